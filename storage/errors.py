@@ -1,0 +1,105 @@
+"""The one family of errors of Cairn, and the part of it that a store raises.
+
+A kind exists only where a caller would act differently; what to do stands under each. Every message says what was
+attempted, where, what was expected and found, and the way out.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, ClassVar
+
+
+class ErrorKind(StrEnum):
+    """What a caller should do about an error."""
+
+    INVALID = "invalid"
+    """The request itself is wrong: fix the argument, option or name; a retry cannot help."""
+    GONE = "gone"
+    """The thing does not exist, and the store said so itself: fall back or create it."""
+    CONFLICT = "conflict"
+    """Somebody else changed it first: read again and decide anew."""
+    FENCED = "fenced"
+    """This attempt has been replaced: stop, write nothing more, delete what is only yours."""
+    FORBIDDEN = "forbidden"
+    """The store refuses these credentials: fix the rights; nothing is concluded about what exists."""
+    UNAVAILABLE = "unavailable"
+    """The store did not answer, or its answer was lost: the outcome may be unknown, delete nothing, try later."""
+    DATA = "data"
+    """A stored document or file is broken, altered, foreign or of an unknown format: look at the named key."""
+    UNSUPPORTED = "unsupported"
+    """This store, scheme or configuration cannot be used safely: choose another."""
+
+
+def _rebuild(cls: type[CairnError], message: str, fields: dict[str, Any]) -> CairnError:
+    return cls(message, **fields)
+
+
+class CairnError(Exception):
+    """Root of every error that Cairn raises on purpose.
+
+    Args:
+        message: one sentence or two: what failed, what was expected, what to do next.
+        **fields: the facts (job, key, checkpoint, …), appended to the text as name=`value` and kept as `fields`.
+    """
+
+    kind: ClassVar[ErrorKind] = ErrorKind.INVALID
+
+    def __init__(self, message: str, **fields: Any) -> None:
+        self.message = message
+        self.fields = fields
+        facts = " ".join(f"{name}=`{value}`" for name, value in fields.items())
+        super().__init__(f"{message} [{facts}]" if facts else message)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, self.fields)
+
+
+class StorageError(CairnError):
+    """An object store could not do what was asked."""
+
+
+class InvalidKeyError(StorageError):
+    """A key or prefix is not one that a store of ours can hold (semantics W1, W5)."""
+
+    kind = ErrorKind.INVALID
+
+
+class GoneError(StorageError):
+    """The object, bucket or root does not exist, and the store said so itself (404, never 403: semantics W3)."""
+
+    kind = ErrorKind.GONE
+
+
+class ConflictError(StorageError):
+    """A conditional write kept losing although nothing landed (semantics W3), until the tries ran out."""
+
+    kind = ErrorKind.CONFLICT
+
+
+class ForbiddenError(StorageError):
+    """The store refused these credentials; whether the object exists is not known (semantics W3)."""
+
+    kind = ErrorKind.FORBIDDEN
+
+
+class UnavailableError(StorageError):
+    """The store could not be reached, throttled, or failed, until the tries ran out."""
+
+    kind = ErrorKind.UNAVAILABLE
+
+
+class OutcomeUnknownError(UnavailableError):
+    """A write was sent and its answer was lost; it may have landed, so nothing may be deleted (semantics W2)."""
+
+
+class UnsupportedStorageError(StorageError):
+    """The scheme is unknown, or the store fails the probe of semantics W6."""
+
+    kind = ErrorKind.UNSUPPORTED
+
+
+class DocumentError(CairnError):
+    """A stored document is broken, foreign, too large or of an unknown format (semantics W5, C5)."""
+
+    kind = ErrorKind.DATA

@@ -1,0 +1,171 @@
+"""The object-store port: what Cairn asks of a store, and the promises it builds on.
+
+Keys are relative to the store's root, use `/`, and every segment matches the grammar of semantics W1. A conditional
+write has two answers, `Written` and `Lost`; a lost answer is settled inside the adapter by a write id that travels with
+the object, and where that is impossible `OutcomeUnknownError` says so: then nothing may be deleted (semantics W2).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStat:
+    """One object as a listing or a stat shows it."""
+
+    key: str
+    size_bytes: int
+    etag: str | None
+    """Opaque content tag, only ever compared (semantics W3). None in listings of stores where it costs a read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """A whole object."""
+
+    data: bytes
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The conditional write happened, once, and was ours."""
+
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The condition did not hold: somebody else's object stands there, or (for a swap) none at all."""
+
+    etag: str | None
+    """Tag of what stands there now, None where nothing does or it is not known."""
+
+
+WriteResult = Written | Lost
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFailure:
+    """One object that a batched delete could not remove (Object Lock, a missing right: semantics W7)."""
+
+    key: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PendingUpload:
+    """A multipart upload that was begun and neither completed nor aborted; no listing shows it (semantics W7)."""
+
+    key: str
+    upload_id: str
+    initiated_ms: int
+
+
+class ObjectStore(ABC):
+    """A root in an object store. Safe to use from several threads and processes at once.
+
+    Every method may raise `InvalidKeyError` (bad key), `ForbiddenError` (credentials refused) and `UnavailableError`
+    (no answer within the bounded retries) besides what its own docstring names.
+    """
+
+    @property
+    @abstractmethod
+    def uri(self) -> str:
+        """The root as given by the user, normalised, without a trailing slash: `s3://bucket/prefix`, `file:///dir`."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Name the store for error messages (scheme, endpoint, root; no credentials). Cannot fail."""
+
+    @abstractmethod
+    def spark_url(self, key: str) -> str:
+        """Give the URL by which Spark reads or writes `key` (a folder or an object): `s3a://…` or `file:///…`."""
+
+    @abstractmethod
+    def get(self, key: str, *, max_bytes: int | None = None) -> Blob:
+        """Read a whole object.
+
+        Args:
+            key: the object.
+            max_bytes: refuse a larger object before its body is read (semantics W5).
+
+        Raises:
+            GoneError: there is no such object.
+            DocumentError: the object is larger than `max_bytes`.
+        """
+
+    @abstractmethod
+    def read_range(self, key: str, start: int, length: int) -> bytes:
+        """Read up to `length` bytes from 0-based offset `start`; fewer, or none, at the end of the object.
+
+        Raises:
+            GoneError: there is no such object.
+        """
+
+    @abstractmethod
+    def create(self, key: str, data: bytes) -> WriteResult:
+        """Write an object only if none is there (`If-None-Match: *`).
+
+        Returns `Lost` if another writer's object stands there. A caller whose object has a name that only it uses, or
+        whose content is the same whoever writes it, may take `Lost` as done after comparing.
+
+        Raises:
+            ConflictError: 409 until the tries ran out; nothing landed.
+            OutcomeUnknownError: the answer was lost and could not be settled.
+        """
+
+    @abstractmethod
+    def replace(self, key: str, data: bytes, *, expected_etag: str) -> WriteResult:
+        """Swap an object only if it still has `expected_etag` (`If-Match`).
+
+        Returns `Lost` (with `etag=None` if the object is gone: semantics W3) if it has not.
+
+        Raises:
+            ConflictError: 409 until the tries ran out; nothing landed.
+            OutcomeUnknownError: the answer was lost, and what stands there now does not tell whether ours came between.
+        """
+
+    @abstractmethod
+    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectStat]:
+        """Yield the objects under `prefix` in key order (UTF-8 bytes), page by page, after `start_after` if given.
+
+        Args:
+            prefix: empty, or ending in `/` (semantics W1: `job-1/` never shows `job-10/`).
+            start_after: a whole key; listing begins with the first key greater than it.
+        """
+
+    @abstractmethod
+    def list_folders(self, prefix: str) -> Iterator[str]:
+        """Yield the names directly under `prefix` (empty or ending in `/`) that hold objects, in order, bare."""
+
+    @abstractmethod
+    def stat(self, key: str) -> ObjectStat:
+        """Give size and etag of one object; for local files this reads it.
+
+        Raises:
+            GoneError: there is no such object.
+        """
+
+    @abstractmethod
+    def copy(self, source: str, target: str) -> WriteResult:
+        """Copy an object within the store, only if `target` does not exist yet.
+
+        Raises:
+            GoneError: there is no `source`.
+        """
+
+    @abstractmethod
+    def delete(self, keys: Iterable[str]) -> list[DeleteFailure]:
+        """Delete objects in batches; one that is not there counts as deleted. Returns what could not be deleted."""
+
+    @abstractmethod
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        """Yield the pending multipart uploads under `prefix` (empty or ending in `/`); none for local files."""
+
+    @abstractmethod
+    def abort_upload(self, upload: PendingUpload) -> None:
+        """Abort a pending upload; one that is gone counts as aborted."""
