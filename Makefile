@@ -1,0 +1,45 @@
+# Every target brings what it needs: uv, .venv, Java, the S3 server, the s3a jars (see scripts/setup).
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-fast lint types docs clean
+
+PYTHON ?= python3
+BIN := .venv/bin
+SETUP := $(PYTHON) -m scripts.setup
+# $(call flag,name,VALUE): --name 'VALUE' where VALUE is set; KEEP is a switch.
+flag = $(if $(2),--$(1) '$(2)')
+demo_flags = $(call flag,flights,$(FLIGHTS)) $(call flag,epochs,$(EPOCHS)) $(call flag,kill,$(KILL)) \
+	$(call flag,storage,$(STORAGE)) $(if $(filter-out 0,$(KEEP)),--keep)
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Install everything the other targets need, once
+	@$(SETUP)
+
+demo: ## Run the pipeline, kill it, watch it recover: [FLIGHTS=path] [EPOCHS=n] [KILL=stage@epoch|none] [STORAGE=file|s3] [KEEP=1]
+	@$(SETUP) venv java $(if $(filter s3,$(STORAGE)),s3server jars)
+	@$(BIN)/python -m scripts.demo $(demo_flags)
+
+test: ## Run every test, on real Airflow, Spark and S3
+	@$(SETUP)
+	@$(BIN)/pytest
+
+test-fast: ## Run what needs neither Airflow nor Spark (under two minutes)
+	@$(SETUP) venv
+	@$(BIN)/pytest -m "not e2e and not spark and not s3"
+
+lint: ## Check style, docstrings and banned calls
+	@$(SETUP) venv
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: ## Check types (strict for storage, checkpoint and spark)
+	@$(SETUP) venv
+	@$(BIN)/python -m scripts.check_types
+
+docs: ## Check links, anchors and code in the documentation
+	@$(SETUP) venv
+	@$(BIN)/python -m scripts.check_docs
+
+clean: ## Remove what make made
+	@$(PYTHON) -m scripts.clean

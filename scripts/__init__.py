@@ -1,0 +1,1 @@
+"""What builds, checks and shows Cairn; not part of the installed package."""

@@ -1,0 +1,206 @@
+"""Processes that cannot be left behind.
+
+Each is started in a session of its own with a log file, and is ended by its id together with everything below it.
+Children that left the tree (a double fork, a parent that died) are found by a mark in their environment, which the
+kernel copies to each descendant. What still runs is ended when the interpreter exits, also after SIGINT or SIGTERM.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import TypeVar
+
+import psutil
+
+from .wait import wait_until
+
+T = TypeVar("T")
+
+_MARK = "CAIRN_HARNESS_MARK"
+_running: dict[int, RealProcess] = {}
+
+
+class ProcessDiedError(AssertionError):
+    """A process ended although it was still needed. The text holds its status and the end of its log."""
+
+
+class RealProcess:
+    """One started process and all that it starts.
+
+    Args:
+        name: for messages and for the log's file name.
+        command: program and arguments.
+        log: the file that takes its output, appended to.
+        env: its whole environment; None for a copy of ours.
+        cwd: its working directory.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        log: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
+        _end_all_at_exit()
+        self.name = name
+        self.log = log
+        self._mark = secrets.token_hex(8)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        full = {**(os.environ if env is None else env), _MARK: self._mark}
+        with log.open("ab") as out:
+            self._popen = subprocess.Popen(
+                [str(word) for word in command],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=full,
+                cwd=cwd,
+                start_new_session=True,
+            )
+        _running[self.pid] = self
+
+    @property
+    def pid(self) -> int:
+        """The id of the process itself."""
+        return self._popen.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit status, None while it runs."""
+        return self._popen.poll()
+
+    def log_tail(self, lines: int = 40) -> str:
+        """Give the last lines of the log, with its name."""
+        text = self.log.read_text(errors="replace").splitlines()[-lines:]
+        return "\n".join([f"--- end of {self.name}'s log {self.log} ---", *text])
+
+    def family(self) -> list[psutil.Process]:
+        """Give the process and all its descendants that run now, those that left the tree included."""
+        found = {process.pid: process for process in _descendants(self.pid)}
+        for process in psutil.process_iter():
+            try:
+                if process.pid not in found and process.environ().get(_MARK) == self._mark:
+                    found[process.pid] = process
+            except psutil.Error:  # gone meanwhile, or another user's
+                continue
+        return [process for process in found.values() if _is_alive(process)]
+
+    def wait_until(self, condition: Callable[[], T | None], timeout: float, what: str) -> T:
+        """Wait for a condition while the process lives (see `wait.wait_until`).
+
+        Raises:
+            ProcessDiedError: the process ended first.
+            WaitTimeoutError: `timeout` seconds passed; the text holds the end of the log.
+        """
+
+        def asked() -> T | None:
+            answer = condition()
+            if not answer and self.returncode is not None:
+                text = f"{self.name} ended with status {self.returncode} while waiting for {what}"
+                raise ProcessDiedError(f"{text}\n{self.log_tail()}")
+            return answer
+
+        return wait_until(asked, timeout, what, details=self.log_tail)
+
+    def kill(self) -> None:
+        """End the process alone at once (SIGKILL), leaving its children to themselves; waits until it is gone."""
+        self._popen.kill()
+        self._popen.wait()
+
+    def stop(self, grace: float = 10.0) -> None:
+        """End the process and all below it: SIGTERM, then SIGKILL to what still runs. A second call does nothing.
+
+        Args:
+            grace: seconds between the two.
+        """
+        family = self.family()
+        for process in family:
+            _signal(process, signal.SIGTERM)
+        _, stubborn = psutil.wait_procs([p for p in family if p.pid != self.pid], timeout=0)
+        try:
+            self._popen.wait(timeout=grace)
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+            self._popen.wait()
+        psutil.wait_procs(stubborn, timeout=grace if stubborn else 0)
+        # Asked again, because the parent may have started more while it ended.
+        while left := self.family():
+            for process in left:
+                _signal(process, signal.SIGKILL)
+            psutil.wait_procs(left, timeout=5)
+        _running.pop(self.pid, None)
+
+    def __enter__(self) -> RealProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def _descendants(pid: int) -> list[psutil.Process]:
+    try:
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _signal(process: psutil.Process, number: signal.Signals) -> None:
+    try:
+        process.send_signal(number)
+    except psutil.NoSuchProcess:
+        return
+
+
+def end_all() -> None:
+    """End every process that this module started and that still runs, last started first."""
+    for process in reversed(list(_running.values())):
+        process.stop(grace=5.0)
+
+
+_armed = False
+
+
+def _end_all_at_exit() -> None:
+    """Register `end_all` once, for the interpreter's end and for SIGTERM and SIGHUP.
+
+    SIGINT needs nothing: it becomes KeyboardInterrupt, unwinds, and the interpreter ends.
+    """
+    global _armed  # noqa: PLW0603 - one registration a process
+    if _armed:
+        return
+    _armed = True
+    atexit.register(_end_mine, os.getpid())
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _leave)
+
+
+def _end_mine(owner: int) -> None:
+    # A fork (multiprocessing) inherits the handlers, and must not end its parent's processes.
+    if os.getpid() == owner:
+        end_all()
+
+
+def _leave(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)

@@ -1,0 +1,126 @@
+"""A real S3 server on loopback: versitygw, with conditional writes that hold under concurrency."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from ..setup.s3server import ensure_s3_server
+from .ports import LOOPBACK, free_port, is_listening
+from .processes import ProcessDiedError, RealProcess
+
+if TYPE_CHECKING:
+    from types_boto3_s3 import S3Client
+
+REGION = "us-east-1"
+
+
+class S3Server:
+    """Runs from `with` to its end; objects live in a folder that goes with it.
+
+    Args:
+        root: where to keep the objects and the log; None for a temporary folder.
+        access_key: of the one account.
+        secret_key: of the one account.
+    """
+
+    region = REGION
+
+    def __init__(
+        self, root: Path | None = None, *, access_key: str = "cairn-access", secret_key: str = "cairn-secret-0123456789"
+    ) -> None:
+        self._own_root = root is None
+        self.root = Path(tempfile.mkdtemp(prefix="cairn-s3-")) if root is None else root
+        self.access_key = access_key
+        self.secret_key = secret_key
+        self.port = 0
+        self._process: RealProcess | None = None
+
+    @property
+    def endpoint_url(self) -> str:
+        """The address for boto3 and s3a; path-style addressing is needed."""
+        return f"http://{LOOPBACK}:{self.port}"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The variables by which AWS clients, in Python and in Java, find the account and the server."""
+        return {
+            "AWS_ACCESS_KEY_ID": self.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
+            "AWS_DEFAULT_REGION": REGION,
+            "AWS_REGION": REGION,
+            "AWS_ENDPOINT_URL_S3": self.endpoint_url,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    def start(self) -> None:
+        """Start the server and wait until it listens; a port that somebody else takes meanwhile is tried again.
+
+        Raises:
+            ProcessDiedError: it ended at once, three times.
+            SetupError: it could not be built.
+        """
+        program = ensure_s3_server()
+        data = self.root / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        env = {**os.environ, "ROOT_ACCESS_KEY": self.access_key, "ROOT_SECRET_KEY": self.secret_key}
+        for tries_left in (2, 1, 0):
+            self.port = free_port()
+            command = [program, "--port", f"{LOOPBACK}:{self.port}", "--region", REGION, "posix", data]
+            process = RealProcess("versitygw", command, self.root / "versitygw.log", env=env)
+            try:
+                process.wait_until(lambda: is_listening(self.port), 30, f"versitygw on port {self.port}")
+            except ProcessDiedError:
+                process.stop()
+                if not tries_left:
+                    raise
+            else:
+                self._process = process
+                return
+
+    def stop(self) -> None:
+        """End the server and remove its folder if it made it."""
+        if self._process:
+            self._process.stop()
+            self._process = None
+        if self._own_root:
+            shutil.rmtree(self.root, ignore_errors=True)
+
+    def family(self) -> list[psutil.Process]:
+        """Give the server's processes that run now."""
+        return self._process.family() if self._process else []
+
+    def client(self) -> S3Client:
+        """Give a boto3 client for this server, that tries each request once."""
+        import boto3
+        from botocore.config import Config
+
+        config = Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 1}, region_name=REGION)
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint_url,
+            aws_access_key_id=self.access_key,
+            aws_secret_access_key=self.secret_key,
+            config=config,
+        )
+
+    def create_bucket(self, name: str) -> str:
+        """Make an empty bucket.
+
+        Returns:
+            Its name.
+        """
+        self.client().create_bucket(Bucket=name)
+        return name
+
+    def __enter__(self) -> S3Server:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

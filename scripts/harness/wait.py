@@ -1,0 +1,50 @@
+"""The one way to wait: for a condition, up to a deadline, saying what did not come."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class WaitTimeoutError(AssertionError):
+    """A condition did not come true in time. The text names it and what was seen last."""
+
+
+def wait_until(
+    condition: Callable[[], T | None],
+    timeout: float,
+    what: str,
+    *,
+    interval: float = 0.1,
+    details: Callable[[], str] | None = None,
+) -> T:
+    """Ask `condition` until it gives something true.
+
+    Args:
+        condition: returns a true value when the wait is over; an exception of it ends the wait at once.
+        timeout: seconds.
+        what: what is waited for, for the message: "the run `r1` to succeed".
+        interval: seconds between two questions.
+        details: more text for the message, asked for only then (a log's tail, say).
+
+    Returns:
+        What `condition` returned.
+
+    Raises:
+        WaitTimeoutError: the deadline passed.
+    """
+    deadline = time.monotonic() + timeout
+    pause = threading.Event()
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        left = deadline - time.monotonic()
+        if left <= 0:
+            more = f"\n{details()}" if details else ""
+            raise WaitTimeoutError(f"waited {timeout:g} s for {what}; last answer: {answer!r}{more}")
+        pause.wait(min(interval, left))

@@ -1,0 +1,45 @@
+"""`python3 -m scripts.setup [venv] [java] [s3server] [jars]`: make sure that these are there; none named means all."""
+
+from __future__ import annotations
+
+import sys
+
+from .base import SetupError, run
+from .java import ensure_java
+from .s3server import ensure_s3_server
+from .venv import ensure_venv
+
+_OLDEST_PYTHON = (3, 11)
+
+
+def _jars() -> None:
+    run([ensure_venv() / "python", "-m", "scripts.s3a_jars"])
+
+
+_PARTS = {"venv": ensure_venv, "java": ensure_java, "s3server": ensure_s3_server, "jars": _jars}
+
+
+def main(names: list[str]) -> int:
+    """Make sure that the named parts are there.
+
+    Args:
+        names: of `venv`, `java`, `s3server`, `jars`; empty for all.
+
+    Returns:
+        The exit status: 0, or 1 after one line on stderr.
+    """
+    try:
+        if sys.version_info < _OLDEST_PYTHON:
+            raise SetupError("Python 3.11 or newer is needed. Type: make PYTHON=python3.12 (or whichever you have)")
+        for name in names or list(_PARTS):
+            if name not in _PARTS:
+                raise SetupError(f"there is no part `{name}`; choose from {', '.join(_PARTS)}")
+            _PARTS[name]()
+    except SetupError as error:
+        sys.stderr.write(f"setup: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

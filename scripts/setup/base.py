@@ -1,0 +1,54 @@
+"""Where downloaded and built things live, and the few ways in which set-up speaks, runs commands and gives up."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CACHE = ROOT / ".cache"
+"""Ignored by git; `make clean` removes it."""
+
+
+class SetupError(Exception):
+    """Set-up cannot go on; the text is one line that says what to type."""
+
+
+def say(text: str) -> None:
+    """Tell the user about a step that takes time. Goes to stderr, so that stdout stays usable by callers."""
+    print(f"setup: {text}", file=sys.stderr, flush=True)
+
+
+def run(command: Sequence[str | Path], *, env: Mapping[str, str] | None = None) -> None:
+    """Run a command whose output the user should see.
+
+    Args:
+        command: program and arguments.
+        env: variables to add to this process's own.
+
+    Raises:
+        SetupError: the program is missing or ended with another status than 0.
+    """
+    words = [str(word) for word in command]
+    try:
+        full = {**os.environ, **(env or {})}
+        subprocess.run(words, check=True, env=full, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+    except FileNotFoundError as error:
+        raise SetupError(f"`{words[0]}` is not installed") from error
+    except subprocess.CalledProcessError as error:
+        raise SetupError(f"`{shlex.join(words)}` ended with status {error.returncode}") from error
+
+
+@contextmanager
+def only_one() -> Iterator[None]:
+    """Hold the set-up lock: two targets started together do not build the same thing twice."""
+    CACHE.mkdir(exist_ok=True)
+    with (CACHE / "setup.lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield

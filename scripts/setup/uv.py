@@ -1,0 +1,64 @@
+"""Finds `uv`, or installs it for this folder alone."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from .base import CACHE, SetupError, run, say
+
+_HOME = CACHE / "uv"
+
+
+def _works(program: str | Path) -> bool:
+    try:
+        return subprocess.run([program, "--version"], capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def _by_venv() -> Path:
+    run([sys.executable, "-m", "venv", _HOME])
+    run([_HOME / "bin" / "python", "-m", "pip", "install", "--quiet", "uv"])
+    return _HOME / "bin" / "uv"
+
+
+def _by_pip() -> Path:
+    run([sys.executable, "-m", "pip", "install", "--quiet", "--target", _HOME, "uv"])
+    return _HOME / "bin" / "uv"
+
+
+def _by_installer() -> Path:
+    script = CACHE / "uv-installer.sh"
+    run(["curl", "-LsSf", "--retry", "2", "--max-time", "120", "-o", script, "https://astral.sh/uv/install.sh"])
+    run(["sh", script], env={"UV_UNMANAGED_INSTALL": str(_HOME / "bin")})
+    return _HOME / "bin" / "uv"
+
+
+def ensure_uv() -> Path:
+    """Give a working `uv`: the one on PATH, else one of our own under `.cache/uv`.
+
+    Raises:
+        SetupError: there is none, and neither venv, pip nor the installer could bring it.
+    """
+    found = shutil.which("uv")
+    if found and _works(found):
+        return Path(found)
+    if _works(_HOME / "bin" / "uv"):
+        return _HOME / "bin" / "uv"
+    # Debian's python3 comes without venv or pip, many images without curl: whichever way is there will do.
+    problems = []
+    for way in (_by_venv, _by_pip, _by_installer):
+        shutil.rmtree(_HOME, ignore_errors=True)
+        say(f"installing uv into {_HOME.relative_to(CACHE.parent)} ({way.__name__.removeprefix('_by_')})")
+        try:
+            program = way()
+        except SetupError as error:
+            problems.append(str(error))
+            continue
+        if _works(program):
+            return program
+        problems.append(f"{way.__name__.removeprefix('_by_')} left no working uv")
+    raise SetupError(f"no uv ({'; '.join(problems)}). Type: curl -LsSf https://astral.sh/uv/install.sh | sh")

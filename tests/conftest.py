@@ -1,0 +1,61 @@
+"""What every test gets: a clean environment, and the real parts as fixtures."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import settings
+
+from scripts.harness.s3_server import S3Server
+from scripts.setup.java import ensure_java
+
+settings.register_profile("default", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+_NEEDS_JAVA = ("spark", "e2e")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the tests away from the user's own Airflow and AWS set-up, before anything imports them."""
+    for name in [name for name in os.environ if name.startswith(("AIRFLOW_", "AWS_", "SPARK_"))]:
+        del os.environ[name]
+    home = tempfile.mkdtemp(prefix="cairn-airflow-unit-")
+    config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
+    os.environ.update(
+        AIRFLOW_HOME=home,
+        AIRFLOW__CORE__LOAD_EXAMPLES="False",
+        AIRFLOW__CORE__UNIT_TEST_MODE="True",
+        AIRFLOW__USAGE_DATA_COLLECTION__ENABLED="False",
+        AWS_EC2_METADATA_DISABLED="true",
+        AWS_CONFIG_FILE=os.devnull,
+        AWS_SHARED_CREDENTIALS_FILE=os.devnull,
+        SPARK_LOCAL_IP="127.0.0.1",
+        SPARK_LOCAL_HOSTNAME="localhost",
+    )
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Bring Java once the selection is known, and only if a selected test starts a JVM."""
+    if session.config.option.collectonly:
+        return
+    if any(item.get_closest_marker(name) for item in session.items for name in _NEEDS_JAVA):
+        os.environ["JAVA_HOME"] = str(ensure_java())
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """A real S3 server for the whole session; take a bucket of your own from it."""
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture
+def s3_bucket(s3_server: S3Server, request: pytest.FixtureRequest) -> str:
+    """A new empty bucket on the real S3 server."""
+    digest = f"{abs(hash(request.node.nodeid)):x}"
+    return s3_server.create_bucket(f"b-{digest}-{os.getpid()}")
