@@ -71,7 +71,15 @@ class S3Server:
         env = {**os.environ, "ROOT_ACCESS_KEY": self.access_key, "ROOT_SECRET_KEY": self.secret_key}
         for tries_left in (2, 1, 0):
             self.port = free_port()
-            command = [program, "--port", f"{LOOPBACK}:{self.port}", "--region", REGION, "posix", data]
+            command: list[str | Path] = [
+                program,
+                "--port",
+                f"{LOOPBACK}:{self.port}",
+                "--region",
+                REGION,
+                "posix",
+                data,
+            ]
             process = RealProcess("versitygw", command, self.root / "versitygw.log", env=env)
             try:
                 process.wait_until(lambda: is_listening(self.port), 30, f"versitygw on port {self.port}")

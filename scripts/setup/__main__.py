@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
-from .base import SetupError, run
+from ..s3a_jars import s3a_jars
+from .base import SetupError
 from .java import ensure_java
 from .s3server import ensure_s3_server
 from .venv import ensure_venv
@@ -12,11 +14,12 @@ from .venv import ensure_venv
 _OLDEST_PYTHON = (3, 11)
 
 
-def _jars() -> None:
-    run([ensure_venv() / "python", "-m", "scripts.s3a_jars"])
-
-
-_PARTS = {"venv": ensure_venv, "java": ensure_java, "s3server": ensure_s3_server, "jars": _jars}
+_PARTS: dict[str, Callable[[], object]] = {
+    "venv": ensure_venv,
+    "java": ensure_java,
+    "s3server": ensure_s3_server,
+    "jars": s3a_jars,
+}
 
 
 def main(names: list[str]) -> int:

@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,10 +46,26 @@ def run(command: Sequence[str | Path], *, env: Mapping[str, str] | None = None) 
         raise SetupError(f"`{shlex.join(words)}` ended with status {error.returncode}") from error
 
 
+_here = threading.RLock()
+_depth = 0
+
+
 @contextmanager
 def only_one() -> Iterator[None]:
-    """Hold the set-up lock: two targets started together do not build the same thing twice."""
-    CACHE.mkdir(exist_ok=True)
-    with (CACHE / "setup.lock").open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+    """Hold the set-up lock: two targets started together do not build the same thing twice.
+
+    One step may need another (the jars need Java), so whoever holds it may take it again.
+    """
+    global _depth  # noqa: PLW0603 - guarded by _here
+    with _here:
+        if _depth:
+            yield
+            return
+        CACHE.mkdir(exist_ok=True)
+        with (CACHE / "setup.lock").open("w") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            _depth = 1
+            try:
+                yield
+            finally:
+                _depth = 0

@@ -71,7 +71,15 @@ def _by_install_jdk() -> None:
     say(f"installing Java {NEWEST_LTS} into .cache/jdk by install-jdk")
     _JDK.mkdir(parents=True, exist_ok=True)
     code = f"import jdk; jdk.install('{NEWEST_LTS}', jre=True, path={str(_JDK)!r})"
-    uv_run = [ensure_uv(), "run", "--no-project", "--python", sys.executable, "--with", "install-jdk==1.1.0"]
+    uv_run: list[str | Path] = [
+        ensure_uv(),
+        "run",
+        "--no-project",
+        "--python",
+        sys.executable,
+        "--with",
+        "install-jdk==1.1.0",
+    ]
     run([*uv_run, "python", "-c", code])
 
 
