@@ -1,1 +1,10 @@
-"""TODO."""
+"""The domain: what a checkpoint is and how it is triggered, acknowledged, completed, aborted, restored and cleaned.
+
+Knows no Airflow, no Spark and no S3. Clock and ids are injected; everything is kept in an object store.
+"""
+
+from .coordinator import Coordinator
+from .requests import CheckpointConfig, TriggerRequest
+from .runtime import Runtime, system_runtime
+
+__all__ = ["CheckpointConfig", "Coordinator", "Runtime", "TriggerRequest", "system_runtime"]

@@ -1,0 +1,142 @@
+"""The checkpoint coordinator of one job: Flink's CheckpointCoordinator for processes that live shorter than a job.
+
+Any process may hold one at any moment: an Airflow task, a callback, a trigger, the command line, a Spark driver. It keeps
+nothing; every decision is one conditional write of the head, and whoever comes next finds the truth there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..storage.port import ObjectStore
+from . import decisions, restore
+from .attempts import Attempts
+from .cleaner import Cleaner, CleanReport
+from .errors import NoCheckpointError
+from .finishing import Finishing
+from .head import Head
+from .head_store import Decision, HeadStore
+from .job_files import JobFiles
+from .model import AckDocument, DeclineDocument, Owner
+from .reasons import AckAnswer, Reason
+from .requests import BeginAnswer, EpochCompleted, FailAnswer, Progress, TriggerAnswer, TriggerRequest
+from .runtime import Runtime, system_runtime
+from .stage_side import StageSide
+
+
+def never_abandoned(owner: Owner) -> bool:
+    """Take every DAG run that owns a pending epoch to be running still."""
+    return False
+
+
+class Coordinator:
+    """Triggers, completes, aborts, restores and cleans the checkpoints of one job.
+
+    Args:
+        store: the storage root.
+        job: the job's name (semantics W1).
+        runtime: clock and ids; the system's by default.
+
+    Raises:
+        InvalidNameError: the job's name does not match the grammar.
+    """
+
+    def __init__(self, store: ObjectStore, job: str, runtime: Runtime | None = None) -> None:
+        runtime = runtime or system_runtime()
+        self.files = JobFiles(store, job)
+        self._heads = HeadStore(self.files, runtime)
+        self._attempts = Attempts(self.files, self._heads, runtime)
+        self._finishing = Finishing(self.files, self._heads, self._attempts)
+        self._stage_side = StageSide(self.files, self._heads, self._attempts)
+        self._cleaner = Cleaner(self.files, self._heads, self._attempts)
+
+    @property
+    def job(self) -> str:
+        """The job's name."""
+        return self.files.job
+
+    def head(self) -> Head:
+        """Read the job's head; empty for a job that never ran."""
+        return self._heads.load()
+
+    def trigger(self, request: TriggerRequest, abandoned: Callable[[Owner], bool] = never_abandoned) -> TriggerAnswer:
+        """Make a checkpoint pending for the epoch, or say why not; see `Attempts.trigger`."""
+        return self._attempts.trigger(request, abandoned)
+
+    def begin(self, epoch: str, stage: str, claimant: str) -> BeginAnswer:
+        """Claim the right to submit a stage's application; see `Attempts.begin`."""
+        return self._attempts.begin(epoch, stage, claimant)
+
+    def fail(self, epoch: str, stage: str, claimant: str, detail: str) -> FailAnswer:
+        """Report that a try of a stage failed; see `Attempts.fail`."""
+        return self._attempts.fail(epoch, stage, claimant, detail)
+
+    def acknowledge(self, ack: AckDocument) -> AckAnswer:
+        """Acknowledge all subtasks of an execution; see `StageSide.acknowledge`."""
+        return self._stage_side.acknowledge(ack)
+
+    def decline(self, decline: DeclineDocument) -> None:
+        """Say that an execution will not acknowledge; see `StageSide.decline`."""
+        self._stage_side.decline(decline)
+
+    def progress(self, epoch: str) -> Progress:
+        """Say how far the epoch's checkpoint is; see `Finishing.progress`."""
+        return self._finishing.progress(epoch)
+
+    def complete(self, checkpoint: int) -> EpochCompleted:
+        """Complete a checkpoint whose every stage has acknowledged; see `Finishing.complete`."""
+        return self._finishing.complete(checkpoint)
+
+    def abort(self, checkpoint: int, reason: Reason, detail: str) -> bool:
+        """End a pending checkpoint; see `Finishing.abort`."""
+        return self._finishing.abort(checkpoint, reason, detail)
+
+    def clean(self) -> CleanReport:
+        """Delete what nothing refers to; see `Cleaner.clean`."""
+        return self._cleaner.clean()
+
+    def restore_latest(self, *, required: bool = False) -> restore.RestoreChoice:
+        """Abort what is pending and find the newest completed checkpoint that is whole (semantics R1, R2, R5).
+
+        Args:
+            required: raise where there is none, instead of starting empty.
+
+        Raises:
+            NoCheckpointError: there is none and one is required, or every retained one is damaged.
+        """
+
+        def decide(head: Head, now_ms: int) -> Decision[None]:
+            settled = decisions.expire(head, now_ms)
+            for entry in settled.pending:
+                detail = "the job is being restored"
+                settled = decisions.abort(settled, entry, Reason.CHECKPOINT_COORDINATOR_SUSPEND, detail, now_ms)
+            return Decision(None, settled if settled != head else None)
+
+        head, _ = self._heads.update(decide)
+        choice = restore.choose(self.files, head)
+        if required and choice.pointer is None:
+            raise NoCheckpointError(
+                "the job has no completed checkpoint and one is required; let an epoch complete first, or do not "
+                "require one",
+                job=self.job,
+            )
+        return choice
+
+    def verify(self, checkpoint: int | None = None) -> list[restore.Verification]:
+        """Check the files of one retained checkpoint, or of all, newest first (semantics R1).
+
+        Raises:
+            NoCheckpointError: the checkpoint asked for is not retained.
+        """
+        head = self.head()
+        if checkpoint is None:
+            return [restore.verify(self.files, entry) for entry in reversed(head.completed)]
+        entry = head.completed_by_id(checkpoint)
+        if entry is None:
+            raise NoCheckpointError(
+                "the checkpoint is not retained",
+                job=self.job,
+                checkpoint=checkpoint,
+                retained=", ".join(str(each.id) for each in head.completed) or "none",
+            )
+        return [restore.verify(self.files, entry)]

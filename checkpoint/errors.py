@@ -1,0 +1,70 @@
+"""Errors of the domain; each says which job and checkpoint, what was expected and what to do."""
+
+from __future__ import annotations
+
+from ..storage.errors import CairnError, DocumentError, ErrorKind
+
+__all__ = [
+    "CheckpointError",
+    "CheckpointFailedError",
+    "DocumentError",
+    "FencedError",
+    "HeadLostError",
+    "InvalidConfigError",
+    "InvalidStateError",
+    "NoCheckpointError",
+    "NonRestoredStateError",
+    "TooMuchContentionError",
+]
+
+
+class CheckpointError(CairnError):
+    """Something about a checkpoint that the caller must know."""
+
+
+class InvalidConfigError(CheckpointError):
+    """An option, a stage or a request is wrong; found where the DAG is parsed wherever possible (semantics S3)."""
+
+    kind = ErrorKind.INVALID
+
+
+class InvalidStateError(CheckpointError):
+    """State that cannot be written or restored as asked: a name twice, too large, not JSON."""
+
+    kind = ErrorKind.INVALID
+
+
+class NonRestoredStateError(CheckpointError):
+    """The checkpoint holds state that no stage of the job claims (semantics R3)."""
+
+    kind = ErrorKind.INVALID
+
+
+class NoCheckpointError(CheckpointError):
+    """A checkpoint was demanded and the job has none that can be restored (semantics R1, R2)."""
+
+    kind = ErrorKind.GONE
+
+
+class CheckpointFailedError(CheckpointError):
+    """The checkpoint ended without completing; the text carries its failure reason (semantics D1, D2)."""
+
+    kind = ErrorKind.CONFLICT
+
+
+class FencedError(CheckpointError):
+    """This execution has been replaced by a newer attempt; what it writes is discarded (semantics A2, F3)."""
+
+    kind = ErrorKind.FENCED
+
+
+class HeadLostError(CheckpointError):
+    """`head.json` is missing although checkpoints exist; going on would reuse ids (semantics T5)."""
+
+    kind = ErrorKind.DATA
+
+
+class TooMuchContentionError(CheckpointError):
+    """The head kept changing under this writer until its tries ran out; nothing of it landed."""
+
+    kind = ErrorKind.CONFLICT

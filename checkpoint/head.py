@@ -1,0 +1,213 @@
+"""`head.json`: the one mutable object of a job, as a value, and what must hold between two of its versions.
+
+It is changed only by compare-and-swap (`head_store`). Everything that may be decided once is decided by which version
+of the head came next: which ids are pending, which completed, why one failed (semantics D3, T5, W2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ..storage.errors import CairnError, ErrorKind
+from .model import Attempt, CheckpointId, Count, DocumentRef, Epoch, Job, Key, OutputName, Owner, Token
+from .reasons import Reason, Status
+
+MAX_HISTORY = 100
+"""Ended checkpoints that the head remembers (semantics O1)."""
+
+MAX_RESTORES = 20
+"""Restores that the head remembers."""
+
+WRITE_LOG = 64
+"""Write ids that the head remembers; the decisions themselves settle what is older (semantics W2)."""
+
+
+class InvariantError(CairnError):
+    """A decision would have broken the head; nothing was written. This is a defect of Cairn: please report it."""
+
+    kind = ErrorKind.INTERNAL
+
+
+@dataclass(frozen=True, slots=True)
+class PendingEntry:
+    """A checkpoint that is being made."""
+
+    id: CheckpointId
+    epoch: Epoch
+    attempt: Attempt
+    token: Token
+    triggered_at_ms: Count
+    expires_at_ms: Count
+    restored_from: CheckpointId | None = None
+    base: CheckpointId | None = None
+    """The newest completed checkpoint when this one was triggered. It may complete only on top of it: otherwise the
+    epoch that came between would be lost from the state."""
+    owner: Owner | None = None
+    retained: Count = 1
+    """How many completed checkpoints to keep when this one completes (semantics C3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedEntry:
+    """A completed checkpoint that is retained, oldest first in the head."""
+
+    id: CheckpointId
+    epoch: Epoch
+    attempt: Attempt
+    token: Token
+    triggered_at_ms: Count
+    completed_at_ms: Count
+    metadata: DocumentRef
+    acks: Count
+    size_bytes: Count
+    restored_from: CheckpointId | None = None
+    tables: dict[OutputName, Key] = field(default_factory=dict)
+    """Published tables: the folder of each, relative to the job's prefix. Readers without Cairn start here."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndedEntry:
+    """A checkpoint of the past, for people, for later attempts of its epoch and for late acknowledgements (A3)."""
+
+    id: CheckpointId
+    epoch: Epoch
+    attempt: Attempt
+    token: Token
+    status: Status
+    triggered_at_ms: Count
+    ended_at_ms: Count
+    reason: Reason | None = None
+    detail: str = ""
+    acks: Count = 0
+    size_bytes: Count = 0
+    restored_from: CheckpointId | None = None
+    base: CheckpointId | None = None
+    """As in `PendingEntry`: a later attempt may carry executions over only while nothing newer has completed."""
+    rejected: tuple[Token, ...] = ()
+    """Executions that were told `DISCARDED` after this checkpoint ended: their files are gone, nothing carries them."""
+
+    def __post_init__(self) -> None:
+        """Refuse an outcome that is none."""
+        if self.status is Status.PENDING:
+            raise ValueError("an ended checkpoint is not pending")
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreRecord:
+    """One restore, for people (semantics R5)."""
+
+    checkpoint: CheckpointId
+    """The completed checkpoint that was restored."""
+    into: CheckpointId
+    """The checkpoint that was opened on top of it."""
+    at_ms: Count
+    took_ms: Count
+    """Verification included."""
+    why: str
+    damages: tuple[str, ...] = ()
+    """What was wrong with newer checkpoints, if it is not the newest one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Totals over the job's life (semantics O1)."""
+
+    triggered: Count = 0
+    completed: Count = 0
+    failed: Count = 0
+    restored: Count = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """One version of a job's truth."""
+
+    job: Job
+    revision: Count = 0
+    next_id: CheckpointId = 1
+    pending: tuple[PendingEntry, ...] = ()
+    completed: tuple[CompletedEntry, ...] = ()
+    history: tuple[EndedEntry, ...] = ()
+    restores: tuple[RestoreRecord, ...] = ()
+    """The last restores, newest last."""
+    counters: Counters = field(default_factory=Counters)
+    writes: tuple[Token, ...] = ()
+    """Ids of the last writes, newest last; how a writer whose answer was lost learns its outcome (semantics W2)."""
+
+    def pending_of_epoch(self, epoch: str) -> PendingEntry | None:
+        """Give the pending attempt of an epoch; there is at most one."""
+        return next((entry for entry in self.pending if entry.epoch == epoch), None)
+
+    def pending_by_id(self, checkpoint: int) -> PendingEntry | None:
+        """Give a pending checkpoint by id."""
+        return next((entry for entry in self.pending if entry.id == checkpoint), None)
+
+    def completed_by_id(self, checkpoint: int) -> CompletedEntry | None:
+        """Give a retained completed checkpoint by id."""
+        return next((entry for entry in self.completed if entry.id == checkpoint), None)
+
+    def latest_completed(self) -> CompletedEntry | None:
+        """Give the newest completed checkpoint."""
+        return self.completed[-1] if self.completed else None
+
+    def ended_by_id(self, checkpoint: int) -> EndedEntry | None:
+        """Give an ended checkpoint by id while the history remembers it."""
+        return next((entry for entry in self.history if entry.id == checkpoint), None)
+
+    def ended_of_epoch(self, epoch: str) -> Iterator[EndedEntry]:
+        """Yield the epoch's ended attempts, newest first, as far as the history remembers them."""
+        return (entry for entry in reversed(self.history) if entry.epoch == epoch)
+
+    def carryable(self, epoch: str) -> EndedEntry | None:
+        """Give the ended attempt whose executions a new attempt of the epoch may carry over (semantics F2).
+
+        That is the epoch's newest attempt, while none is pending, the epoch has not completed, and no checkpoint has
+        completed since it was triggered: its executions were computed from the state that the new attempt restores too.
+        What is not carryable never becomes so again, which is what the cleaner builds on.
+        """
+        newest = next(self.ended_of_epoch(epoch), None)
+        latest = self.latest_completed()
+        if newest is None or newest.status is Status.COMPLETED or self.pending_of_epoch(epoch) is not None:
+            return None
+        return newest if newest.base == (latest.id if latest else None) else None
+
+    def completion_of(self, epoch: str) -> int | None:
+        """Give the id of the checkpoint that completed the epoch, as far as the head remembers."""
+        return next((e.id for e in self.ended_of_epoch(epoch) if e.status is Status.COMPLETED), None)
+
+
+def check_invariants(old: Head, new: Head) -> None:
+    """Check what must hold between a version of the head and the next, before it is written.
+
+    Raises:
+        InvariantError: naming the broken one.
+    """
+    for name, holds in _invariants(old, new):
+        if not holds:
+            raise InvariantError(f"invariant broken: {name}", job=new.job, revision=old.revision)
+
+
+def _invariants(old: Head, new: Head) -> Iterator[tuple[str, bool]]:
+    pending, completed = {e.id for e in new.pending}, {e.id for e in new.completed}
+    ended = {e.id: e.status for e in new.history}
+    yield "the job never changes", new.job == old.job
+    yield "ids never go back (T5)", new.next_id >= old.next_id
+    yield "every id was handed out (T5)", all(0 < i < new.next_id for i in pending | completed | set(ended))
+    yield "only new ids become pending (T5)", all(i >= old.next_id for i in pending - {e.id for e in old.pending})
+    yield "completed and pending exclude each other (D3)", not pending & (completed | set(ended))
+    yield "an epoch has one pending attempt", len({e.epoch for e in new.pending}) == len(new.pending)
+    yield "completed checkpoints are in order", [e.id for e in new.completed] == sorted(completed)
+    yield (
+        "an outcome is for good (D3)",
+        all(ended.get(e.id, e.status) is e.status for e in old.history),
+    )
+    yield (
+        "what was pending is pending or has an outcome (D3)",
+        all(e.id in pending or e.id in ended for e in old.pending),
+    )
+    yield (
+        "only what was pending completes (D3)",
+        completed - {e.id for e in old.completed} <= {e.id for e in old.pending},
+    )
+    yield "the history is bounded", len(new.history) <= MAX_HISTORY and len(new.restores) <= MAX_RESTORES

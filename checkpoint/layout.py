@@ -1,0 +1,132 @@
+"""Where everything of one job lies below the storage root; the only place that builds keys.
+
+Ids are written with ten digits, so that names sort in the order of their ids. A key is relative to the job's prefix
+(semantics W5); `JobFiles` puts the prefix before it, so that `job-1` never touches `job-10` (semantics W1).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from ..storage.names import check_name
+from .errors import DocumentError
+
+HEAD = "head.json"
+EPOCHS = "epochs/"
+CHECKPOINT = re.compile(r"\Achk-([0-9]{10})\Z")
+RESERVED_PREFIX = "_cairn"
+"""Folders of this name hold what belongs to the storage as a whole; no job may be called so."""
+
+_PLAIN = re.compile(rb"[A-Za-z0-9_-]")
+_MAX_NAME = 200
+
+
+def epoch_name(run_id: str) -> str:
+    """Encode an Airflow run id as an epoch name (semantics W1): reversible up to 200 characters, unique beyond.
+
+    Letters, digits, `_` and `-` stay; any other byte becomes `.` and two hex digits. A name that would not begin with
+    a letter or a digit gets a `_` before it. What is longer is cut and ends in `.h` and a hash of the whole.
+    """
+    encoded = "".join(
+        chr(byte) if _PLAIN.match(bytes([byte])) else f".{byte:02x}" for byte in run_id.encode("utf-8", "surrogatepass")
+    )
+    if not encoded[:1].isalnum():
+        encoded = "_" + encoded
+    if len(encoded) > _MAX_NAME:
+        digest = hashlib.sha256(run_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        encoded = f"{encoded[: _MAX_NAME - 34]}.h{digest}"
+    return check_name("epoch", encoded)
+
+
+def run_id_of(epoch: str) -> str:
+    """Give the run id that `epoch_name` encoded, for display; a name that was cut comes back as it is."""
+    if ".h" in epoch:
+        return epoch
+    body = epoch[1:] if epoch.startswith("_") else epoch
+    raw = re.sub(rb"\.([0-9a-f]{2})", lambda match: bytes([int(match[1], 16)]), body.encode())
+    return raw.decode("utf-8", "replace")
+
+
+def folder(checkpoint: int) -> str:
+    """Give the folder of one checkpoint."""
+    return f"chk-{checkpoint:010d}/"
+
+
+def checkpoint_of(key: str) -> int | None:
+    """Give the id of the checkpoint in whose folder `key` lies, None for a key elsewhere."""
+    match = CHECKPOINT.match(key.split("/", 1)[0])
+    return int(match[1]) if match else None
+
+
+def epoch_slice(epoch: str) -> str:
+    """Give the key of the epoch's fixed input slice (semantics T8)."""
+    return f"{EPOCHS}{check_name('epoch', epoch)}.json"
+
+
+def epoch_completed(epoch: str) -> str:
+    """Give the key of the note that outlives the head's history: which checkpoint completed the epoch."""
+    return f"{EPOCHS}{check_name('epoch', epoch)}.completed.json"
+
+
+def pending(checkpoint: int, token: str) -> str:
+    """Give the key of what a checkpoint expects. The token keeps racing triggers of one id apart (decision 0003)."""
+    return f"{folder(checkpoint)}pending-{token}.json"
+
+
+def metadata(checkpoint: int, token: str) -> str:
+    """Give the key of a completed checkpoint's metadata; it counts only once the head names it (semantics D3)."""
+    return f"{folder(checkpoint)}_metadata-{token}"
+
+
+def ack(home: int, stage: str, token: str) -> str:
+    """Give the key of an execution's acknowledgement, in the checkpoint that started the execution."""
+    return f"{folder(home)}acks/{check_name('stage', stage)}/{token}.json"
+
+
+def ack_part(home: int, stage: str, token: str, run: str, part: int) -> str:
+    """Give the key of a further part of an acknowledgement that is too large for one marker (semantics A6)."""
+    return f"{folder(home)}acks/{check_name('stage', stage)}/{token}-{run}-{part:05d}.json"
+
+
+def decline(home: int, stage: str, token: str) -> str:
+    """Give the key of an execution's decline."""
+    return f"{folder(home)}declines/{check_name('stage', stage)}/{token}.json"
+
+
+def handover(home: int, stage: str, token: str) -> str:
+    """Give the key of what the operator hands to the application; created once, it is the claim to submit."""
+    return f"{folder(home)}handover/{check_name('stage', stage)}/{token}.json"
+
+
+def execution_folder(home: int, stage: str, attempt: int, token: str) -> str:
+    """Give the folder below which everything lies that one execution writes."""
+    return f"{folder(home)}state/{check_name('stage', stage)}/{attempt}-{token}/"
+
+
+def output_folder(home: int, stage: str, attempt: int, token: str, run: str, output: str) -> str:
+    """Give the folder of one output of one driver; `run` keeps two drivers of one execution apart."""
+    return f"{execution_folder(home, stage, attempt, token)}{run}/{check_name('output', output)}/"
+
+
+def check_relative(key: str) -> str:
+    """Check a key that a document names: inside the job's prefix, in a checkpoint's folder (semantics W5).
+
+    Raises:
+        DocumentError: it is absolute, climbs with `..`, names a scheme, or lies outside every checkpoint folder.
+    """
+    segments = key.rstrip("/").split("/")
+    if checkpoint_of(key) is None or any(segment in ("", ".", "..") for segment in segments) or "\\" in key:
+        raise DocumentError("the document names a path outside the job's checkpoints; it is not used", path=key[:200])
+    return key
+
+
+def check_job(job: str) -> str:
+    """Check a job's name (semantics W1).
+
+    Raises:
+        InvalidNameError: it does not match the grammar, or is reserved.
+    """
+    if job == RESERVED_PREFIX:
+        return check_name(f"job (`{RESERVED_PREFIX}` is reserved)", "/")
+    return check_name("job", job)

@@ -1,0 +1,199 @@
+"""`_metadata`: what a completed checkpoint holds, as JSON lines that are written and read as a stream (semantics C5).
+
+Line 1 is the header (job, checkpoint, epoch, stages), then one line per stage (outputs, values, metrics), each followed
+by one line per file of its states and tables, and last a trailer that counts them, so that a truncated file is noticed.
+The content is a pure function of the pending document and the acknowledgements: two finishers write equal bytes, and it
+does not matter whose landed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from ..storage.errors import GoneError
+from .codec import Json, from_json, to_json
+from .documents import FORMAT, parse
+from .errors import DocumentError
+from .job_files import JobFiles
+from .model import (
+    AckMetrics,
+    Attempt,
+    CheckpointId,
+    Count,
+    DocumentRef,
+    Epoch,
+    Execution,
+    Job,
+    Output,
+    OutputName,
+    Slice,
+    Stage,
+    StateHandle,
+)
+
+KIND = "cairn.metadata"
+MAX_LINE_BYTES = 1024 * 1024
+READ_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataHeader:
+    """The first line: which checkpoint this is."""
+
+    job: Job
+    checkpoint: CheckpointId
+    epoch: Epoch
+    attempt: Attempt
+    slice: Slice
+    stages: tuple[Stage, ...]
+    restored_from: CheckpointId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StageLine:
+    """One stage of the checkpoint; its files follow as `HandleLine`s."""
+
+    stage: Stage
+    execution: Execution
+    parallelism: Count
+    outputs: tuple[Output, ...] = ()
+    values: dict[OutputName, Json] = field(default_factory=dict)
+    metrics: AckMetrics = field(default_factory=AckMetrics)
+
+
+@dataclass(frozen=True, slots=True)
+class HandleLine:
+    """One file of the stage named last, and the subtask that wrote it."""
+
+    subtask: Count
+    handle: StateHandle
+
+
+@dataclass(frozen=True, slots=True)
+class Trailer:
+    """The last line: how many stages and files must have come before."""
+
+    stages: Count
+    handles: Count
+
+
+Line = MetadataHeader | StageLine | HandleLine | Trailer
+
+_TAGS: dict[type, str] = {
+    MetadataHeader: KIND,
+    StageLine: "stage",
+    HandleLine: "file",
+    Trailer: "end",
+}
+_TYPES = {tag: cls for cls, tag in _TAGS.items()}
+
+
+def encode_line(line: Line) -> bytes:
+    """Write one line of metadata."""
+    document = {"kind": _TAGS[type(line)], **to_json(line)}
+    if isinstance(line, MetadataHeader):
+        document["format"] = FORMAT
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+
+
+def encode(lines: Iterable[Line]) -> bytes:
+    """Write whole metadata; the trailer is added."""
+    body = bytearray()
+    stages = handles = 0
+    for line in lines:
+        stages += isinstance(line, StageLine)
+        handles += isinstance(line, HandleLine)
+        body += encode_line(line)
+    body += encode_line(Trailer(stages=stages, handles=handles))
+    return bytes(body)
+
+
+def read(files: JobFiles, ref: DocumentRef) -> Iterator[Line]:
+    """Stream the metadata that `ref` names, checked as it goes; the trailer is checked and not yielded.
+
+    Args:
+        files: the job's files.
+        ref: the head's reference to the metadata.
+
+    Raises:
+        GoneError: there is no such object.
+        DocumentError: it differs from what `ref` says, is truncated, or a line of it is broken, or it is of an unknown
+            newer format. The content is certain only once the iteration has ended.
+    """
+    where = files.full(ref.key)
+    digest = hashlib.sha256()
+    seen_header = False
+    seen: dict[type, int] = {StageLine: 0, HandleLine: 0}
+    trailer: Trailer | None = None
+    for raw in _lines(files, ref, digest):
+        if trailer is not None:
+            raise DocumentError("the metadata goes on behind its end", key=where)
+        line = decode_line(raw, key=where, first=not seen_header)
+        seen_header = True
+        if isinstance(line, Trailer):
+            trailer = line
+            continue
+        if not isinstance(line, MetadataHeader):
+            seen[type(line)] += 1
+        elif line.job != files.job:
+            raise DocumentError("the metadata belongs to another job", key=where, expected=files.job, found=line.job)
+        yield line
+    if digest.hexdigest() != ref.sha256:
+        raise DocumentError(
+            "the metadata has been altered", key=where, expected=f"sha256:{ref.sha256}", found=digest.hexdigest()
+        )
+    if trailer != Trailer(stages=seen[StageLine], handles=seen[HandleLine]):
+        raise DocumentError("the metadata is truncated", key=where, size_bytes=ref.size_bytes)
+
+
+def decode_line(raw: bytes, *, key: str, first: bool) -> Line:
+    """Parse one line.
+
+    Args:
+        raw: the line's bytes.
+        key: where it stands, for the error text.
+        first: whether it must be the header.
+
+    Raises:
+        DocumentError: it is not a line of ours, or of an unknown newer format.
+    """
+    document = parse(raw, key=key)
+    tag = document.get("kind") if isinstance(document, dict) else None
+    if first != (tag == KIND) or tag not in _TYPES:
+        raise DocumentError(
+            "the metadata has a line where it does not belong", key=key, expected=KIND if first else "", found=tag
+        )
+    if first and document.get("format") != FORMAT:
+        raise DocumentError(
+            "the metadata is of a format that this Cairn does not read; upgrade it",
+            key=key,
+            reads_up_to=FORMAT,
+            found=document.get("format"),
+        )
+    line: Line = from_json(_TYPES[tag], document, key=key)  # type: ignore[arg-type]
+    return line
+
+
+def _lines(files: JobFiles, ref: DocumentRef, digest: hashlib._Hash) -> Iterator[bytes]:
+    where = files.full(ref.key)
+    rest = b""
+    offset = 0
+    while True:
+        chunk = files.store.read_range(where, offset, READ_BYTES)
+        if not chunk:
+            break
+        digest.update(chunk)
+        offset += len(chunk)
+        if offset > ref.size_bytes:
+            raise DocumentError("the metadata is longer than it was", key=where, expected_bytes=ref.size_bytes)
+        *whole, rest = (rest + chunk).split(b"\n")
+        if len(rest) > MAX_LINE_BYTES:
+            raise DocumentError("the metadata has a line that is too long", key=where, limit_bytes=MAX_LINE_BYTES)
+        yield from whole
+    if offset == 0 and ref.size_bytes:
+        raise GoneError("the metadata is empty", key=where)
+    if rest:
+        raise DocumentError("the metadata is truncated", key=where, size_bytes=offset)

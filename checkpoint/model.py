@@ -1,0 +1,264 @@
+"""The documents of a job other than the head: what is expected, acknowledged, declined and handed over.
+
+All are made once and never changed. Keys in them are relative to the job's prefix (semantics W5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from ..storage.names import check_name
+from . import layout
+from .codec import Json
+from .reasons import Reason
+
+
+def _name(kind: str) -> object:
+    return lambda value: check_name(kind, value)
+
+
+def _at_least(bound: int) -> object:
+    def check(value: int) -> None:
+        if value < bound:
+            raise ValueError(f"expected at least {bound}, found {value}")
+
+    return check
+
+
+Stage = Annotated[str, _name("stage")]
+Epoch = Annotated[str, _name("epoch")]
+Job = Annotated[str, layout.check_job]
+Token = Annotated[str, _name("token")]
+OutputName = Annotated[str, _name("output")]
+Key = Annotated[str, layout.check_relative]
+CheckpointId = Annotated[int, _at_least(1)]
+Count = Annotated[int, _at_least(0)]
+Attempt = Annotated[int, _at_least(1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The fixed input of an epoch (semantics T8): a half-open window of time, and whatever else the author fixed."""
+
+    start: str | None = None
+    """ISO 8601 with offset; the first moment that belongs to the slice. None: no window."""
+    end: str | None = None
+    """ISO 8601 with offset; the first moment after the slice. None: no window."""
+    detail: dict[str, Json] = field(default_factory=dict)
+    """What the DAG author put in at the first trigger (file list, offsets); JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochDocument:
+    """`epochs/<epoch>.json`: written at the epoch's first trigger, read by every attempt (semantics T8)."""
+
+    job: Job
+    epoch: Epoch
+    slice: Slice
+
+
+@dataclass(frozen=True, slots=True)
+class EpochCompletedDocument:
+    """`epochs/<epoch>.completed.json`: outlives the bounded history, so that no epoch is ever folded in twice."""
+
+    job: Job
+    epoch: Epoch
+    checkpoint: CheckpointId
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The DAG run that the epoch belongs to."""
+
+    dag_id: str
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class StageSpec:
+    """One stage of the job as the DAG declares it."""
+
+    uid: Stage
+    upstream: tuple[Stage, ...] = ()
+    """Stages whose outputs of this epoch it reads, directly."""
+    parallelism: Annotated[int, _at_least(1)] | None = None
+    """Subtasks that must acknowledge; None: as many as the stage says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One running of one stage: the unit that a token fences (semantics W4)."""
+
+    token: Token
+    home: CheckpointId
+    """The checkpoint in whose folder it writes and acknowledges; an older one if it was carried over (F2)."""
+    attempt: Attempt
+    """The epoch's attempt that started it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentRef:
+    """Another document, and how to know that it is still the same."""
+
+    key: Key
+    size_bytes: Count
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePointer:
+    """The completed checkpoint that an attempt starts from."""
+
+    checkpoint: CheckpointId
+    metadata: DocumentRef
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedEpoch:
+    """An epoch whose checkpoint was damaged: its input is read again, before the epoch's own."""
+
+    epoch: Epoch
+    slice: Slice
+
+
+@dataclass(frozen=True, slots=True)
+class PendingDocument:
+    """`chk-<id>/pending-<token>.json`: what one attempt of an epoch expects."""
+
+    job: Job
+    checkpoint: CheckpointId
+    token: Token
+    epoch: Epoch
+    attempt: Attempt
+    slice: Slice
+    stages: tuple[StageSpec, ...]
+    executions: dict[Stage, Execution]
+    restore: RestorePointer | None = None
+    replay: tuple[ReplayedEpoch, ...] = ()
+    owner: Owner | None = None
+    cause: str = ""
+    """Why this attempt was opened, for people: the failure of the one before."""
+
+    def stage(self, uid: str) -> StageSpec | None:
+        """Give a stage by uid, None if the checkpoint does not expect it."""
+        return next((stage for stage in self.stages if stage.uid == uid), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """`chk-<id>/handover/<stage>/<token>.json`: what the operator tells the application, and the claim to submit it."""
+
+    job: Job
+    checkpoint: CheckpointId
+    """The checkpoint pending when the execution was started; its home."""
+    epoch: Epoch
+    attempt: Attempt
+    stage: Stage
+    token: Token
+    claimant: str
+    """Who may submit: the Airflow task instance's id, one per try."""
+    slice: Slice
+    restore: RestorePointer | None = None
+    replay: tuple[ReplayedEpoch, ...] = ()
+    upstream: dict[Stage, Execution] = field(default_factory=dict)
+    parallelism: Annotated[int, _at_least(1)] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One thing that a stage wrote: a state, a table, or what its downstreams read."""
+
+    kind: str
+    """`state`, `table` (both belong to the checkpoint) or `exchange` (dropped when it completes)."""
+    name: OutputName
+    folder: Key
+    """Where its files lie; an older checkpoint's folder if the stage left it unchanged."""
+    schema: Json = None
+    """Spark's JSON of the DataFrame's schema."""
+    key: tuple[str, ...] = ()
+    """Key columns of a keyed state."""
+
+    @property
+    def id(self) -> str:
+        """The name that is unique within a stage's acknowledgement."""
+        return f"{self.kind}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class StateHandle:
+    """One file of an output (semantics A1)."""
+
+    output: OutputName
+    """`Output.id` of what it belongs to."""
+    path: Key
+    size_bytes: Count
+    checksum: str
+    """The store's etag for the content: compared, never computed (semantics W3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskAck:
+    """One subtask's acknowledgement (semantics A1); a stage without state has one with no handles (A4)."""
+
+    index: Count
+    handles: tuple[StateHandle, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AckMetrics:
+    """How long the parts of a snapshot took, in milliseconds (semantics A1)."""
+
+    start_delay_ms: Count = 0
+    """From the trigger to the application's start."""
+    sync_ms: Count = 0
+    """In which the application waited for its snapshots to be written."""
+    async_ms: Count = 0
+    """Listing, checksums and the acknowledgement itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class AckDocument:
+    """`chk-<id>/acks/<stage>/<token>.json`: all subtasks of one execution in one marker (semantics A6)."""
+
+    job: Job
+    checkpoint: CheckpointId
+    """The execution's home."""
+    epoch: Epoch
+    attempt: Attempt
+    stage: Stage
+    token: Token
+    run: Token
+    """The driver that wrote; two drivers of one execution differ in it."""
+    parallelism: Annotated[int, _at_least(1)]
+    outputs: tuple[Output, ...] = ()
+    values: dict[OutputName, Json] = field(default_factory=dict)
+    """Small JSON state, inside the acknowledgement (semantics A4)."""
+    metrics: AckMetrics = field(default_factory=AckMetrics)
+    subtasks: tuple[SubtaskAck, ...] = ()
+    parts: tuple[DocumentRef, ...] = ()
+    """Where the subtasks stand if they do not fit into one marker; then `subtasks` is empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class AckPart:
+    """A further part of an acknowledgement: a range of subtasks."""
+
+    job: Job
+    token: Token
+    run: Token
+    subtasks: tuple[SubtaskAck, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeclineDocument:
+    """`chk-<id>/declines/<stage>/<token>.json`: why an execution will not acknowledge (semantics D1)."""
+
+    job: Job
+    checkpoint: CheckpointId
+    epoch: Epoch
+    stage: Stage
+    token: Token
+    reason: Reason
+    detail: str
+    """The root cause in one line: the exception's class and text."""

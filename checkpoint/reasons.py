@@ -1,0 +1,61 @@
+"""Statuses and failure reasons, in Flink's names, and what follows from each."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    """Where a checkpoint stands. It leaves `PENDING` once, for good (semantics D3)."""
+
+    PENDING = "PENDING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+
+
+class Reason(StrEnum):
+    """Why a checkpoint was not triggered, or ended without completing."""
+
+    # Pre-flight: no checkpoint came of the request (semantics T1).
+    TOO_MANY_CONCURRENT_CHECKPOINTS = "TOO_MANY_CONCURRENT_CHECKPOINTS"
+    IO_EXCEPTION = "IO_EXCEPTION"
+    TRIGGER_CHECKPOINT_FAILURE = "TRIGGER_CHECKPOINT_FAILURE"
+
+    # Declined by a stage (semantics D1).
+    CHECKPOINT_DECLINED = "CHECKPOINT_DECLINED"
+    CHECKPOINT_ASYNC_EXCEPTION = "CHECKPOINT_ASYNC_EXCEPTION"
+
+    # Ended from outside.
+    CHECKPOINT_EXPIRED = "CHECKPOINT_EXPIRED"
+    CHECKPOINT_SUBSUMED = "CHECKPOINT_SUBSUMED"
+    CHECKPOINT_COORDINATOR_SUSPEND = "CHECKPOINT_COORDINATOR_SUSPEND"
+    JOB_FAILURE = "JOB_FAILURE"
+    JOB_FAILOVER_REGION = "JOB_FAILOVER_REGION"
+    FINALIZE_CHECKPOINT_FAILURE = "FINALIZE_CHECKPOINT_FAILURE"
+
+
+COUNTED = frozenset(
+    {
+        Reason.CHECKPOINT_DECLINED,
+        Reason.CHECKPOINT_ASYNC_EXCEPTION,
+        Reason.CHECKPOINT_EXPIRED,
+        Reason.IO_EXCEPTION,
+    }
+)
+"""Reasons that count against `tolerable_failed_checkpoints` (semantics D5)."""
+
+DECLINES = frozenset({Reason.CHECKPOINT_DECLINED, Reason.CHECKPOINT_ASYNC_EXCEPTION, Reason.IO_EXCEPTION})
+"""Reasons that a stage may give when it declines (semantics D1)."""
+
+
+class AckAnswer(StrEnum):
+    """What a stage is told about its acknowledgement (semantics A2)."""
+
+    SUCCESS = "SUCCESS"
+    """The first from an expected execution: it counts."""
+    DUPLICATE = "DUPLICATE"
+    """One of the same execution stands already; the first one stays, and the cleaner takes this one's state."""
+    UNKNOWN = "UNKNOWN"
+    """No such stage or execution was ever expected; its state is deleted."""
+    DISCARDED = "DISCARDED"
+    """The checkpoint is no longer pending for this execution; its state is deleted."""

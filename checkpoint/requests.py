@@ -1,0 +1,187 @@
+"""What is asked of the coordinator, and its answers: plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .errors import InvalidConfigError
+from .model import Handover, Owner, PendingDocument, Slice, StageSpec
+from .reasons import Reason
+from .restore import Damage
+
+DEFAULT_TIMEOUT_MS = 6 * 3600 * 1000
+"""Six hours: an epoch does the work itself, where Flink's ten minutes only take a snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointConfig:
+    """How a job makes checkpoints (semantics S3).
+
+    Raises:
+        InvalidConfigError: an option is out of its bounds; the text names the option, the value and the bound.
+    """
+
+    timeout_ms: int = DEFAULT_TIMEOUT_MS
+    """After this long a pending checkpoint expires (semantics D2)."""
+    retained: int = 3
+    """Completed checkpoints to keep (semantics C3)."""
+    max_concurrent_checkpoints: int = 1
+    """Epochs that may be pending at once."""
+
+    def __post_init__(self) -> None:
+        """Check the bounds where the DAG is parsed."""
+        for option, bound in (("timeout_ms", 1), ("retained", 1), ("max_concurrent_checkpoints", 1)):
+            value = getattr(self, option)
+            if not isinstance(value, int) or isinstance(value, bool) or value < bound:
+                raise InvalidConfigError(
+                    f"{option} must be a whole number of at least {bound}", option=option, value=repr(value)
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerRequest:
+    """A wish to start an epoch's next attempt."""
+
+    epoch: str
+    """The epoch's name (`layout.epoch_name` of the run id)."""
+    slice: Slice
+    """Its input, used if this is the epoch's first trigger (semantics T8)."""
+    stages: tuple[StageSpec, ...]
+    config: CheckpointConfig = CheckpointConfig()
+    owner: Owner | None = None
+
+    def __post_init__(self) -> None:
+        """Check the topology."""
+        check_stages(self.stages)
+
+
+def check_stages(stages: tuple[StageSpec, ...]) -> None:
+    """Check a job's stages: at least one, uids unique, upstreams known, no cycle.
+
+    Raises:
+        InvalidConfigError: naming the stage at fault.
+    """
+    if not stages:
+        raise InvalidConfigError("a job needs at least one stage")
+    uids = [stage.uid for stage in stages]
+    for uid in uids:
+        if uids.count(uid) > 1:
+            raise InvalidConfigError("two stages have the same uid; give each its own", stage=uid)
+    for stage in stages:
+        for upstream in stage.upstream:
+            if upstream not in uids:
+                raise InvalidConfigError(
+                    "the stage names an upstream that is no stage", stage=stage.uid, upstream=upstream
+                )
+        if stage.parallelism is not None and stage.parallelism < 1:
+            raise InvalidConfigError("parallelism must be at least 1", stage=stage.uid, parallelism=stage.parallelism)
+    for stage in stages:
+        if stage.uid in consumers(stages, stage.uid):
+            raise InvalidConfigError("the stages depend on each other in a circle", stage=stage.uid)
+
+
+def consumers(stages: tuple[StageSpec, ...], uid: str) -> frozenset[str]:
+    """Give the stages that read, directly or through others, what `uid` writes; `uid` itself only in a circle."""
+    found: set[str] = set()
+    frontier = {uid}
+    while frontier:
+        frontier = {s.uid for s in stages if frontier & set(s.upstream)} - found
+        found |= frontier
+    return frozenset(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Triggered:
+    """A checkpoint is pending for the epoch."""
+
+    pending: PendingDocument
+    created: bool
+    """False: it was pending before (semantics T9)."""
+    damages: tuple[Damage, ...] = ()
+    """Why newer completed checkpoints were not restored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """No checkpoint came of the request."""
+
+    reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class EpochCompleted:
+    """The epoch is done; running it again would fold its input in twice."""
+
+    epoch: str
+    checkpoint: int
+
+
+TriggerAnswer = Triggered | Declined | EpochCompleted
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """The caller, and nobody else, is to submit the stage's application."""
+
+    handover: Handover
+    handover_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class StageAcknowledged:
+    """The stage has acknowledged already; there is nothing to submit."""
+
+    checkpoint: int
+
+
+BeginAnswer = Submit | StageAcknowledged | EpochCompleted
+
+
+@dataclass(frozen=True, slots=True)
+class FailedOver:
+    """The attempt was aborted and the next one opened, by this call or an earlier one for the same failure (F5)."""
+
+    pending: PendingDocument
+    created: bool
+    damages: tuple[Damage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NothingToDo:
+    """The report changes nothing; `why` says so for the log."""
+
+    why: str
+
+
+FailAnswer = FailedOver | NothingToDo | EpochCompleted
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The epoch's checkpoint is pending and not everyone has acknowledged."""
+
+    checkpoint: int
+    attempt: int
+    acknowledged: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Every stage has acknowledged; the checkpoint can be completed."""
+
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The epoch's newest attempt ended without completing and no other is pending."""
+
+    checkpoint: int
+    attempt: int
+    reason: Reason
+    detail: str
+
+
+Progress = Waiting | Ready | Failed | EpochCompleted

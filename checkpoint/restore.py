@@ -1,0 +1,145 @@
+"""Restore-latest: the newest completed checkpoint that is whole (semantics R1, R2, R3).
+
+Damage (a file gone, or altered) makes the search fall back to the checkpoint before, and the report says which file and
+why. A store that cannot be asked is an error and never damage. Nothing here writes or deletes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ..storage.errors import DocumentError, GoneError
+from . import layout, metadata
+from .errors import NoCheckpointError
+from .head import CompletedEntry, Head
+from .job_files import JobFiles
+from .metadata import HandleLine, MetadataHeader
+from .model import EpochDocument, ReplayedEpoch, RestorePointer, StateHandle
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """One thing wrong with a completed checkpoint."""
+
+    checkpoint: int
+    key: str
+    """Relative to the job's prefix."""
+    problem: str
+
+    def __str__(self) -> str:
+        """Say it in one line."""
+        return f"checkpoint {self.checkpoint}: {self.key}: {self.problem}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What verifying one completed checkpoint found."""
+
+    checkpoint: int
+    files: int
+    size_bytes: int
+    damages: tuple[Damage, ...]
+
+    @property
+    def whole(self) -> bool:
+        """Whether it can be restored."""
+        return not self.damages
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreChoice:
+    """What an attempt starts from; with no pointer it starts empty (semantics R2)."""
+
+    pointer: RestorePointer | None
+    replay: tuple[ReplayedEpoch, ...] = ()
+    """Epochs whose checkpoints were bypassed, oldest first: their input has to be read again."""
+    damages: tuple[Damage, ...] = ()
+
+
+def choose(files: JobFiles, head: Head) -> RestoreChoice:
+    """Find the newest completed checkpoint that is whole.
+
+    Raises:
+        NoCheckpointError: there are completed checkpoints and every one of them is damaged. Starting empty would lose
+            what they held, so that is left to a person.
+        UnavailableError: the store could not be asked.
+        ForbiddenError: the store refused to answer.
+    """
+    damages: list[Damage] = []
+    bypassed: list[CompletedEntry] = []
+    for entry in reversed(head.completed):
+        found = verify(files, entry)
+        if found.whole:
+            replay = tuple(_replayed(files, each) for each in reversed(bypassed))
+            return RestoreChoice(RestorePointer(entry.id, entry.metadata), replay, tuple(damages))
+        damages.extend(found.damages)
+        bypassed.append(entry)
+    if bypassed:
+        raise NoCheckpointError(
+            f"no retained checkpoint can be restored: {damages[0]}; put the file back, or run the job under another "
+            "name to start empty",
+            job=files.job,
+            retained=len(bypassed),
+            damages=len(damages),
+        )
+    return RestoreChoice(None)
+
+
+def verify(files: JobFiles, entry: CompletedEntry) -> Verification:
+    """Check every file of one completed checkpoint: there, of the right size, and unaltered (semantics R1).
+
+    Raises:
+        UnavailableError: the store could not be asked.
+        ForbiddenError: the store refused to answer.
+    """
+    try:
+        lines = list(metadata.read(files, entry.metadata))
+    except (GoneError, DocumentError) as error:
+        damage = Damage(entry.id, entry.metadata.key, _problem(error))
+        return Verification(entry.id, 0, 0, (damage,))
+    header = lines[0]
+    if not isinstance(header, MetadataHeader) or header.checkpoint != entry.id:
+        damage = Damage(entry.id, entry.metadata.key, "it describes another checkpoint")
+        return Verification(entry.id, 0, 0, (damage,))
+    handles = [line.handle for line in lines if isinstance(line, HandleLine)]
+    damages = tuple(Damage(entry.id, handle.path, problem) for handle, problem in damaged(files, handles))
+    return Verification(entry.id, len(handles), sum(handle.size_bytes for handle in handles), damages)
+
+
+def damaged(files: JobFiles, handles: Iterable[StateHandle]) -> Iterator[tuple[StateHandle, str]]:
+    """Yield the files that are gone or altered, each with what is wrong.
+
+    Files are looked up by listing the checkpoint folders that they lie in: one request a thousand files. A file that
+    the listing lacks is asked for once more by name (semantics R1: a 404 that a listing confirms).
+
+    Raises:
+        UnavailableError: the store could not be asked.
+        ForbiddenError: the store refused to answer.
+    """
+    by_folder: dict[str, list[StateHandle]] = {}
+    for handle in handles:
+        by_folder.setdefault("/".join(handle.path.split("/")[:3]) + "/", []).append(handle)
+    for folder, expected in sorted(by_folder.items()):
+        present = {found.key: found for found in files.listing(folder)}
+        for handle in expected:
+            found = present.get(handle.path)
+            if found is None or (found.etag is None and found.size_bytes == handle.size_bytes):
+                try:
+                    found = files.stat(handle.path)
+                except GoneError:
+                    yield handle, "it is gone"
+                    continue
+            if found.size_bytes != handle.size_bytes:
+                yield handle, f"its size differs: expected {handle.size_bytes} bytes, found {found.size_bytes}"
+            elif found.etag != handle.checksum:
+                yield handle, f"its content differs: expected {handle.checksum}, found {found.etag}"
+
+
+def _replayed(files: JobFiles, entry: CompletedEntry) -> ReplayedEpoch:
+    document, _ = files.read(EpochDocument, layout.epoch_slice(entry.epoch))
+    return ReplayedEpoch(entry.epoch, document.slice)
+
+
+def _problem(error: GoneError | DocumentError) -> str:
+    return "it is gone" if isinstance(error, GoneError) else error.message
