@@ -1,0 +1,266 @@
+"""Airflow's public REST API, as far as tests and the demo speak it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from .wait import wait_until
+
+FINISHED = frozenset({"success", "failed"})
+"""The states in which a DAG run ends."""
+
+
+@dataclass(frozen=True)
+class TaskState:
+    """One task instance as the API shows it."""
+
+    task_id: str
+    map_index: int
+    state: str | None
+    try_number: int
+    raw: dict[str, Any]
+    """Everything the API said, rendered fields included."""
+
+
+class AirflowApi:
+    """A client that logs in by itself, and again when its token has run out.
+
+    Args:
+        base_url: of the API server, without a trailing slash.
+        username: who logs in.
+        password: of the user.
+    """
+
+    def __init__(self, base_url: str, username: str, password: str) -> None:
+        self.base_url = base_url
+        self._login = {"username": username, "password": password}
+        # trust_env off: a proxy that the environment names is not meant for loopback.
+        self._http = httpx.Client(base_url=base_url, timeout=60, trust_env=False)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def request(self, method: str, path: str, **options: Any) -> Any:
+        """Send one request below `/api/v2` and give its JSON, None for an empty answer.
+
+        Raises:
+            AirflowApiError: the status is 400 or higher.
+        """
+        answer = self._http.request(method, f"/api/v2{path}", **options)
+        if answer.status_code == httpx.codes.UNAUTHORIZED:
+            login = self._http.post("/auth/token", json=self._login)
+            _checked(login)
+            self._http.headers["Authorization"] = f"Bearer {login.json()['access_token']}"
+            answer = self._http.request(method, f"/api/v2{path}", **options)
+        _checked(answer)
+        return answer.json() if answer.content else None
+
+    def health(self) -> dict[str, str | None]:
+        """Give the status of each component: `healthy`, `unhealthy`, or None for one never seen."""
+        answer = self._http.get("/api/v2/monitor/health")
+        _checked(answer)
+        return {name: facts["status"] for name, facts in answer.json().items() if facts}
+
+    def dag_ids(self) -> list[str]:
+        """Give the ids of the DAGs that have been parsed."""
+        return [dag["dag_id"] for dag in self.request("GET", "/dags", params={"limit": 1000})["dags"]]
+
+    def import_errors(self) -> list[str]:
+        """Give the DAG files' import errors, each as file and trace."""
+        errors = self.request("GET", "/importErrors", params={"limit": 1000})["import_errors"]
+        return [f"{error['filename']}: {error['stack_trace']}" for error in errors]
+
+    def wait_for_dag(self, dag_id: str, timeout: float = 60) -> None:
+        """Wait until a DAG has been parsed.
+
+        Raises:
+            WaitTimeoutError: it has not; the text holds the import errors.
+        """
+        wait_until(
+            lambda: dag_id in self.dag_ids(),
+            timeout,
+            f"the DAG {dag_id} to be parsed",
+            interval=0.5,
+            details=lambda: "\n".join(self.import_errors()),
+        )
+
+    def unpause(self, dag_id: str) -> None:
+        """Let a DAG's runs and schedule run."""
+        self.request("PATCH", f"/dags/{_quoted(dag_id)}", json={"is_paused": False})
+
+    def pause(self, dag_id: str) -> None:
+        """Let no new task of a DAG start."""
+        self.request("PATCH", f"/dags/{_quoted(dag_id)}", json={"is_paused": True})
+
+    def trigger(
+        self,
+        dag_id: str,
+        run_id: str,
+        *,
+        logical_date: datetime | None = None,
+        conf: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Make a DAG run; with the pause lifted it starts."""
+        body = {
+            "dag_run_id": run_id,
+            "logical_date": logical_date.isoformat() if logical_date else None,
+            "conf": dict(conf or {}),
+        }
+        self.request("POST", f"/dags/{_quoted(dag_id)}/dagRuns", json=body)
+
+    def run(self, dag_id: str, run_id: str) -> dict[str, Any]:
+        """Give what the API says about a DAG run."""
+        answer: dict[str, Any] = self.request("GET", _run(dag_id, run_id))
+        return answer
+
+    def run_state(self, dag_id: str, run_id: str) -> str:
+        """Give the state of a DAG run: `queued`, `running`, `success` or `failed`."""
+        return str(self.run(dag_id, run_id)["state"])
+
+    def runs(self, dag_id: str) -> list[dict[str, Any]]:
+        """Give a DAG's runs, oldest first."""
+        params = {"limit": 1000, "order_by": "run_after"}
+        answer: list[dict[str, Any]] = self.request("GET", f"/dags/{_quoted(dag_id)}/dagRuns", params=params)[
+            "dag_runs"
+        ]
+        return answer
+
+    def task_instances(self, dag_id: str, run_id: str) -> list[TaskState]:
+        """Give the task instances of a run."""
+        answer = self.request("GET", f"{_run(dag_id, run_id)}/taskInstances", params={"limit": 1000})
+        return [_task_state(raw) for raw in answer["task_instances"]]
+
+    def task(self, dag_id: str, run_id: str, task_id: str, *, map_index: int = -1) -> TaskState:
+        """Give one task instance."""
+        return _task_state(self.request("GET", _task(dag_id, run_id, task_id, map_index)))
+
+    def tries(self, dag_id: str, run_id: str, task_id: str) -> list[TaskState]:
+        """Give every try of a task, oldest first."""
+        answer = self.request("GET", f"{_task(dag_id, run_id, task_id)}/tries")
+        return [_task_state(raw) for raw in answer["task_instances"]]
+
+    def rendered_fields(self, dag_id: str, run_id: str, task_id: str) -> dict[str, Any]:
+        """Give the rendered template fields of a task, as the page shows them."""
+        fields: dict[str, Any] = self.task(dag_id, run_id, task_id).raw["rendered_fields"]
+        return fields
+
+    def log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1, *, map_index: int = -1) -> str:
+        """Give the log of one try of a task, one line an event."""
+        path = f"{_task(dag_id, run_id, task_id)}/logs/{try_number}"
+        params = {"full_content": True, "map_index": map_index}
+        answer = self.request("GET", path, params=params, headers={"Accept": "application/json"})
+        lines = [event if isinstance(event, str) else _log_line(event) for event in answer["content"]]
+        return "\n".join(lines)
+
+    def xcoms(self, dag_id: str, run_id: str, task_id: str) -> dict[str, Any]:
+        """Give every XCom of a task by key."""
+        keys = self.request("GET", f"{_task(dag_id, run_id, task_id)}/xcomEntries")["xcom_entries"]
+        return {entry["key"]: self.xcom(dag_id, run_id, task_id, entry["key"]) for entry in keys}
+
+    def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value") -> Any:
+        """Give one XCom of a task."""
+        path = f"{_task(dag_id, run_id, task_id)}/xcomEntries/{_quoted(key)}"
+        return self.request("GET", path, params={"stringify": False})["value"]
+
+    def clear(self, dag_id: str, run_id: str, task_ids: Sequence[str | tuple[str, int]]) -> None:
+        """Clear tasks of one run whatever their state, so that they run again."""
+        body = {
+            "dry_run": False,
+            "dag_run_id": run_id,
+            "task_ids": list(task_ids),
+            "only_failed": False,
+            "reset_dag_runs": True,
+        }
+        self.request("POST", f"/dags/{_quoted(dag_id)}/clearTaskInstances", json=body)
+
+    def wait_for_run(
+        self, dag_id: str, run_id: str, *, states: Collection[str] = FINISHED, timeout: float = 180
+    ) -> str:
+        """Wait until a DAG run is in one of `states`.
+
+        Returns:
+            The state.
+
+        Raises:
+            WaitTimeoutError: it is not; the text holds its tasks' states and the logs of those that did not succeed.
+        """
+
+        def reached() -> str | None:
+            state = self.run_state(dag_id, run_id)
+            return state if state in states else None
+
+        what = f"the run {run_id} of {dag_id} to be in {sorted(states)}"
+        return wait_until(reached, timeout, what, interval=0.5, details=lambda: self.explain(dag_id, run_id))
+
+    def wait_for_task(
+        self, dag_id: str, run_id: str, task_id: str, *, states: Collection[str], timeout: float = 120
+    ) -> TaskState:
+        """Wait until a task is in one of `states`.
+
+        Returns:
+            The task instance.
+
+        Raises:
+            WaitTimeoutError: it is not; the text is as for `wait_for_run`.
+        """
+
+        def reached() -> TaskState | None:
+            task = self.task(dag_id, run_id, task_id)
+            return task if task.state in states else None
+
+        what = f"the task {task_id} of {dag_id} {run_id} to be in {sorted(states)}"
+        return wait_until(reached, timeout, what, interval=0.25, details=lambda: self.explain(dag_id, run_id))
+
+    def explain(self, dag_id: str, run_id: str, lines: int = 60) -> str:
+        """Give the states of a run's tasks and the end of the logs of those that did not succeed."""
+        parts = [f"run {run_id}: {self.run_state(dag_id, run_id)}"]
+        tasks = self.task_instances(dag_id, run_id)
+        parts += [f"  {task.task_id}[{task.map_index}] {task.state} try {task.try_number}" for task in tasks]
+        for task in tasks:
+            if task.state not in {None, "success", "upstream_failed"} and task.try_number:
+                log = self.log(dag_id, run_id, task.task_id, task.try_number, map_index=task.map_index)
+                parts += [f"--- log of {task.task_id}, try {task.try_number} ---", *log.splitlines()[-lines:]]
+        return "\n".join(parts)
+
+
+class AirflowApiError(AssertionError):
+    """The API refused a request. The text holds method, path, status and answer."""
+
+    def __init__(self, answer: httpx.Response) -> None:
+        self.status = answer.status_code
+        super().__init__(f"{answer.request.method} {answer.request.url}: {answer.status_code} {answer.text[:2000]}")
+
+
+def _checked(answer: httpx.Response) -> None:
+    if answer.status_code >= httpx.codes.BAD_REQUEST:
+        raise AirflowApiError(answer)
+
+
+def _quoted(part: str) -> str:
+    return quote(part, safe="")
+
+
+def _run(dag_id: str, run_id: str) -> str:
+    return f"/dags/{_quoted(dag_id)}/dagRuns/{_quoted(run_id)}"
+
+
+def _task(dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> str:
+    path = f"{_run(dag_id, run_id)}/taskInstances/{_quoted(task_id)}"
+    return path if map_index < 0 else f"{path}/{map_index}"
+
+
+def _task_state(raw: dict[str, Any]) -> TaskState:
+    return TaskState(raw["task_id"], raw["map_index"], raw["state"], raw["try_number"], raw)
+
+
+def _log_line(event: dict[str, Any]) -> str:
+    facts = {name: value for name, value in event.items() if name not in {"timestamp", "event", "level", "logger"}}
+    more = "".join(f" {name}={value}" for name, value in facts.items())
+    return f"{event.get('timestamp', '')} {event.get('level', '')} {event.get('event', '')}{more}"

@@ -1,0 +1,86 @@
+"""The airflow.cfg of a short-lived Airflow on loopback: every port its own, every interval short."""
+
+from __future__ import annotations
+
+import base64
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .ports import LOOPBACK, free_port
+
+Settings = Mapping[tuple[str, str], str]
+"""(section, option) -> value."""
+
+
+@dataclass(frozen=True)
+class AirflowPorts:
+    """Every port that `airflow standalone` opens with the LocalExecutor, plus the scheduler's health check."""
+
+    api: int = field(default_factory=free_port)
+    worker_logs: int = field(default_factory=free_port)
+    triggerer_logs: int = field(default_factory=free_port)
+    scheduler_health: int = field(default_factory=free_port)
+
+
+def settings_for(home: Path, ports: AirflowPorts, *, heartbeat_timeout: float, parallelism: int) -> Settings:
+    """Give the settings of one home.
+
+    Args:
+        home: AIRFLOW_HOME.
+        ports: where to listen.
+        heartbeat_timeout: seconds without a task's heartbeat after which the scheduler takes it for dead.
+        parallelism: tasks that may run at once.
+    """
+    url = f"http://{LOOPBACK}:{ports.api}"
+    return {
+        ("core", "dags_folder"): str(home / "dags"),
+        ("core", "plugins_folder"): str(home / "plugins"),
+        ("core", "load_examples"): "False",
+        ("core", "executor"): "LocalExecutor",
+        ("core", "parallelism"): str(parallelism),
+        ("core", "min_serialized_dag_update_interval"): "1",
+        ("core", "execution_api_server_url"): f"{url}/execution/",
+        ("core", "simple_auth_manager_passwords_file"): str(home / "passwords.json"),
+        # A container's name may not resolve, and the log server is asked for by it.
+        ("core", "hostname_callable"): "airflow.utils.net.get_host_ip_address",
+        ("core", "fernet_key"): base64.urlsafe_b64encode(os.urandom(32)).decode(),
+        ("api", "host"): LOOPBACK,
+        ("api", "port"): str(ports.api),
+        ("api", "base_url"): url,
+        ("api", "secret_key"): secrets.token_hex(16),
+        # One secret for all components: each would make up its own.
+        ("api_auth", "jwt_secret"): secrets.token_hex(32),
+        ("database", "sql_alchemy_conn"): f"sqlite:///{home}/airflow.db",
+        ("logging", "worker_log_server_port"): str(ports.worker_logs),
+        ("logging", "trigger_log_server_port"): str(ports.triggerer_logs),
+        ("scheduler", "scheduler_health_check_server_host"): LOOPBACK,
+        ("scheduler", "scheduler_health_check_server_port"): str(ports.scheduler_health),
+        ("scheduler", "scheduler_heartbeat_sec"): "2",
+        ("scheduler", "job_heartbeat_sec"): "2",
+        ("scheduler", "scheduler_idle_sleep_time"): "0.5",
+        ("scheduler", "trigger_timeout_check_interval"): "5",
+        ("scheduler", "orphaned_tasks_check_interval"): "15",
+        ("scheduler", "task_instance_heartbeat_timeout"): f"{heartbeat_timeout:g}",
+        ("scheduler", "task_instance_heartbeat_timeout_detection_interval"): "2",
+        ("triggerer", "job_heartbeat_sec"): "2",
+        # A restarted triggerer takes over when the dead one's heartbeat is older than this.
+        ("triggerer", "triggerer_health_check_threshold"): "15",
+        ("dag_processor", "refresh_interval"): "2",
+        ("dag_processor", "bundle_refresh_check_interval"): "1",
+        ("dag_processor", "min_file_process_interval"): "10",
+        # Two busy cores can keep the API server from answering in the 5 seconds of the default.
+        ("workers", "execution_api_timeout"): "30",
+    }
+
+
+def write_config(path: Path, settings: Settings) -> None:
+    """Write an airflow.cfg that only its owner can read."""
+    sections: dict[str, list[str]] = {}
+    for (section, option), value in settings.items():
+        sections.setdefault(section, []).append(f"{option} = {value.replace('%', '%%')}")
+    text = "\n".join("\n".join([f"[{name}]", *lines, ""]) for name, lines in sections.items())
+    path.touch(mode=0o600)
+    path.write_text(text)

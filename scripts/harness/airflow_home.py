@@ -1,0 +1,243 @@
+"""A real Airflow in a folder of its own: its database, its ports, its processes, and nothing left afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import httpx
+import psutil
+
+from ..setup.java import ensure_java
+from ..setup.venv import VENV
+from .airflow_api import AirflowApi
+from .airflow_config import AirflowPorts, Settings, settings_for, write_config
+from .processes import RealProcess
+from .wait import wait_until
+
+Component = Literal["api-server", "scheduler", "dag-processor", "triggerer"]
+COMPONENTS: tuple[Component, ...] = ("api-server", "scheduler", "dag-processor", "triggerer")
+USERNAME = "admin"
+
+_KEPT_OUT = ("AIRFLOW_", "AWS_", "SPARK_", "PYSPARK_", "VIRTUAL_ENV")
+
+
+class AirflowCommandError(AssertionError):
+    """An `airflow` command failed."""
+
+
+class AirflowHome:
+    """Makes an AIRFLOW_HOME and runs Airflow in it, from `with` or `start()` to `stop()`.
+
+    Args:
+        home: the folder; None for a temporary one that `stop()` removes.
+        mode: `standalone` runs the one command that the documentation names; `components` runs the same four processes
+            each on its own, so that a test may end and restart one.
+        env: variables for all processes, tasks included: `AIRFLOW_CONN_SPARK`, …
+        settings: options of airflow.cfg over those of the harness.
+        heartbeat_timeout: seconds without a heartbeat after which the scheduler takes a task for dead.
+        parallelism: tasks that may run at once.
+    """
+
+    def __init__(
+        self,
+        home: Path | None = None,
+        *,
+        mode: Literal["standalone", "components"] = "components",
+        env: Mapping[str, str] | None = None,
+        settings: Settings | None = None,
+        heartbeat_timeout: float = 300,
+        parallelism: int = 4,
+    ) -> None:
+        self._own_home = home is None
+        self.home = Path(tempfile.mkdtemp(prefix="cairn-airflow-")) if home is None else home.absolute()
+        self.mode = mode
+        self.ports = AirflowPorts()
+        self.password = secrets.token_urlsafe(12)
+        self.started_in_s = 0.0
+        """How long the last start took."""
+        self._extra_env = dict(env or {})
+        self._processes: dict[str, RealProcess] = {}
+        wanted = settings_for(self.home, self.ports, heartbeat_timeout=heartbeat_timeout, parallelism=parallelism)
+        self._write_home({**wanted, **(settings or {})})
+        self.api = AirflowApi(self.url, USERNAME, self.password)
+
+    @property
+    def url(self) -> str:
+        """The address of the page and the API."""
+        return f"http://127.0.0.1:{self.ports.api}"
+
+    @property
+    def dags_folder(self) -> Path:
+        """Where to put DAG files; a new one is seen within a few seconds."""
+        return self.home / "dags"
+
+    @property
+    def logs_folder(self) -> Path:
+        """Where the logs of the processes stand; those of tasks are in `home/logs`."""
+        return self.home / "process-logs"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The whole environment that the processes get, and that an `airflow` command for this home needs."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(_KEPT_OUT)}
+        return {
+            **kept,
+            "PATH": os.pathsep.join([str(VENV / "bin"), kept.get("PATH", os.defpath)]),
+            "AIRFLOW_HOME": str(self.home),
+            "JAVA_HOME": str(ensure_java()),
+            # Spark looks its own host name up, which in a container may not resolve.
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_HOSTNAME": "localhost",
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONUNBUFFERED": "1",
+            "SCARF_ANALYTICS": "false",
+            **self._extra_env,
+        }
+
+    def start(self, timeout: float = 120) -> None:
+        """Start Airflow and wait until every component says that it is healthy.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            ProcessDiedError: one of the processes ended.
+            WaitTimeoutError: not all are healthy in time; the text holds the end of a log.
+        """
+        begin = time.monotonic()
+        if self.mode == "standalone":
+            self._run("standalone")
+        else:
+            self._migrate()
+            for component in COMPONENTS:
+                self._run(component)
+        for name, process in self._processes.items():
+            process.wait_until(lambda: self._unhealthy() == [], timeout, f"a healthy Airflow ({name})")
+        self.started_in_s = time.monotonic() - begin
+
+    def stop(self) -> None:
+        """End every process, tasks and Spark drivers included, and remove the folder if it was made here."""
+        self.api.close()
+        # The scheduler first: it would report its tasks to an API server that is gone.
+        for name in sorted(self._processes, key=lambda name: name != "scheduler"):
+            self._processes.pop(name).stop()
+        if self._own_home:
+            shutil.rmtree(self.home, ignore_errors=True)
+
+    def family(self) -> list[psutil.Process]:
+        """Give all processes of this Airflow that run now."""
+        return [member for process in self._processes.values() for member in process.family()]
+
+    def kill_component(self, component: Component) -> None:
+        """End a component and its children at once by SIGKILL, as a machine that dies would.
+
+        Killing the scheduler ends the running tasks with it: the LocalExecutor's workers are its children.
+
+        Raises:
+            LookupError: it does not run.
+        """
+        if self.mode == "components":
+            if component not in self._processes:
+                raise LookupError(f"the component {component} does not run")
+            self._processes.pop(component).stop(grace=0)
+            return
+        roots = [process for process in self.family() if _is_component(process, component)]
+        if not roots:
+            raise LookupError(f"the component {component} does not run")
+        for process in [member for root in roots for member in [root, *root.children(recursive=True)]]:
+            process.kill()
+        psutil.wait_procs(roots, timeout=10)
+
+    def start_component(self, component: Component, timeout: float = 60) -> None:
+        """Start a component that was killed and wait until Airflow is healthy again.
+
+        Args:
+            component: which one.
+            timeout: seconds.
+        """
+        self._run(component).wait_until(lambda: self._unhealthy() == [], timeout, f"a healthy {component}")
+
+    def process(self, component: Component) -> RealProcess:
+        """Give a component's process (mode `components`)."""
+        return self._processes[component]
+
+    def command(self, *words: str) -> str:
+        """Run an `airflow` command in this home and give its output.
+
+        Raises:
+            AirflowCommandError: it failed; the text holds its output.
+        """
+        done = subprocess.run(
+            [VENV / "bin" / "airflow", *words],
+            env=self.env,
+            cwd=self.home,
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        if done.returncode:
+            raise AirflowCommandError(
+                f"airflow {' '.join(words)}: status {done.returncode}\n{done.stdout}{done.stderr}"
+            )
+        return done.stdout
+
+    def _write_home(self, settings: Settings) -> None:
+        for folder in (self.home, self.dags_folder, self.home / "plugins", self.logs_folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        write_config(self.home / "airflow.cfg", settings)
+        passwords = self.home / "passwords.json"
+        passwords.touch(mode=0o600)
+        passwords.write_text(json.dumps({USERNAME: self.password}) + "\n")
+
+    def _migrate(self) -> None:
+        self.command("db", "migrate")
+
+    def _run(self, name: str) -> RealProcess:
+        command: list[str | Path] = [VENV / "bin" / "airflow", name]
+        # cwd: what is started below must not find the repository's folders (`spark`, `storage`) on its import path.
+        process = RealProcess(name, command, self.logs_folder / f"{name}.log", env=self.env, cwd=self.home)
+        self._processes[name] = process
+        return process
+
+    def _unhealthy(self) -> list[str]:
+        try:
+            health = self.api.health()
+        except httpx.TransportError:
+            return ["api-server"]
+        wanted = ("metadatabase", "scheduler", "triggerer", "dag_processor")
+        return [name for name in wanted if health.get(name) != "healthy"]
+
+    def wait_until_healthy(self, timeout: float = 60) -> None:
+        """Wait until every component says that it is healthy."""
+        wait_until(lambda: self._unhealthy() == [], timeout, "a healthy Airflow", interval=0.5)
+
+    def __enter__(self) -> AirflowHome:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def _is_component(process: psutil.Process, component: str) -> bool:
+    try:
+        words = " ".join(process.cmdline())
+        parent = process.parent()
+        return f"airflow {component}" in words and not (parent and f"airflow {component}" in " ".join(parent.cmdline()))
+    except psutil.NoSuchProcess:
+        return False
