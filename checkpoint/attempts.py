@@ -402,7 +402,9 @@ def _without(executions: Mapping[str, Execution], uid: str, stages: tuple[StageS
 
 
 def _config_of(entry: PendingEntry) -> CheckpointConfig:
-    return CheckpointConfig(timeout_ms=entry.expires_at_ms - entry.triggered_at_ms, retained=entry.retained)
+    return CheckpointConfig(
+        timeout=timedelta(milliseconds=entry.expires_at_ms - entry.triggered_at_ms), retained=entry.retained
+    )
 
 
 def _too_many(head: Head, request: TriggerRequest) -> Declined:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 from .errors import InvalidConfigError
 from .model import Handover, Owner, PendingDocument, Slice, StageSpec
 from .reasons import Reason
 from .restore import Damage
 
-DEFAULT_TIMEOUT_MS = 6 * 3600 * 1000
-"""Six hours: an epoch does the work itself, where Flink's ten minutes only take a snapshot."""
+DEFAULT_TIMEOUT = timedelta(hours=6)
+"""An epoch does the work itself, where Flink's ten minutes only take a snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,21 +22,26 @@ class CheckpointConfig:
         InvalidConfigError: an option is out of its bounds; the text names the option, the value and the bound.
     """
 
-    timeout_ms: int = DEFAULT_TIMEOUT_MS
-    """After this long a pending checkpoint expires (semantics D2)."""
+    timeout: timedelta = DEFAULT_TIMEOUT
+    """After this long a pending checkpoint expires (semantics D2); more than zero."""
     retained: int = 3
-    """Completed checkpoints to keep (semantics C3)."""
+    """Completed checkpoints to keep (semantics C3); at least 1."""
     max_concurrent_checkpoints: int = 1
-    """Epochs that may be pending at once."""
+    """Epochs that may be pending at once; at least 1."""
 
     def __post_init__(self) -> None:
         """Check the bounds where the DAG is parsed."""
-        for option, bound in (("timeout_ms", 1), ("retained", 1), ("max_concurrent_checkpoints", 1)):
+        if not isinstance(self.timeout, timedelta) or self.timeout_ms < 1:
+            raise InvalidConfigError("timeout must be a timedelta of more than zero", timeout=repr(self.timeout))
+        for option in ("retained", "max_concurrent_checkpoints"):
             value = getattr(self, option)
-            if not isinstance(value, int) or isinstance(value, bool) or value < bound:
-                raise InvalidConfigError(
-                    f"{option} must be a whole number of at least {bound}", option=option, value=repr(value)
-                )
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise InvalidConfigError(f"{option} must be a whole number of at least 1", **{option: repr(value)})
+
+    @property
+    def timeout_ms(self) -> int:
+        """The timeout in whole milliseconds."""
+        return self.timeout // timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
