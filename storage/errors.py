@@ -65,10 +65,24 @@ class InvalidKeyError(StorageError):
     kind = ErrorKind.INVALID
 
 
+class InvalidNameError(InvalidKeyError):
+    """A job, stage, state, table or epoch name is outside the grammar of semantics W1."""
+
+
+class InvalidRequestError(StorageError):
+    """An argument other than a name is outside its bounds (a negative offset, an object too large to copy)."""
+
+    kind = ErrorKind.INVALID
+
+
 class GoneError(StorageError):
     """The object, bucket or root does not exist, and the store said so itself (404, never 403: semantics W3)."""
 
     kind = ErrorKind.GONE
+
+
+class BucketGoneError(GoneError):
+    """The bucket itself does not exist: nothing below it can be concluded to be new or empty."""
 
 
 class ConflictError(StorageError):

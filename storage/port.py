@@ -65,6 +65,10 @@ class PendingUpload:
     initiated_ms: int
 
 
+DeleteFailures = list[DeleteFailure]
+"""What a batched delete could not remove; empty if all of it is gone."""
+
+
 class ObjectStore(ABC):
     """A root in an object store. Safe to use from several threads and processes at once.
 
@@ -159,7 +163,7 @@ class ObjectStore(ABC):
         """
 
     @abstractmethod
-    def delete(self, keys: Iterable[str]) -> list[DeleteFailure]:
+    def delete(self, keys: Iterable[str]) -> DeleteFailures:
         """Delete objects in batches; one that is not there counts as deleted. Returns what could not be deleted."""
 
     @abstractmethod

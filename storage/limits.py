@@ -1,0 +1,33 @@
+"""Bounds that every store checks alike: ranges, and the size of what is read into memory (semantics W5)."""
+
+from __future__ import annotations
+
+from .errors import DocumentError, InvalidRequestError
+
+
+def check_range(key: str, start: int, length: int) -> None:
+    """Check a byte range.
+
+    Raises:
+        InvalidRequestError: `start` or `length` is negative.
+    """
+    if start < 0 or length < 0:
+        raise InvalidRequestError(
+            "a range starts at 0 or later and is not negative", key=key, start=start, length=length
+        )
+
+
+def check_size(store: str, key: str, size_bytes: int, max_bytes: int | None) -> None:
+    """Check the size of an object before it is read into memory.
+
+    Raises:
+        DocumentError: it is larger than `max_bytes`.
+    """
+    if max_bytes is not None and size_bytes > max_bytes:
+        raise DocumentError(
+            "the object is larger than it may be, so it was not read. Look at what stands there",
+            store=store,
+            key=key,
+            size_bytes=size_bytes,
+            max_bytes=max_bytes,
+        )

@@ -1,0 +1,139 @@
+"""Storage URIs: `file:///dir` and `s3://bucket/prefix`, read without touching what they name (semantics W1, W5).
+
+A URI is taken literally, as Spark takes it: no percent decoding, no pattern. What Spark and Cairn could understand
+differently is refused here, where the DAG is parsed. Messages never repeat what may be a secret.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from .errors import InvalidKeyError, UnsupportedStorageError
+from .names import check_key
+
+ACCEPTED = "file:///absolute/folder or s3://bucket/prefix (s3a:// is read as s3://)"
+"""The forms of a storage URI, for messages."""
+
+_SCHEME = re.compile(r"\A([A-Za-z][A-Za-z0-9+.-]*):(.*)\Z", re.DOTALL)
+_BUCKET = re.compile(r"\A[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
+_AMBIGUOUS = re.compile(r"[%*?#\[\]{}\\:]")
+_EXPRESS = ("--x-s3", "--xa-s3")
+
+
+@dataclass(frozen=True, slots=True)
+class StorageUri:
+    """A storage URI, taken apart."""
+
+    scheme: Literal["file", "s3"]
+    bucket: str
+    """The bucket; empty for files."""
+    path: str
+    """The folder, absolute, for files; the prefix without outer slashes, maybe empty, for S3."""
+
+    def __str__(self) -> str:
+        """Give the normalised URI, without a trailing slash."""
+        if self.scheme == "file":
+            return f"file://{self.path}"
+        return f"s3://{self.bucket}/{self.path}" if self.path else f"s3://{self.bucket}"
+
+
+def parse_storage_uri(uri: object) -> StorageUri:
+    """Take a storage URI apart, without any I/O.
+
+    Args:
+        uri: `file:///absolute/folder` or `s3://bucket/prefix`.
+
+    Returns:
+        Its parts.
+
+    Raises:
+        UnsupportedStorageError: another scheme, or an S3 Express bucket (semantics W6).
+        InvalidKeyError: a relative path, a query, a fragment, a user, a host, or a folder name that Spark would read
+            as a pattern.
+    """
+    if not isinstance(uri, str):
+        raise _invalid(uri, "it is no text")
+    match = _SCHEME.match(uri)
+    if match is None:
+        raise _invalid(uri, "it has no scheme")
+    scheme, rest = match[1].lower(), match[2]
+    if scheme not in ("file", "s3", "s3a"):
+        raise UnsupportedStorageError(
+            f"there is no storage for the scheme {scheme}. Use {ACCEPTED}", uri=_without_secrets(uri)
+        )
+    authority, path = "", rest
+    if rest.startswith("//"):
+        authority, slash, path = rest[2:].partition("/")
+        path = slash + path
+    if "@" in authority:
+        raise _invalid(uri, "it names a user; credentials belong into the connection, never into a URI")
+    if "?" in rest or "#" in rest:
+        raise _invalid(uri, "it has a query or a fragment")
+    return _file(uri, authority, path) if scheme == "file" else _s3(uri, rest, authority, path)
+
+
+def check_storage_uri(uri: object) -> str:
+    """Check a storage URI where a DAG is parsed; pure, no I/O.
+
+    Returns:
+        The URI, normalised: `s3a` read as `s3`, no trailing slash.
+
+    Raises:
+        UnsupportedStorageError: another scheme, or an S3 Express bucket (semantics W6).
+        InvalidKeyError: it is not of an accepted form.
+    """
+    return str(parse_storage_uri(uri))
+
+
+def _file(uri: str, authority: str, path: str) -> StorageUri:
+    if authority:
+        raise _invalid(uri, f"it names the host {authority!r}; a folder is written with three slashes")
+    if not path.startswith("/"):
+        raise _invalid(uri, "the folder is not absolute")
+    trimmed = path.rstrip("/")
+    if not trimmed:
+        raise _invalid(uri, "the root of the file system is no storage; name a folder below it")
+    _check_path(uri, trimmed[1:])
+    return StorageUri("file", "", trimmed)
+
+
+def _s3(uri: str, rest: str, bucket: str, path: str) -> StorageUri:
+    if not rest.startswith("//") or not bucket:
+        raise _invalid(uri, "it names no bucket")
+    if bucket.endswith(_EXPRESS):
+        raise UnsupportedStorageError(
+            "an S3 Express directory bucket lists its keys in no order and cannot hold checkpoints. "
+            "Use a general purpose bucket",
+            uri=_without_secrets(uri),
+        )
+    if not _BUCKET.match(bucket):
+        raise _invalid(uri, "a bucket has 3 to 63 characters out of a-z 0-9 . -")
+    prefix = path[1:].rstrip("/") if path else ""
+    if prefix:
+        _check_path(uri, prefix)
+    return StorageUri("s3", bucket, prefix)
+
+
+def _check_path(uri: str, path: str) -> None:
+    found = _AMBIGUOUS.search(path)
+    if found:
+        raise _invalid(uri, f"the character {found[0]!r} in it means something else to Spark")
+    try:
+        check_key(path)
+    except InvalidKeyError as error:
+        raise _invalid(uri, error.message) from None
+
+
+def _invalid(uri: object, why: str) -> InvalidKeyError:
+    return InvalidKeyError(f"this is no storage URI: {why}. Use {ACCEPTED}", uri=_without_secrets(uri))
+
+
+def _without_secrets(uri: object) -> str:
+    if not isinstance(uri, str):
+        return repr(uri)
+    cut = re.sub(r"[?#].*\Z", "?…", uri, flags=re.DOTALL)
+    head, at, tail = cut.rpartition("@")
+    scheme = _SCHEME.match(head)
+    return ascii(f"{scheme[1] if scheme else ''}://…@{tail}" if at else cut)[1:-1][:200]
