@@ -1,1 +1,1 @@
-"""TODO."""
+"""Example DAGs, each runnable; `make demo` runs `flights`."""

@@ -1,0 +1,28 @@
+"""Keeps, for each airport, how many flights left it and how many came in."""
+
+from __future__ import annotations
+
+from airflow_cairn.spark import Epoch
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+KEY = ["airport"]
+
+
+def count_airports(flights: DataFrame) -> DataFrame:
+    """Aggregate flights into one row an airport."""
+    left = flights.select(F.col("origin").alias("airport"), F.lit(1).alias("departures"), F.lit(0).alias("arrivals"))
+    came = flights.select(F.col("destination").alias("airport"), F.lit(0), F.lit(1))
+    return add(left.union(came))
+
+
+def add(counts: DataFrame) -> DataFrame:
+    """Sum rows of the same airport."""
+    return counts.groupBy(*KEY).agg(F.sum("departures").alias("departures"), F.sum("arrivals").alias("arrivals"))
+
+
+if __name__ == "__main__":
+    with Epoch.current() as epoch:
+        today = count_airports(epoch.read("clean"))
+        before = epoch.state("traffic")
+        epoch.snapshot("traffic", today if before is None else add(before.union(today)), key=KEY)

@@ -1,0 +1,31 @@
+"""Publishes the league table: airports by traffic, with the mean delay of what left them, over all days so far."""
+
+from __future__ import annotations
+
+from airflow_cairn.spark import Epoch
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+
+def league(routes: DataFrame, airports: DataFrame) -> DataFrame:
+    """Join both states into one row an airport."""
+    delays = routes.groupBy(F.col("origin").alias("airport")).agg(
+        (F.sum("delay_sum") / F.sum("flights")).alias("mean_departure_delay")
+    )
+    return (
+        airports.join(delays, "airport", "left")
+        .select(
+            "airport",
+            (F.col("departures") + F.col("arrivals")).alias("flights"),
+            "departures",
+            "arrivals",
+            F.round("mean_departure_delay", 2).alias("mean_departure_delay"),
+        )
+        .orderBy(F.desc("flights"), "airport")
+    )
+
+
+if __name__ == "__main__":
+    with Epoch.current() as epoch:
+        epoch.publish("league", league(epoch.read("routes", "totals"), epoch.read("airports", "traffic")))
+        epoch.put("days", epoch.get("days", 0) + 1)
