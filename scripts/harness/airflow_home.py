@@ -21,12 +21,16 @@ from ..setup.java import ensure_java
 from ..setup.venv import VENV
 from .airflow_api import AirflowApi
 from .airflow_config import AirflowPorts, Settings, settings_for, write_config
-from .processes import RealProcess
+from .airflow_database import ensure_database
+from .processes import RealProcess, stop_all
 from .wait import wait_until
 
 Component = Literal["api-server", "scheduler", "dag-processor", "triggerer"]
 COMPONENTS: tuple[Component, ...] = ("api-server", "scheduler", "dag-processor", "triggerer")
 USERNAME = "admin"
+
+_STOP_GRACE_S = 4.0
+"""Enough for a task's `on_kill`; the scheduler itself would wait for its tasks for much longer."""
 
 _KEPT_OUT = ("AIRFLOW_", "AWS_", "SPARK_", "PYSPARK_", "VIRTUAL_ENV")
 
@@ -115,12 +119,9 @@ class AirflowHome:
             WaitTimeoutError: not all are healthy in time; the text holds the end of a log.
         """
         begin = time.monotonic()
-        if self.mode == "standalone":
-            self._run("standalone")
-        else:
-            self._migrate()
-            for component in COMPONENTS:
-                self._run(component)
+        ensure_database(self.home / "airflow.db", lambda: self.command("db", "migrate"))
+        for name in ("standalone",) if self.mode == "standalone" else COMPONENTS:
+            self._run(name)
         for name, process in self._processes.items():
             process.wait_until(lambda: self._unhealthy() == [], timeout, f"a healthy Airflow ({name})")
         self.started_in_s = time.monotonic() - begin
@@ -128,9 +129,8 @@ class AirflowHome:
     def stop(self) -> None:
         """End every process, tasks and Spark drivers included, and remove the folder if it was made here."""
         self.api.close()
-        # The scheduler first: it would report its tasks to an API server that is gone.
-        for name in sorted(self._processes, key=lambda name: name != "scheduler"):
-            self._processes.pop(name).stop()
+        stop_all(list(self._processes.values()), grace=_STOP_GRACE_S)
+        self._processes.clear()
         if self._own_home:
             shutil.rmtree(self.home, ignore_errors=True)
 
@@ -199,9 +199,6 @@ class AirflowHome:
         passwords = self.home / "passwords.json"
         passwords.touch(mode=0o600)
         passwords.write_text(json.dumps({USERNAME: self.password}) + "\n")
-
-    def _migrate(self) -> None:
-        self.command("db", "migrate")
 
     def _run(self, name: str) -> RealProcess:
         command: list[str | Path] = [VENV / "bin" / "airflow", name]

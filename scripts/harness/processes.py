@@ -1,8 +1,10 @@
 """Processes that cannot be left behind.
 
 Each is started in a session of its own with a log file, and is ended by its id together with everything below it.
-Children that left the tree (a double fork, a parent that died) are found by a mark in their environment, which the
-kernel copies to each descendant. What still runs is ended when the interpreter exits, also after SIGINT or SIGTERM.
+Children that left the tree (a double fork, a parent that died) are found by their session, and by a mark in their
+environment. Neither alone will do: Airflow's processes overwrite their environment when they set their title
+(measured), others start sessions of their own. What still runs is ended when the interpreter exits, also after SIGINT
+or SIGTERM.
 """
 
 from __future__ import annotations
@@ -14,13 +16,14 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
 import psutil
 
-from .wait import wait_until
+from .wait import WaitTimeoutError, wait_until
 
 T = TypeVar("T")
 
@@ -89,12 +92,15 @@ class RealProcess:
         """Give the process and all its descendants that run now, those that left the tree included."""
         found = {process.pid: process for process in _descendants(self.pid)}
         for process in psutil.process_iter():
-            try:
-                if process.pid not in found and process.environ().get(_MARK) == self._mark:
-                    found[process.pid] = process
-            except psutil.Error:  # gone meanwhile, or another user's
-                continue
+            if process.pid not in found and self._is_ours(process):
+                found.update((member.pid, member) for member in _descendants(process.pid))
         return [process for process in found.values() if _is_alive(process)]
+
+    def _is_ours(self, process: psutil.Process) -> bool:
+        try:
+            return os.getsid(process.pid) == self.pid or process.environ().get(_MARK) == self._mark
+        except (psutil.Error, OSError):  # gone meanwhile, or another user's
+            return False
 
     def wait_until(self, condition: Callable[[], T | None], timeout: float, what: str) -> T:
         """Wait for a condition while the process lives (see `wait.wait_until`).
@@ -113,6 +119,10 @@ class RealProcess:
 
         return wait_until(asked, timeout, what, details=self.log_tail)
 
+    def reap(self) -> None:
+        """Take the exit status of the process, which has ended or is about to."""
+        self._popen.wait()
+
     def kill(self) -> None:
         """End the process alone at once (SIGKILL), leaving its children to themselves; waits until it is gone."""
         self._popen.kill()
@@ -124,22 +134,7 @@ class RealProcess:
         Args:
             grace: seconds between the two.
         """
-        family = self.family()
-        for process in family:
-            _signal(process, signal.SIGTERM)
-        _, stubborn = psutil.wait_procs([p for p in family if p.pid != self.pid], timeout=0)
-        try:
-            self._popen.wait(timeout=grace)
-        except subprocess.TimeoutExpired:
-            self._popen.kill()
-            self._popen.wait()
-        psutil.wait_procs(stubborn, timeout=grace if stubborn else 0)
-        # Asked again, because the parent may have started more while it ended.
-        while left := self.family():
-            for process in left:
-                _signal(process, signal.SIGKILL)
-            psutil.wait_procs(left, timeout=5)
-        _running.pop(self.pid, None)
+        stop_all([self], grace)
 
     def __enter__(self) -> RealProcess:
         return self
@@ -170,10 +165,40 @@ def _signal(process: psutil.Process, number: signal.Signals) -> None:
         return
 
 
+def stop_all(processes: Sequence[RealProcess], grace: float = 10.0) -> None:
+    """End several processes and all below them together: SIGTERM, then SIGKILL to what still runs.
+
+    Args:
+        processes: which ones; those that ended already may have left children, which are ended too.
+        grace: seconds between the two for all together; 0 for SIGKILL at once.
+    """
+    if grace > 0:
+        for member in _family(processes):
+            _signal(member, signal.SIGTERM)
+        _wait_for_end(processes, grace)
+    # Asked again, because a parent may have started more while it ended.
+    while left := _family(processes):
+        for member in left:
+            _signal(member, signal.SIGKILL)
+        _wait_for_end(processes, 5.0)
+    for process in processes:
+        process.reap()
+        _running.pop(process.pid, None)
+
+
+def _family(processes: Sequence[RealProcess]) -> list[psutil.Process]:
+    return [member for process in processes for member in process.family()]
+
+
+def _wait_for_end(processes: Sequence[RealProcess], timeout: float) -> None:
+    # Not psutil's own wait: it would take our children's exit status before Popen does.
+    with suppress(WaitTimeoutError):
+        wait_until(lambda: not _family(processes), timeout, "the processes to end")
+
+
 def end_all() -> None:
-    """End every process that this module started and that still runs, last started first."""
-    for process in reversed(list(_running.values())):
-        process.stop(grace=5.0)
+    """End every process that this module started and that still runs."""
+    stop_all(list(_running.values()), grace=5.0)
 
 
 _armed = False

@@ -1,0 +1,93 @@
+"""Whatever ends the starter, what it started ends too."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from scripts.harness.processes import ProcessDiedError, RealProcess
+from scripts.harness.wait import WaitTimeoutError, wait_until
+
+ROOT = Path(__file__).parents[2]
+
+# A child that leaves the tree: its parent ends at once, it runs in a session of its own.
+_ORPHAN_MAKER = """
+import pathlib, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+pathlib.Path(sys.argv[1]).write_text(str(child.pid))
+"""
+
+_STARTER = """
+import pathlib, sys, threading
+from scripts.harness.processes import RealProcess
+folder = pathlib.Path(sys.argv[1])
+RealProcess("sleep", ["sleep", "600"], folder / "log")
+RealProcess("orphans", [sys.executable, "-c", sys.argv[2], str(folder / "orphan")], folder / "log2")
+while not (folder / "orphan").exists() or not (folder / "orphan").read_text():
+    threading.Event().wait(0.05)
+print("ready", flush=True)
+if sys.argv[3] == "fall":
+    raise RuntimeError("fallen")
+threading.Event().wait()
+"""
+
+
+def _mine(folder: Path) -> list[int]:
+    pids = []
+    for process in psutil.process_iter():
+        try:
+            out = any(str(folder) in file.path for file in process.open_files())
+        except psutil.Error:
+            continue
+        if out and process.status() != psutil.STATUS_ZOMBIE:
+            pids.append(process.pid)
+    orphan = folder / "orphan"
+    if orphan.exists() and psutil.pid_exists(int(orphan.read_text())):
+        pids.append(int(orphan.read_text()))
+    return pids
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, "fall"])
+def test_nothing_outlives_the_one_who_started_it(tmp_path: Path, end: signal.Signals | str) -> None:
+    command = [sys.executable, "-c", _STARTER, str(tmp_path), _ORPHAN_MAKER, str(end)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as starter:
+        assert starter.stdout is not None
+        assert starter.stdout.readline() == b"ready\n"
+        if isinstance(end, signal.Signals):
+            starter.send_signal(end)
+        assert starter.wait(timeout=30) != 0
+    wait_until(lambda: not _mine(tmp_path), 5, "every process to be gone")
+
+
+def test_one_that_ignores_sigterm_is_ended_all_the_same(tmp_path: Path) -> None:
+    stubborn = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+    )
+    with RealProcess("stubborn", [sys.executable, "-c", stubborn], tmp_path / "log") as process:
+        process.wait_until(lambda: "up" in process.log_tail(), 10, "its first line")
+        pid = process.pid
+        process.stop(grace=0.3)
+    assert not psutil.pid_exists(pid)
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_death_while_waiting_shows_status_and_log(tmp_path: Path) -> None:
+    with RealProcess("short", ["sh", "-c", "echo last words; exit 3"], tmp_path / "log") as process:
+        process.reap()
+        with pytest.raises(
+            ProcessDiedError, match=r"short ended with status 3 while waiting for luck\n(.*\n)*last words"
+        ):
+            process.wait_until(lambda: False, 5, "luck")
+
+
+def test_a_wait_in_vain_names_what_it_waited_for(tmp_path: Path) -> None:
+    with (
+        RealProcess("idle", ["sh", "-c", "echo here; sleep 600"], tmp_path / "log") as process,
+        pytest.raises(WaitTimeoutError, match=r"waited 0\.2 s for luck"),
+    ):
+        process.wait_until(lambda: False, 0.2, "luck")
