@@ -1,0 +1,128 @@
+"""A real Spark standalone cluster from the pyspark wheel: one master, two small workers, all on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from ..setup.java import ensure_java
+from ..setup.venv import VENV
+from .ports import LOOPBACK, free_port
+from .processes import RealProcess, stop_all
+
+_MASTER = "org.apache.spark.deploy.master.Master"
+_WORKER = "org.apache.spark.deploy.worker.Worker"
+_START_TIMEOUT_S = 90.0
+
+
+class SparkCluster:
+    """Runs from `with` to its end. Executors get 1 GiB and one core each.
+
+    Args:
+        workers: how many.
+        root: where the workers keep their logs and work folders; None for a temporary folder.
+        env: variables for the daemons, and so for the executors and cluster-mode drivers.
+    """
+
+    def __init__(self, workers: int = 2, root: Path | None = None, *, env: Mapping[str, str] | None = None) -> None:
+        self.workers = workers
+        self._own_root = root is None
+        self.root = Path(tempfile.mkdtemp(prefix="cairn-spark-")) if root is None else root
+        self.port = 0
+        self.web_port = 0
+        self._extra_env = dict(env or {})
+        self._processes: list[RealProcess] = []
+
+    @property
+    def master_url(self) -> str:
+        """What `spark-submit --master` takes."""
+        return f"spark://{LOOPBACK}:{self.port}"
+
+    @property
+    def web_url(self) -> str:
+        """The master's page; `/json/` below it tells the cluster's state."""
+        return f"http://{LOOPBACK}:{self.web_port}"
+
+    def start(self) -> None:
+        """Start the daemons and wait until every worker is registered.
+
+        Raises:
+            ProcessDiedError: one of them ended.
+            WaitTimeoutError: not all workers registered in time.
+        """
+        self.port, self.web_port = free_port(), free_port()
+        address = ["--host", LOOPBACK, "--port", str(self.port), "--webui-port", str(self.web_port)]
+        self._run("master", [_MASTER, *address]).wait_until(
+            lambda: self.state() is not None, _START_TIMEOUT_S, f"the Spark master at {self.web_url}"
+        )
+        for number in range(self.workers):
+            self._run(f"worker-{number}", [_WORKER, *self._worker_options(number), self.master_url])
+        for worker in self._processes[1:]:
+            worker.wait_until(lambda: self.alive_workers() == self.workers, _START_TIMEOUT_S, f"{worker.name} to join")
+
+    def stop(self) -> None:
+        """End daemons, executors and drivers, and remove the folder if it was made here."""
+        stop_all(self._processes, grace=3.0)
+        self._processes.clear()
+        if self._own_root:
+            shutil.rmtree(self.root, ignore_errors=True)
+
+    def state(self) -> dict[str, Any] | None:
+        """Give what the master tells about itself (workers, applications, drivers), None while it does not answer."""
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with direct.open(f"{self.web_url}/json/", timeout=5) as answer:
+                state: dict[str, Any] = json.load(answer)
+                return state
+        except OSError:
+            return None
+
+    def alive_workers(self) -> int:
+        """Count the workers that the master takes for alive."""
+        state = self.state()
+        return sum(worker["state"] == "ALIVE" for worker in state["workers"]) if state else 0
+
+    def family(self) -> list[psutil.Process]:
+        """Give all processes of the cluster that run now, executors and cluster-mode drivers included."""
+        return [member for process in self._processes for member in process.family()]
+
+    def _worker_options(self, number: int) -> list[str]:
+        folder = self.root / f"worker-{number}"
+        folder.mkdir(parents=True, exist_ok=True)
+        ports = ["--port", str(free_port()), "--webui-port", str(free_port())]
+        return ["--host", LOOPBACK, *ports, "--cores", "1", "--memory", "1g", "--work-dir", str(folder)]
+
+    def _run(self, name: str, command: list[str]) -> RealProcess:
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))}
+        env = {
+            **kept,
+            "JAVA_HOME": str(ensure_java()),
+            "SPARK_LOCAL_IP": LOOPBACK,
+            "SPARK_DAEMON_MEMORY": "384m",
+            "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
+            "PYSPARK_PYTHON": str(VENV / "bin" / "python"),
+            **self._extra_env,
+        }
+        log = self.root / f"{name}.log"
+        process = RealProcess(name, [VENV / "bin" / "spark-class", *command], log, env=env, cwd=self.root)
+        self._processes.append(process)
+        return process
+
+    def __enter__(self) -> SparkCluster:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

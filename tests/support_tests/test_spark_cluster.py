@@ -1,0 +1,49 @@
+"""The Spark cluster is real: its workers compute, and nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from scripts.harness.ports import is_listening
+from scripts.harness.spark_cluster import SparkCluster
+
+pytestmark = pytest.mark.spark
+
+_APPLICATION = """
+import sys
+from pyspark.sql import SparkSession
+builder = SparkSession.builder.master(sys.argv[1]).config("spark.ui.enabled", "false")
+spark = builder.config("spark.executor.memory", "512m").getOrCreate()
+where = spark.sparkContext.parallelize(range(4), 4).map(lambda _: __import__("os").getcwd()).distinct().collect()
+print("where", *where)
+spark.stop()
+"""
+
+
+def test_the_workers_do_the_work_and_everything_ends(tmp_path: Path) -> None:
+    with SparkCluster() as cluster:
+        assert cluster.alive_workers() == 2
+        pids = [process.pid for process in cluster.family()]
+        assert len(pids) >= 3
+        done = subprocess.run(
+            [sys.executable, "-c", _APPLICATION, cluster.master_url],
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+        where = next(line for line in done.stdout.splitlines() if line.startswith("where ")).split()[1:]
+        assert where
+        assert all(folder.startswith(str(cluster.root / "worker-")) for folder in where)
+    assert not [pid for pid in pids if psutil.pid_exists(pid)]
+    assert not is_listening(cluster.port)
+    assert not cluster.root.exists()
