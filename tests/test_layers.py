@@ -1,0 +1,153 @@
+"""The house stands: an import only points downwards, and the lower floors need neither Airflow, Spark nor boto3."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# Top to bottom. A layer may import itself and whatever stands below it.
+HOUSE = ("plugin", "operators", "sensors", "triggers", "hooks", "spark", "checkpoint", "storage")
+MAY_IMPORT = {layer: set(HOUSE[position:]) for position, layer in enumerate(HOUSE)} | {
+    "cli": {"cli", "checkpoint", "storage"},
+    "dags": {"dags", *HOUSE},
+}
+AIRFLOW_LAYERS = {"plugin", "operators", "sensors", "triggers", "hooks", "dags"}
+# Third-party roots -> where they may be imported.
+GUARDED = {
+    "airflow": AIRFLOW_LAYERS,
+    "pyspark": {"spark", *AIRFLOW_LAYERS},
+    "boto3": {"storage/s3.py"},
+    "botocore": {"storage/s3.py"},
+}
+
+
+def modules() -> Iterator[Path]:
+    for layer in MAY_IMPORT:
+        yield from sorted((ROOT / layer).rglob("*.py"))
+
+
+def _name(path: Path) -> list[str]:
+    parts = ["airflow_cairn", *path.relative_to(ROOT).with_suffix("").parts]
+    return parts[:-1] if parts[-1] == "__init__" else parts
+
+
+def _only_for_types(tree: ast.AST) -> set[ast.AST]:
+    """Give the nodes below `if TYPE_CHECKING:`, which never run."""
+    skipped: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            skipped.update(inner for statement in node.body for inner in ast.walk(statement))
+    return skipped
+
+
+def imports_of(path: Path, source: str) -> Iterator[tuple[int, str]]:
+    """Give line and dotted name of each import, those inside functions included, relative ones made absolute."""
+    tree = ast.parse(source)
+    package = _name(path) if path.name == "__init__.py" else _name(path)[:-1]
+    skipped = _only_for_types(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) + 1 - node.level]) if node.level else ""
+            start = ".".join(filter(None, [base, node.module or ""]))
+            found = [f"{start}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in found:
+            # The layers' own direction is checked for types too; what is heavy is not loaded by them.
+            if node not in skipped or name.startswith("airflow_cairn."):
+                yield node.lineno, name
+
+
+def broken_rules(path: Path, source: str) -> list[str]:
+    relative = path.relative_to(ROOT)
+    layer = relative.parts[0]
+    broken = []
+    for line, name in imports_of(path, source):
+        root, *rest = name.split(".")
+        where = f"{relative}:{line} imports {name}"
+        if root == "airflow_cairn" and rest and rest[0] in MAY_IMPORT and rest[0] not in MAY_IMPORT[layer]:
+            broken.append(f"{where}: {layer} may import only {sorted(MAY_IMPORT[layer])}")
+        if root in GUARDED and not GUARDED[root] & {layer, relative.as_posix()}:
+            broken.append(f"{where}: only {sorted(GUARDED[root])} may")
+        if root in {"scripts", "tests"} or (root == "airflow_cairn" and rest[:1] in (["scripts"], ["tests"])):
+            broken.append(f"{where}: what builds and tests the package is no part of it")
+    return broken
+
+
+def test_every_import_points_downwards() -> None:
+    broken = [rule for path in modules() for rule in broken_rules(path, path.read_text())]
+    assert not broken, "\n" + "\n".join(broken)
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "found"),
+    [
+        ("storage/x.py", "from ..checkpoint import head", 1),
+        ("storage/x.py", "def f():\n    from airflow_cairn.checkpoint import head", 1),
+        ("storage/x.py", "from .. import checkpoint", 1),
+        ("storage/x.py", "import boto3", 1),
+        ("storage/s3.py", "import boto3", 0),
+        ("storage/x.py", "from botocore.config import Config", 1),
+        ("checkpoint/x.py", "from ..storage import port", 0),
+        ("checkpoint/x.py", "import pyspark.sql", 1),
+        ("spark/x.py", "from airflow.sdk import DAG", 1),
+        ("spark/x.py", "from pyspark.sql import DataFrame", 0),
+        ("cli/x.py", "from ..spark import epoch", 1),
+        ("cli/x.py", "from ..checkpoint import head", 0),
+        ("sensors/x.py", "from ..operators import y", 1),
+        ("sensors/x.py", "from ..triggers import y", 0),
+        ("storage/x.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import boto3", 0),
+        ("storage/x.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..spark import y", 1),
+        ("hooks/x.py", "from scripts.harness import ports", 1),
+    ],
+)
+def test_the_check_sees_a_breach(module: str, source: str, found: int) -> None:
+    assert len(broken_rules(ROOT / module, source)) == found
+
+
+_BLOCKED = ("airflow", "pyspark", "boto3", "botocore")
+_BLOCKER = f"""
+import importlib.abc, sys
+
+class Blocker(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {_BLOCKED!r}:
+            raise ImportError("blocked: " + name)
+
+sys.meta_path.insert(0, Blocker())
+"""
+
+
+def _with_blocker(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", _BLOCKER + code]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("name", _BLOCKED)
+def test_the_blocker_blocks(name: str, tmp_path: Path) -> None:
+    done = _with_blocker(f"import {name}", tmp_path)
+    assert f"ImportError: blocked: {name}" in done.stderr
+
+
+def test_the_lower_floors_stand_alone(tmp_path: Path) -> None:
+    code = (
+        "import importlib, pkgutil\n"
+        "for root in ('airflow_cairn.checkpoint', 'airflow_cairn.storage', 'airflow_cairn.cli'):\n"
+        "    package = importlib.import_module(root)\n"
+        "    for found in pkgutil.walk_packages(package.__path__, root + '.'):\n"
+        "        if found.name != 'airflow_cairn.storage.s3' and not found.name.endswith('__main__'):\n"
+        "            importlib.import_module(found.name)\n"
+        "            print(found.name)\n"
+    )
+    done = _with_blocker(code, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "airflow_cairn.storage.port" in done.stdout.split()
