@@ -1,0 +1,271 @@
+"""Runs the flights pipeline in a real Airflow, kills a Spark driver in the middle, and compares what came out.
+
+Everything lives in a temporary folder and on free ports of the loopback address; at the end, and on Ctrl-C, every
+process that was started is gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from airflow_cairn.checkpoint import Coordinator
+from airflow_cairn.storage import S3Options, open_store
+
+from ..harness.airflow_home import AirflowHome
+from ..harness.processes import RealProcess
+from ..harness.s3_server import S3Server
+from ..harness.spark_start import archive, archiving_conf, fast_conf
+from ..s3a_jars import s3a_jars
+from ..setup.base import ROOT
+from .compare import Comparison, compare
+from .flights_input import FIRST_DAY, FLIGHTS_A_DAY, SCHEMA, write_flights
+from .report import print_table
+from .watch import KillOrder, Watcher
+
+STAGES = ("clean", "routes", "airports", "report")
+BUCKET = "lake"
+STALLED_AFTER_S = 300.0
+
+_begin = time.monotonic()
+
+
+def say(line: str) -> None:
+    """Print one line with the seconds since the start."""
+    print(f"[{time.monotonic() - _begin:6.1f} s] {line}", flush=True)
+
+
+def main() -> int:
+    """Run the demonstration.
+
+    Returns:
+        0 if every state row equals the plain pass's.
+    """
+    options = _arguments()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with tempfile.TemporaryDirectory(prefix="cairn-demo-") as folder:
+            return _run(options, Path(folder))
+    except KeyboardInterrupt:
+        say("stopped; every process that the demonstration started has been ended")
+        return 130
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
+    parser.add_argument("--flights", type=Path, help="a Parquet file with flights; generated unless given")
+    parser.add_argument("--epochs", type=int, default=5, help="days to run, each an epoch (default: 5)")
+    parser.add_argument("--kill", default="routes@3", help="STAGE@EPOCH whose driver is killed, or none")
+    parser.add_argument("--storage", choices=("file", "s3"), default="file", help="where checkpoints live")
+    parser.add_argument("--keep", action="store_true", help="leave Airflow up until Ctrl-C")
+    options = parser.parse_args()
+    if options.epochs < 1:
+        parser.error(f"EPOCHS must be at least 1, not {options.epochs}")
+    if options.flights is not None:
+        options.flights = options.flights.absolute()
+        if not options.flights.is_file():
+            parser.error(f"FLIGHTS: there is no file {options.flights}")
+        missing = set(SCHEMA.names) - set(pq.read_schema(options.flights).names)
+        if missing:
+            parser.error(f"FLIGHTS: {options.flights} lacks the columns {', '.join(sorted(missing))}")
+    options.kill = None if options.kill == "none" else _kill_order(parser, options.kill, options.epochs)
+    return options
+
+
+def _kill_order(parser: argparse.ArgumentParser, text: str, epochs: int) -> KillOrder:
+    match = re.fullmatch(r"([a-z]+)@([0-9]+)", text)
+    if match is None or match[1] not in STAGES:
+        parser.error(f"KILL must be none or STAGE@EPOCH with a stage of {', '.join(STAGES)}, not {text!r}")
+    epoch = int(match[2])
+    if not 1 <= epoch <= epochs:
+        if text == "routes@3":  # the default, with fewer epochs than that
+            return KillOrder("routes", epochs)
+        parser.error(f"KILL names epoch {epoch}, and there are {epochs}")
+    return KillOrder(match[1], epoch)
+
+
+def _run(options: argparse.Namespace, folder: Path) -> int:
+    flights = options.flights
+    if flights is None:
+        flights = folder / "flights.parquet"
+        count = write_flights(flights, options.epochs)
+        say(f"made {count:,} flights of {options.epochs} days ({FLIGHTS_A_DAY:,} a day), the same ones each time")
+    else:
+        say(
+            f"input: {flights}, {pq.read_metadata(flights).num_rows:,} flights; the first {options.epochs} days are run"
+        )
+    with contextlib.ExitStack() as stack:
+        uri, s3, env = _storage(options, folder, stack)
+        say(f"storage: {uri}")
+        plain = _start_plain_pass(flights, options.epochs, folder, stack)
+        home = AirflowHome(folder / "airflow", mode="standalone", env=_environment(options, flights, uri, env))
+        shutil.copytree(ROOT / "dags", home.dags_folder, dirs_exist_ok=True)
+        (home.dags_folder / "__init__.py").unlink()
+        stack.callback(home.stop)
+        home.start()
+        say(f"Airflow is up at {home.url} (scheduler, triggerer, dag processor, API server)")
+        plain.wait_until((folder / "plain/traffic/_SUCCESS").exists, 120, "the plain Spark pass")
+        _wait_for_end(plain)
+        say("one plain Spark pass over the same input is done; its result is what ours must equal")
+        coordinator = Coordinator(open_store(uri, s3=s3), "flights")
+        watcher = Watcher(coordinator, say, options.kill)
+        _run_epochs(home, watcher, options.epochs)
+        found = [
+            compare(coordinator, "routes", "totals", ["origin", "destination"], folder / "plain" / "totals"),
+            compare(coordinator, "airports", "traffic", ["airport"], folder / "plain" / "traffic"),
+        ]
+        print_table(coordinator.head(), watcher.epoch_number)
+        equal = _tell(found, options, watcher)
+        _what_next(options, uri)
+        if options.keep:
+            _keep(home, uri)
+    return 0 if equal else 1
+
+
+def _storage(
+    options: argparse.Namespace, folder: Path, stack: contextlib.ExitStack
+) -> tuple[str, S3Options | None, dict[str, str]]:
+    if options.storage == "file":
+        target = folder / "storage"
+        target.mkdir()
+        return f"file://{target}", None, {}
+    server = stack.enter_context(S3Server(folder / "s3"))
+    server.create_bucket(BUCKET)
+    say(f"a real S3 server is up at {server.endpoint_url}")
+    connection = {
+        "conn_type": "aws",
+        "login": server.access_key,
+        "password": server.secret_key,
+        "extra": {"endpoint_url": server.endpoint_url, "region_name": server.region},
+    }
+    s3 = S3Options(
+        endpoint_url=server.endpoint_url,
+        region=server.region,
+        access_key=server.access_key,
+        secret_key=server.secret_key,
+    )
+    env = {"AIRFLOW_CONN_LAKE": json.dumps(connection), "CAIRN_AWS_CONN_ID": "lake"}
+    return f"s3://{BUCKET}/cairn", s3, env
+
+
+def _environment(options: argparse.Namespace, flights: Path, uri: str, storage: dict[str, str]) -> dict[str, str]:
+    conf = fast_conf()
+    if options.storage == "s3":
+        conf["spark.jars"] = ",".join(str(jar) for jar in s3a_jars())
+    return {
+        "CAIRN_STORAGE": uri,
+        "CAIRN_FLIGHTS": str(flights),
+        "CAIRN_FLIGHTS_DAYS": str(options.epochs),
+        "CAIRN_FLIGHTS_SPARK_CONF": json.dumps(conf),
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
+        **storage,
+    }
+
+
+def _start_plain_pass(flights: Path, epochs: int, folder: Path, stack: contextlib.ExitStack) -> RealProcess:
+    end = FIRST_DAY + timedelta(days=epochs)
+    conf = fast_conf() if archive().exists() else archiving_conf()
+    words = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
+    home = AirflowHome(folder / "plain-home")  # for the environment that its tasks would get, nothing is started
+    command: list[str | Path] = [
+        Path(sys.executable).parent / "spark-submit",
+        *("--master", "local[2]", "--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"),
+        *words,
+        Path(__file__).with_name("plain_pass.py"),
+        *(str(flights), FIRST_DAY.date().isoformat(), end.date().isoformat(), str(folder / "plain")),
+    ]
+    process = RealProcess("plain-pass", command, folder / "plain-pass.log", env=home.env, cwd=folder)
+    stack.callback(process.stop)
+    return process
+
+
+def _wait_for_end(process: RealProcess) -> None:
+    ended = threading.Event()
+    deadline = time.monotonic() + 120
+    while process.returncode is None and time.monotonic() < deadline:
+        ended.wait(0.1)
+    if process.returncode != 0:
+        raise subprocess.CalledProcessError(process.returncode or -1, "plain_pass.py", process.log_tail())
+
+
+def _run_epochs(home: AirflowHome, watcher: Watcher, epochs: int) -> None:
+    home.api.wait_for_dag("flights")
+    home.api.unpause("flights")
+    say("the DAG `flights` is unpaused: one DAG run a day, each an epoch")
+    last_change = time.monotonic()
+    for completed in _looks(watcher):
+        if completed >= epochs:
+            break
+        failed = [run for run in home.api.runs("flights") if run["state"] == "failed"]
+        if failed:
+            raise SystemExit(f"a DAG run failed\n{home.api.explain('flights', failed[0]['dag_run_id'])}")
+        if watcher.changes:
+            last_change, watcher.changes = time.monotonic(), 0
+        if time.monotonic() - last_change > STALLED_AFTER_S:
+            runs = home.api.runs("flights")
+            explained = home.api.explain("flights", runs[-1]["dag_run_id"]) if runs else "no run was created"
+            raise SystemExit(f"nothing has happened for {STALLED_AFTER_S:g} s\n{explained}")
+    last = max(home.api.runs("flights"), key=lambda run: str(run["logical_date"]))
+    home.api.wait_for_run("flights", last["dag_run_id"])
+
+
+def _looks(watcher: Watcher) -> Iterator[int]:
+    pause = threading.Event()
+    while True:
+        watcher.look()
+        yield watcher.completed
+        # While a kill is due, the window is short: look often.
+        pause.wait(0.05 if watcher.kill_is_due else 0.5)
+
+
+def _tell(found: list[Comparison], options: argparse.Namespace, watcher: Watcher) -> bool:
+    if options.kill is not None and not watcher.killed:
+        say(f"NOT KILLED: the driver of {options.kill.stage} was too fast; nothing was shown, run it again")
+        return False
+    rows = sum(each.rows for each in found)
+    for each in found:
+        for difference in each.differences[:5]:
+            say(f"DIFFERENT {each.name}: {difference}")
+    if any(each.differences for each in found) or rows == 0:
+        total = sum(len(each.differences) for each in found)
+        say(f"FAILED: {total} of {rows} state rows differ from the plain Spark pass")
+        return False
+    names = ", ".join(f"{each.rows:,} of {each.name}" for each in found)
+    say(f"ALL {rows:,} STATE ROWS EQUAL those of one plain Spark pass over the same input ({names})")
+    return True
+
+
+def _what_next(options: argparse.Namespace, uri: str) -> None:
+    print("\nWhere to look next:")
+    if not options.keep:
+        print("  make demo KEEP=1                    leaves Airflow up: see the retry and its log in the page")
+    print("  make demo KILL=airports@2           kills another driver; KILL=none kills nothing")
+    print("  make demo STORAGE=s3                the same on a real S3 server, through s3a and the magic committer")
+    print("  dags/flights.py                     the DAG; dags/applications/ what runs inside Spark")
+    print("  docs/concepts/protocol.md           why a kill at any moment comes out right")
+    if options.keep:
+        print(f"  .venv/bin/cairn checkpoints flights --storage {uri}")
+
+
+def _keep(home: AirflowHome, uri: str) -> None:
+    print(f"\nAirflow stays up at {home.url}  (user: admin, password: {home.password})")
+    print(f"Checkpoints are in {uri}. Press Ctrl-C to end everything.", flush=True)
+    threading.Event().wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
