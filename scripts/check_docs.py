@@ -1,0 +1,153 @@
+"""Checks the documentation: links and anchors resolve, Python compiles, the command's help is as it is quoted.
+
+A fenced block that starts with `$ cairn … --help` must hold what the command prints. `--write` refreshes those blocks.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from .markdown import Block, Page, parse
+from .setup.base import ROOT
+from .setup.venv import VENV
+
+_NOT_OURS = {".venv", ".cache", "build", "dist", "node_modules"}
+_PROMPT = re.compile(r"^\$ cairn(?P<words>( [a-z-]+)*) --help$")
+_REFRESH = "Type: .venv/bin/python -m scripts.check_docs --write"
+_COMMANDS = re.compile(r"\{([a-z,-]+)\}")
+
+
+def pages(root: Path) -> Iterator[Path]:
+    """Yield the Markdown files below `root` that are the project's own, in order."""
+    for path in sorted(root.rglob("*.md")):
+        folders = path.relative_to(root).parts[:-1]
+        if not any(part in _NOT_OURS or part.endswith(("_cache", ".egg-info")) for part in folders):
+            yield path
+
+
+def broken_links(path: Path, page: Page, root: Path) -> Iterator[str]:
+    """Yield what is wrong with each relative link of a page."""
+    for line, target in page.links():
+        parts = urlsplit(target)
+        if parts.scheme or parts.netloc:
+            continue
+        aim = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+        if not aim.is_relative_to(root):
+            yield f"{line}: {target} leads out of the repository"
+        elif not aim.exists():
+            yield f"{line}: {target} does not exist"
+        elif parts.fragment and aim.suffix == ".md" and unquote(parts.fragment) not in parse(aim.read_text()).anchors():
+            yield f"{line}: {target} names an anchor that {aim.name} does not have"
+
+
+def broken_python(page: Page) -> Iterator[str]:
+    """Yield the syntax error of each Python block that has one."""
+    for block in page.blocks:
+        if block.language in {"python", "py"}:
+            try:
+                compile(block.text, "block", "exec", dont_inherit=True)
+            except SyntaxError as error:
+                yield f"{block.first_line + (error.lineno or 1) - 1}: Python: {error.msg}"
+
+
+def help_of(words: list[str]) -> str:
+    """Give what `cairn … --help` prints, 100 columns wide.
+
+    Args:
+        words: the sub-command, or none.
+
+    Raises:
+        subprocess.CalledProcessError: the command failed.
+    """
+    env = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "PYTHON_COLORS": "0"}
+    command = [VENV / "bin" / "cairn", *words, "--help"]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL).stdout
+
+
+def _quoted_help(page: Page) -> Iterator[tuple[Block, list[str]]]:
+    for block in page.blocks:
+        if prompt := _PROMPT.match(block.text.partition("\n")[0]):
+            yield block, prompt["words"].split()
+
+
+def _with_help(path: Path, *, write: bool) -> Iterator[str]:
+    text = path.read_text()
+    for block, words in _quoted_help(parse(text)):
+        prompt = block.text.partition("\n")[0]
+        wanted = f"{prompt}\n{help_of(words).rstrip()}\n"
+        if block.text.rstrip() == wanted.rstrip():
+            continue
+        if write:
+            text = text.replace(block.text, wanted)
+        else:
+            yield f"{block.first_line}: `{prompt}` prints something else now. {_REFRESH}"
+    if write and text != path.read_text():
+        path.write_text(text)
+
+
+def _unquoted_commands(quoted: set[str]) -> Iterator[str]:
+    found = _COMMANDS.search(help_of([]))
+    for command in ["", *(found[1].split(",") if found else [])]:
+        if command not in quoted:
+            yield f"no page quotes `$ {' '.join(['cairn', *command.split()])} --help`"
+
+
+def check_pages(root: Path) -> list[str]:
+    """Check links and Python of every page below `root`.
+
+    Returns:
+        What is wrong, one line each, as `file:line: problem`.
+    """
+    problems = []
+    for path in pages(root):
+        page = parse(path.read_text())
+        found = [*broken_links(path, page, root), *broken_python(page)]
+        problems += [f"{path.relative_to(root)}:{problem}" for problem in found]
+    return problems
+
+
+def check_help(root: Path, *, write: bool) -> list[str]:
+    """Check that the pages below `root` quote the help of the command and of each sub-command as it is.
+
+    Args:
+        root: the repository.
+        write: refresh what is quoted instead of comparing it.
+
+    Returns:
+        What is wrong, one line each.
+    """
+    problems: list[str] = []
+    quoted: set[str] = set()
+    try:
+        for path in pages(root):
+            quoted.update(" ".join(words) for _, words in _quoted_help(parse(path.read_text())))
+            problems += [f"{path.relative_to(root)}:{problem}" for problem in _with_help(path, write=write)]
+        return problems + list(_unquoted_commands(quoted))
+    except subprocess.CalledProcessError as error:
+        return [*problems, f"cairn --help fails: {error.stderr.strip().splitlines()[-1]}"]
+
+
+def main(arguments: list[str]) -> int:
+    """Check, and print what is wrong.
+
+    Args:
+        arguments: `--write`, or nothing.
+
+    Returns:
+        The exit status.
+    """
+    problems = check_pages(ROOT) + check_help(ROOT, write="--write" in arguments)
+    for problem in problems:
+        print(problem)
+    print(f"docs: {len(problems)} problems in {len(list(pages(ROOT)))} pages")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
