@@ -1,0 +1,33 @@
+"""The stores that the contract is held against: files, moto, and the real S3 server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from airflow_cairn.storage import ObjectStore, S3Options
+from airflow_cairn.storage.local import LocalStore
+from airflow_cairn.storage.s3 import S3Store
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One place, of which any number of independent handles can be opened."""
+
+    name: str
+    open: Callable[[], ObjectStore]
+    begin_upload: Callable[[str], str] | None = None
+
+
+def files(root: Path) -> Backend:
+    return Backend("files", lambda: LocalStore(root))
+
+
+def s3(name: str, client: object, bucket: str, options: S3Options, prefix: str = "lake/cairn") -> Backend:
+    def begin_upload(key: str) -> str:
+        answer = client.create_multipart_upload(Bucket=bucket, Key=f"{prefix}/{key}")  # type: ignore[attr-defined]
+        return str(answer["UploadId"])
+
+    # A page of three entries makes every listing of the suite cross pages.
+    return Backend(name, lambda: S3Store(f"s3://{bucket}/{prefix}", options, page_size=3), begin_upload)

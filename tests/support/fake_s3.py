@@ -1,0 +1,180 @@
+"""A small S3 server in this process, whose faults can be chosen.
+
+Honest, it honours conditions on PutObject and, unlike the real test servers, on CopyObject. `racing`, it checks each
+condition and writes later, so that concurrent writers win together, while one at a time is always right. It answers
+unsigned: what is tested is the protocol, not the signature.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape
+
+_GAP_S = 0.15
+
+
+@dataclass
+class Held:
+    """An object."""
+
+    body: bytes
+    metadata: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def etag(self) -> str:
+        return f'"{hashlib.md5(self.body, usedforsecurity=False).hexdigest()}"'
+
+
+class FakeS3:
+    """Runs from `with` to its end, on a free port of loopback; any bucket exists.
+
+    Args:
+        racing: check a condition, wait for others to do the same, then write.
+        swaps_absent: let a swap of an absent key through (MinIO did).
+        unordered: list keys backwards (S3 Express lists in no order).
+        undeletable: keys that a batched delete refuses.
+    """
+
+    def __init__(
+        self,
+        *,
+        racing: bool = False,
+        swaps_absent: bool = False,
+        unordered: bool = False,
+        undeletable: tuple[str, ...] = (),
+    ) -> None:
+        self.objects: dict[str, Held] = {}
+        self.copies = 0
+        self.sizes: dict[str, int] = {}
+        """Sizes to pretend, by key."""
+        self._racing = racing
+        self._swaps_absent = swaps_absent
+        self._unordered = unordered
+        self._undeletable = undeletable
+        self._changed = threading.Condition()
+        self._arrived: dict[str, int] = {}
+        fake = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+            def handle_any(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                url = urlsplit(self.path)
+                key = unquote(url.path).lstrip("/").partition("/")[2]
+                asked = {name.lower(): value for name, value in self.headers.items()}
+                status, headers, answer = fake._answer(self.command, key, parse_qs(url.query), asked, body)
+                self.send_response(status)
+                for name, value in ({"Content-Length": str(len(answer))} | headers).items():
+                    self.send_header(name, value)
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(answer)
+
+            do_GET = do_HEAD = do_PUT = do_POST = handle_any  # noqa: N815 - names that http.server looks for
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> FakeS3:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _answer(
+        self, method: str, key: str, query: dict[str, list[str]], headers: dict[str, str], body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
+        if method == "POST":
+            return self._delete(body)
+        if not key:
+            return self._list(query)
+        if method == "PUT":
+            return self._put(key, headers, body)
+        held = self.objects.get(key)
+        if held is None:
+            return _error(404, "NoSuchKey")
+        facts = {"ETag": held.etag} | {f"x-amz-meta-{name}": value for name, value in held.metadata.items()}
+        if method == "HEAD":
+            return 200, facts | {"Content-Length": str(self.sizes.get(key, len(held.body)))}, b""
+        return 200, facts, held.body
+
+    def _put(self, key: str, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
+        source = headers.get("x-amz-copy-source")
+        with self._changed:
+            if source is not None:
+                self.copies += 1
+                held = self.objects.get(unquote(source).lstrip("/").partition("/")[2])
+                if held is None:
+                    return _error(404, "NoSuchKey")
+                body = held.body
+            refused = self._refusal(key, headers)
+            if refused:
+                return refused
+            if self._racing:
+                self._gap(key)
+            prefix = "x-amz-meta-"
+            metadata = {name.removeprefix(prefix): value for name, value in headers.items() if name.startswith(prefix)}
+            new = self.objects[key] = Held(body, metadata)
+        if source is not None:
+            return 200, {}, f"<CopyObjectResult><ETag>{new.etag}</ETag></CopyObjectResult>".encode()
+        return 200, {"ETag": new.etag}, b""
+
+    def _refusal(self, key: str, headers: dict[str, str]) -> tuple[int, dict[str, str], bytes] | None:
+        held, expected = self.objects.get(key), headers.get("if-match")
+        if headers.get("if-none-match") == "*" and held is not None:
+            return _error(412, "PreconditionFailed")
+        if expected is None or (held is None and self._swaps_absent):
+            return None
+        if held is None:
+            return _error(404, "NoSuchKey")
+        return None if held.etag == expected else _error(412, "PreconditionFailed")
+
+    def _gap(self, key: str) -> None:
+        """Wait, with the condition checked and the write not done, until another writer has come this far."""
+        mine = self._arrived[key] = self._arrived.get(key, 0) + 1
+        self._changed.notify_all()
+        self._changed.wait_for(lambda: self._arrived[key] > mine, timeout=_GAP_S)
+
+    def _list(self, query: dict[str, list[str]]) -> tuple[int, dict[str, str], bytes]:
+        prefix = query.get("prefix", [""])[0]
+        keys = sorted((key for key in self.objects if key.startswith(prefix)), reverse=self._unordered)
+        entries = "".join(
+            f"<Contents><Key>{escape(quote(key))}</Key><Size>{len(self.objects[key].body)}</Size></Contents>"
+            for key in keys
+        )
+        kind = "<EncodingType>url</EncodingType><IsTruncated>false</IsTruncated>"
+        return 200, {}, f"<ListBucketResult>{kind}{entries}</ListBucketResult>".encode()
+
+    def _delete(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        errors = ""
+        for element in ElementTree.fromstring(body).iter():
+            if element.tag.endswith("Key") and element.text:
+                if element.text.endswith(self._undeletable) and self._undeletable:
+                    errors += (
+                        f"<Error><Key>{element.text}</Key><Code>AccessDenied</Code><Message>locked</Message></Error>"
+                    )
+                else:
+                    self.objects.pop(element.text, None)
+        return 200, {}, f"<DeleteResult>{errors}</DeleteResult>".encode()
+
+
+def _error(status: int, code: str) -> tuple[int, dict[str, str], bytes]:
+    return status, {}, f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode()

@@ -1,0 +1,215 @@
+"""A forwarding proxy in front of an S3 server, that loses answers, strips headers and counts requests.
+
+The `Host` header passes unchanged, so that the signature, which covers it, stays valid behind the proxy.
+"""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote, urlsplit
+
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request as the proxy saw it; a key has no bucket and is empty for requests about the bucket."""
+
+    method: str
+    key: str
+    target: str
+    headers: dict[str, str]
+    body: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What goes back to the client; None in its place cuts the connection."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+Forward = Callable[[Request], Answer]
+Action = Callable[[Request, Forward], Answer | None]
+
+
+@dataclass
+class Rule:
+    """Does `action` to the first `times` requests of a method whose key ends in `key`."""
+
+    method: str
+    key: str
+    action: Action
+    times: int = 1
+
+    def fits(self, request: Request) -> bool:
+        return self.times > 0 and self.method == request.method and request.key.endswith(self.key)
+
+
+def lose_the_answer(request: Request, forward: Forward) -> None:
+    """The server does it, the client never hears of it."""
+    forward(request)
+
+
+def lose_the_request(request: Request, forward: Forward) -> None:
+    """The server never hears of it, nor does the client of that."""
+
+
+def answer(status: int, code: str, *, after: bool = False) -> Action:
+    """Give an S3 error; with `after`, the server has done it all the same."""
+
+    def act(request: Request, forward: Forward) -> Answer:
+        if after:
+            forward(request)
+        body = f"<Error><Code>{code}</Code><Message>said the proxy</Message></Error>".encode()
+        return Answer(status, [("Content-Type", "application/xml")], b"" if request.method == "HEAD" else body)
+
+    return act
+
+
+def replay(request: Request, forward: Forward) -> Answer:
+    """Send it twice and give the second answer: what a retrying middlebox or SDK does."""
+    forward(request)
+    return forward(request)
+
+
+def without(*names: str, resign: Callable[[Request], Request] = lambda request: request) -> Action:
+    """Forward it without these headers.
+
+    The signature covers them: unless the proxy signs anew, as a gateway does, the server refuses what remains.
+    """
+
+    def act(request: Request, forward: Forward) -> Answer:
+        kept = {name: value for name, value in request.headers.items() if name.lower() not in names}
+        return forward(resign(replace(request, headers=kept)))
+
+    return act
+
+
+def signer(access_key: str, secret_key: str, region: str) -> Callable[[Request], Request]:
+    """Give a function that signs a request anew, as a gateway with credentials of its own does."""
+
+    def resign(request: Request) -> Request:
+        left_out = ("authorization", "x-amz-date", "content-length", "expect", "connection")
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in left_out}
+        asked = AWSRequest(request.method, f"http://{headers['Host']}{request.target}", headers, request.body)
+        S3SigV4Auth(Credentials(access_key, secret_key), "s3", region).add_auth(asked)
+        return replace(request, headers=dict(asked.headers.items()))
+
+    return resign
+
+
+def then(call: Callable[[], object], action: Action) -> Action:
+    """Do something else right after the server has answered and before the client hears it."""
+
+    def act(request: Request, forward: Forward) -> Answer | None:
+        def forward_and_call(asked: Request) -> Answer:
+            got = forward(asked)
+            call()
+            return got
+
+        return action(request, forward_and_call)
+
+    return act
+
+
+def passed_on(request: Request, forward: Forward) -> Answer:
+    """Forward it as it is."""
+    return forward(request)
+
+
+def cut_the_body(request: Request, forward: Forward) -> Answer:
+    """Announce the whole body, send half of it, cut."""
+    got = forward(request)
+    return Answer(got.status, [*got.headers, ("X-Cut", "yes")], got.body)
+
+
+class S3Proxy:
+    """Runs from `with` to its end, on a free port of loopback.
+
+    Args:
+        upstream: the URL of the server behind it.
+    """
+
+    def __init__(self, upstream: str) -> None:
+        self.rules: list[Rule] = []
+        self.requests: list[Request] = []
+        self._upstream = urlsplit(upstream)
+        self._lock = threading.Lock()
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+            def handle_any(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                key = unquote(urlsplit(self.path).path).lstrip("/").partition("/")[2]
+                request = Request(self.command, key, self.path, dict(self.headers.items()), body)
+                given = proxy._act(request)
+                self.close_connection = True
+                if given is None:
+                    return
+                self.send_response(given.status)
+                cut = False
+                for name, value in given.headers:
+                    cut = cut or name == "X-Cut"
+                    if name.lower() not in ("connection", "transfer-encoding", "date", "server", "x-cut"):
+                        self.send_header(name, value)
+                if not any(name.lower() == "content-length" for name, _ in given.headers):
+                    self.send_header("Content-Length", str(len(given.body)))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(given.body[: len(given.body) // 2] if cut else given.body)
+
+            do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = handle_any  # noqa: N815 - names that http.server looks for
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def count(self, method: str, key: str) -> int:
+        """Tell how many requests of a method came for keys that end in `key`."""
+        return sum(1 for seen in self.requests if seen.method == method and seen.key.endswith(key))
+
+    def _act(self, request: Request) -> Answer | None:
+        with self._lock:
+            self.requests.append(request)
+            rule = next((rule for rule in self.rules if rule.fits(request)), None)
+            if rule:
+                rule.times -= 1
+        return rule.action(request, self._forward) if rule else self._forward(request)
+
+    def _forward(self, request: Request) -> Answer:
+        connection = http.client.HTTPConnection(self._upstream.hostname or "", self._upstream.port, timeout=30)
+        try:
+            headers = {name: value for name, value in request.headers.items() if name.lower() != "expect"}
+            connection.request(request.method, request.target, request.body, headers)
+            got = connection.getresponse()
+            return Answer(got.status, got.getheaders(), got.read())
+        finally:
+            connection.close()
+
+    def __enter__(self) -> S3Proxy:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
