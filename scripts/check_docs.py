@@ -66,7 +66,7 @@ def help_of(words: list[str]) -> str:
         subprocess.CalledProcessError: the command failed.
     """
     env = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "PYTHON_COLORS": "0"}
-    command = [VENV / "bin" / "cairn", *words, "--help"]
+    command: list[str | Path] = [VENV / "bin" / "cairn", *words, "--help"]
     return subprocess.run(command, env=env, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL).stdout
 
 

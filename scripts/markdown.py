@@ -73,7 +73,8 @@ def parse(text: str) -> Page:
     blocks: list[Block] = []
     prose: list[tuple[int, str]] = []
     opened: re.Match[str] | None = None
-    first_line, inside = 0, []
+    first_line = 0
+    inside: list[str] = []
     for number, line in enumerate(text.splitlines(), start=1):
         fence = _FENCE.match(line)
         if opened is None:
