@@ -1,0 +1,100 @@
+"""One real Airflow for all scenarios, with Spark drivers that the tests can stop at any point."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from scripts.harness.airflow_home import AirflowHome
+from scripts.harness.spark_start import fast_conf
+from scripts.harness.wait import wait_until
+
+HERE = Path(__file__).parent
+SPARK_CONF = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", **fast_conf()}
+HEARTBEAT_TIMEOUT_S = 12
+
+
+class Gates:
+    """Stops the test application at named points.
+
+    Args:
+        folder: shared with the application.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def hold(self, job: str, run: str, attempt: int, point: str) -> None:
+        """Make the application wait at a point of an attempt."""
+        gate = self._gate("hold", job, run, attempt, point)
+        gate.parent.mkdir(parents=True, exist_ok=True)
+        gate.touch()
+
+    def release(self, job: str, run: str, attempt: int, point: str) -> None:
+        """Let it go on."""
+        self._gate("hold", job, run, attempt, point).unlink()
+
+    def wait_until_reached(self, job: str, run: str, attempt: int, point: str, timeout: float = 120) -> psutil.Process:
+        """Wait until the application stands at a point.
+
+        Returns:
+            The JVM of its driver.
+        """
+        reached = self._gate("reached", job, run, attempt, point)
+        wait_until(reached.exists, timeout, f"{job} {run}, attempt {attempt}, to reach {point}")
+        return psutil.Process(int(reached.read_text()))
+
+    def _gate(self, kind: str, job: str, run: str, attempt: int, point: str) -> Path:
+        return self.folder / kind / job / run / str(attempt) / point
+
+
+def kill_driver(jvm: psutil.Process) -> None:
+    """Kill a Spark driver at once: the JVM and the Python below it."""
+    for victim in [jvm, *jvm.children(recursive=True)]:
+        victim.send_signal(signal.SIGKILL)
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the storage and the gates."""
+    folder = tmp_path_factory.mktemp("scenarios")
+    (folder / "storage").mkdir()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def storage(shared: Path) -> str:
+    """The storage root of all scenarios."""
+    return f"file://{shared / 'storage'}"
+
+
+@pytest.fixture(scope="session")
+def gates(shared: Path) -> Gates:
+    """Where the test application is stopped."""
+    return Gates(shared / "gates")
+
+
+@pytest.fixture(scope="session")
+def airflow(shared: Path, storage: str) -> Iterator[AirflowHome]:
+    """A real Airflow with the scenarios' DAGs, unpaused."""
+    env = {
+        "CAIRN_TEST_STORAGE": storage,
+        "CAIRN_TEST_GATES": str(shared / "gates"),
+        "CAIRN_TEST_SPARK_CONF": json.dumps(SPARK_CONF),
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
+    }
+    home = AirflowHome(shared / "airflow", env=env, heartbeat_timeout=HEARTBEAT_TIMEOUT_S, parallelism=6)
+    shutil.copytree(HERE / "dags", home.dags_folder, dirs_exist_ok=True)
+    with home:
+        home.api.wait_for_dag("triggerer_restarted")
+        errors = home.api.import_errors()
+        assert errors == [], os.linesep.join(errors)
+        for dag_id in home.api.dag_ids():
+            home.api.unpause(dag_id)
+        yield home

@@ -1,0 +1,64 @@
+"""What a test may ask of a job's store: its checkpoints, its state, and whether anything lies about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from airflow_cairn.checkpoint import Coordinator, layout, metadata
+from airflow_cairn.checkpoint.metadata import HandleLine, StageLine
+from airflow_cairn.storage import open_store
+
+
+class JobStore:
+    """One job's store, read as the command line would.
+
+    Args:
+        uri: the storage root.
+        job: the job's name.
+    """
+
+    def __init__(self, uri: str, job: str) -> None:
+        self.coordinator = Coordinator(open_store(uri), job)
+        self.files = self.coordinator.files
+
+    def outcomes(self) -> list[tuple[int, int, str]]:
+        """Give (id, attempt, status or reason) of every ended checkpoint, in order of ids."""
+        history = sorted(self.coordinator.head().history, key=lambda entry: entry.id)
+        return [(entry.id, entry.attempt, str(entry.reason or entry.status)) for entry in history]
+
+    def state(self, stage: str, name: str) -> list[dict[str, Any]]:
+        """Give the rows of a keyed state in the newest completed checkpoint."""
+        latest = self.coordinator.head().latest_completed()
+        assert latest is not None
+        rows: list[dict[str, Any]] = []
+        current = ""
+        for line in metadata.read(self.files, latest.metadata):
+            if isinstance(line, StageLine):
+                current = line.stage
+            elif isinstance(line, HandleLine) and (current, line.handle.output) == (stage, f"state.{name}"):
+                data = self.files.store.get(self.files.full(line.handle.path)).data
+                rows += pq.read_table(pa.BufferReader(data)).to_pylist()
+        return rows
+
+    def value(self, stage: str, name: str) -> Any:
+        """Give a small JSON state of the newest completed checkpoint."""
+        latest = self.coordinator.head().latest_completed()
+        assert latest is not None
+        lines = metadata.read(self.files, latest.metadata)
+        return next(line.values[name] for line in list(lines) if isinstance(line, StageLine) and line.stage == stage)
+
+    def unreferenced(self) -> list[str]:
+        """Give the files below the job's checkpoints that no retained or pending checkpoint refers to."""
+        head = self.coordinator.head()
+        assert head.pending == ()
+        referenced = set()
+        for entry in head.completed:
+            referenced.add(entry.metadata.key)
+            referenced |= {
+                line.handle.path for line in metadata.read(self.files, entry.metadata) if isinstance(line, HandleLine)
+            }
+        found = [each.key for each in self.files.listing("") if layout.checkpoint_of(each.key) is not None]
+        return [key for key in found if key not in referenced]

@@ -1,0 +1,76 @@
+"""`make demo` as a newcomer runs it: its own process, everything real, and nothing left behind."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from scripts.harness.processes import RealProcess
+from scripts.harness.wait import wait_until
+from scripts.setup.base import ROOT
+
+pytestmark = pytest.mark.e2e
+
+
+def demo(tmp_path: Path, *options: str) -> RealProcess:
+    """Start the demonstration."""
+    return RealProcess("demo", [sys.executable, "-m", "scripts.demo", *options], tmp_path / "demo.log", cwd=ROOT)
+
+
+def ended(process: RealProcess, timeout: float) -> str:
+    """Wait until the demonstration has ended and give what it printed."""
+    wait_until(lambda: process.returncode is not None, timeout, "the demonstration to end", details=process.log_tail)
+    return process.log.read_text()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(["--epochs", "2", "--kill", "routes@2"], id="file"),
+        pytest.param(["--epochs", "2", "--kill", "clean@2", "--storage", "s3"], id="s3"),
+    ],
+)
+def test_it_ends_with_all_rows_equal(tmp_path: Path, options: list[str]) -> None:
+    """One driver is killed in the second epoch, and the state equals one plain pass (semantics F2, R1)."""
+    process = demo(tmp_path, *options)
+    printed = ended(process, 420)
+    assert process.returncode == 0, printed
+    assert "SIGKILL to the Spark driver" in printed
+    assert "STATE ROWS EQUAL" in printed
+    assert "FAILED JOB_FAILOVER_REGION" in printed
+    assert process.family() == []
+
+
+def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
+    """Ctrl-C while Airflow runs ends every process and removes the folder."""
+    process = demo(tmp_path, "--epochs", "1", "--kill", "none")
+    process.wait_until(lambda: "Airflow is up" in process.log.read_text(), 180, "Airflow")
+    family = process.family()
+    assert len(family) > 4
+    psutil.Process(process.pid).send_signal(signal.SIGINT)
+    printed = ended(process, 60)
+    assert process.returncode == 130, printed
+    wait_until(lambda: not [each for each in family if each.is_running()], 10, "all processes to be gone")
+    assert "every process that the demonstration started has been ended" in printed
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--kill", "routes"], "KILL must be none or STAGE@EPOCH"),
+        (["--kill", "wait@1"], "with a stage of clean, routes, airports, report"),
+        (["--kill", "clean@9", "--epochs", "2"], "KILL names epoch 9, and there are 2"),
+        (["--epochs", "0"], "EPOCHS must be at least 1, not 0"),
+        (["--flights", "nowhere.parquet"], "FLIGHTS: there is no file"),
+        (["--storage", "ftp"], "invalid choice: 'ftp'"),
+    ],
+)
+def test_bad_options_are_refused_at_once(tmp_path: Path, options: list[str], message: str) -> None:
+    """Before anything is started."""
+    process = demo(tmp_path, *options)
+    printed = ended(process, 60)
+    assert process.returncode == 2
+    assert message in printed
