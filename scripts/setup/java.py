@@ -19,6 +19,13 @@ NEWEST_LTS = 21
 """What is fetched where nothing is there: the newest long-term release that Spark 4 is tested on."""
 
 _JDK = CACHE / "jdk"
+_INSTALL = """
+import sys, jdk
+try:
+    jdk.install(sys.argv[1], jre=True, path=sys.argv[2])
+except jdk.JdkError as error:
+    sys.exit(f"install-jdk: {error}")
+"""
 _ADVICE = "no Java 17 or newer. Type: sudo apt-get install -y openjdk-17-jre-headless (or set JAVA_HOME)"
 
 
@@ -70,17 +77,11 @@ def _by_apt() -> None:
 def _by_install_jdk() -> None:
     say(f"installing Java {NEWEST_LTS} into .cache/jdk by install-jdk")
     _JDK.mkdir(parents=True, exist_ok=True)
-    code = f"import jdk; jdk.install('{NEWEST_LTS}', jre=True, path={str(_JDK)!r})"
-    uv_run: list[str | Path] = [
-        ensure_uv(),
-        "run",
-        "--no-project",
-        "--python",
-        sys.executable,
-        "--with",
-        "install-jdk==1.1.0",
-    ]
-    run([*uv_run, "python", "-c", code])
+    run([*_uv_run("install-jdk==1.1.0"), "python", "-c", _INSTALL, str(NEWEST_LTS), str(_JDK)])
+
+
+def _uv_run(package: str) -> list[str | Path]:
+    return [ensure_uv(), "run", "--quiet", "--no-project", "--python", sys.executable, "--with", package]
 
 
 def ensure_java() -> Path:
@@ -102,7 +103,9 @@ def ensure_java() -> Path:
             try:
                 way()
             except SetupError as error:
-                problems.append(str(error))
+                problems.append(f"{way.__name__.removeprefix('_by_').replace('_', '-')}: {error}")
         if home := _find():
             return home
-    raise SetupError(f"{_ADVICE} ({'; '.join(problems)})")
+    for problem in problems:
+        say(problem)
+    raise SetupError(_ADVICE)

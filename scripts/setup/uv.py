@@ -10,6 +10,7 @@ from pathlib import Path
 from .base import CACHE, SetupError, run, say
 
 _HOME = CACHE / "uv"
+_PIP = ("--quiet", "--disable-pip-version-check", "install")
 
 
 def _works(program: str | Path) -> bool:
@@ -21,12 +22,12 @@ def _works(program: str | Path) -> bool:
 
 def _by_venv() -> Path:
     run([sys.executable, "-m", "venv", _HOME])
-    run([_HOME / "bin" / "python", "-m", "pip", "install", "--quiet", "uv"])
+    run([_HOME / "bin" / "python", "-m", "pip", *_PIP, "uv"])
     return _HOME / "bin" / "uv"
 
 
 def _by_pip() -> Path:
-    run([sys.executable, "-m", "pip", "install", "--quiet", "--target", _HOME, "uv"])
+    run([sys.executable, "-m", "pip", *_PIP, "--target", _HOME, "uv"])
     return _HOME / "bin" / "uv"
 
 
