@@ -237,6 +237,8 @@ class LocalStore(ObjectStore):
                     self._delete_one(root, key, segments)
                 except OSError as error:
                     failures.append(DeleteFailure(key, error.strerror or str(error)))
+                except UnavailableError as error:
+                    failures.append(DeleteFailure(key, error.message))
             folders = {tuple(path if key.endswith("/") else path[:-1]) for key, path in paths.items()}
             for folder in sorted(folders, key=len, reverse=True):
                 prune(root, folder)

@@ -196,7 +196,7 @@ def _explanation(error: OSError, store: str, key: str) -> StorageError:
             store=store,
             key=key,
         )
-    if error.errno == errno.ENOTDIR:
+    if error.errno in (errno.ENOTDIR, errno.EEXIST):
         return UnsupportedStorageError(
             "the root of this storage, or a folder above it, is a file. Name a folder", store=store, key=key
         )
