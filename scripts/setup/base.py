@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
+import textwrap
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -43,7 +44,8 @@ def run(command: Sequence[str | Path], *, env: Mapping[str, str] | None = None) 
     except FileNotFoundError as error:
         raise SetupError(f"`{words[0]}` is not installed") from error
     except subprocess.CalledProcessError as error:
-        raise SetupError(f"`{shlex.join(words)}` ended with status {error.returncode}") from error
+        shown = textwrap.shorten(shlex.join(words), 160, placeholder=" …")
+        raise SetupError(f"`{shown}` ended with status {error.returncode}") from error
 
 
 _here = threading.RLock()
