@@ -1,1 +1,5 @@
-"""TODO."""
+"""Waiting for a checkpoint."""
+
+from .checkpoint import CheckpointSensor
+
+__all__ = ["CheckpointSensor"]

@@ -1,1 +1,5 @@
-"""TODO."""
+"""The asynchronous half of the sensor."""
+
+from .checkpoint import CheckpointTrigger
+
+__all__ = ["CheckpointTrigger"]

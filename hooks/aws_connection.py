@@ -1,0 +1,125 @@
+"""An Airflow `aws` connection as the options of an S3 store: what it may say, and what is refused by name.
+
+The amazon provider can turn a connection into another identity (roles, profiles, federation). Cairn hands one identity
+to two clients, boto3 and Spark's s3a, and does not guess: what would change who we are is an error that says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from airflow.sdk import Connection
+from airflow.sdk.log import mask_secret
+
+from ..checkpoint.errors import InvalidConfigError
+from ..storage import S3Options
+
+log = logging.getLogger(__name__)
+
+USED = frozenset(
+    {
+        "aws_access_key_id",
+        "aws_secret_access_key",
+        "aws_session_token",
+        "region_name",
+        "endpoint_url",
+        "service_config",
+    }
+)
+"""Extras that Cairn reads."""
+
+_OTHER_IDENTITY = frozenset(
+    {
+        "role_arn",
+        "external_id",
+        "profile_name",
+        "session_kwargs",
+        "aws_account_id",
+        "aws_iam_role",
+        "s3_config_file",
+        "s3_config_format",
+        "credential_process",
+    }
+)
+_OTHER_CLIENT = frozenset({"config_kwargs", "botocore_config", "verify", "host"})
+
+
+def s3_options_of(connection: Connection) -> S3Options:
+    """Read an `aws` connection.
+
+    The key pair is login and password, or the extras `aws_access_key_id` and `aws_secret_access_key`; without one,
+    boto3's own chain finds the credentials. The endpoint is `service_config.s3.endpoint_url`, else `endpoint_url`.
+
+    Args:
+        connection: the connection; its secrets are registered with Airflow's masker.
+
+    Returns:
+        The options; their repr shows no credential.
+
+    Raises:
+        InvalidConfigError: it is of another type, or holds an extra that would change who we are.
+        InvalidRequestError: half a key pair, or an endpoint that is no URL.
+    """
+    if connection.conn_type != "aws":
+        raise InvalidConfigError(
+            "the connection is of another type; name an `aws` connection, or none to use boto3's own chain",
+            aws_conn_id=connection.conn_id,
+            expected="aws",
+            found=connection.conn_type,
+        )
+    extra: Mapping[str, Any] = connection.extra_dejson
+    _refuse(connection, extra)
+    service = _s3_service(connection, extra)
+    access_key = connection.login or extra.get("aws_access_key_id") or None
+    secret_key = connection.password or extra.get("aws_secret_access_key") or None
+    session_token = extra.get("aws_session_token") or None
+    for secret in (access_key, secret_key, session_token):
+        if secret:
+            mask_secret(secret)
+    return S3Options(
+        endpoint_url=service.get("endpoint_url") or extra.get("endpoint_url") or None,
+        region=extra.get("region_name") or None,
+        access_key=access_key,
+        secret_key=secret_key,
+        session_token=session_token,
+    )
+
+
+def _refuse(connection: Connection, extra: Mapping[str, Any]) -> None:
+    if connection.host:
+        raise InvalidConfigError(
+            "the connection names a host, which is not read; put the endpoint into the extra `endpoint_url`",
+            aws_conn_id=connection.conn_id,
+        )
+    for name in sorted(extra):
+        if name in _OTHER_IDENTITY or name.startswith("assume_role"):
+            raise InvalidConfigError(
+                f"the extra {name} would make boto3 another identity than Spark's s3a. Remove it and give the key pair "
+                "(login and password, aws_session_token for temporary ones), or use aws_conn_id=None and let the "
+                "worker and the cluster have that identity themselves",
+                aws_conn_id=connection.conn_id,
+                extra=name,
+            )
+        if name in _OTHER_CLIENT and extra[name] not in (None, "", True, {}):
+            raise InvalidConfigError(
+                f"the extra {name} would change how boto3 speaks to the store and Spark's s3a would not follow. Remove "
+                "it; settings of s3a go into the operator's conf (spark.hadoop.fs.s3a.…)",
+                aws_conn_id=connection.conn_id,
+                extra=name,
+            )
+    unused = sorted(set(extra) - USED - _OTHER_CLIENT)
+    if unused:
+        log.warning("connection %s: these extras are not used by Cairn: %s", connection.conn_id, ", ".join(unused))
+
+
+def _s3_service(connection: Connection, extra: Mapping[str, Any]) -> Mapping[str, Any]:
+    services = extra.get("service_config") or {}
+    service = services.get("s3") or {} if isinstance(services, Mapping) else None
+    if not isinstance(service, Mapping):
+        raise InvalidConfigError(
+            'the extra service_config is not of the form {"s3": {"endpoint_url": "https://…"}}',
+            aws_conn_id=connection.conn_id,
+        )
+    return service

@@ -1,0 +1,80 @@
+"""`spark-submit` with credentials in its environment, where no command line, log or rendered field shows them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+OTHER_IDENTITY = frozenset(
+    {
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "AWS_SECURITY_TOKEN",
+        "AWS_PROFILE",
+        "AWS_DEFAULT_PROFILE",
+        "AWS_ROLE_ARN",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+    }
+)
+"""Variables of the worker that would mix its own identity with the connection's: a foreign session token, say."""
+
+
+class EpochSubmitHook(SparkSubmitHook):
+    """The provider's hook, with more conf and a secret environment for the one process that it starts.
+
+    `env_vars` is no channel for secrets: on YARN and Kubernetes each becomes `--conf …Env.NAME=value`. In cluster mode
+    the driver runs elsewhere and nothing is passed: the cluster's own identity is used.
+    """
+
+    _secrets: Mapping[str, str]
+    _process_environment: dict[str, str]
+
+    @classmethod
+    def taking_over(
+        cls, hook: SparkSubmitHook, *, conf: Mapping[str, Any], py_files: str, environment: Mapping[str, str]
+    ) -> EpochSubmitHook:
+        """Take over a hook as the provider's operator built it, so that options of later providers come along.
+
+        Args:
+            hook: the provider's hook; it is not used afterwards.
+            conf: the whole conf to submit with; the operator's own dictionary stays as its author wrote it.
+            py_files: what the application needs on its Python path, separated by commas.
+            environment: credentials, for client mode.
+        """
+        made = cls.__new__(cls)
+        made.__dict__.update(vars(hook))
+        made._conf = dict(conf)
+        made._py_files = py_files
+        made._secrets = dict(environment)
+        made._process_environment = {}
+        return made
+
+    @property
+    def deploys_to_cluster(self) -> bool:
+        """Whether the driver runs on the cluster and not below this process."""
+        return bool(self._connection["deploy_mode"] == "cluster")
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit status of `spark-submit`; None if it was not started or has not ended."""
+        return self._submit_sp.returncode if self._submit_sp is not None else None
+
+    def submit(self, application: str = "", **kwargs: Any) -> str | None:
+        """Start `spark-submit` and wait for it; see the provider's hook."""
+        hands_over = bool(self._secrets) and not self.deploys_to_cluster
+        dropped = OTHER_IDENTITY if hands_over else frozenset()
+        self._process_environment = {name: value for name, value in os.environ.items() if name not in dropped}
+        if hands_over:
+            self._process_environment.update(self._secrets)
+        return super().submit(application, **{**kwargs, "env": self._process_environment})
+
+    def _build_spark_submit_command(self, application: str) -> list[str]:
+        command: list[str] = super()._build_spark_submit_command(application)
+        # The provider would start again from os.environ wherever the author gave env_vars. They go into ours instead.
+        self._process_environment.update({name: str(value) for name, value in (self._env or {}).items()})
+        self._env = None
+        return command

@@ -1,0 +1,96 @@
+"""Which job, in which storage: three arguments that every operator, sensor and trigger of Cairn has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from airflow.sdk import XComArg
+
+from ..checkpoint import Coordinator
+from ..checkpoint.errors import InvalidConfigError
+from ..checkpoint.layout import check_job
+from ..storage import check_storage_uri
+from .storage import CheckpointStorageHook
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointScope:
+    """What a `CheckpointedTaskGroup` gives to the tasks in it."""
+
+    storage: str
+    job: str
+    aws_conn_id: str | None
+    conn_id: str | None
+    wait_task_id: str
+    """The task that completes the checkpoint."""
+
+
+def scope_of(task_group: Any) -> CheckpointScope | None:
+    """Find what the nearest enclosing `CheckpointedTaskGroup` gives; None outside of one."""
+    while task_group is not None:
+        scope = getattr(task_group, "checkpoint_scope", None)
+        if isinstance(scope, CheckpointScope):
+            return scope
+        task_group = task_group.parent_group
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class JobSettings:
+    """A job and its storage, rendered and checked."""
+
+    storage: str
+    job: str
+    aws_conn_id: str | None = None
+
+    def hook(self) -> CheckpointStorageHook:
+        """Give the hook that opens the storage."""
+        return CheckpointStorageHook(self.storage, self.aws_conn_id)
+
+    def coordinator(self) -> Coordinator:
+        """Open the storage and give the job's coordinator.
+
+        Raises:
+            CairnError: the storage or the connection cannot be used.
+        """
+        return Coordinator(self.hook().open_store(), self.job)
+
+
+def is_rendered_later(value: object) -> bool:
+    """Tell whether a value is known only when the task runs: a Jinja template or another task's result."""
+    return isinstance(value, XComArg) or (isinstance(value, str) and ("{{" in value or "{%" in value))
+
+
+def check_storage_and_job(task: str, storage: object, job: object) -> None:
+    """Check both where the DAG is parsed, as far as they are known there (semantics W1).
+
+    Raises:
+        InvalidConfigError: one of them is missing.
+        UnsupportedStorageError: the URI's scheme is none of ours.
+        InvalidKeyError: the URI is not of an accepted form.
+        InvalidNameError: the job's name is outside the grammar.
+    """
+    if storage is None:
+        raise InvalidConfigError(
+            "no storage is given: put the task into a CheckpointedTaskGroup, or give storage='s3://bucket/prefix' or "
+            "'file:///folder'",
+            task=task,
+        )
+    if job is None:
+        raise InvalidConfigError("no job is given: put the task into a DAG, or give job='name'", task=task)
+    if not is_rendered_later(storage):
+        check_storage_uri(storage)
+    if not is_rendered_later(job):
+        check_job(job)  # type: ignore[arg-type]  # anything may stand here; the check refuses what is no text
+
+
+def rendered_settings(task: Any) -> JobSettings:
+    """Read the rendered settings off a task that runs.
+
+    Raises:
+        UnsupportedStorageError: the URI's scheme is none of ours.
+        InvalidKeyError: the URI is not of an accepted form.
+        InvalidNameError: the job's name is outside the grammar.
+    """
+    return JobSettings(check_storage_uri(task.storage), check_job(task.job), task.aws_conn_id)

@@ -1,0 +1,84 @@
+"""`restore_latest_checkpoint`: what a failed stage's callback does. It may come twice, late, or from another process.
+
+Airflow calls it in the task's process, or in the dag processor when the task's process was killed; as on_retry_callback
+or as on_failure_callback, and sometimes as the one although the other is meant. So it decides nothing by itself: it
+reports the failed try to the job's head, where the same failure counts once (semantics F5). It never raises.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from airflow.sdk._shared.secrets_masker import redact
+
+from ..checkpoint import layout
+from ..checkpoint.errors import CheckpointError
+from ..checkpoint.requests import EpochCompleted, FailedOver
+from ..hooks.job_settings import JobSettings, is_rendered_later
+from ..spark.detail import one_line
+from .spark_epoch import SparkEpochOperator
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+log = logging.getLogger(__name__)
+
+KILLED = "the task's process ended without a result: it was killed, or its machine was lost"
+
+
+def restore_latest_checkpoint(context: Context) -> None:
+    """Abort the failed stage's checkpoint and open the epoch's next attempt from the latest completed one.
+
+    For `on_retry_callback` and `on_failure_callback`. Does nothing for a task that is no stage. Idempotent (semantics
+    F5): a second call for the same try finds the failure settled. Never raises; what goes wrong is logged, and the next
+    try of the stage settles it at its start.
+
+    Args:
+        context: Airflow's; only `task`, `ti` and, where there is one, `exception` are used.
+    """
+    try:
+        log.info("%s", _report(context))
+    except Exception:
+        log.exception("the checkpoint was not restored by this callback; the stage's next try will do it")
+
+
+def _report(context: Context) -> str:
+    ti, task = context["ti"], context["task"]
+    if not isinstance(task, SparkEpochOperator):
+        return f"{ti.task_id} is no stage of a checkpointed job; nothing to restore"
+    settings = _settings(context, task)
+    coordinator = settings.coordinator()
+    answer = coordinator.fail(layout.epoch_name(ti.run_id), task.uid, str(ti.id), _detail(context))
+    if isinstance(answer, EpochCompleted):
+        return f"epoch {ti.run_id} is completed by checkpoint {answer.checkpoint}; nothing to restore"
+    if not isinstance(answer, FailedOver):
+        return f"stage {task.uid} · try {ti.try_number}: {answer.why}"
+    pending = answer.pending
+    for damage in answer.damages:
+        log.warning("not restored, because it is damaged: %s", damage)
+    start = f"checkpoint {pending.restore.checkpoint}" if pending.restore else "nothing: no checkpoint has completed"
+    return (
+        f"stage {task.uid} failed; checkpoint {pending.checkpoint} · epoch {ti.run_id} · attempt {pending.attempt} "
+        f"{'opened' if answer.created else 'is open already'}, restoring from {start}"
+    )
+
+
+def _settings(context: Context, task: SparkEpochOperator) -> JobSettings:
+    """Read the settings; in the dag processor the task comes as it was parsed, its templates not rendered."""
+    storage, job = str(task.storage), str(task.job)
+    if is_rendered_later(storage) or is_rendered_later(job):
+        environment = task.dag.get_template_env()
+        storage = task.render_template(storage, context, environment)
+        job = task.render_template(job, context, environment)
+    return JobSettings(storage, job, task.aws_conn_id)
+
+
+def _detail(context: Context) -> str:
+    error = context.get("exception")
+    if isinstance(error, CheckpointError):
+        # Ours say themselves what happened; the class's name adds nothing for a reader of the history.
+        return str(redact(error.message))
+    if isinstance(error, BaseException):
+        return str(redact(one_line(error)))
+    return str(redact(error)) if error else KILLED

@@ -1,0 +1,194 @@
+"""`CheckpointedTaskGroup`: the stages of one job, with the task that triggers the checkpoint and the one that waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+from airflow.sdk import TaskGroup, TriggerRule
+
+from ..checkpoint import CheckpointConfig
+from ..checkpoint.errors import InvalidConfigError
+from ..hooks.job_settings import CheckpointScope, check_storage_and_job, scope_of
+from ..sensors.checkpoint import CheckpointSensor
+from .callbacks import restore_latest_checkpoint
+from .spark_epoch import SparkEpochOperator
+from .trigger import TriggerCheckpointOperator
+
+TRIGGER = "trigger_checkpoint"
+WAIT = "wait_for_checkpoint"
+
+
+class CheckpointedTaskGroup(TaskGroup):
+    """A task group whose tasks are the stages of one checkpointed job; one DAG run is one epoch.
+
+    Leaving the block adds `trigger_checkpoint` before the stages and `wait_for_checkpoint` after them, tells the former
+    what reads what (the edges between stages, which may cross groups inside this one), and puts
+    `restore_latest_checkpoint` before the author's own `on_retry_callback` and `on_failure_callback` of every stage.
+    The author's `retries` stay: with none, a failed stage waits to be cleared by hand.
+
+    Args:
+        group_id: as of any task group.
+        storage: storage URI (may be a template).
+        job: the job's name (may be a template); the DAG's id by default.
+        config: how checkpoints are made.
+        aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None for boto3's own chain.
+        conn_id: the Spark connection of the stages; `spark_default` by default.
+        slice_detail: what belongs to the epoch's input besides the run's data interval (JSON, templated).
+        **kwargs: what every task group takes.
+
+    Raises:
+        InvalidConfigError: no storage is given, or the group lies in another one.
+        InvalidNameError: the job's name is outside the grammar (semantics W1).
+        UnsupportedStorageError: the storage's scheme is none of ours.
+    """
+
+    def __init__(
+        self,
+        group_id: str,
+        *,
+        storage: str | None = None,
+        job: str | None = None,
+        config: CheckpointConfig | None = None,
+        aws_conn_id: str | None = None,
+        conn_id: str | None = None,
+        slice_detail: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(group_id=group_id, **kwargs)
+        job = job or self.dag.dag_id
+        check_storage_and_job(group_id, storage, job)
+        if scope_of(self.parent_group) is not None:
+            raise InvalidConfigError(
+                "a CheckpointedTaskGroup lies in another one: an epoch has one checkpoint. Put it beside the other, "
+                "with a job of its own, or use a plain TaskGroup inside",
+                group=self.group_id,
+            )
+        assert storage is not None  # checked above
+        self.checkpoint_scope = CheckpointScope(storage, job, aws_conn_id, conn_id, self.child_id(WAIT))
+        self._config = config or CheckpointConfig()
+        self._slice_detail = slice_detail
+        self._trigger: TriggerCheckpointOperator | None = None
+        self._check_only_one()
+
+    def __enter__(self) -> CheckpointedTaskGroup:
+        """Open the group and add the task that triggers the checkpoint.
+
+        Raises:
+            InvalidConfigError: it was opened before.
+        """
+        if self._trigger is not None:
+            raise InvalidConfigError(
+                "the CheckpointedTaskGroup is opened a second time; put all its stages into one block",
+                group=self.group_id,
+            )
+        super().__enter__()
+        scope = self.checkpoint_scope
+        self._trigger = TriggerCheckpointOperator(
+            task_id=TRIGGER,
+            storage=scope.storage,
+            job=scope.job,
+            config=self._config,
+            aws_conn_id=scope.aws_conn_id,
+            slice_detail=self._slice_detail,
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the group: check its stages and add the task that waits; after an error in the block do neither.
+
+        Raises:
+            InvalidConfigError: a task is no stage, there is none, two have one uid, or one belongs to another job.
+        """
+        try:
+            if kind is None:
+                self._close()
+        finally:
+            super().__exit__(kind, error, trace)
+
+    def _close(self) -> None:
+        trigger, scope = self._trigger, self.checkpoint_scope
+        assert trigger is not None
+        stages = [self._stage(task) for task in self if task is not trigger]
+        if not stages:
+            raise InvalidConfigError(
+                "the CheckpointedTaskGroup has no stage; add a SparkEpochOperator", group=self.group_id
+            )
+        self._check_uids(stages)
+        trigger.take_stages_from(stages)
+        wait = CheckpointSensor(
+            task_id=WAIT,
+            storage=scope.storage,
+            job=scope.job,
+            aws_conn_id=scope.aws_conn_id,
+            # The epoch may be complete already: then trigger and stages are skipped, and what follows the group runs.
+            trigger_rule=TriggerRule.NONE_FAILED,
+        )
+        ids = {stage.task_id for stage in stages}
+        for stage in stages:
+            if stage.upstream_task_ids.isdisjoint(ids):
+                trigger >> stage
+            if stage.downstream_task_ids.isdisjoint(ids):
+                stage >> wait
+            stage.on_retry_callback = _with_ours(stage.on_retry_callback)
+            stage.on_failure_callback = _with_ours(stage.on_failure_callback)
+
+    def _stage(self, task: Any) -> SparkEpochOperator:
+        if not isinstance(task, SparkEpochOperator):
+            what = "a mapped task" if getattr(task, "is_mapped", False) else f"a {type(task).__name__}"
+            raise InvalidConfigError(
+                f"{task.task_id} is {what}, and only a SparkEpochOperator can acknowledge a checkpoint: move the task "
+                "before or after the group",
+                group=self.group_id,
+                task=task.task_id,
+            )
+        scope = self.checkpoint_scope
+        if (task.storage, task.job) != (scope.storage, scope.job):
+            raise InvalidConfigError(
+                f"{task.task_id} names another storage or job than its group: remove them from the task",
+                group=self.group_id,
+                task=task.task_id,
+                job=task.job,
+                expected=scope.job,
+            )
+        return task
+
+    def _check_uids(self, stages: list[SparkEpochOperator]) -> None:
+        seen: dict[str, str] = {}
+        for stage in stages:
+            other = seen.setdefault(stage.uid, stage.task_id)
+            if other != stage.task_id:
+                raise InvalidConfigError(
+                    f"{other} and {stage.task_id} have the same uid: give one of them another (uid='…')",
+                    group=self.group_id,
+                    uid=stage.uid,
+                )
+
+    def _check_only_one(self) -> None:
+        mine = self.checkpoint_scope
+        for other in _checkpointed_groups(self.dag.task_group):
+            theirs = other.checkpoint_scope
+            if other is not self and (theirs.storage, theirs.job) == (mine.storage, mine.job):
+                raise InvalidConfigError(
+                    f"{other.group_id} and {self.group_id} are of one job: their epochs would complete each other. "
+                    "Give each group its own job (job='…')",
+                    job=mine.job,
+                    group=self.group_id,
+                )
+
+
+def _checkpointed_groups(group: TaskGroup) -> Iterator[CheckpointedTaskGroup]:
+    for child in group.children.values():
+        if isinstance(child, CheckpointedTaskGroup) and hasattr(child, "checkpoint_scope"):
+            yield child
+        if isinstance(child, TaskGroup):
+            yield from _checkpointed_groups(child)
+
+
+def _with_ours(callbacks: Any) -> list[Any]:
+    """Put our callback first: an author's alert may then look at what the recovery did."""
+    authors = list(callbacks or ())
+    return authors if restore_latest_checkpoint in authors else [restore_latest_checkpoint, *authors]

@@ -1,0 +1,76 @@
+"""`RestoreLatestCheckpointOperator`: settles what is pending and says what the job would start from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from ..hooks.job_settings import check_storage_and_job, rendered_settings
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class RestoreLatestCheckpointOperator(BaseOperator):
+    """Aborts what is pending and finds the newest completed checkpoint that is whole (semantics R1, R2, R5).
+
+    Every epoch restores by itself; this task is for DAGs that repair: run it before stages are cleared by hand, or
+    to check that there is something to go back to.
+
+    Args:
+        storage: storage URI (templated).
+        job: the job's name (templated); the DAG's id by default.
+        aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None for boto3's own chain.
+        required: fail where the job has no completed checkpoint.
+        **kwargs: what every operator takes.
+
+    Raises:
+        InvalidConfigError: no storage is given.
+        InvalidNameError: the job's name is outside the grammar (semantics W1).
+        UnsupportedStorageError: the storage's scheme is none of ours.
+    """
+
+    template_fields: Sequence[str] = ("storage", "job")
+    ui_color = "#e3d5bd"
+
+    def __init__(
+        self,
+        *,
+        storage: str | None = None,
+        job: str | None = None,
+        aws_conn_id: str | None = None,
+        required: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.storage = storage
+        self.job = job or (self.dag.dag_id if self.has_dag() else None)
+        self.aws_conn_id = aws_conn_id
+        self.required = required
+        check_storage_and_job(self.task_id, self.storage, self.job)
+
+    def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow's signature
+        """Settle and look.
+
+        Returns:
+            Job, storage, the checkpoint to restore (None: the job starts empty), the damages of newer ones.
+
+        Raises:
+            NoCheckpointError: one is required and there is none, or every retained one is damaged.
+        """
+        settings = rendered_settings(self)
+        choice = settings.coordinator().restore_latest(required=self.required)
+        for damage in choice.damages:
+            self.log.warning("not restored, because it is damaged: %s", damage)
+        if choice.pointer is None:
+            self.log.info("job %s: no completed checkpoint, the next epoch starts empty", settings.job)
+        else:
+            self.log.info("job %s: the next epoch starts from checkpoint %d", settings.job, choice.pointer.checkpoint)
+        return {
+            "job": settings.job,
+            "storage": settings.storage,
+            "checkpoint": choice.pointer.checkpoint if choice.pointer else None,
+            "damages": [str(damage) for damage in choice.damages],
+        }

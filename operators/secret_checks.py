@@ -1,0 +1,133 @@
+"""What an author writes into a Spark task's arguments, checked where the DAG is parsed: secrets, and what is reserved.
+
+Everything that a Spark task is given is shown: on the command line of spark-submit, in the Spark UI, in the event log,
+in Airflow's rendered fields. Airflow's and the provider's masking know a few words only. So a secret is refused by its
+place (a key that names one), by its shape, and as a template that would fetch one. No message repeats a value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ..checkpoint.errors import InvalidConfigError
+from ..spark.committer import ALGORITHM
+from ..spark.conf import PREFIX
+
+_SECRET_NAME = re.compile(
+    r"secret|passw(?:or)?d|passphrase|token|credential|(?:private|access|api|account|shared)[._-]?key|fs\.azure\.sas",
+    re.IGNORECASE,
+)
+_NOT_A_SECRET = re.compile(
+    # Names a class, a file, a switch or a reference, and not the secret itself.
+    r"(?:provider|provider\.path|binding|mechanism|class|type|file|filename|path|location|enabled|required"
+    r"|lifetime|interval|timeout|duration|regex|version)$"
+    r"|^spark\.kerberos\.renewal\.credentials$"
+    r"|^spark\.kubernetes\.(?:driver|executor)\.(?:secrets|secretKeyRef)\.",
+    re.IGNORECASE,
+)
+_SHAPES = (
+    ("an AWS access key id", re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")),
+    ("a URL with a password", re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/\s@:]*:[^/\s@]+@")),
+    ("a URL with a password", re.compile(r"[?&;](?:password|passwd|pwd|secret|token|sig)=[^&;\s{]+", re.IGNORECASE)),
+    ("a private key", re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY")),
+)
+_TEMPLATE = re.compile(r"\{[{%](.*?)[%}]\}", re.DOTALL)
+_CONNECTION_SECRET = re.compile(
+    r"\bconn\b.*\b(?:password|get_password|extra|extra_dejson|get_uri|as_json)\b", re.DOTALL
+)
+_VARIABLE = re.compile(r"\bvar\b")
+_OPTION = re.compile(r"\A--?([A-Za-z][\w.-]*)(?:=(.*))?\Z", re.DOTALL)
+
+_CURE = (
+    "it would be shown on command lines, in the Spark UI and in logs. The storage's credentials come from "
+    "aws_conn_id; whatever else the application needs it should fetch itself: from an instance role, a secret manager, "
+    "or a file that the cluster mounts"
+)
+
+
+def check_author_settings(
+    task: str,
+    *,
+    conf: object = None,
+    env_vars: object = None,
+    application_args: object = None,
+    texts: Mapping[str, object] | None = None,
+) -> None:
+    """Refuse secrets and reserved keys in what the author wrote; called at parse and again on the rendered values.
+
+    Args:
+        task: the task's id, for messages.
+        conf: Spark conf; looked into if it is a mapping (it may be known only when the task runs).
+        env_vars: environment variables, likewise.
+        application_args: the application's arguments, looked into if it is a sequence.
+        texts: further arguments by name, whose values are looked at for their shape alone.
+
+    Raises:
+        InvalidConfigError: naming parameter and key, never the value.
+    """
+    for parameter, settings in (("conf", conf), ("env_vars", env_vars)):
+        if isinstance(settings, Mapping):
+            for key, value in settings.items():
+                if parameter == "conf":
+                    _check_reserved(task, str(key), value)
+                _check_setting(task, parameter, str(key), value)
+    if isinstance(application_args, Sequence) and not isinstance(application_args, str):
+        for name, value in _options(application_args):
+            _check_setting(task, "application_args", name, value)
+    for name, value in (texts or {}).items():
+        _check_shape(task, name, name, value)
+
+
+def _check_reserved(task: str, key: str, value: object) -> None:
+    if key.startswith(PREFIX):
+        raise InvalidConfigError(
+            f"conf {key} is set by Cairn itself for each attempt; remove it", task=task, parameter="conf", key=key
+        )
+    if key.endswith(ALGORITHM) and str(value).strip() == "2":
+        raise InvalidConfigError(
+            f"conf {key} is 2: that committer shows files of a task before the task is done, so a killed one leaves "
+            "half its output. Remove the setting; version 1 is the default, and the magic committer is used on s3a "
+            "where its classes are there",
+            task=task,
+            parameter="conf",
+            key=key,
+        )
+
+
+def _check_setting(task: str, parameter: str, key: str, value: object) -> None:
+    if value is None or isinstance(value, bool) or str(value).strip().lower() in ("", "true", "false"):
+        return
+    if _SECRET_NAME.search(key) and not _NOT_A_SECRET.search(key):
+        raise InvalidConfigError(f"{parameter} {key} holds a secret: {_CURE}", task=task, parameter=parameter, key=key)
+    _check_shape(task, parameter, key, value)
+
+
+def _check_shape(task: str, parameter: str, key: str, value: object) -> None:
+    if not isinstance(value, str):
+        return
+    found = next((what for what, shape in _SHAPES if shape.search(value)), None)
+    if found is None:
+        for template in _TEMPLATE.finditer(value):
+            if _CONNECTION_SECRET.search(template[1]):
+                found = "a template that fetches a connection's secret"
+            elif _VARIABLE.search(template[1]) and _SECRET_NAME.search(template[1]):
+                found = "a template that fetches a secret variable"
+    if found is not None:
+        where = parameter if key == parameter else f"{parameter} {key}"
+        raise InvalidConfigError(f"{where} holds {found}: {_CURE}", task=task, parameter=parameter, key=key)
+
+
+def _options(arguments: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    """Give each argument with the option that it belongs to: `--name=value`, `--name value`, or its position."""
+    option: str | None = None
+    for position, argument in enumerate(arguments):
+        match = _OPTION.match(argument) if isinstance(argument, str) else None
+        if match is None:
+            yield option or f"[{position}]", argument
+            option = None
+            continue
+        option = match[1] if match[2] is None else None
+        if match[2] is not None:
+            yield match[1], match[2]

@@ -1,0 +1,243 @@
+"""`SparkEpochOperator`: a `SparkSubmitOperator` whose application is one stage of an epoch."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+
+from ..checkpoint import layout
+from ..checkpoint.errors import InvalidConfigError
+from ..checkpoint.requests import EpochCompleted, StageAcknowledged
+from ..hooks.epoch_submit import EpochSubmitHook
+from ..hooks.job_settings import JobSettings, check_storage_and_job, rendered_settings, scope_of
+from ..spark.conf import handover_conf
+from ..spark.shipping import runtime_zip
+from ..storage.names import check_name
+from .links import CheckpointLink
+from .secret_checks import check_author_settings
+from .stage_outcome import StageRun
+
+if TYPE_CHECKING:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from airflow.sdk import BaseOperatorLink, Context
+
+    from ..checkpoint import Coordinator
+    from ..checkpoint.model import Handover
+    from ..checkpoint.requests import Submit
+
+_TEXTS = ("application", "files", "py_files", "jars", "packages", "driver_class_path", "properties_file", "name")
+
+
+class SparkEpochOperator(SparkSubmitOperator):
+    """Submits a Spark application as one stage of the DAG run's epoch, and is done when the stage has acknowledged.
+
+    All options of `SparkSubmitOperator` stay. The application opens its epoch with `with Epoch.current() as epoch:`;
+    what it needs of Cairn is shipped along. A retry restores the latest completed checkpoint first: whether a callback
+    ran or not, its start settles what the try before left (semantics F5).
+
+    Args:
+        storage: storage URI (templated); inside a `CheckpointedTaskGroup` the group's.
+        job: the job's name (templated); inside a group the group's, else the DAG's id.
+        aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None for boto3's own chain. In client mode
+            the driver gets its credentials by the environment of spark-submit; in cluster mode it uses the cluster's.
+        uid: the stage's name in the job; state is matched to it (semantics R3). The task's own id without those of
+            its groups by default; set it to rename the task and keep its state.
+        parallelism: subtasks that must acknowledge, at least 1; None for as many as the application writes.
+        conn_id: the Spark connection; inside a group the group's, else `spark_default`.
+        name: the application's name in Spark (templated); job and uid by default.
+        **kwargs: everything else that `SparkSubmitOperator` takes.
+
+    Raises:
+        InvalidConfigError: no storage, parallelism below 1, a secret or a reserved key in conf, env_vars or
+            application_args.
+        InvalidNameError: job or uid are outside the grammar (semantics W1).
+        UnsupportedStorageError: the storage's scheme is none of ours.
+    """
+
+    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "storage", "job")
+    operator_extra_links: Collection[BaseOperatorLink] = (CheckpointLink(),)
+    ui_color = "#f3e9d8"
+
+    def __init__(
+        self,
+        *,
+        storage: str | None = None,
+        job: str | None = None,
+        aws_conn_id: str | None = None,
+        uid: str | None = None,
+        parallelism: int | None = None,
+        conn_id: str | None = None,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(conn_id=conn_id or "spark_default", name=name or "", **kwargs)
+        scope = scope_of(self.task_group)
+        self.storage = storage if storage is not None or scope is None else scope.storage
+        self.job = job or (scope.job if scope else self._dag_id_if_any())
+        self.aws_conn_id = aws_conn_id if aws_conn_id is not None or scope is None else scope.aws_conn_id
+        if conn_id is None and scope is not None and scope.conn_id is not None:
+            self._conn_id = scope.conn_id
+        self.uid = check_name("stage", uid if uid is not None else self._own_task_id())
+        self.parallelism = _check_parallelism(self.task_id, parallelism)
+        self.name = name or f"{self.job} {self.uid}"
+        check_storage_and_job(self.task_id, self.storage, self.job)
+        self._check_author_settings()
+        self._submission: _Submission | None = None
+
+    def execute(self, context: Context) -> dict[str, Any] | None:  # type: ignore[override]  # the base has no result
+        """Claim the stage's execution, submit the application, and see that it acknowledged.
+
+        Returns:
+            Checkpoint, epoch, attempt and stage; None if there was nothing to submit.
+
+        Raises:
+            AirflowSkipException: the epoch is completed; running it again would fold its input in twice.
+            StageFailedError: the application failed, declined, or never opened an epoch.
+            FencedError: another attempt replaced this one while it ran.
+            InvalidConfigError: the task is mapped, or nothing was triggered for the epoch.
+        """
+        self._check_author_settings()
+        ti = context["ti"]
+        if ti.map_index is not None and ti.map_index >= 0:
+            raise InvalidConfigError(
+                "a mapped task cannot be a stage: all its instances would share one uid. Write one task for each "
+                "stage; Spark itself splits the work",
+                task=self.task_id,
+                map_index=ti.map_index,
+            )
+        settings = rendered_settings(self)
+        coordinator = settings.coordinator()
+        epoch = layout.epoch_name(ti.run_id)
+        answer = coordinator.begin(epoch, self.uid, str(ti.id))
+        if isinstance(answer, EpochCompleted):
+            raise AirflowSkipException(already_completed(ti.run_id, answer))
+        if isinstance(answer, StageAcknowledged):
+            self.log.info(
+                "checkpoint %d · epoch %s · stage %s: already acknowledged, nothing to submit",
+                answer.checkpoint,
+                ti.run_id,
+                self.uid,
+            )
+            return None
+        run = StageRun(coordinator, answer.handover)
+        self._say_what_is_restored(coordinator, answer.handover)
+        self.log.info("%s: submitting", run.title)
+        self._submit(context, settings, answer, run)
+        run.check_acknowledged()
+        self.log.info("%s: acknowledged", run.title)
+        return {
+            "checkpoint": answer.handover.checkpoint,
+            "epoch": epoch,
+            "attempt": answer.handover.attempt,
+            "stage": self.uid,
+        }
+
+    def on_kill(self) -> None:
+        """End the application, if one was submitted."""
+        if self._hook is not None:
+            super().on_kill()
+
+    def _submit(self, context: Context, settings: JobSettings, answer: Submit, run: StageRun) -> None:
+        token = answer.handover.token
+        # A stored driver id outlives a clear and a try. Under a key of its own it is found by this execution alone, so
+        # that nobody reconnects to the driver of another attempt.
+        self.external_id_key = f"spark_job_{token}"
+        self._K8S_DRIVER_STATUS_KEY = f"k8s_driver_status_{token}"
+        with tempfile.TemporaryDirectory(prefix="cairn-") as folder:
+            self._submission = _submission(settings, answer, str(runtime_zip(Path(folder))))
+            try:
+                super().execute(context)
+            except (AirflowSkipException, AirflowFailException):
+                raise
+            except (AirflowException, RuntimeError) as error:
+                returncode = self._hook.returncode if isinstance(self._hook, EpochSubmitHook) else None
+                raise run.failure(returncode) from error
+
+    def _get_hook(self) -> SparkSubmitHook:
+        """Give the provider's hook, with what the application needs of Cairn added: the author's fields stay clean."""
+        plain = super()._get_hook()
+        submission = self._submission
+        if submission is None:
+            return plain
+        return EpochSubmitHook.taking_over(
+            plain,
+            conf={**submission.defaults, **(self.conf or {}), **submission.handed},
+            py_files=",".join(filter(None, [self.py_files, submission.runtime])),
+            environment=submission.environment,
+        )
+
+    def _say_what_is_restored(self, coordinator: Coordinator, handover: Handover) -> None:
+        record = next((each for each in coordinator.head().restores if each.into == handover.checkpoint), None)
+        for damage in record.damages if record else ():
+            self.log.warning("not restored, because it is damaged: %s", damage)
+        if handover.restore is None:
+            self.log.info("no checkpoint has completed yet: starting empty")
+        else:
+            self.log.info("restoring from checkpoint %d", handover.restore.checkpoint)
+        for replayed in handover.replay:
+            self.log.warning("its input is read again: epoch %s", layout.run_id_of(replayed.epoch))
+
+    def _check_author_settings(self) -> None:
+        check_author_settings(
+            self.task_id,
+            conf=self.conf,
+            env_vars=self.env_vars,
+            application_args=self.application_args,
+            texts={"repositories": self._repositories, **{name: getattr(self, name) for name in _TEXTS}},
+        )
+
+    def _dag_id_if_any(self) -> str | None:
+        return self.dag.dag_id if self.has_dag() else None
+
+    def _own_task_id(self) -> str:
+        """Give the task's id without those of its groups; unlike `label` it is not what the page shows."""
+        group = self.task_group
+        if group is not None and group.node_id and group.prefix_group_id:
+            return self.task_id[len(group.node_id) + 1 :]
+        return self.task_id
+
+
+@dataclass(frozen=True, slots=True)
+class _Submission:
+    """What is added to the author's own arguments for one execution."""
+
+    defaults: dict[str, str]
+    """Conf that the author may override."""
+    handed: dict[str, str]
+    """Conf that nobody may."""
+    environment: dict[str, str] = field(repr=False)
+    runtime: str
+
+
+def _submission(settings: JobSettings, answer: Submit, runtime: str) -> _Submission:
+    storage = settings.hook()
+    handed = handover_conf(
+        answer.handover,
+        answer.handover_key,
+        storage=settings.storage,
+        endpoint=storage.endpoint,
+        region=storage.region,
+    )
+    return _Submission(storage.driver_conf(), handed, storage.driver_environment(), runtime)
+
+
+def already_completed(run_id: str, answer: EpochCompleted) -> str:
+    """Say that an epoch is done and which checkpoint holds it."""
+    return (
+        f"epoch {run_id} is completed: checkpoint {answer.checkpoint} holds it. It is not run again, because its input "
+        "would be folded in twice"
+    )
+
+
+def _check_parallelism(task: str, parallelism: object) -> int | None:
+    if parallelism is None:
+        return None
+    if not isinstance(parallelism, int) or isinstance(parallelism, bool) or parallelism < 1:
+        raise InvalidConfigError("parallelism must be a whole number of at least 1", task=task, parallelism=parallelism)
+    return parallelism

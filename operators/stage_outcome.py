@@ -1,0 +1,103 @@
+"""What became of a stage's execution once its application has ended: decided by the head, not by an exit status."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..checkpoint import Coordinator, acks, layout
+from ..checkpoint.errors import CheckpointError, FencedError
+from ..checkpoint.model import Execution, Handover, PendingDocument
+from ..storage.errors import ErrorKind, GoneError
+
+
+class StageFailedError(CheckpointError):
+    """A stage's application ended without acknowledging; the text carries its own reason if it gave one (D1)."""
+
+    kind = ErrorKind.CONFLICT
+
+
+@dataclass(frozen=True, slots=True)
+class StageRun:
+    """One execution of a stage, as the operator submitted it."""
+
+    coordinator: Coordinator
+    handover: Handover
+
+    @property
+    def title(self) -> str:
+        """Name it in a log line."""
+        it = self.handover
+        run_id = layout.run_id_of(it.epoch)
+        return f"checkpoint {it.checkpoint} · epoch {run_id} · attempt {it.attempt} · stage {it.stage}"
+
+    @property
+    def execution(self) -> Execution:
+        """What fences it."""
+        return Execution(self.handover.token, self.handover.checkpoint, self.handover.attempt)
+
+    def declined(self) -> str | None:
+        """Give the reason that the application gave for failing; None if it gave none (it was killed, say)."""
+        found = acks.read_decline(self.coordinator.files, self.handover.stage, self.execution)
+        return found.detail if found else None
+
+    def failure(self, returncode: int | None) -> StageFailedError:
+        """Say why the application failed, as far as it is known.
+
+        Args:
+            returncode: the exit status of spark-submit; None if it was not started.
+        """
+        declined = self.declined()
+        if declined is not None:
+            return self._error(f"stage {self.handover.stage} failed: {declined}")
+        return self._error(f"stage {self.handover.stage} failed without giving a reason: {_ending(returncode)}")
+
+    def check_acknowledged(self) -> None:
+        """Make sure, after an application that ended well, that its epoch has what the stage owes it.
+
+        Raises:
+            StageFailedError: it did not acknowledge, because it declined or never opened an epoch.
+            FencedError: another attempt has replaced this execution, or the attempt has ended (semantics A2, F3).
+        """
+        declined = self.declined()
+        if declined is not None:
+            raise self._error(f"stage {self.handover.stage} declined: {declined}")
+        if not acks.has_acknowledged(self.coordinator.files, self.handover.stage, self.execution):
+            raise self._error(
+                "the application ended without opening an epoch: add `with Epoch.current() as epoch:` around its work, "
+                "and let the block end without an error"
+            )
+        if not self._is_current():
+            raise FencedError(
+                "this execution was replaced while it ran; what it wrote is discarded, and the next try runs it anew",
+                job=self.handover.job,
+                checkpoint=self.handover.checkpoint,
+                stage=self.handover.stage,
+            )
+
+    def _is_current(self) -> bool:
+        head = self.coordinator.head()
+        entry = head.pending_of_epoch(self.handover.epoch)
+        if entry is None:
+            return self.handover.epoch in head.completions()
+        try:
+            key = layout.pending(entry.id, entry.token)
+            document, _ = self.coordinator.files.read(PendingDocument, key)
+        except GoneError:
+            # It ended between the two reads and was cleaned.
+            return self.handover.epoch in self.coordinator.head().completions()
+        current = document.executions.get(self.handover.stage)
+        return current is not None and current.token == self.handover.token
+
+    def _error(self, message: str) -> StageFailedError:
+        it = self.handover
+        return StageFailedError(message, job=it.job, checkpoint=it.checkpoint, attempt=it.attempt)
+
+
+def _ending(returncode: int | None) -> str:
+    if returncode is None:
+        return "spark-submit did not run to its end"
+    # A shell reports a signal as 128 + its number, Python as a negative one.
+    signal = -returncode if returncode < 0 else returncode - 128
+    if returncode < 0 or 128 < returncode < 160:
+        return f"spark-submit was killed by signal {signal}; its output stands above"
+    return f"spark-submit ended with status {returncode}; its output stands above"

@@ -1,0 +1,222 @@
+"""`TriggerCheckpointOperator`: the first task of an epoch; makes a checkpoint pending for the DAG run."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator, timezone
+from airflow.sdk.exceptions import AirflowRescheduleException, AirflowRuntimeError, AirflowSkipException
+
+from ..checkpoint import CheckpointConfig, Coordinator, TriggerRequest, layout
+from ..checkpoint.errors import CheckpointError, InvalidConfigError
+from ..checkpoint.model import Owner, Slice, StageSpec
+from ..checkpoint.reasons import Reason
+from ..checkpoint.requests import Declined, EpochCompleted, check_stages
+from ..hooks.job_settings import check_storage_and_job, rendered_settings
+from ..storage.errors import ErrorKind
+from ..storage.probe import ensure_probed
+from .spark_epoch import SparkEpochOperator, already_completed
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+    from airflow.sdk.types import RuntimeTaskInstanceProtocol
+
+log = logging.getLogger(__name__)
+
+ENDED = frozenset({"success", "failed"})
+"""States of a DAG run in which nobody works on its epoch any more."""
+
+
+class TriggerDeclinedError(CheckpointError):
+    """No checkpoint came of the trigger (semantics T1)."""
+
+    kind = ErrorKind.CONFLICT
+
+
+class TriggerCheckpointOperator(BaseOperator):
+    """Triggers the checkpoint of this DAG run's epoch (semantics T5, T6, T8, T9).
+
+    The epoch's input slice is the run's data interval and is fixed by the first trigger: every later attempt reads the
+    same. A manual run without a data interval has a slice without a window. Where the interval has no length (Airflow's
+    default for cron expressions is such a timetable), the slice has an end and no start; use
+    `CronDataIntervalTimetable` to get a window.
+
+    Too many pending checkpoints are waited for, outside of any worker slot. One whose DAG run has ended or is gone does
+    not hold anybody up: it is aborted. A run that cannot be asked about counts as running.
+
+    Args:
+        storage: storage URI (templated).
+        job: the job's name (templated); the DAG's id by default.
+        stages: the stages of the job and what each reads; in a `CheckpointedTaskGroup` the group fills them in.
+        config: how checkpoints are made.
+        aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None for boto3's own chain.
+        slice_detail: what else belongs to the epoch's input (offsets, a file list), JSON (templated).
+        recheck_interval: how long to wait before looking again while too many checkpoints are pending; more than 0.
+        **kwargs: what every operator takes.
+
+    Raises:
+        InvalidConfigError: the stages are no job, no storage is given, or the interval is not positive.
+        InvalidNameError: the job's name is outside the grammar (semantics W1).
+        UnsupportedStorageError: the storage's scheme is none of ours.
+    """
+
+    template_fields: Sequence[str] = ("storage", "job", "slice_detail")
+    ui_color = "#e3d5bd"
+
+    def __init__(
+        self,
+        *,
+        storage: str | None = None,
+        job: str | None = None,
+        stages: Sequence[StageSpec] = (),
+        config: CheckpointConfig | None = None,
+        aws_conn_id: str | None = None,
+        slice_detail: dict[str, Any] | None = None,
+        recheck_interval: timedelta = timedelta(seconds=15),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.storage = storage
+        self.job = job or (self.dag.dag_id if self.has_dag() else None)
+        self.stages = tuple(stages)
+        self.config = config or CheckpointConfig()
+        self.aws_conn_id = aws_conn_id
+        self.slice_detail = slice_detail
+        self.recheck_interval = recheck_interval
+        check_storage_and_job(self.task_id, self.storage, self.job)
+        self._stage_tasks: tuple[SparkEpochOperator, ...] = ()
+        if self.stages:
+            check_stages(self.stages)
+        if not isinstance(recheck_interval, timedelta) or recheck_interval <= timedelta(0):
+            raise InvalidConfigError(
+                "recheck_interval must be a timedelta of more than zero",
+                task=self.task_id,
+                recheck_interval=repr(recheck_interval),
+            )
+
+    def take_stages_from(self, tasks: Sequence[SparkEpochOperator]) -> None:
+        """Let tasks be the stages, and the edges between them say what reads what, wherever the DAG draws those edges.
+
+        Args:
+            tasks: one for each stage.
+
+        Raises:
+            InvalidConfigError: they are no job.
+        """
+        self._stage_tasks = tuple(tasks)
+        check_stages(self.declared_stages())
+
+    def declared_stages(self) -> tuple[StageSpec, ...]:
+        """Give the stages as the whole DAG file declares them."""
+        if not self._stage_tasks:
+            return self.stages
+        uids = {task.task_id: task.uid for task in self._stage_tasks}
+        return tuple(
+            StageSpec(
+                task.uid,
+                tuple(sorted(uids[task_id] for task_id in task.upstream_task_ids if task_id in uids)),
+                task.parallelism,
+            )
+            for task in self._stage_tasks
+        )
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Make the checkpoint pending.
+
+        Returns:
+            Job, storage, checkpoint, epoch, attempt, and the checkpoint it was restored from (None: starts empty).
+
+        Raises:
+            AirflowSkipException: the epoch is completed already.
+            AirflowRescheduleException: too many checkpoints are pending; asks to be run again later.
+            TriggerDeclinedError: it was declined for another reason.
+            UnsupportedStorageError: the storage fails the probe (semantics W6).
+        """
+        settings = rendered_settings(self)
+        ti = context["ti"]
+        store = settings.hook().open_store()
+        ensure_probed(store, nonce=secrets.token_hex(8))
+        request = TriggerRequest(
+            epoch=layout.epoch_name(ti.run_id),
+            slice=slice_of(context, self.slice_detail),
+            stages=self.declared_stages(),
+            config=self.config,
+            owner=Owner(ti.dag_id, ti.run_id),
+        )
+        answer = Coordinator(store, settings.job).trigger(request, abandoned=lambda owner: has_ended(ti, owner))
+        if isinstance(answer, EpochCompleted):
+            raise AirflowSkipException(already_completed(ti.run_id, answer))
+        if isinstance(answer, Declined):
+            if answer.reason is Reason.TOO_MANY_CONCURRENT_CHECKPOINTS:
+                self.log.info("%s; looking again in %s", answer.detail, self.recheck_interval)
+                raise AirflowRescheduleException(timezone.utcnow() + self.recheck_interval)
+            raise TriggerDeclinedError(
+                f"no checkpoint was triggered: {answer.reason}: {answer.detail}", job=settings.job, epoch=ti.run_id
+            )
+        pending = answer.pending
+        title = f"checkpoint {pending.checkpoint} · epoch {ti.run_id} · attempt {pending.attempt}"
+        for damage in answer.damages:
+            self.log.warning("not restored, because it is damaged: %s", damage)
+        self.log.info(
+            "%s: %s, waits for %s; input %s to %s",
+            title,
+            "triggered" if answer.created else "was triggered before",
+            ", ".join(stage.uid for stage in pending.stages),
+            pending.slice.start or "…",
+            pending.slice.end or "…",
+        )
+        restored_from = pending.restore.checkpoint if pending.restore else None
+        start = f"starts from checkpoint {restored_from}" if restored_from else "starts empty: no checkpoint yet"
+        self.log.info("%s: %s", title, start)
+        return {
+            "job": settings.job,
+            "storage": settings.storage,
+            "checkpoint": pending.checkpoint,
+            "epoch": pending.epoch,
+            "attempt": pending.attempt,
+            "restored_from": restored_from,
+        }
+
+
+def slice_of(context: Context, detail: dict[str, Any] | None) -> Slice:
+    """Give the input slice of a run's epoch (semantics T8): its data interval, in ISO 8601 with offset.
+
+    Args:
+        context: the task's context.
+        detail: what else belongs to the input.
+    """
+    dag_run = context["dag_run"]
+    start, end = dag_run.data_interval_start, dag_run.data_interval_end
+    if start is not None and start == end:
+        log.warning(
+            "the run's data interval has no length, so the epoch's slice has no start; schedule the DAG with "
+            "CronDataIntervalTimetable or DeltaDataIntervalTimetable to give each epoch a window"
+        )
+        start = None
+    return Slice(_iso(start), _iso(end), dict(detail or {}))
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return moment.isoformat() if moment is not None else None
+
+
+def has_ended(ti: RuntimeTaskInstanceProtocol, owner: Owner) -> bool:
+    """Tell whether a DAG run has ended or is gone; one that cannot be asked about counts as running.
+
+    Args:
+        ti: the task that asks.
+        owner: the DAG run.
+    """
+    try:
+        return ti.get_dagrun_state(owner.dag_id, owner.run_id) in ENDED
+    except AirflowRuntimeError as error:
+        detail = error.error.detail or {}
+        if detail.get("status_code") == 404:
+            log.info("the DAG run %s of %s is gone", owner.run_id, owner.dag_id)
+            return True
+        log.warning("the DAG run %s of %s could not be asked about: %s", owner.run_id, owner.dag_id, error)
+        return False

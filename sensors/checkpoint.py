@@ -1,0 +1,222 @@
+"""`CheckpointSensor`: the last task of an epoch; waits for every acknowledgement and completes the checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseSensorOperator, PokeReturnValue, timezone
+from airflow.sdk.exceptions import AirflowSensorTimeout, AirflowSkipException
+
+from ..checkpoint import Coordinator, layout
+from ..checkpoint.errors import CheckpointFailedError, InvalidConfigError
+from ..checkpoint.head import EndedEntry
+from ..checkpoint.requests import EpochCompleted, Failed, Progress, Ready, Waiting
+from ..hooks.job_settings import JobSettings, check_storage_and_job, rendered_settings
+from ..storage.errors import CairnError, UnavailableError
+from ..triggers.checkpoint import ERROR, CheckpointTrigger, describe
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class CheckpointSensor(BaseSensorOperator):
+    """Waits until every stage of this run's epoch has acknowledged, completes the checkpoint, and cleans up after it.
+
+    Deferrable by default: it waits in the triggerer and takes no worker slot. With `deferrable=False` the sensor's
+    `mode` decides, `poke` or `reschedule`. A storage that cannot be reached is asked again until `timeout`. That the
+    checkpoint was declined, expired or aborted, and no other attempt is open, fails the task with the reason.
+
+    Args:
+        storage: storage URI (templated).
+        job: the job's name (templated); the DAG's id by default.
+        aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None for boto3's own chain.
+        deferrable: wait in the triggerer.
+        poke_interval: seconds (or a timedelta) between two looks; more than 0.
+        **kwargs: what every sensor takes: `timeout`, `mode`, `soft_fail`, `never_fail`, ….
+
+    Raises:
+        InvalidConfigError: no storage is given, or the interval is not positive.
+        InvalidNameError: the job's name is outside the grammar (semantics W1).
+        UnsupportedStorageError: the storage's scheme is none of ours.
+    """
+
+    template_fields: Sequence[str] = ("storage", "job")
+    ui_color = "#e3d5bd"
+
+    def __init__(
+        self,
+        *,
+        storage: str | None = None,
+        job: str | None = None,
+        aws_conn_id: str | None = None,
+        deferrable: bool = True,
+        poke_interval: timedelta | float = 5.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(poke_interval=poke_interval, **kwargs)
+        if self.poke_interval <= 0:
+            raise InvalidConfigError(
+                "poke_interval must be above 0 seconds", task=self.task_id, poke_interval=self.poke_interval
+            )
+        self.storage = storage
+        self.job = job or (self.dag.dag_id if self.has_dag() else None)
+        self.aws_conn_id = aws_conn_id
+        self.deferrable = deferrable
+        check_storage_and_job(self.task_id, self.storage, self.job)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Wait, and complete the checkpoint.
+
+        Returns:
+            Job, checkpoint, epoch, acknowledgements, bytes, and the milliseconds from trigger to completion.
+
+        Raises:
+            CheckpointFailedError: it ended without completing; the text carries the reason.
+            InvalidConfigError: no checkpoint was ever triggered for the epoch.
+            AirflowSensorTimeout: the time ran out.
+        """
+        if not self.deferrable:
+            result: dict[str, Any] = super().execute(context)
+            return result
+        deadline = timezone.utcnow() + timedelta(seconds=self.timeout)
+        return self._finish_or_defer(context, deadline)
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Look once (modes `poke` and `reschedule`); complete the checkpoint if all have acknowledged."""
+        result = self._look(rendered_settings(self), context["ti"].run_id)
+        return PokeReturnValue(is_done=result is not None, xcom_value=result)
+
+    def execute_complete(self, context: Context, event: dict[str, Any], deadline: str) -> dict[str, Any]:
+        """Go on when the trigger has seen the end of the wait.
+
+        Args:
+            context: Airflow's.
+            event: what the trigger yielded; the store is asked again, because things may have moved on since.
+            deadline: when the sensor's timeout runs out, ISO 8601.
+
+        Raises:
+            CheckpointFailedError: the checkpoint ended without completing, or the trigger could not go on.
+            AirflowSkipException: that happened and `never_fail` is set.
+            AirflowSensorTimeout: the time ran out.
+        """
+        try:
+            if event.get("status") == ERROR:
+                raise CheckpointFailedError(
+                    f"waiting for the checkpoint failed: {event.get('detail')}. If only the triggerer cannot reach the "
+                    "storage or the connection, set deferrable=False",
+                    job=self.job,
+                    kind=event.get("kind"),
+                )
+            return self._finish_or_defer(context, datetime.fromisoformat(deadline))
+        except CairnError as error:
+            if self.never_fail:
+                raise AirflowSkipException("Skipping due to never_fail is set to True.") from error
+            raise
+
+    def _finish_or_defer(self, context: Context, deadline: datetime) -> dict[str, Any]:
+        settings = rendered_settings(self)
+        result = self._look(settings, context["ti"].run_id)
+        if result is not None:
+            return result
+        left = deadline - timezone.utcnow()
+        if left <= timedelta(0):
+            raise AirflowSensorTimeout(f"the checkpoint was not complete within {self.timeout:g} seconds")
+        self.defer(
+            trigger=CheckpointTrigger(
+                storage=settings.storage,
+                job=settings.job,
+                epoch=layout.epoch_name(context["ti"].run_id),
+                aws_conn_id=settings.aws_conn_id,
+                poll_interval=self.poke_interval,
+            ),
+            method_name="execute_complete",
+            kwargs={"deadline": deadline.isoformat()},
+            timeout=left,
+        )
+        raise AssertionError("defer() does not return")
+
+    def _look(self, settings: JobSettings, run_id: str) -> dict[str, Any] | None:
+        """Look once; give the result once the epoch is completed, by us or by anybody else."""
+        coordinator = settings.coordinator()
+        epoch = layout.epoch_name(run_id)
+        try:
+            progress = coordinator.progress(epoch)
+            if isinstance(progress, Ready):
+                try:
+                    completed = coordinator.complete(progress.checkpoint)
+                except CheckpointFailedError:
+                    # It ended between the two questions; another attempt may be open.
+                    progress = coordinator.progress(epoch)
+                else:
+                    self._clean(coordinator)
+                    return self._result(coordinator, completed, run_id)
+        except UnavailableError as error:
+            self.log.warning("the storage cannot be reached, asking again: %s", error)
+            return None
+        if isinstance(progress, Waiting):
+            self.log.info("%s", describe(progress))
+            return None
+        if isinstance(progress, Ready):
+            return None
+        return self._ended(coordinator, progress, run_id)
+
+    def _ended(self, coordinator: Coordinator, progress: Progress, run_id: str) -> dict[str, Any]:
+        if isinstance(progress, EpochCompleted):
+            return self._result(coordinator, progress, run_id)
+        assert isinstance(progress, Failed)
+        if progress.checkpoint == 0:
+            raise InvalidConfigError(
+                "no checkpoint was ever triggered for this run's epoch: put a TriggerCheckpointOperator of the same "
+                "job before the stages, or use a CheckpointedTaskGroup",
+                job=coordinator.job,
+                epoch=run_id,
+            )
+        raise CheckpointFailedError(
+            f"checkpoint {progress.checkpoint} failed: {progress.reason}: {progress.detail}",
+            job=coordinator.job,
+            epoch=run_id,
+            attempt=progress.attempt,
+        )
+
+    def _clean(self, coordinator: Coordinator) -> None:
+        """Delete what nothing refers to any more; the checkpoint is complete, so this fails no task (C3, W7)."""
+        try:
+            report = coordinator.clean()
+        except Exception:
+            self.log.exception("cleaning failed; the next completed checkpoint cleans again")
+            return
+        self.log.info("cleaned: %d files deleted, %d uploads aborted", report.deleted, report.uploads_aborted)
+        for failure in report.failures[:10]:
+            self.log.warning("could not be deleted: %s: %s", failure.key, failure.reason)
+        if len(report.failures) > 10:
+            self.log.warning("and %d more could not be deleted", len(report.failures) - 10)
+
+    def _result(self, coordinator: Coordinator, completed: EpochCompleted, run_id: str) -> dict[str, Any]:
+        entry: EndedEntry | None = coordinator.head().ended_by_id(completed.checkpoint)
+        facts: dict[str, Any] = {
+            "job": coordinator.job,
+            "checkpoint": completed.checkpoint,
+            "epoch": completed.epoch,
+        }
+        if entry is None:
+            self.log.info("checkpoint %d · epoch %s: completed long ago", completed.checkpoint, run_id)
+            return facts
+        took_ms = entry.ended_at_ms - entry.triggered_at_ms
+        self.log.info(
+            "checkpoint %d · epoch %s: completed · attempt %d · %d acks · %d bytes · %.1f s",
+            completed.checkpoint,
+            run_id,
+            entry.attempt,
+            entry.acks,
+            entry.size_bytes,
+            took_ms / 1000,
+        )
+        return {
+            **facts,
+            "attempt": entry.attempt,
+            "acks": entry.acks,
+            "size_bytes": entry.size_bytes,
+            "duration_ms": took_ms,
+        }

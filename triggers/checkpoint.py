@@ -1,0 +1,121 @@
+"""`CheckpointTrigger`: waits in the triggerer until an epoch's checkpoint can be completed, is completed, or failed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from ..checkpoint import Coordinator
+from ..checkpoint.requests import EpochCompleted, Failed, Progress, Ready, Waiting
+from ..hooks.job_settings import JobSettings
+from ..storage.errors import CairnError, ErrorKind, UnavailableError
+
+READY = "ready"
+COMPLETED = "completed"
+FAILED = "failed"
+ERROR = "error"
+
+
+class CheckpointTrigger(BaseTrigger):
+    """Looks at the store every `poll_interval` seconds, in a thread, and yields exactly one event.
+
+    It keeps nothing: after a triggerer's restart another one goes on from the store. What it looks at costs a few
+    listings; acknowledgements are not read (`Finishing.progress`). A store that cannot be reached is logged and asked
+    again, until the sensor's own timeout; other errors end the wait.
+
+    Args:
+        storage: storage URI.
+        job: the job's name.
+        epoch: the epoch's name (`layout.epoch_name`).
+        aws_conn_id: Airflow connection of type `aws`; None for boto3's own chain.
+        poll_interval: seconds between two looks; more than 0.
+
+    Raises:
+        ValueError: the interval is not positive.
+    """
+
+    def __init__(
+        self, storage: str, job: str, epoch: str, aws_conn_id: str | None = None, poll_interval: float = 5.0
+    ) -> None:
+        super().__init__()
+        if poll_interval <= 0:
+            raise ValueError(f"poll_interval must be above 0 seconds, found {poll_interval!r}")
+        self.storage = storage
+        self.job = job
+        self.epoch = epoch
+        self.aws_conn_id = aws_conn_id
+        self.poll_interval = poll_interval
+        self._coordinator: Coordinator | None = None
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Give what another triggerer needs to go on."""
+        return (
+            "airflow_cairn.triggers.checkpoint.CheckpointTrigger",
+            {
+                "storage": self.storage,
+                "job": self.job,
+                "epoch": self.epoch,
+                "aws_conn_id": self.aws_conn_id,
+                "poll_interval": self.poll_interval,
+            },
+        )
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Wait; yields one event: `status`, `checkpoint`, `reason`, `detail` and, for an error, its `kind`."""
+        seen: Progress | None = None
+        while True:
+            try:
+                progress = await asyncio.to_thread(self._look)
+            except UnavailableError as error:
+                self.log.warning("the storage cannot be reached, asking again in %g s: %s", self.poll_interval, error)
+            except CairnError as error:
+                yield _error(str(error), error.kind)
+                return
+            except Exception as error:
+                self.log.exception("waiting for the checkpoint failed")
+                yield _error(f"{type(error).__name__}: {error}", ErrorKind.INVALID)
+                return
+            else:
+                if not isinstance(progress, Waiting):
+                    yield TriggerEvent(event_of(progress))
+                    return
+                if progress != seen:
+                    self.log.info("%s", describe(progress))
+                    seen = progress
+            await asyncio.sleep(self.poll_interval)
+
+    def _look(self) -> Progress:
+        # Not in the event loop: opening the store may fetch a connection, and each look waits for the store.
+        if self._coordinator is None:
+            self._coordinator = JobSettings(self.storage, self.job, self.aws_conn_id).coordinator()
+        return self._coordinator.progress(self.epoch)
+
+
+def describe(progress: Waiting) -> str:
+    """Say who is waited for."""
+    done = len(progress.acknowledged)
+    return (
+        f"checkpoint {progress.checkpoint} · attempt {progress.attempt}: {done} of {done + len(progress.missing)} "
+        f"stages have acknowledged, waiting for {', '.join(progress.missing)}"
+    )
+
+
+def event_of(progress: Ready | EpochCompleted | Failed) -> dict[str, Any]:
+    """Write the end of a wait as JSON."""
+    if isinstance(progress, Failed):
+        return {
+            "status": FAILED,
+            "checkpoint": progress.checkpoint,
+            "reason": str(progress.reason),
+            "detail": progress.detail,
+            "kind": None,
+        }
+    status = READY if isinstance(progress, Ready) else COMPLETED
+    return {"status": status, "checkpoint": progress.checkpoint, "reason": None, "detail": "", "kind": None}
+
+
+def _error(text: str, kind: ErrorKind) -> TriggerEvent:
+    return TriggerEvent({"status": ERROR, "checkpoint": None, "reason": None, "detail": text, "kind": str(kind)})
