@@ -1,0 +1,75 @@
+"""What a stage has from the restored checkpoint, and what of it goes on into the next one.
+
+State, tables and values that a stage does not write again are carried over by reference: the same files, in the older
+checkpoint's folder, named by the new acknowledgement too. So nothing vanishes because an epoch did not touch it, and
+nothing is copied. The cleaner keeps a file as long as one checkpoint refers to it (semantics C3).
+"""
+
+from __future__ import annotations
+
+from ..checkpoint.codec import Json
+from ..checkpoint.errors import InvalidStateError
+from ..checkpoint.job_files import JobFiles
+from ..checkpoint.model import RestorePointer
+from .stored import Stored, of_checkpoint
+
+VALUE = "value"
+
+
+class Carried:
+    """One stage's part of the restored checkpoint.
+
+    Args:
+        stage: the stage's uid; state is matched by it (semantics R3).
+    """
+
+    def __init__(self, stage: str) -> None:
+        self._stage = stage
+        self._restored: dict[str, Stored] = {}
+        self.outputs: dict[str, Stored] = {}
+        """States and tables that go on unless they are written anew, by `Output.id`."""
+        self.values: dict[str, Json] = {}
+        """Values that go on; `Epoch.put` adds to them."""
+
+    def load(self, files: JobFiles, pointer: RestorePointer | None) -> None:
+        """Read the stage's part of a checkpoint; nothing where there is no pointer (semantics R2).
+
+        Raises:
+            GoneError: its metadata is gone.
+            DocumentError: its metadata is broken or altered.
+        """
+        if pointer is None:
+            return
+        for contents in of_checkpoint(files, pointer.metadata, lambda stage: stage == self._stage):
+            self._restored.update(contents.outputs)
+            self.values.update(contents.values)
+        self.outputs = dict(self._restored)
+
+    def restored(self, output_id: str) -> Stored | None:
+        """Give an output as the restored checkpoint holds it, whatever this epoch does to it."""
+        return self._restored.get(output_id)
+
+    def choose(self, name: str, kind: str | None) -> str:
+        """Find what `name` means among what is carried over: an `Output.id`, or `value.<name>`.
+
+        Raises:
+            InvalidStateError: nothing of that name, or more than one thing.
+        """
+        there = [*self.outputs, *(f"{VALUE}.{each}" for each in self.values)]
+        found = [each for each in there if each.partition(".")[2] == name and kind in (None, each.partition(".")[0])]
+        if len(found) == 1:
+            return found[0]
+        problem = "nothing" if not found else "more than one thing"
+        raise InvalidStateError(
+            f"there is {problem} to drop by the name {name!r}" + ("; say which kind" if found else ""),
+            stage=self._stage,
+            there_is=", ".join(sorted(there)) or "nothing",
+        )
+
+    def drop(self, dropped: str) -> None:
+        """Leave out what `choose` found."""
+        kind, _, name = dropped.partition(".")
+        if kind == VALUE:
+            del self.values[name]
+        else:
+            del self.outputs[dropped]

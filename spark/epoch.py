@@ -1,0 +1,356 @@
+"""`Epoch`: one stage's part in one epoch, as its Spark application sees it.
+
+The handover says what to do: which slice to read, which checkpoint to start from, which executions are upstream. What
+is written lies below a folder of this driver alone and counts once the acknowledgement is judged (semantics A2, W4).
+There are no locks: a driver may die anywhere, and whoever comes next settles what it left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import Lock
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..checkpoint import layout
+from ..checkpoint.codec import Json
+from ..checkpoint.coordinator import Coordinator
+from ..checkpoint.errors import FencedError, InvalidStateError
+from ..checkpoint.model import AckMetrics, Handover, Slice
+from ..checkpoint.runtime import Runtime, system_runtime
+from ..storage.errors import GoneError
+from ..storage.names import check_name
+from ..storage.port import ObjectStore
+from . import conf, fence, leaving, slices, upstream
+from .carried import Carried
+from .session import session
+from .stored import StageContents, Stored, frame
+from .values import check_total, check_value
+from .writer import Writer
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+OutputKind = Literal["exchange", "table", "state"]
+
+
+class Epoch:
+    """One running of one stage for one epoch; a context manager. Applications take it from `Epoch.current()`.
+
+    Leaving the block normally, or by `sys.exit()` with status 0 or none, acknowledges the stage. Any other exception,
+    `KeyboardInterrupt` and `sys.exit(1)` included, deletes what was written, declines with the reason, and goes on.
+
+    Args:
+        spark: the session that reads and writes.
+        store: the storage.
+        handover: what the operator handed over.
+        runtime: clock and ids; the system's by default.
+
+    Raises:
+        InvalidNameError: the handover's job is no name (semantics W1).
+    """
+
+    def __init__(
+        self, spark: SparkSession, store: ObjectStore, handover: Handover, runtime: Runtime | None = None
+    ) -> None:
+        runtime = runtime or system_runtime()
+        self.spark = spark
+        self._handover = handover
+        self._coordinator = Coordinator(store, handover.job, runtime)
+        self._files = self._coordinator.files
+        self._now_ms = runtime.now_ms
+        self._run = runtime.new_token()
+        self._writer = Writer(self._files, handover, self._run, runtime.now_ms)
+        self._carried = Carried(handover.stage)
+        self._upstream: dict[str, StageContents] = {}
+        self._lock = Lock()
+        self._taken: set[str] = set()
+        self._outputs: dict[str, Stored] = {}
+        self._start_delay_ms = 0
+        self._phase: Literal["new", "open", "left"] = "new"
+
+    @classmethod
+    def current(cls, spark: SparkSession | None = None) -> Epoch:
+        """Give the epoch that this application was submitted for.
+
+        Args:
+            spark: the session; the active one, or a new one by the submitted conf, if it is not given.
+
+        Raises:
+            InvalidConfigError: the application was not submitted by a SparkEpochOperator, or uses Spark Connect.
+            FencedError: the attempt that it was submitted for has been replaced and cleaned.
+            DocumentError: the handover is broken, of another job or of a newer format.
+            UnavailableError: the store did not answer.
+            ForbiddenError: the store refused this driver's credentials.
+        """
+        spark = session(spark)
+        handed = conf.parse(lambda key: spark.conf.get(key, None))
+        store = handed.open_store()
+        try:
+            handover, _ = Coordinator(store, handed.job).files.read(Handover, handed.handover_key)
+        except GoneError as error:
+            raise FencedError(
+                "this attempt has been replaced: its handover is gone. There is nothing to repair, the current attempt "
+                "does the work",
+                job=handed.job,
+                key=handed.handover_key,
+                store=store.describe(),
+            ) from error
+        return cls(spark, store, handover)
+
+    @property
+    def job(self) -> str:
+        """The job's name."""
+        return self._handover.job
+
+    @property
+    def epoch(self) -> str:
+        """The epoch's name: the DAG run's id, encoded (semantics W1)."""
+        return self._handover.epoch
+
+    @property
+    def run_id(self) -> str:
+        """The id of the DAG run that the epoch belongs to."""
+        return layout.run_id_of(self._handover.epoch)
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt at the epoch this is; the first is 1."""
+        return self._handover.attempt
+
+    @property
+    def checkpoint(self) -> int:
+        """The checkpoint that this attempt is to complete."""
+        return self._handover.checkpoint
+
+    @property
+    def stage(self) -> str:
+        """The stage's uid."""
+        return self._handover.stage
+
+    @property
+    def restored_from(self) -> int | None:
+        """The completed checkpoint that state comes from; None if the job starts empty (semantics R2)."""
+        return self._handover.restore.checkpoint if self._handover.restore else None
+
+    @property
+    def slices(self) -> list[Slice]:
+        """The input to read, oldest first, the epoch's own last; more than one after damage (semantics T8, R1)."""
+        return slices.slices_of(self._handover)
+
+    @property
+    def slice(self) -> Slice:
+        """The input to read, as one window (semantics T8).
+
+        Raises:
+            InvalidStateError: older epochs have to be read again and theirs and its own make up no one window.
+        """
+        return slices.hull_of(self._handover)
+
+    def state(self, name: str) -> DataFrame | None:
+        """Give this stage's state as the restored checkpoint holds it; None if it holds none of that name.
+
+        What this epoch writes does not change it.
+
+        Args:
+            name: the state's name.
+
+        Raises:
+            InvalidStateError: outside the `with` block.
+            InvalidNameError: the name does not match the grammar (semantics W1).
+        """
+        self._check_open("state")
+        stored = self._carried.restored(f"state.{check_name('state', name)}")
+        return frame(self.spark, self._files, stored) if stored else None
+
+    def read(self, stage: str, name: str | None = None, *, kind: OutputKind | None = None) -> DataFrame:
+        """Read what an upstream stage wrote in this epoch (semantics B1).
+
+        Args:
+            stage: the upstream's uid.
+            name: which of its outputs; None for its only exchange, or its only output.
+            kind: `exchange`, `table` or `state`, where the name alone is ambiguous.
+
+        Raises:
+            InvalidStateError: it is no declared upstream, has not acknowledged, or has no such output, or several.
+            DocumentError: its acknowledgement is broken.
+        """
+        self._check_open("read")
+        if stage not in self._upstream:
+            self._upstream[stage] = upstream.load(self._files, self._handover.upstream, stage)
+        return frame(self.spark, self._files, upstream.choose(self._upstream[stage], name, kind))
+
+    def snapshot(self, name: str, df: DataFrame, key: str | Sequence[str] = ()) -> None:
+        """Write a state of this stage; the next epoch gets it from `state(name)`. Runs the DataFrame now.
+
+        Args:
+            name: the state's name.
+            df: all of the state, not what changed.
+            key: columns by which the state is keyed.
+
+        Raises:
+            InvalidStateError: the name was used before in this epoch, a key column is missing, or `df` is none.
+            InvalidNameError: the name does not match the grammar (semantics W1).
+            InvalidConfigError: Spark's output committer cannot be trusted.
+        """
+        self._write("state", name, df, key)
+
+    def publish(self, name: str, df: DataFrame) -> None:
+        """Write a table; readers see it when the checkpoint completes, and not before (semantics C4).
+
+        Args:
+            name: the table's name, unique in the job.
+            df: all of the table.
+
+        Raises:
+            InvalidStateError: the name was used before in this epoch, or `df` is no DataFrame.
+            InvalidNameError: the name does not match the grammar (semantics W1).
+            InvalidConfigError: Spark's output committer cannot be trusted.
+        """
+        self._write("table", name, df, ())
+
+    def write(self, df: DataFrame, name: str = "main") -> None:
+        """Write what downstream stages read in this epoch; it is dropped once the epoch has completed.
+
+        Args:
+            df: the data.
+            name: for stages that write more than one.
+
+        Raises:
+            InvalidStateError: the name was used before in this epoch, or `df` is no DataFrame.
+            InvalidNameError: the name does not match the grammar (semantics W1).
+            InvalidConfigError: Spark's output committer cannot be trusted.
+        """
+        self._write("exchange", name, df, ())
+
+    def put(self, name: str, value: Json) -> None:
+        """Keep a small JSON value as state of this stage (semantics A4); putting it again replaces it.
+
+        Args:
+            name: the value's name.
+            value: text, numbers, booleans, None, lists and dictionaries of them; at most 20 KiB as JSON.
+
+        Raises:
+            InvalidStateError: it is not JSON, or too large, alone or with the others.
+            InvalidNameError: the name does not match the grammar (semantics W1).
+        """
+        self._check_open("put")
+        plain = check_value(check_name("value", name), value)
+        with self._lock:
+            check_total({**self._carried.values, name: plain})
+            self._carried.values[name] = plain
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Give a value: as it was put in this epoch, else as the restored checkpoint holds it.
+
+        Args:
+            name: the value's name.
+            default: what to give where there is none.
+
+        Raises:
+            InvalidStateError: outside the `with` block.
+        """
+        self._check_open("get")
+        return self._carried.values.get(check_name("value", name), default)
+
+    def drop(self, name: str, *, kind: Literal["table", "state", "value"] | None = None) -> None:
+        """Let a state, table or value of the restored checkpoint end here; otherwise each is carried over.
+
+        Args:
+            name: its name.
+            kind: `table`, `state` or `value`, where the name alone is ambiguous.
+
+        Raises:
+            InvalidStateError: there is none of that name, there is more than one, or this epoch has written it.
+        """
+        self._check_open("drop")
+        with self._lock:
+            dropped = self._carried.choose(check_name("output", name), kind)
+            if dropped in self._taken:
+                raise InvalidStateError(f"{dropped} was written in this epoch and cannot be dropped in it too")
+            self._taken.add(dropped)
+            self._carried.drop(dropped)
+
+    def __enter__(self) -> Epoch:
+        """Restore.
+
+        Raises:
+            InvalidStateError: entered before.
+            FencedError: the attempt was replaced, or has acknowledged already.
+        """
+        if self._phase != "new":
+            raise InvalidStateError("an epoch is entered once; use one `with Epoch.current() as epoch:` an application")
+        triggered_at_ms = fence.check(self._coordinator, self._handover)
+        if triggered_at_ms is not None:
+            self._start_delay_ms = max(0, self._now_ms() - triggered_at_ms)
+        try:
+            self._carried.load(self._files, self._handover.restore)
+        except Exception as error:
+            leaving.decline(self._coordinator, self._handover, self._writer, error)
+            raise
+        self._phase = "open"
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Acknowledge, or decline.
+
+        Raises:
+            FencedError: the attempt was replaced meanwhile; what it wrote has been deleted.
+            UnavailableError: it is not known whether the acknowledgement arrived.
+        """
+        self._phase = "left"
+        if error is not None and not (isinstance(error, SystemExit) and error.code in (None, 0)):
+            leaving.decline(self._coordinator, self._handover, self._writer, error)
+            return
+        metrics = AckMetrics(self._start_delay_ms, self._writer.times.sync_ms, self._writer.times.async_ms)
+        try:
+            outputs = {**self._carried.outputs, **self._outputs}
+            ack = leaving.acknowledgement(self._handover, self._run, outputs, self._carried.values, metrics)
+        except InvalidStateError as problem:
+            leaving.decline(self._coordinator, self._handover, self._writer, problem)
+            raise
+        leaving.acknowledge(self._coordinator, self._handover, ack)
+
+    def _write(self, kind: OutputKind, name: str, df: DataFrame, key: str | Sequence[str]) -> None:
+        self._check_open({"state": "snapshot", "table": "publish", "exchange": "write"}[kind])
+        output_id = f"{kind}.{check_name(kind, name)}"
+        columns = _columns(output_id, df, key)
+        with self._lock:
+            if output_id in self._taken:
+                raise InvalidStateError(
+                    f"the {kind} {name!r} was written or dropped before in this epoch; each name is used once. Give "
+                    "the second one a name of its own, or unite the two DataFrames",
+                    stage=self.stage,
+                    name=name,
+                )
+            self._taken.add(output_id)
+        stored = self._writer.write(kind, name, df, columns)
+        with self._lock:
+            self._outputs[output_id] = stored
+
+    def _check_open(self, method: str) -> None:
+        if self._phase == "open":
+            return
+        when = "before" if self._phase == "new" else "after"
+        raise InvalidStateError(
+            f"epoch.{method} was called {when} the epoch's block. Use it inside `with Epoch.current() as epoch:`"
+        )
+
+
+def _columns(output_id: str, df: DataFrame, key: str | Sequence[str]) -> tuple[str, ...]:
+    from pyspark.sql import DataFrame
+
+    if not isinstance(df, DataFrame):
+        raise InvalidStateError(
+            f"{output_id} is to be a Spark DataFrame and is a {type(df).__name__}. Make one with "
+            "epoch.spark.createDataFrame",
+        )
+    columns = (key,) if isinstance(key, str) else tuple(key)
+    for column in columns:
+        if column not in df.columns:
+            raise InvalidStateError(
+                f"the key column {column!r} is not in the DataFrame of {output_id}", columns=", ".join(df.columns)
+            )
+    return columns

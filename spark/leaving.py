@@ -1,0 +1,128 @@
+"""How a driver ends: it acknowledges what it wrote, or deletes it and declines (semantics A5, D1).
+
+Acknowledging: one marker, then the head judges. Whoever does not know whether the marker arrived deletes nothing and
+declines nothing; whoever comes next finds it or does not. Declining: delete first, so that nothing is left over, then
+say why. A driver that dies anywhere in between leaves files that nothing refers to, for the cleaner.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from ..checkpoint.codec import Json
+from ..checkpoint.coordinator import Coordinator
+from ..checkpoint.documents import MAX_MARKER_BYTES
+from ..checkpoint.errors import InvalidStateError
+from ..checkpoint.job_files import encode
+from ..checkpoint.layout import run_id_of
+from ..checkpoint.model import AckDocument, AckMetrics, DeclineDocument, Handover, SubtaskAck
+from ..checkpoint.reasons import AckAnswer, Reason
+from ..storage.errors import StorageError
+from .detail import one_line
+from .fence import already_acknowledged, replaced
+from .stored import Stored, subtasks
+from .writer import Writer
+
+log = logging.getLogger(__name__)
+
+_HEADER_BYTES = MAX_MARKER_BYTES // 2
+"""What outputs and values of an acknowledgement may take; the rest is for the list of its further parts."""
+
+
+def acknowledgement(
+    handover: Handover, run: str, outputs: dict[str, Stored], values: dict[str, Json], metrics: AckMetrics
+) -> AckDocument:
+    """Make the acknowledgement of a driver.
+
+    Args:
+        handover: which execution acknowledges.
+        run: the driver's token.
+        outputs: everything that the stage leaves, by `Output.id`; written now or carried over.
+        values: its small JSON state.
+        metrics: how long it took.
+
+    Raises:
+        InvalidStateError: outputs and values do not fit into a marker (semantics W5).
+    """
+    ordered = [outputs[each] for each in sorted(outputs)]
+    highest = max((file.subtask for stored in ordered for file in stored.files), default=0)
+    parallelism = handover.parallelism or highest + 1
+    header = AckDocument(
+        job=handover.job,
+        checkpoint=handover.checkpoint,
+        epoch=handover.epoch,
+        attempt=handover.attempt,
+        stage=handover.stage,
+        token=handover.token,
+        run=run,
+        parallelism=parallelism,
+        outputs=tuple(stored.output for stored in ordered),
+        values=values,
+        metrics=metrics,
+    )
+    size = len(encode(header))
+    if size > _HEADER_BYTES:
+        raise InvalidStateError(
+            "the schemas and values of this stage do not fit into an acknowledgement. Write fewer columns, fewer "
+            "outputs, or larger values as DataFrames",
+            stage=handover.stage,
+            outputs=len(ordered),
+            values=len(values),
+            size_bytes=size,
+            limit_bytes=_HEADER_BYTES,
+        )
+    acks = (SubtaskAck(index, handles) for index, handles in subtasks(ordered, parallelism))
+    return replace(header, subtasks=tuple(acks))
+
+
+def acknowledge(coordinator: Coordinator, handover: Handover, ack: AckDocument) -> None:
+    """Acknowledge, and learn whether it counts (semantics A2).
+
+    Raises:
+        FencedError: the attempt was replaced, or another driver of it acknowledged first.
+        UnavailableError: it is not known whether the acknowledgement arrived; nothing was deleted.
+    """
+    answer = coordinator.acknowledge(ack)
+    if answer is AckAnswer.DUPLICATE:
+        raise already_acknowledged(handover)
+    if answer is not AckAnswer.SUCCESS:
+        raise replaced(handover, f"the head answered {answer}")
+    size = sum(handle.size_bytes for subtask in ack.subtasks for handle in subtask.handles)
+    log.info(
+        "checkpoint %d · epoch %s · stage %s: acknowledged %d subtasks, %d bytes",
+        handover.checkpoint,
+        run_id_of(handover.epoch),
+        handover.stage,
+        ack.parallelism,
+        size,
+    )
+
+
+def decline(coordinator: Coordinator, handover: Handover, writer: Writer, error: BaseException) -> None:
+    """Delete what this driver wrote and decline; problems in doing so are logged, never raised (semantics A5, D1).
+
+    Args:
+        coordinator: of the job.
+        handover: which execution declines.
+        writer: knows what was written.
+        error: why.
+    """
+    # Either step may fail for the very reason that is being declined; the caller must see that one, not this.
+    try:
+        writer.delete_all()
+    except Exception as problem:  # noqa: BLE001 - logged, and the caller raises the cause
+        log.warning("What this driver wrote could not be deleted; the cleaner takes it. %s", problem)
+    document = DeclineDocument(
+        job=handover.job,
+        checkpoint=handover.checkpoint,
+        epoch=handover.epoch,
+        stage=handover.stage,
+        token=handover.token,
+        reason=Reason.IO_EXCEPTION if isinstance(error, StorageError) else Reason.CHECKPOINT_DECLINED,
+        detail=one_line(error),
+    )
+    try:
+        coordinator.decline(document)
+    except Exception as problem:  # noqa: BLE001 - logged, and the caller raises the cause
+        log.warning("The decline could not be written; the operator reports the failure. %s", problem)

@@ -1,0 +1,58 @@
+"""The input of an epoch: its own slice, and those of epochs that have to be read again (semantics T8, R1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import pairwise
+
+from ..checkpoint.errors import InvalidStateError
+from ..checkpoint.layout import run_id_of
+from ..checkpoint.model import Handover, Slice
+
+
+def slices_of(handover: Handover) -> list[Slice]:
+    """Give every slice that the application must fold in, oldest first, its own last."""
+    return [*(replayed.slice for replayed in handover.replay), handover.slice]
+
+
+def hull_of(handover: Handover) -> Slice:
+    """Give the one slice that covers them all.
+
+    Raises:
+        InvalidStateError: an older epoch has to be read again and the slices do not make up one window.
+    """
+    slices = slices_of(handover)
+    if len(slices) == 1:
+        return slices[0]
+    problem = _problem(slices)
+    if problem:
+        raise InvalidStateError(
+            f"this epoch has to read the input of {len(slices) - 1} older ones again, because their checkpoints are "
+            f"damaged, and there is no one slice for it: {problem}. Read each of epoch.slices instead of epoch.slice",
+            job=handover.job,
+            replayed=", ".join(run_id_of(replayed.epoch) for replayed in handover.replay),
+        )
+    return Slice(start=slices[0].start, end=slices[-1].end)
+
+
+def _problem(slices: Sequence[Slice]) -> str:
+    if any(each.detail for each in slices):
+        return "they carry details of the DAG author's, which only the author can join"
+    for each in slices:
+        if each.start is None or each.end is None:
+            return "one of them is no window of time"
+    for before, after in pairwise(slices):
+        if not _same(before.end, after.start):
+            return f"one ends at {before.end} and the next starts at {after.start}"
+    return ""
+
+
+def _same(end: str | None, start: str | None) -> bool:
+    """Compare moments, which may be written with different offsets; what is no ISO 8601 is compared as text."""
+    if end is None or start is None:
+        return False
+    try:
+        return datetime.fromisoformat(end) == datetime.fromisoformat(start)
+    except ValueError:
+        return end == start

@@ -1,0 +1,133 @@
+"""Outputs as they are stored, and the DataFrames that read them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..checkpoint import acks, metadata
+from ..checkpoint.codec import Json
+from ..checkpoint.job_files import JobFiles
+from ..checkpoint.metadata import HandleLine, StageLine
+from ..checkpoint.model import AckDocument, DocumentRef, Output, StateHandle
+from ..storage.errors import DocumentError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_READ_OPTIONS = {
+    # A session may be set to read on over a missing or broken file, which would lose rows of state without a word.
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file of an output, and the subtask that wrote it."""
+
+    subtask: int
+    handle: StateHandle
+
+
+@dataclass(slots=True)
+class Stored:
+    """One output with its files."""
+
+    output: Output
+    files: list[File] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class StageContents:
+    """What one stage left in a checkpoint or an acknowledgement."""
+
+    stage: str
+    outputs: dict[str, Stored] = field(default_factory=dict)
+    """By `Output.id`."""
+    values: dict[str, Json] = field(default_factory=dict)
+
+
+def of_checkpoint(files: JobFiles, ref: DocumentRef, wanted: Callable[[str], bool]) -> list[StageContents]:
+    """Read a completed checkpoint's metadata, all of it, so that it is known to be whole.
+
+    Args:
+        files: the job's files.
+        ref: the metadata.
+        wanted: tells whether to keep what the stage of this uid left.
+
+    Raises:
+        GoneError: there is no such metadata.
+        DocumentError: it is broken, altered, foreign or of a newer format.
+    """
+    found: list[StageContents] = []
+    keep = False
+    for line in metadata.read(files, ref):
+        if isinstance(line, StageLine):
+            keep = wanted(line.stage)
+            if keep:
+                found.append(_contents(line.stage, line.outputs, line.values))
+        elif isinstance(line, HandleLine) and keep:
+            _add(found[-1], [File(line.subtask, line.handle)], files.full(ref.key))
+    return found
+
+
+def of_acknowledgement(files: JobFiles, ack: AckDocument) -> StageContents:
+    """Read what an execution acknowledged.
+
+    Raises:
+        GoneError: a part of the acknowledgement is missing.
+        DocumentError: a part is broken or altered.
+    """
+    contents = _contents(ack.stage, ack.outputs, ack.values)
+    where = f"the acknowledgement of {ack.stage}"
+    for subtask in acks.subtasks_of(files, ack):
+        _add(contents, (File(subtask.index, handle) for handle in subtask.handles), where)
+    return contents
+
+
+def frame(spark: SparkSession, files: JobFiles, stored: Stored) -> DataFrame:
+    """Give the DataFrame that reads an output: exactly its files, in the order of their subtasks and names.
+
+    Raises:
+        DocumentError: the output has no schema that Spark can read.
+    """
+    from pyspark.sql.types import StructType
+
+    if not isinstance(stored.output.schema, str):
+        raise DocumentError("the output has no schema", output=stored.output.id, folder=stored.output.folder)
+    schema = StructType.fromJson(json.loads(stored.output.schema))
+    if not stored.files:
+        return spark.createDataFrame([], schema)
+    ordered = sorted(stored.files, key=lambda file: (file.subtask, file.handle.path))
+    urls = (files.spark_url(file.handle.path) for file in ordered)
+    return spark.read.schema(schema).options(**_READ_OPTIONS).parquet(*urls)
+
+
+def subtasks(outputs: Iterable[Stored], parallelism: int) -> Iterator[tuple[int, tuple[StateHandle, ...]]]:
+    """Yield each subtask's index and its files, of all outputs; one without files too (semantics A4).
+
+    Files that were carried over from a run of higher parallelism go round the subtasks that there are.
+    """
+    by_index: list[list[StateHandle]] = [[] for _ in range(parallelism)]
+    for stored in outputs:
+        for file in stored.files:
+            by_index[file.subtask % parallelism].append(file.handle)
+    for index, handles in enumerate(by_index):
+        yield index, tuple(sorted(handles, key=lambda handle: (handle.output, handle.path)))
+
+
+def _contents(stage: str, outputs: Iterable[Output], values: dict[str, Json]) -> StageContents:
+    return StageContents(stage, {output.id: Stored(output) for output in outputs}, dict(values))
+
+
+def _add(contents: StageContents, found: Iterable[File], where: str) -> None:
+    for file in found:
+        stored = contents.outputs.get(file.handle.output)
+        if stored is None:
+            raise DocumentError(
+                "a file belongs to no output of its stage", where=where, output=file.handle.output, stage=contents.stage
+            )
+        stored.files.append(file)

@@ -1,0 +1,87 @@
+"""What an upstream stage of the same epoch wrote, found through its acknowledgement (semantics B1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..checkpoint import acks
+from ..checkpoint.errors import InvalidStateError
+from ..checkpoint.job_files import JobFiles
+from ..checkpoint.model import Execution
+from ..storage.errors import GoneError
+from .stored import StageContents, Stored, of_acknowledgement
+
+KINDS = ("exchange", "table", "state")
+"""In the order in which a bare name is looked up: what was written to be read on comes first."""
+
+
+def load(files: JobFiles, upstream: Mapping[str, Execution], stage: str) -> StageContents:
+    """Read what an upstream stage acknowledged in this epoch.
+
+    Args:
+        files: the job's files.
+        upstream: the executions that the handover names.
+        stage: uid of the stage to read.
+
+    Raises:
+        InvalidStateError: it is no declared upstream, or has not acknowledged.
+        DocumentError: its acknowledgement is broken.
+    """
+    execution = upstream.get(stage)
+    if execution is None:
+        declared = ", ".join(sorted(upstream)) or "none"
+        raise InvalidStateError(
+            f"the stage {stage!r} is no upstream of this one, so it may be running or not have run. Declare it in the "
+            f"DAG ({stage} >> this task)",
+            stage=stage,
+            declared=declared,
+        )
+    try:
+        return of_acknowledgement(files, acks.read_ack(files, stage, execution))
+    except GoneError as error:
+        raise InvalidStateError(
+            f"the upstream stage {stage!r} has not acknowledged in this epoch, or its attempt was replaced meanwhile. "
+            "Stages run after their upstreams; clear this task once the upstream has succeeded",
+            stage=stage,
+            checkpoint=execution.home,
+            attempt=execution.attempt,
+        ) from error
+
+
+def choose(contents: StageContents, name: str | None, kind: str | None) -> Stored:
+    """Choose one output of a stage.
+
+    Without a name that is its only exchange; where it has none, its only output. With a name, the exchange of that
+    name, else the table or state of it.
+
+    Args:
+        contents: what the stage wrote.
+        name: name of the output, None where there is only one to mean.
+        kind: `exchange`, `table` or `state`, where the name alone is ambiguous.
+
+    Raises:
+        InvalidStateError: nothing fits, or more than one does; the text lists what there is.
+    """
+    if kind is not None and kind not in KINDS:
+        raise InvalidStateError(f"there is no kind {kind!r} of output. Use one of {', '.join(KINDS)}")
+    found = [
+        stored
+        for stored in contents.outputs.values()
+        if name in (None, stored.output.name) and kind in (None, stored.output.kind)
+    ]
+    exchanges = [stored for stored in found if stored.output.kind == "exchange"]
+    if len(exchanges) == 1:
+        return exchanges[0]
+    if len(found) == 1:
+        return found[0]
+    what = "output" if name is None else f"output named {name!r}"
+    problem = f"has no such {what}" if not found else f"has more than one such {what}; give its name, or its kind"
+    raise InvalidStateError(
+        f"the stage {contents.stage!r} {problem}", stage=contents.stage, there_is=listed(contents) or "nothing"
+    )
+
+
+def listed(contents: StageContents) -> str:
+    """List a stage's outputs for an error text."""
+    outputs = sorted(contents.outputs.values(), key=lambda stored: (stored.output.kind, stored.output.name))
+    return ", ".join(f"{stored.output.kind} {stored.output.name}" for stored in outputs)

@@ -1,0 +1,147 @@
+"""Writes one output: by Spark's own writer into a folder of its own, then one listing says what is there (A5, A6).
+
+Order: choose the committer, write, list once, delete what is no data, and describe the files. Nothing refers to any of
+it before the acknowledgement; a crash in between leaves files for the cleaner. Never through Python workers.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..checkpoint import layout
+from ..checkpoint.job_files import JobFiles
+from ..checkpoint.model import Handover, Output, StateHandle
+from ..storage.names import order
+from ..storage.port import ObjectStat
+from . import committer
+from .stored import File, Stored
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = logging.getLogger(__name__)
+
+_DATA_FILE = re.compile(r"\Apart-([0-9]+)[-.][^/]*\.parquet\Z")
+_SUCCESS = "_SUCCESS"
+
+
+@dataclass(slots=True)
+class Times:
+    """Where the time went, in milliseconds (semantics A1)."""
+
+    sync_ms: int = 0
+    """Spark wrote."""
+    async_ms: int = 0
+    """Listing, checksums, deleting what is no data."""
+
+
+class Writer:
+    """Writes the outputs of one driver.
+
+    Args:
+        files: the job's files.
+        handover: which execution writes.
+        run: the driver's own token; keeps two drivers of one execution apart.
+        now_ms: clock, milliseconds.
+    """
+
+    def __init__(self, files: JobFiles, handover: Handover, run: str, now_ms: Callable[[], int]) -> None:
+        self._files = files
+        self._handover = handover
+        self._run = run
+        self._now_ms = now_ms
+        self._committer: committer.Committer | None = None
+        self._touched: list[str] = []
+        self.times = Times()
+
+    @property
+    def run_folder(self) -> str:
+        """The folder below which everything lies that this driver writes; relative to the job's prefix."""
+        at = self._handover
+        return f"{layout.execution_folder(at.checkpoint, at.stage, at.attempt, at.token)}{self._run}/"
+
+    def write(self, kind: str, name: str, df: DataFrame, key: Sequence[str]) -> Stored:
+        """Write a DataFrame as one output.
+
+        Args:
+            kind: `state`, `table` or `exchange`.
+            name: the output's name.
+            df: what to write.
+            key: key columns, recorded and, where the stage's parallelism is fixed, what rows are distributed by.
+
+        Raises:
+            InvalidConfigError: the output committer in use cannot be trusted.
+            InvalidNameError: the name is too long.
+        """
+        at = self._handover
+        output_id = f"{kind}.{name}"
+        folder = layout.output_folder(at.checkpoint, at.stage, at.attempt, at.token, self._run, output_id)
+        output = Output(kind=kind, name=name, folder=folder, schema=df.schema.json(), key=tuple(key))
+        began = self._now_ms()
+        url = self._files.spark_url(folder)
+        # The frame's own session writes it, which need not be the one that the epoch found.
+        spark = df.sparkSession
+        if self._committer is None:
+            self._committer = committer.choose(spark, url)
+        self._touched.append(folder)
+        with committer.in_force(spark, self._committer) as options:
+            self._distributed(df, key).write.mode("errorifexists").options(**options).parquet(url)
+        written = self._now_ms()
+        stored = Stored(output, self._settle(folder, output_id))
+        self.times.sync_ms += max(0, written - began)
+        self.times.async_ms += max(0, self._now_ms() - written)
+        return stored
+
+    def delete_all(self) -> None:
+        """Delete whatever this driver has written, pending uploads too (semantics A5, W7)."""
+        if not self._touched:
+            return
+        for upload in self._files.store.uploads(self._files.full(self.run_folder)):
+            self._files.store.abort_upload(upload)
+        keys = [found.key for found in self._files.listing(self.run_folder)]
+        # A write that failed early leaves an empty folder, or on S3 an object in its place, that no listing shows.
+        self._delete(sorted({*keys, *self._touched, self.run_folder}, key=order, reverse=True))
+
+    def _distributed(self, df: DataFrame, key: Sequence[str]) -> DataFrame:
+        parallelism = self._handover.parallelism
+        if parallelism is None:
+            return df
+        columns = ["`{}`".format(column.replace("`", "``")) for column in key]
+        return df.repartition(parallelism, *columns)
+
+    def _settle(self, folder: str, output_id: str) -> list[File]:
+        data: list[tuple[int, ObjectStat]] = []
+        other: list[str] = []
+        for found in self._files.listing(folder):
+            match = _DATA_FILE.match(found.key.removeprefix(folder))
+            if match:
+                data.append((int(match[1]), found))
+            else:
+                other.append(found.key)
+        if self._committer is not None and self._committer.magic:
+            committer.verify_magic(self._files, folder + _SUCCESS)
+        self._delete(other)
+        return [
+            File(
+                part,
+                StateHandle(
+                    output=output_id,
+                    path=found.key,
+                    size_bytes=found.size_bytes,
+                    checksum=found.etag or self._checksum(found.key),
+                ),
+            )
+            for part, found in data
+        ]
+
+    def _checksum(self, key: str) -> str:
+        """Read the tag of one file, in stores whose listings do not show it."""
+        return self._files.stat(key).etag or ""
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        for failure in self._files.delete(keys):
+            log.warning("Not deleted: %s (%s). The next cleaning tries again.", failure.key, failure.reason)

@@ -1,0 +1,124 @@
+"""What operator and sensor do around an application, done by hand: trigger, begin, set conf, complete, clean."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, TriggerRequest
+from airflow_cairn.checkpoint.layout import epoch_name
+from airflow_cairn.checkpoint.model import Slice, StageSpec
+from airflow_cairn.checkpoint.requests import Ready, Submit, Triggered
+from airflow_cairn.spark import Epoch
+from airflow_cairn.spark.conf import PREFIX, handover_conf
+from airflow_cairn.storage import S3Options, open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROUTES = (StageSpec("routes"),)
+
+
+def session_builder() -> Any:
+    """Give the builder of a small local session."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]").appName("cairn-tests")
+    return (
+        builder.config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "3")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+    )
+
+
+class Pipeline:
+    """One job, and the Airflow tasks around its applications."""
+
+    def __init__(
+        self,
+        storage: str,
+        spark: SparkSession | None,
+        stages: tuple[StageSpec, ...] = ROUTES,
+        *,
+        job: str = "flights",
+        retained: int = 1,
+        s3: S3Options | None = None,
+    ) -> None:
+        self.storage = storage
+        self.spark = spark
+        self.stages = stages
+        self.s3 = s3
+        self.store = open_store(storage, s3=s3)
+        self.job = job
+        self.coordinator = Coordinator(self.store, job)
+        self.config = CheckpointConfig(timeout=timedelta(hours=1), retained=retained)
+        self._claims = 0
+
+    def trigger(self, run_id: str, window: Slice | None = None) -> Triggered:
+        """Do what the first task does."""
+        request = TriggerRequest(epoch_name(run_id), window or Slice(), self.stages, self.config)
+        answer = self.coordinator.trigger(request)
+        assert isinstance(answer, Triggered), answer
+        return answer
+
+    def begin(self, run_id: str, stage: str = "routes") -> Submit:
+        """Do what the operator does before it submits: every call is a new try."""
+        self._claims += 1
+        answer = self.coordinator.begin(epoch_name(run_id), stage, f"try-{self._claims}")
+        assert isinstance(answer, Submit), answer
+        return answer
+
+    def conf(self, submit: Submit) -> dict[str, str]:
+        """Give what the operator puts into the application's conf."""
+        return handover_conf(
+            submit.handover,
+            submit.handover_key,
+            storage=self.storage,
+            endpoint=self.s3.endpoint_url if self.s3 else None,
+            region=self.s3.region if self.s3 else None,
+        )
+
+    def epoch(self, run_id: str, stage: str = "routes") -> Epoch:
+        """Begin a stage and give the application's epoch."""
+        return self.submitted(self.begin(run_id, stage))
+
+    def submitted(self, submit: Submit) -> Epoch:
+        """Give the epoch of an application that was submitted so."""
+        assert self.spark is not None
+        self.forget()
+        for key, value in self.conf(submit).items():
+            self.spark.conf.set(key, value)
+        return Epoch.current()
+
+    def forget(self) -> None:
+        """Take the handover out of the session's conf."""
+        assert self.spark is not None
+        for key in list(self.spark.conf.getAll):
+            if key.startswith(PREFIX):
+                self.spark.conf.unset(key)
+
+    def complete(self, run_id: str) -> int:
+        """Do what the sensor does once all have acknowledged; give the checkpoint's id."""
+        progress = self.coordinator.progress(epoch_name(run_id))
+        assert isinstance(progress, Ready), progress
+        answer = self.coordinator.complete(progress.checkpoint)
+        self.coordinator.clean()
+        return answer.checkpoint
+
+    def keys(self, prefix: str = "") -> list[str]:
+        """List the job's objects, relative to its prefix."""
+        return [found.key.removeprefix(f"{self.job}/") for found in self.store.list(f"{self.job}/{prefix}")]
+
+
+def rows(frame: DataFrame | None) -> list[tuple[Any, ...]]:
+    """Give a frame's rows, sorted."""
+    assert frame is not None
+    return sorted(tuple(row) for row in frame.collect())
+
+
+def counts(spark: SparkSession, *pairs: tuple[str, int]) -> DataFrame:
+    """Make a frame of one partition, without Python workers."""
+    values = ", ".join(f"('{route}', {flights}L)" for route, flights in pairs)
+    return spark.sql(f"SELECT * FROM VALUES {values} AS t(route, flights)").coalesce(1)
