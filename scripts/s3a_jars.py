@@ -88,7 +88,7 @@ def _resolve() -> list[Path]:
         reason = next((line for line in done.stderr.splitlines() if "unresolved" in line or "Exception" in line), "")
         raise SetupError(
             f"the s3a jars could not be resolved: {reason.strip() or f'status {done.returncode}'}."
-            " Check that https://repo1.maven.org answers, then type: make setup"
+            " Check that Maven Central can be reached, then type: make setup"
         )
     _RECORD.write_text(json.dumps({"packages": [*PACKAGES, *EXCLUDES], "jars": [jar.name for jar in jars]}, indent=1))
     return jars
