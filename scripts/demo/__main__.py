@@ -128,7 +128,7 @@ def _run(options: argparse.Namespace, folder: Path) -> int:
             compare(coordinator, "routes", "totals", ["origin", "destination"], folder / "plain" / "totals"),
             compare(coordinator, "airports", "traffic", ["airport"], folder / "plain" / "traffic"),
         ]
-        print_table(coordinator.head(), watcher.epoch_number)
+        print_table(coordinator.head(), lambda epoch: f"{watcher.epoch_number(epoch)} ({watcher.day(epoch)})")
         equal = _tell(found, options, watcher)
         _what_next(options, uri)
         if options.keep:

@@ -27,7 +27,7 @@ bucketed = flights.withColumn(
 (
     bucketed.groupBy("origin", "destination")
     .pivot("bucket", list(range(36)))
-    .agg(F.count("*"))
+    .agg(F.count(F.lit(1)))
     .na.fill(0)
     .select("origin", "destination", F.array(*[F.col(f"`{number}`") for number in range(36)]).alias("delay_histogram"))
     .join(

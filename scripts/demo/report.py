@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from airflow_cairn.checkpoint import layout
 from airflow_cairn.checkpoint.head import Head
 
 _HEADINGS = ("epoch", "checkpoint", "attempt", "status", "acks", "bytes", "duration", "restored from")
 
 
-def print_table(head: Head, epoch_number: Callable[[str], int]) -> None:
+def print_table(head: Head, epoch_label: Callable[[str], str]) -> None:
     """Print one line for each checkpoint, oldest first."""
     rows = [
         (
-            f"{epoch_number(entry.epoch)} ({layout.run_id_of(entry.epoch).partition('__')[2][:10]})",
+            epoch_label(entry.epoch),
             str(entry.id),
             str(entry.attempt),
             f"{entry.status}" + (f" {entry.reason}" if entry.reason else ""),

@@ -10,7 +10,7 @@ import psutil
 
 from airflow_cairn.checkpoint import Coordinator, acks, layout
 from airflow_cairn.checkpoint.head import EndedEntry, PendingEntry
-from airflow_cairn.checkpoint.model import PendingDocument
+from airflow_cairn.checkpoint.model import EpochDocument, PendingDocument
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.storage.errors import GoneError
 
@@ -72,6 +72,11 @@ class Watcher:
             self._epochs.append(epoch)
         return self._epochs.index(epoch) + 1
 
+    def day(self, epoch: str) -> str:
+        """Give the day that an epoch's fixed slice begins with."""
+        document, _ = self._coordinator.files.read(EpochDocument, layout.epoch_slice(epoch))
+        return (document.slice.start or "no window")[:10]
+
     def _say(self, line: str) -> None:
         self.changes += 1
         self._print(line)
@@ -82,8 +87,9 @@ class Watcher:
         self._announced.add(entry.id)
         base = f"restored from checkpoint {entry.restored_from}" if entry.restored_from else "starts empty"
         number = self.epoch_number(entry.epoch)
-        day = layout.run_id_of(entry.epoch).partition("__")[2][:10]
-        self._say(f"epoch {number} ({day}): checkpoint {entry.id} triggered, attempt {entry.attempt}, {base}")
+        self._say(
+            f"epoch {number} ({self.day(entry.epoch)}): checkpoint {entry.id} triggered, attempt {entry.attempt}, {base}"
+        )
 
     def _tell_acks(self, document: PendingDocument) -> None:
         homes = {execution.home for execution in document.executions.values()}

@@ -158,4 +158,6 @@ def kill_task_processes(jvm: psutil.Process) -> None:
     task, supervisor = above[0], above[1]
     for victim in (supervisor, task):
         victim.send_signal(signal.SIGKILL)
-    wait_until(lambda: not task.is_running() or task.status() == psutil.STATUS_ZOMBIE, 10, "the task process to be gone")
+    wait_until(
+        lambda: not task.is_running() or task.status() == psutil.STATUS_ZOMBIE, 10, "the task process to be gone"
+    )
