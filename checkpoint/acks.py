@@ -2,26 +2,23 @@
 
 Order: state files, further parts, the marker, then the judgement. The marker's name belongs to one execution alone, so
 whoever creates it first has acknowledged; what it means is decided by whether the head still expects that execution
-(semantics W4). A crash before the marker leaves files that nothing refers to, for the cleaner; a crash after it leaves a
-valid acknowledgement.
+(semantics W4). A crash before the marker leaves files that nothing refers to, for the cleaner; a crash after it leaves
+a valid acknowledgement.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from ..storage.errors import DocumentError, GoneError
 from ..storage.port import Written
-from . import layout
-from .documents import MAX_MARKER_BYTES
+from . import ack_parts, layout
+from .errors import InvalidStateError
 from .head import Head
-from .job_files import JobFiles, encode, reference
-from .model import AckDocument, AckPart, DeclineDocument, DocumentRef, Execution, PendingDocument, SubtaskAck
-from .reasons import AckAnswer
-
-PART_BYTES = MAX_MARKER_BYTES * 3 // 4
-"""Size that a part aims at: below the cap with room for what surrounds the subtasks."""
+from .job_files import CREATE_TRIES, JobFiles
+from .model import AckDocument, DeclineDocument, Execution, PendingDocument, SubtaskAck
+from .reasons import DECLINES, AckAnswer, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,43 +33,79 @@ def write_ack(files: JobFiles, ack: AckDocument) -> bool:
     """Write an execution's acknowledgement; True if it is the one that stands, False if another driver's does.
 
     Raises:
+        InvalidStateError: it is of another job, or its parts do not fit together; nothing was written.
         DocumentError: what stands there cannot be read.
+        OutcomeUnknownError: whether it landed is not known; delete nothing.
     """
+    check_job(files, ack)
+    check_whole(ack)
     key = layout.ack(ack.checkpoint, ack.stage, ack.token)
-    marker = ack
-    if len(encode(ack)) > MAX_MARKER_BYTES:
-        marker = replace(ack, subtasks=(), parts=tuple(_write_parts(files, ack)))
-    if isinstance(files.create(key, marker), Written):
-        return True
-    return files.read(AckDocument, key)[0].run == ack.run
-
-
-def _write_parts(files: JobFiles, ack: AckDocument) -> Iterator[DocumentRef]:
-    for number, subtasks in enumerate(_chunks(ack.subtasks)):
-        data = encode(AckPart(job=ack.job, token=ack.token, run=ack.run, subtasks=tuple(subtasks)))
-        key = layout.ack_part(ack.checkpoint, ack.stage, ack.token, ack.run, number)
-        # The name holds the driver's own id, so what stands there already is this driver's, sent twice.
-        files.create_bytes(key, data)
-        yield reference(key, data)
-
-
-def _chunks(subtasks: Iterable[SubtaskAck]) -> Iterator[list[SubtaskAck]]:
-    chunk: list[SubtaskAck] = []
-    size = 0
-    for subtask in subtasks:
-        chunk.append(subtask)
-        # Counted, not encoded: a handle is its path, its checksum and about a hundred bytes of JSON around them.
-        size += 60 + sum(len(h.path) + len(h.checksum) + len(h.output) + 100 for h in subtask.handles)
-        if size > PART_BYTES:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
+    marker = ack_parts.split(files, ack)
+    for _ in range(CREATE_TRIES):
+        if isinstance(files.create(key, marker), Written):
+            return True
+        try:
+            return files.read(AckDocument, key)[0].run == ack.run
+        except GoneError:
+            continue  # a cleaner came between; the head will say what a new one is worth
+    raise InvalidStateError(
+        "the marker of this acknowledgement vanishes each time it is written; look for what deletes it",
+        key=files.full(key),
+    )
 
 
 def write_decline(files: JobFiles, decline: DeclineDocument) -> None:
-    """Write an execution's decline; only the first of an execution stays (semantics D1)."""
+    """Write an execution's decline; only the first of an execution stays (semantics D1).
+
+    Raises:
+        InvalidStateError: it is of another job, or gives a reason that is no stage's to give.
+    """
+    check_job(files, decline)
+    if decline.reason not in DECLINES:
+        raise InvalidStateError(
+            "a stage cannot decline for this reason",
+            reason=decline.reason,
+            expected=", ".join(sorted(DECLINES)),
+        )
     files.create(layout.decline(decline.checkpoint, decline.stage, decline.token), decline)
+
+
+def check_job(files: JobFiles, document: AckDocument | DeclineDocument) -> None:
+    """Refuse what belongs to another job, before anything is written (semantics A3, D1).
+
+    Raises:
+        InvalidStateError: it does.
+    """
+    if document.job != files.job:
+        raise InvalidStateError(
+            "this is an acknowledgement or decline of another job; it is refused and changes nothing",
+            expected=files.job,
+            found=document.job,
+            checkpoint=document.checkpoint,
+        )
+
+
+def check_whole(ack: AckDocument) -> None:
+    """Check that an acknowledgement holds each subtask once, and no file that belongs to none of its outputs (A1).
+
+    Raises:
+        InvalidStateError: it does not, or names an output twice.
+    """
+    ids = [output.id for output in ack.outputs]
+    problem = None
+    if len(set(ids)) != len(ids):
+        problem = "it names an output twice"
+    elif not ack.parts and [subtask.index for subtask in ack.subtasks] != list(range(ack.parallelism)):
+        problem = f"it must hold the subtasks 0 to {ack.parallelism - 1} in order, each once"
+    elif {handle.output for subtask in ack.subtasks for handle in subtask.handles} - set(ids):
+        problem = "it holds a file of an output that it does not name"
+    if problem is not None:
+        raise InvalidStateError(
+            f"the acknowledgement does not fit together: {problem}",
+            stage=ack.stage,
+            parallelism=ack.parallelism,
+            subtasks=len(ack.subtasks),
+        )
 
 
 def judge(head: Head, pending: PendingDocument | None, document: AckDocument) -> AckAnswer:
@@ -90,7 +123,8 @@ def judge(head: Head, pending: PendingDocument | None, document: AckDocument) ->
     execution = pending.executions.get(document.stage)
     if execution is None:
         return AckAnswer.UNKNOWN
-    return AckAnswer.SUCCESS if execution.token == document.token else AckAnswer.DISCARDED
+    own = Execution(document.token, document.checkpoint, document.attempt)
+    return AckAnswer.SUCCESS if execution == own else AckAnswer.DISCARDED
 
 
 def read_ack(files: JobFiles, stage: str, execution: Execution) -> AckDocument:
@@ -102,47 +136,40 @@ def read_ack(files: JobFiles, stage: str, execution: Execution) -> AckDocument:
     """
     key = layout.ack(execution.home, stage, execution.token)
     ack, _ = files.read(AckDocument, key)
-    found = (ack.stage, ack.token, ack.checkpoint)
-    expected = (stage, execution.token, execution.home)
+    found = (ack.stage, ack.token, ack.checkpoint, ack.attempt)
+    expected = (stage, execution.token, execution.home, execution.attempt)
     if found != expected:
-        raise DocumentError("the acknowledgement is of another execution", key=key, expected=expected, found=found)
+        raise DocumentError(
+            "the acknowledgement is of another execution", key=files.full(key), expected=expected, found=found
+        )
     return ack
 
 
 def subtasks_of(files: JobFiles, ack: AckDocument) -> Iterator[SubtaskAck]:
-    """Stream an acknowledgement's subtasks from the marker or from its parts, in order, each index once.
+    """Stream an acknowledgement's subtasks from the marker or from its parts, in order.
+
+    A subtask whose files did not fit into one part comes several times in a row, each time with some of them.
 
     Raises:
         GoneError: a part is missing.
         DocumentError: a part is altered or foreign, or the subtasks are not exactly 0 to `parallelism` - 1.
     """
-    expected = 0
-    for subtask in _all_subtasks(files, ack):
-        if subtask.index != expected:
+    key = files.full(layout.ack(ack.checkpoint, ack.stage, ack.token))
+    last = -1
+    for subtask in ack_parts.joined(files, ack):
+        if subtask.index not in (last, last + 1) or subtask.index < 0:
             raise DocumentError(
-                "the acknowledgement does not hold its subtasks in order, each once",
-                key=layout.ack(ack.checkpoint, ack.stage, ack.token),
-                expected=expected,
+                "the acknowledgement does not hold its subtasks in order",
+                key=key,
+                expected=last + 1,
                 found=subtask.index,
             )
-        expected += 1
+        last = subtask.index
         yield subtask
-    if expected != ack.parallelism:
+    if last + 1 != ack.parallelism:
         raise DocumentError(
-            "the acknowledgement does not hold all its subtasks",
-            key=layout.ack(ack.checkpoint, ack.stage, ack.token),
-            expected=ack.parallelism,
-            found=expected,
+            "the acknowledgement does not hold all its subtasks", key=key, expected=ack.parallelism, found=last + 1
         )
-
-
-def _all_subtasks(files: JobFiles, ack: AckDocument) -> Iterator[SubtaskAck]:
-    yield from ack.subtasks
-    for part in ack.parts:
-        blob = files.store.get(files.full(part.key), max_bytes=MAX_MARKER_BYTES)
-        if reference(part.key, blob.data) != part:
-            raise DocumentError("a part of an acknowledgement has been altered", key=files.full(part.key))
-        yield from files.parse(AckPart, part.key, blob.data).subtasks
 
 
 def marks(files: JobFiles, homes: Iterable[int], kind: str) -> set[Mark]:
@@ -162,6 +189,18 @@ def marks(files: JobFiles, homes: Iterable[int], kind: str) -> set[Mark]:
     return found
 
 
+def marked(files: JobFiles, executions: Mapping[str, Execution], kind: str) -> frozenset[str]:
+    """Give the stages whose executions have acknowledged or declined: one listing a home.
+
+    Args:
+        files: the job's files.
+        executions: by stage.
+        kind: `acks` or `declines`.
+    """
+    found = marks(files, {execution.home for execution in executions.values()}, kind)
+    return frozenset(uid for uid, execution in executions.items() if Mark(uid, execution.token) in found)
+
+
 def has_acknowledged(files: JobFiles, stage: str, execution: Execution) -> bool:
     """Tell whether the execution's marker stands."""
     try:
@@ -171,13 +210,15 @@ def has_acknowledged(files: JobFiles, stage: str, execution: Execution) -> bool:
     return True
 
 
-def read_decline(files: JobFiles, stage: str, execution: Execution) -> DeclineDocument | None:
-    """Read an execution's decline, None if there is none.
+def why_declined(files: JobFiles, stage: str, execution: Execution) -> tuple[Reason, str] | None:
+    """Give the reason and the root cause of an execution's decline, None if there is none.
 
-    Raises:
-        DocumentError: it is broken or of another job.
+    One that cannot be read has declined all the same: nothing may wait for it.
     """
     try:
-        return files.read(DeclineDocument, layout.decline(execution.home, stage, execution.token))[0]
+        found, _ = files.read(DeclineDocument, layout.decline(execution.home, stage, execution.token))
     except GoneError:
         return None
+    except DocumentError as error:
+        return Reason.CHECKPOINT_DECLINED, f"its decline cannot be read: {error}"
+    return found.reason, found.detail

@@ -1,19 +1,21 @@
 """Frozen dataclasses to JSON and back, by their annotations; what does not fit is named by its path.
 
 Kept to what our documents use: str, int, bool, None, enums, nested dataclasses, `tuple[X, ...]`, `dict[str, X]`, unions
-with None, `Json` for a user's own value, and `Annotated[X, check]` where `check(value)` raises ValueError. Fields a
-document lacks take their default; fields it has too many are refused where `exact` says so, because whoever writes the
-document back would lose them.
+with None, `Json` for a user's own value, and `Annotated[X, check]` where `check(value)` raises ValueError or an error
+of ours. Fields a document lacks take their default; fields it has too many are refused where `exact` says so, because
+whoever writes the document back would lose them.
+
+A reader is built once for each annotation; a document of 100,000 files is read a million times over.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from enum import Enum
 from functools import cache
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from ..storage.errors import CairnError
 from .errors import DocumentError
@@ -23,9 +25,24 @@ T = TypeVar("T")
 Json = Any
 """A value of the user's own, already known to be JSON."""
 
+_Reader = Callable[[Any], Any]
+
+
+class _MisfitError(Exception):
+    """Something does not fit; the path to it grows as the error leaves the readers."""
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+        self.path: list[str] = []
+
+    def below(self, step: str) -> _MisfitError:
+        """Say where the value stands within what encloses it."""
+        self.path.insert(0, step)
+        return self
+
 
 def to_json(value: Any) -> Any:
-    """Turn a dataclass, and whatever it holds, into plain JSON values; None fields that are the default are left out."""
+    """Turn a dataclass, and whatever it holds, into plain JSON values; a None that is the default is left out."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         document = {}
         for field in dataclasses.fields(value):
@@ -55,80 +72,129 @@ def from_json(cls: type[T], value: Any, *, key: str, exact: bool = False) -> T:
     Raises:
         DocumentError: a field is missing, unknown, of the wrong type, or refused by its check.
     """
-    result: T = _read(cls, value, "", key, exact)
+    try:
+        result: T = _reader(cast(Hashable, cls), exact)(value)
+    except _MisfitError as error:
+        where = "".join(error.path).lstrip(".") or "its top"
+        raise DocumentError(f"the document is broken at `{where[:200]}`: {error.problem}", key=key) from error.__cause__
     return result
 
 
-def _fail(key: str, path: str, problem: str) -> DocumentError:
-    return DocumentError(f"the document is broken at `{path or 'its top'}`: {problem}", key=key)
-
-
 @cache
-def _hints(cls: type) -> dict[str, Any]:
-    return get_type_hints(cls, include_extras=True)
-
-
-def _read(hint: Any, value: Any, path: str, key: str, exact: bool) -> Any:
+def _reader(hint: Any, exact: bool) -> _Reader:
     origin = get_origin(hint)
     if hint is Any:
-        return value
+        return lambda value: value
     if origin is Annotated:
         inner, *checks = get_args(hint)
-        return _checked(_read(inner, value, path, key, exact), checks, path, key)
+        return _checked(_reader(inner, exact), checks)
     if origin in (Union, types.UnionType):
-        options = [option for option in get_args(hint) if option is not type(None)]
-        return None if value is None else _read(options[0], value, path, key, exact)
+        inner = next(option for option in get_args(hint) if option is not type(None))
+        read = _reader(inner, exact)
+        return lambda value: None if value is None else read(value)
     if origin is tuple:
-        if not isinstance(value, list):
-            raise _fail(key, path, f"expected a list, found {type(value).__name__}")
-        item = get_args(hint)[0]
-        return tuple(_read(item, each, f"{path}[{index}]", key, exact) for index, each in enumerate(value))
+        return _list(_reader(get_args(hint)[0], exact))
     if origin is dict:
-        if not isinstance(value, dict):
-            raise _fail(key, path, f"expected an object, found {type(value).__name__}")
-        name_hint, item = get_args(hint)
-        return {
-            _read(name_hint, name, f"{path} key {name!r}", key, exact): _read(item, each, f"{path}.{name}", key, exact)
-            for name, each in value.items()
-        }
+        name, item = get_args(hint)
+        return _object(_reader(name, exact), _reader(item, exact))
     if dataclasses.is_dataclass(hint):
-        return _read_dataclass(hint, value, path, key, exact)
-    return _read_scalar(hint, value, path, key)
+        return _document(hint, exact)
+    return _enum(hint) if issubclass(hint, Enum) else _scalar(hint)
 
 
-def _read_scalar(hint: Any, value: Any, path: str, key: str) -> Any:
-    if issubclass(hint, Enum):
+def _typed(value: Any, wanted: type, called: str) -> None:
+    if not isinstance(value, wanted):
+        raise _MisfitError(f"expected {called}, found {type(value).__name__}")
+
+
+def _scalar(wanted: type) -> _Reader:
+    def read(value: Any) -> Any:
+        # bool is an int in Python, and never where a document wants a number.
+        if type(value) is not wanted:
+            raise _MisfitError(f"expected {wanted.__name__}, found {type(value).__name__}")
+        return value
+
+    return read
+
+
+def _enum(wanted: type[Enum]) -> _Reader:
+    def read(value: Any) -> Any:
+        _typed(value, str, "a text")
         try:
-            return hint(value)
+            return wanted(value)
         except ValueError as error:
-            raise _fail(key, path, str(error)) from error
-    # bool is an int in Python, and never where a document wants a number.
-    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
-        raise _fail(key, path, f"expected {hint.__name__}, found {type(value).__name__}")
-    return value
+            raise _MisfitError(str(error)) from error
+
+    return read
 
 
-def _read_dataclass(cls: Any, value: Any, path: str, key: str, exact: bool) -> Any:
-    if not isinstance(value, dict):
-        raise _fail(key, path, f"expected an object, found {type(value).__name__}")
-    hints = _hints(cls)
-    found = {}
-    for field in dataclasses.fields(cls):
-        where = f"{path}.{field.name}".lstrip(".")
-        if field.name in value:
-            found[field.name] = _read(hints[field.name], value[field.name], where, key, exact)
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise _fail(key, where, "the field is missing")
-    unknown = sorted(set(value) - set(hints) - {"format", "kind"}) if exact else []
-    if unknown:
-        raise _fail(key, path, f"the field {unknown[0]!r} is unknown here")
-    return cls(**found)
+def _list(read_item: _Reader) -> _Reader:
+    def read(value: Any) -> Any:
+        _typed(value, list, "a list")
+        items = []
+        for index, each in enumerate(value):
+            try:
+                items.append(read_item(each))
+            except _MisfitError as error:
+                raise error.below(f"[{index}]") from error.__cause__
+        return tuple(items)
+
+    return read
 
 
-def _checked(value: Any, checks: list[Callable[[Any], object]], path: str, key: str) -> Any:
-    for check in checks:
+def _object(read_name: _Reader, read_item: _Reader) -> _Reader:
+    def read(value: Any) -> Any:
+        _typed(value, dict, "an object")
+        items = {}
+        for name, each in value.items():
+            try:
+                items[read_name(name)] = read_item(each)
+            except _MisfitError as error:
+                raise error.below(f".{name}") from error.__cause__
+        return items
+
+    return read
+
+
+def _document(cls: Any, exact: bool) -> _Reader:
+    hints = get_type_hints(cls, include_extras=True)
+    readers = {field.name: _reader(hints[field.name], exact) for field in dataclasses.fields(cls)}
+    required = {
+        field.name
+        for field in dataclasses.fields(cls)
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    }
+    known = {*readers, "format", "kind"}
+
+    def read(value: Any) -> Any:
+        _typed(value, dict, "an object")
+        found = {}
+        for name, read_field in readers.items():
+            if name in value:
+                try:
+                    found[name] = read_field(value[name])
+                except _MisfitError as error:
+                    raise error.below(f".{name}") from error.__cause__
+            elif name in required:
+                raise _MisfitError("the field is missing").below(f".{name}")
+        if exact and not known.issuperset(value):
+            raise _MisfitError(f"the field {min(set(value) - known)[:80]!r} is unknown here")
         try:
-            check(value)
-        except (ValueError, CairnError) as error:
-            raise _fail(key, path, str(error)) from error
-    return value
+            return cls(**found)
+        except ValueError as error:
+            raise _MisfitError(str(error)) from error
+
+    return read
+
+
+def _checked(read_inner: _Reader, checks: list[Callable[[Any], object]]) -> _Reader:
+    def read(value: Any) -> Any:
+        result = read_inner(value)
+        for check in checks:
+            try:
+                check(result)
+            except (ValueError, CairnError) as error:
+                raise _MisfitError(str(error)) from error
+        return result
+
+    return read

@@ -1,7 +1,7 @@
 """The checkpoint coordinator of one job: Flink's CheckpointCoordinator for processes that live shorter than a job.
 
-Any process may hold one at any moment: an Airflow task, a callback, a trigger, the command line, a Spark driver. It keeps
-nothing; every decision is one conditional write of the head, and whoever comes next finds the truth there.
+Any process may hold one at any moment: an Airflow task, a callback, a trigger, the command line, a Spark driver. It
+keeps nothing; every decision is one conditional write of the head, and whoever comes next finds the truth there.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from ..storage.port import ObjectStore
 from . import decisions, restore
 from .attempts import Attempts
+from .claims import Claims
 from .cleaner import Cleaner, CleanReport
 from .errors import NoCheckpointError
 from .finishing import Finishing
@@ -24,7 +25,7 @@ from .runtime import Runtime, system_runtime
 from .stage_side import StageSide
 
 
-def never_abandoned(owner: Owner) -> bool:
+def never_abandoned(_owner: Owner) -> bool:
     """Take every DAG run that owns a pending epoch to be running still."""
     return False
 
@@ -46,6 +47,7 @@ class Coordinator:
         self.files = JobFiles(store, job)
         self._heads = HeadStore(self.files, runtime)
         self._attempts = Attempts(self.files, self._heads, runtime)
+        self._claims = Claims(self.files, self._heads, self._attempts)
         self._finishing = Finishing(self.files, self._heads, self._attempts)
         self._stage_side = StageSide(self.files, self._heads, self._attempts)
         self._cleaner = Cleaner(self.files, self._heads, self._attempts)
@@ -64,12 +66,12 @@ class Coordinator:
         return self._attempts.trigger(request, abandoned)
 
     def begin(self, epoch: str, stage: str, claimant: str) -> BeginAnswer:
-        """Claim the right to submit a stage's application; see `Attempts.begin`."""
-        return self._attempts.begin(epoch, stage, claimant)
+        """Claim the right to submit a stage's application; see `Claims.begin`."""
+        return self._claims.begin(epoch, stage, claimant)
 
     def fail(self, epoch: str, stage: str, claimant: str, detail: str) -> FailAnswer:
-        """Report that a try of a stage failed; see `Attempts.fail`."""
-        return self._attempts.fail(epoch, stage, claimant, detail)
+        """Report that a try of a stage failed; see `Claims.fail`."""
+        return self._claims.fail(epoch, stage, claimant, detail)
 
     def acknowledge(self, ack: AckDocument) -> AckAnswer:
         """Acknowledge all subtasks of an execution; see `StageSide.acknowledge`."""
@@ -112,8 +114,10 @@ class Coordinator:
                 settled = decisions.abort(settled, entry, Reason.CHECKPOINT_COORDINATOR_SUSPEND, detail, now_ms)
             return Decision(None, settled if settled != head else None)
 
-        head, _ = self._heads.update(decide)
-        choice = restore.choose(self.files, head)
+        self._heads.update(decide)
+        choice = self._heads.observe(
+            lambda head, now_ms: restore.choose(self.files, head), doubt=lambda found: bool(found.damages)
+        )
         if required and choice.pointer is None:
             raise NoCheckpointError(
                 "the job has no completed checkpoint and one is required; let an epoch complete first, or do not "
@@ -128,15 +132,18 @@ class Coordinator:
         Raises:
             NoCheckpointError: the checkpoint asked for is not retained.
         """
-        head = self.head()
-        if checkpoint is None:
-            return [restore.verify(self.files, entry) for entry in reversed(head.completed)]
-        entry = head.completed_by_id(checkpoint)
-        if entry is None:
-            raise NoCheckpointError(
-                "the checkpoint is not retained",
-                job=self.job,
-                checkpoint=checkpoint,
-                retained=", ".join(str(each.id) for each in head.completed) or "none",
-            )
-        return [restore.verify(self.files, entry)]
+
+        def look(head: Head, _now_ms: int) -> list[restore.Verification]:
+            if checkpoint is None:
+                return [restore.verify(self.files, entry) for entry in reversed(head.completed)]
+            entry = head.completed_by_id(checkpoint)
+            if entry is None:
+                raise NoCheckpointError(
+                    "the checkpoint is not retained",
+                    job=self.job,
+                    checkpoint=checkpoint,
+                    retained=", ".join(str(each.id) for each in head.completed) or "none",
+                )
+            return [restore.verify(self.files, entry)]
+
+        return self._heads.observe(look, doubt=lambda found: not all(each.whole for each in found))

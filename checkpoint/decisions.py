@@ -20,6 +20,9 @@ from .head import (
 from .model import DocumentRef
 from .reasons import Reason, Status
 
+MAX_DETAIL = 500
+"""Characters of a failure's detail that the head keeps."""
+
 
 def expire(head: Head, now_ms: int) -> Head:
     """End every pending checkpoint that is older than its timeout (semantics D2)."""
@@ -41,8 +44,27 @@ def open_attempt(head: Head, entry: PendingEntry, restore: RestoreRecord | None)
     return replace(head, next_id=entry.id + 1, pending=(*head.pending, entry), counters=counters, restores=restores)
 
 
-def abort(head: Head, entry: PendingEntry, reason: Reason, detail: str, now_ms: int, *, acks: int = 0) -> Head:
-    """End a pending checkpoint without completing it (semantics D1, D3)."""
+def abort(
+    head: Head,
+    entry: PendingEntry,
+    reason: Reason,
+    detail: str,
+    now_ms: int,
+    *,
+    acks: int = 0,
+    rejected: tuple[str, ...] = (),
+) -> Head:
+    """End a pending checkpoint without completing it (semantics D1, D3).
+
+    Args:
+        head: the version decided on.
+        entry: what is to end.
+        reason: why, as Flink calls it.
+        detail: why, for people; one line, cut to `MAX_DETAIL` characters.
+        now_ms: the time, milliseconds since 1970 UTC.
+        acks: stages that had acknowledged, as far as known.
+        rejected: tokens of executions that no later attempt may carry over.
+    """
     ended = EndedEntry(
         id=entry.id,
         epoch=entry.epoch,
@@ -52,10 +74,12 @@ def abort(head: Head, entry: PendingEntry, reason: Reason, detail: str, now_ms: 
         triggered_at_ms=entry.triggered_at_ms,
         ended_at_ms=max(now_ms, entry.triggered_at_ms),
         reason=reason,
-        detail=detail[:500],
+        detail=one_line(detail),
         acks=acks,
+        stages=entry.stages,
         restored_from=entry.restored_from,
         base=entry.base,
+        rejected=rejected,
     )
     counters = replace(head.counters, failed=head.counters.failed + 1)
     return _end(replace(head, counters=counters), ended)
@@ -66,7 +90,6 @@ def complete(
     entry: PendingEntry,
     *,
     metadata: DocumentRef,
-    acks: int,
     size_bytes: int,
     tables: dict[str, str],
     now_ms: int,
@@ -84,9 +107,10 @@ def complete(
         triggered_at_ms=entry.triggered_at_ms,
         completed_at_ms=max(now_ms, entry.triggered_at_ms),
         metadata=metadata,
-        acks=acks,
+        acks=entry.stages,
         size_bytes=size_bytes,
         restored_from=entry.restored_from,
+        replayed=entry.replayed,
         tables=tables,
     )
     ended = EndedEntry(
@@ -97,9 +121,11 @@ def complete(
         status=Status.COMPLETED,
         triggered_at_ms=entry.triggered_at_ms,
         ended_at_ms=completed.completed_at_ms,
-        acks=acks,
+        acks=entry.stages,
+        stages=entry.stages,
         size_bytes=size_bytes,
         restored_from=entry.restored_from,
+        base=entry.base,
     )
     counters = replace(head.counters, completed=head.counters.completed + 1)
     head = _end(replace(head, counters=counters), ended)
@@ -120,13 +146,19 @@ def reject(head: Head, ended: EndedEntry, token: str) -> Head:
     return replace(head, history=tuple(noted if e.id == ended.id else e for e in head.history))
 
 
-def forgotten(old: Head, new: Head) -> tuple[EndedEntry, ...]:
-    """Give the completions that the history of `new` no longer remembers.
+def forgotten(old: Head, new: Head) -> dict[str, int]:
+    """Give the completed epochs, each with its checkpoint, that `new` no longer remembers.
 
-    Their epochs must be noted elsewhere before `new` is written, or a later trigger would fold them in twice.
+    They must be noted elsewhere before `new` is written, or a later trigger would fold their input in twice.
     """
-    kept = {entry.id for entry in new.history}
-    return tuple(e for e in old.history if e.status is Status.COMPLETED and e.id not in kept)
+    kept = new.completions()
+    return {epoch: checkpoint for epoch, checkpoint in old.completions().items() if epoch not in kept}
+
+
+def one_line(text: str) -> str:
+    """Make a text fit to be kept in the head: one line, at most `MAX_DETAIL` characters, all of them UTF-8."""
+    line = " ".join(text.encode("utf-8", "replace").decode().split())
+    return line if len(line) <= MAX_DETAIL else line[: MAX_DETAIL - 1] + "…"
 
 
 def _end(head: Head, ended: EndedEntry) -> Head:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from .errors import DocumentError
+from .errors import DocumentError, InvalidStateError
 
 FORMAT = 1
 """The version that this code writes and the newest that it reads (semantics C5)."""
@@ -16,14 +18,24 @@ MAX_MARKER_BYTES = 1024 * 1024
 MAX_HEAD_BYTES = 16 * 1024 * 1024
 MAX_DEPTH = 20
 
-_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_BRACKETS = re.compile(rb"[\[\]{}]")
+# Possessive throughout, so that text with quotes that never close costs no more than any other.
+_STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]++|\\.)*+"?+|[\[\]{}]', re.DOTALL)
 
 
 def encode(document: Mapping[str, Any]) -> bytes:
-    """Write a document: UTF-8 JSON, sorted keys, one line, so that equal documents are equal bytes."""
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return text.encode() + b"\n"
+    """Write a document: UTF-8 JSON, sorted keys, one line, so that equal documents are equal bytes.
+
+    Raises:
+        InvalidStateError: it holds what JSON or UTF-8 cannot (NaN, an object of Python's own, half a surrogate pair).
+    """
+    try:
+        text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        return text.encode() + b"\n"
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InvalidStateError(
+            f"this cannot be stored as JSON: {error}. Use plain dicts, lists, texts, finite numbers, booleans and None",
+            kind_of_document=document.get("kind"),
+        ) from error
 
 
 def decode(data: bytes, *, kind: str, key: str, max_bytes: int = MAX_MARKER_BYTES) -> dict[str, Any]:
@@ -47,6 +59,16 @@ def decode(data: bytes, *, kind: str, key: str, max_bytes: int = MAX_MARKER_BYTE
         raise DocumentError("the document is not a JSON object", key=key, found=type(document).__name__)
     if document.get("kind") != kind:
         raise DocumentError("the document is of another kind", key=key, expected=kind, found=document.get("kind"))
+    check_format(document, key=key)
+    return document
+
+
+def check_format(document: Mapping[str, Any], *, key: str) -> None:
+    """Check the version that a document names.
+
+    Raises:
+        DocumentError: it names none, or one that this code does not know.
+    """
     found = document.get("format")
     if not isinstance(found, int) or isinstance(found, bool) or found < 1:
         raise DocumentError("the document names no format version", key=key, expected=FORMAT, found=found)
@@ -57,7 +79,6 @@ def decode(data: bytes, *, kind: str, key: str, max_bytes: int = MAX_MARKER_BYTE
             reads_up_to=FORMAT,
             found=found,
         )
-    return document
 
 
 def parse(data: bytes, *, key: str) -> Any:
@@ -66,27 +87,47 @@ def parse(data: bytes, *, key: str) -> Any:
     Raises:
         DocumentError: not UTF-8, not JSON, deeper than `MAX_DEPTH`, a key twice, or NaN or Infinity in it.
     """
-    depth = 0
-    for bracket in _BRACKETS.finditer(_STRINGS.sub(b"", data)):
-        depth += 1 if bracket[0] in b"[{" else -1
-        if depth > MAX_DEPTH:
-            raise DocumentError("the document is nested too deeply", key=key, limit=MAX_DEPTH)
+    check_depth(data, key=key)
     try:
-        return json.loads(data.decode(), object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
-    except (ValueError, UnicodeDecodeError) as error:
+        return json.loads(
+            data.decode(), object_pairs_hook=_no_duplicates, parse_constant=_no_constant, parse_float=_finite
+        )
+    except ValueError as error:
         raise DocumentError(
             f"the document cannot be read: {error}; it may be truncated", key=key, size_bytes=len(data)
         ) from error
 
 
+def check_depth(data: bytes, *, key: str) -> None:
+    """Check how deep JSON is nested, without parsing it.
+
+    Raises:
+        DocumentError: deeper than `MAX_DEPTH`.
+    """
+    depth = 0
+    for token in _STRING_OR_BRACKET.finditer(data):
+        if token[0] in b"[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise DocumentError("the document is nested too deeply", key=key, limit=MAX_DEPTH)
+        elif token[0] in b"]}":
+            depth -= 1
+
+
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     document = dict(pairs)
     if len(document) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise ValueError(f"the key {twice[0]!r} stands twice")
+        twice = min(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise ValueError(f"the key {twice[:80]!r} stands twice")
     return document
 
 
 def _no_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:80]} is not a finite number")
+    return value

@@ -7,6 +7,7 @@ from ..storage.errors import CairnError, DocumentError, ErrorKind
 __all__ = [
     "CheckpointError",
     "CheckpointFailedError",
+    "CheckpointNotReadyError",
     "DocumentError",
     "FencedError",
     "HeadLostError",
@@ -14,6 +15,7 @@ __all__ = [
     "InvalidStateError",
     "NoCheckpointError",
     "NonRestoredStateError",
+    "StorageLostError",
     "TooMuchContentionError",
 ]
 
@@ -52,6 +54,12 @@ class CheckpointFailedError(CheckpointError):
     kind = ErrorKind.CONFLICT
 
 
+class CheckpointNotReadyError(CheckpointError):
+    """The checkpoint was to be completed before every stage had acknowledged; it stays pending (semantics C1)."""
+
+    kind = ErrorKind.CONFLICT
+
+
 class FencedError(CheckpointError):
     """This execution has been replaced by a newer attempt; what it writes is discarded (semantics A2, F3)."""
 
@@ -68,3 +76,9 @@ class TooMuchContentionError(CheckpointError):
     """The head kept changing under this writer until its tries ran out; nothing of it landed."""
 
     kind = ErrorKind.CONFLICT
+
+
+class StorageLostError(CheckpointError):
+    """The bucket itself does not exist; nothing is concluded about what it held (semantics W3)."""
+
+    kind = ErrorKind.UNAVAILABLE

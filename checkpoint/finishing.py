@@ -1,4 +1,4 @@
-"""Settles a pending checkpoint: completed or aborted, once (semantics C1 to C3, D1 to D3).
+"""Settles a pending checkpoint: completed or aborted, once (semantics C1 to C3, C6, D1 to D3).
 
 Order of completing: read every acknowledgement, write the metadata, one swap of the head, then clean. Before the swap
 everything can be undone, by nobody doing anything: the metadata's name belongs to this checkpoint and its content does
@@ -7,30 +7,26 @@ not depend on who wrote it. After the swap everything can be redone: what is lef
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..storage.errors import DocumentError
-from ..storage.port import Lost
-from . import acks, decisions, layout, metadata
+from . import acks, decisions
+from .assembling import Assembler, BrokenAckError, FinalizeError
 from .attempts import Attempts
 from .errors import CheckpointFailedError
-from .head import Head, PendingEntry
+from .head import EndedEntry, Head, PendingEntry
 from .head_store import Decision, HeadStore
-from .job_files import JobFiles, reference
-from .metadata import HandleLine, Line, MetadataHeader, StageLine
-from .model import AckDocument, DocumentRef, PendingDocument
-from .reasons import Reason
+from .job_files import JobFiles
+from .reasons import Reason, Status
 from .requests import EpochCompleted, Failed, Progress, Ready, Waiting
 
-IN_CHECKPOINT = frozenset({"state", "table"})
-"""Kinds of output that belong to a checkpoint; an exchange is dropped when its epoch completes."""
+_NO_REASON = (Reason.CHECKPOINT_DECLINED, "declined")
 
 
-@dataclass(slots=True)
-class _Summary:
-    acks: int = 0
-    size_bytes: int = 0
+@dataclass(frozen=True, slots=True)
+class _NotCompleted:
+    """What to say about a checkpoint that did not complete."""
+
+    why: str
 
 
 class Finishing:
@@ -50,39 +46,41 @@ class Finishing:
     def progress(self, epoch: str) -> Progress:
         """Say how far the epoch's checkpoint is; settle it if it has expired or a stage has declined (D1, D2).
 
-        Costs one read of the head, one of the pending document and two listings for each checkpoint that executions
-        were carried over from; acknowledgements themselves are not read.
-        """
-        head = self._settle_expired()
-        entry = head.pending_of_epoch(epoch)
-        if entry is None:
-            return self._ended(head, epoch)
-        document = self._attempts.document_of(entry)
-        homes = {execution.home for execution in document.executions.values()}
-        acknowledged = acks.marks(self._files, homes, "acks")
-        done = {
-            uid for uid, execution in document.executions.items() if acks.Mark(uid, execution.token) in acknowledged
-        }
-        declined = acks.marks(self._files, homes, "declines")
-        for uid, execution in document.executions.items():
-            if uid not in done and acks.Mark(uid, execution.token) in declined:
-                found = acks.read_decline(self._files, uid, execution)
-                reason = found.reason if found else Reason.CHECKPOINT_DECLINED
-                self.abort(entry.id, reason, f"{uid}: {found.detail if found else 'declined'}", acknowledged=len(done))
-                return self._ended(self._heads.load(), epoch)
-        if len(done) == len(document.executions):
-            return Ready(entry.id)
-        missing = tuple(sorted(set(document.executions) - done))
-        return Waiting(entry.id, entry.attempt, tuple(sorted(done)), missing)
+        Costs one read of the head, one of the pending document and two listings for each checkpoint in which
+        executions are at home; acknowledgements themselves are not read.
 
-    def abort(self, checkpoint: int, reason: Reason, detail: str, *, acknowledged: int = 0) -> bool:
-        """End a pending checkpoint; True if this call ended it, False if it had an outcome already (semantics D3)."""
+        Raises:
+            DocumentError: the pending document is broken.
+        """
+
+        def decide(head: Head, now_ms: int) -> Decision[Progress]:
+            settled = decisions.expire(head, now_ms)
+            changed = settled if settled != head else None
+            entry = settled.pending_of_epoch(epoch)
+            if entry is None:
+                return Decision(self._ended(settled, epoch), changed)
+            executions = self._attempts.document_of(entry).executions
+            done = acks.marked(self._files, executions, "acks")
+            for uid in sorted(acks.marked(self._files, executions, "declines") - done):
+                reason, why = acks.why_declined(self._files, uid, executions[uid]) or _NO_REASON
+                detail = f"{uid}: {why}"
+                aborted = decisions.abort(settled, entry, reason, detail, now_ms, acks=len(done))
+                return Decision(Failed(entry.id, entry.attempt, reason, decisions.one_line(detail)), aborted)
+            if len(done) == len(executions):
+                return Decision(Ready(entry.id), changed)
+            missing = tuple(sorted(executions.keys() - done))
+            return Decision(Waiting(entry.id, entry.attempt, tuple(sorted(done)), missing), changed)
+
+        return self._heads.update(decide)[1]
+
+    def abort(self, checkpoint: int, reason: Reason, detail: str) -> bool:
+        """End a pending checkpoint; True if this call ended it, False if it was not pending (semantics D3)."""
 
         def decide(head: Head, now_ms: int) -> Decision[bool]:
             entry = head.pending_by_id(checkpoint)
             if entry is None:
                 return Decision(result=False)
-            return Decision(result=True, head=decisions.abort(head, entry, reason, detail, now_ms, acks=acknowledged))
+            return Decision(result=True, head=decisions.abort(head, entry, reason, detail, now_ms))
 
         return self._heads.update(decide)[1]
 
@@ -94,58 +92,52 @@ class Finishing:
 
         Raises:
             CheckpointFailedError: it has ended without completing, or cannot complete; the text says why.
-            GoneError: a stage has not acknowledged.
+            CheckpointNotReadyError: a stage has not acknowledged; the checkpoint stays pending.
         """
+        epoch: str | None = None
 
-        def decide(head: Head, now_ms: int) -> Decision[EpochCompleted]:
+        def decide(head: Head, now_ms: int) -> Decision[EpochCompleted | _NotCompleted]:
+            nonlocal epoch
             settled = decisions.expire(head, now_ms)
+            changed = settled if settled != head else None
             entry = settled.pending_by_id(checkpoint)
             if entry is None:
                 # An expiry found here must be stored even though this call then fails: D2.
-                return Decision(self._completed_before(settled, checkpoint), settled if settled != head else None)
-            latest = settled.latest_completed()
-            if (latest.id if latest else None) != entry.base:
-                detail = f"checkpoint {latest.id if latest else 0} completed after this one had restored {entry.base}"
-                aborted = decisions.abort(settled, entry, Reason.CHECKPOINT_SUBSUMED, detail, now_ms)
-                return Decision(EpochCompleted(entry.epoch, 0), aborted)
-            document = self._attempts.document_of(entry)
-            try:
-                stages = self._acknowledgements(document)
-                summary = _Summary()
-                ref = self._write_metadata(document, entry, stages, summary)
-            except DocumentError as error:
-                aborted = decisions.abort(
-                    settled, entry, Reason.IO_EXCEPTION, f"an acknowledgement is broken: {error}", now_ms
-                )
-                return Decision(EpochCompleted(entry.epoch, 0), aborted)
-            completed = decisions.complete(
-                settled,
-                entry,
-                metadata=ref,
-                acks=summary.acks,
-                size_bytes=summary.size_bytes,
-                tables=_tables(stages),
-                now_ms=now_ms,
-            )
-            return Decision(EpochCompleted(entry.epoch, checkpoint), completed)
+                return Decision(self._outcome(settled, checkpoint, epoch), changed)
+            epoch = entry.epoch
+            finished = self._finish(settled, entry, now_ms)
+            ended = finished.ended_by_id(checkpoint)
+            assert ended is not None
+            return Decision(_answer(ended), finished)
 
-        head, answer = self._heads.update(decide)
-        if answer.checkpoint == 0:
-            ended = head.ended_by_id(checkpoint)
+        answer = self._heads.update(decide)[1]
+        if isinstance(answer, _NotCompleted):
             raise CheckpointFailedError(
-                f"checkpoint {checkpoint} failed: {ended.reason if ended else 'unknown'}: "
-                f"{ended.detail if ended else 'it is not in the history'}",
-                job=self._files.job,
-                checkpoint=checkpoint,
+                f"checkpoint {checkpoint} did not complete: {answer.why}", job=self._files.job, checkpoint=checkpoint
             )
         return answer
 
-    def _settle_expired(self) -> Head:
-        def decide(head: Head, now_ms: int) -> Decision[None]:
-            settled = decisions.expire(head, now_ms)
-            return Decision(None, settled if settled != head else None)
-
-        return self._heads.update(decide)[0]
+    def _finish(self, head: Head, entry: PendingEntry, now_ms: int) -> Head:
+        """Give the head in which the checkpoint has completed or, where it cannot, has been aborted."""
+        if head.latest_id() != entry.base:
+            detail = f"checkpoint {head.latest_id() or 0} completed after this one had started from {entry.base or 0}"
+            return decisions.abort(head, entry, Reason.CHECKPOINT_SUBSUMED, detail, now_ms, acks=entry.stages)
+        document = self._attempts.document_of(entry)
+        try:
+            made = Assembler(self._files, document).write()
+        except BrokenAckError as error:
+            # No later attempt takes this execution over, or it would fail in the same way.
+            token = (str(error.fields["token"]),)
+            return decisions.abort(
+                head, entry, Reason.IO_EXCEPTION, error.message, now_ms, acks=entry.stages, rejected=token
+            )
+        except FinalizeError as error:
+            return decisions.abort(
+                head, entry, Reason.FINALIZE_CHECKPOINT_FAILURE, str(error), now_ms, acks=entry.stages
+            )
+        return decisions.complete(
+            head, entry, metadata=made.metadata, size_bytes=made.size_bytes, tables=made.tables, now_ms=now_ms
+        )
 
     def _ended(self, head: Head, epoch: str) -> Progress:
         completed = self._attempts.completed_epoch(head, epoch)
@@ -156,74 +148,22 @@ class Finishing:
             return Failed(0, 0, Reason.TRIGGER_CHECKPOINT_FAILURE, "no checkpoint was ever triggered for the epoch")
         return Failed(newest.id, newest.attempt, newest.reason or Reason.JOB_FAILURE, newest.detail)
 
-    def _completed_before(self, head: Head, checkpoint: int) -> EpochCompleted:
+    def _outcome(self, head: Head, checkpoint: int, epoch: str | None) -> EpochCompleted | _NotCompleted:
+        """Say what became of a checkpoint that is not pending; `epoch` if this call has seen it pending."""
         ended = head.ended_by_id(checkpoint)
-        if ended is not None and ended.reason is None:
-            return EpochCompleted(ended.epoch, checkpoint)
-        return EpochCompleted(ended.epoch if ended else "", 0)
-
-    def _acknowledgements(self, document: PendingDocument) -> list[AckDocument]:
-        found = []
-        owners: dict[str, str] = {}
-        for spec in document.stages:
-            ack = acks.read_ack(self._files, spec.uid, document.executions[spec.uid])
-            if spec.parallelism is not None and ack.parallelism != spec.parallelism:
-                raise DocumentError(
-                    "the stage acknowledged with another parallelism",
-                    stage=spec.uid,
-                    expected=spec.parallelism,
-                    found=ack.parallelism,
-                )
-            for output in ack.outputs:
-                if output.kind == "table" and owners.setdefault(output.name, spec.uid) != spec.uid:
-                    raise DocumentError(
-                        "two stages publish a table of the same name; rename one",
-                        table=output.name,
-                        stages=f"{owners[output.name]}, {spec.uid}",
-                    )
-            found.append(ack)
-        return found
-
-    def _write_metadata(
-        self, document: PendingDocument, entry: PendingEntry, stages: list[AckDocument], summary: _Summary
-    ) -> DocumentRef:
-        data = metadata.encode(self._lines(document, stages, summary))
-        key = layout.metadata(entry.id, entry.token)
-        ref = reference(key, data)
-        if isinstance(self._files.create_bytes(key, data), Lost):
-            standing = self._files.store.get(self._files.full(key), max_bytes=len(data) + 1)
-            if reference(key, standing.data) != ref:
-                raise DocumentError("the metadata stands already and differs", key=self._files.full(key))
-        return ref
-
-    def _lines(self, document: PendingDocument, stages: list[AckDocument], summary: _Summary) -> Iterator[Line]:
-        yield MetadataHeader(
-            job=document.job,
-            checkpoint=document.checkpoint,
-            epoch=document.epoch,
-            attempt=document.attempt,
-            slice=document.slice,
-            stages=tuple(spec.uid for spec in document.stages),
-            restored_from=document.restore.checkpoint if document.restore else None,
-        )
-        for ack in stages:
-            outputs = tuple(output for output in ack.outputs if output.kind in IN_CHECKPOINT)
-            kept = {output.id for output in outputs}
-            yield StageLine(
-                stage=ack.stage,
-                execution=document.executions[ack.stage],
-                parallelism=ack.parallelism,
-                outputs=outputs,
-                values=ack.values,
-                metrics=ack.metrics,
-            )
-            for subtask in acks.subtasks_of(self._files, ack):
-                summary.acks += 1
-                for handle in subtask.handles:
-                    if handle.output in kept:
-                        summary.size_bytes += handle.size_bytes
-                        yield HandleLine(subtask.index, handle)
+        if ended is not None:
+            return _answer(ended)
+        for known, by in head.completions().items():
+            if by == checkpoint:
+                return EpochCompleted(known, checkpoint)
+        if epoch is not None and self._attempts.completed_epoch(head, epoch) == checkpoint:
+            return EpochCompleted(epoch, checkpoint)
+        if checkpoint >= head.next_id:
+            return _NotCompleted("there is no such checkpoint yet")
+        return _NotCompleted("it ended so long ago that the history has forgotten how")
 
 
-def _tables(stages: list[AckDocument]) -> dict[str, str]:
-    return {output.name: output.folder for ack in stages for output in ack.outputs if output.kind == "table"}
+def _answer(ended: EndedEntry) -> EpochCompleted | _NotCompleted:
+    if ended.status is Status.COMPLETED:
+        return EpochCompleted(ended.epoch, ended.id)
+    return _NotCompleted(f"{ended.reason}: {ended.detail}")

@@ -1,4 +1,4 @@
-"""`head.json`: the one mutable object of a job, as a value, and what must hold between two of its versions.
+"""`head.json`: the one mutable object of a job, as a value.
 
 It is changed only by compare-and-swap (`head_store`). Everything that may be decided once is decided by which version
 of the head came next: which ids are pending, which completed, why one failed (semantics D3, T5, W2).
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ..storage.errors import CairnError, ErrorKind
 from .model import Attempt, CheckpointId, Count, DocumentRef, Epoch, Job, Key, OutputName, Owner, Token
 from .reasons import Reason, Status
 
@@ -21,12 +20,6 @@ MAX_RESTORES = 20
 
 WRITE_LOG = 64
 """Write ids that the head remembers; the decisions themselves settle what is older (semantics W2)."""
-
-
-class InvariantError(CairnError):
-    """A decision would have broken the head; nothing was written. This is a defect of Cairn: please report it."""
-
-    kind = ErrorKind.INTERNAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +39,10 @@ class PendingEntry:
     owner: Owner | None = None
     retained: Count = 1
     """How many completed checkpoints to keep when this one completes (semantics C3)."""
+    stages: Count = 0
+    """Stages that must acknowledge."""
+    replayed: tuple[Epoch, ...] = ()
+    """Earlier epochs whose input is read again, because their checkpoints turned out damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +57,12 @@ class CompletedEntry:
     completed_at_ms: Count
     metadata: DocumentRef
     acks: Count
+    """Stages that acknowledged: all of them."""
     size_bytes: Count
+    """Of all files that the metadata names, those of earlier checkpoints included."""
     restored_from: CheckpointId | None = None
+    replayed: tuple[Epoch, ...] = ()
+    """Earlier epochs that were folded in again on top of `restored_from`, before this one's own."""
     tables: dict[OutputName, Key] = field(default_factory=dict)
     """Published tables: the folder of each, relative to the job's prefix. Readers without Cairn start here."""
 
@@ -80,6 +81,9 @@ class EndedEntry:
     reason: Reason | None = None
     detail: str = ""
     acks: Count = 0
+    """Stages that had acknowledged when it ended."""
+    stages: Count = 0
+    """Stages that had to."""
     size_bytes: Count = 0
     restored_from: CheckpointId | None = None
     base: CheckpointId | None = None
@@ -151,6 +155,11 @@ class Head:
         """Give the newest completed checkpoint."""
         return self.completed[-1] if self.completed else None
 
+    def latest_id(self) -> int | None:
+        """Give the id of the newest completed checkpoint."""
+        latest = self.latest_completed()
+        return latest.id if latest else None
+
     def ended_by_id(self, checkpoint: int) -> EndedEntry | None:
         """Give an ended checkpoint by id while the history remembers it."""
         return next((entry for entry in self.history if entry.id == checkpoint), None)
@@ -164,50 +173,19 @@ class Head:
 
         That is the epoch's newest attempt, while none is pending, the epoch has not completed, and no checkpoint has
         completed since it was triggered: its executions were computed from the state that the new attempt restores too.
-        What is not carryable never becomes so again, which is what the cleaner builds on.
+        One that ended because the whole job was restored (R5) lends nothing: that is a wish to start over. What is not
+        carryable never becomes so again, which is what the cleaner builds on.
         """
         newest = next(self.ended_of_epoch(epoch), None)
-        latest = self.latest_completed()
         if newest is None or newest.status is Status.COMPLETED or self.pending_of_epoch(epoch) is not None:
             return None
-        return newest if newest.base == (latest.id if latest else None) else None
+        if newest.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND:
+            return None
+        return newest if newest.base == self.latest_id() else None
 
-    def completion_of(self, epoch: str) -> int | None:
-        """Give the id of the checkpoint that completed the epoch, as far as the head remembers."""
-        return next((e.id for e in self.ended_of_epoch(epoch) if e.status is Status.COMPLETED), None)
-
-
-def check_invariants(old: Head, new: Head) -> None:
-    """Check what must hold between a version of the head and the next, before it is written.
-
-    Raises:
-        InvariantError: naming the broken one.
-    """
-    for name, holds in _invariants(old, new):
-        if not holds:
-            raise InvariantError(f"invariant broken: {name}", job=new.job, revision=old.revision)
-
-
-def _invariants(old: Head, new: Head) -> Iterator[tuple[str, bool]]:
-    pending, completed = {e.id for e in new.pending}, {e.id for e in new.completed}
-    ended = {e.id: e.status for e in new.history}
-    yield "the job never changes", new.job == old.job
-    yield "ids never go back (T5)", new.next_id >= old.next_id
-    yield "every id was handed out (T5)", all(0 < i < new.next_id for i in pending | completed | set(ended))
-    yield "only new ids become pending (T5)", all(i >= old.next_id for i in pending - {e.id for e in old.pending})
-    yield "completed and pending exclude each other (D3)", not pending & (completed | set(ended))
-    yield "an epoch has one pending attempt", len({e.epoch for e in new.pending}) == len(new.pending)
-    yield "completed checkpoints are in order", [e.id for e in new.completed] == sorted(completed)
-    yield (
-        "an outcome is for good (D3)",
-        all(ended.get(e.id, e.status) is e.status for e in old.history),
-    )
-    yield (
-        "what was pending is pending or has an outcome (D3)",
-        all(e.id in pending or e.id in ended for e in old.pending),
-    )
-    yield (
-        "only what was pending completes (D3)",
-        completed - {e.id for e in old.completed} <= {e.id for e in old.pending},
-    )
-    yield "the history is bounded", len(new.history) <= MAX_HISTORY and len(new.restores) <= MAX_RESTORES
+    def completions(self) -> dict[str, int]:
+        """Give the epochs known to have completed, each with the checkpoint that it completed in."""
+        replayed = {epoch: entry.id for entry in self.completed for epoch in entry.replayed}
+        retained = {entry.epoch: entry.id for entry in self.completed}
+        ended = {entry.epoch: entry.id for entry in self.history if entry.status is Status.COMPLETED}
+        return replayed | retained | ended

@@ -3,6 +3,7 @@
 A decision is computed on the version read and lands only if that version still stands, so nothing slips in between.
 A lost answer is settled by the head's own log of write ids: ours in it means that it landed, however many swaps came
 after. Where the log has moved past it, the decision is simply made again: every decision recognises its own outcome.
+What fails on a version that no longer stands means nothing, and is tried again on the newer one.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from ..storage.errors import GoneError, OutcomeUnknownError
+from ..storage.errors import CairnError, GoneError, OutcomeUnknownError, UnavailableError
 from ..storage.port import Lost
 from . import documents, layout
 from .decisions import forgotten
-from .errors import HeadLostError, TooMuchContentionError
-from .head import WRITE_LOG, Head, check_invariants
+from .errors import HeadLostError, InvalidStateError, TooMuchContentionError
+from .head import WRITE_LOG, Head
+from .invariants import check_invariants
 from .job_files import JobFiles, encode
 from .model import EpochCompletedDocument
 from .runtime import Runtime
@@ -25,6 +27,9 @@ R = TypeVar("R")
 
 MAX_TRIES = 64
 """Versions of the head that one change may lose against before it gives up."""
+
+RESENDS = 8
+"""How often one version may be sent while its answers are lost; the store has its own patience below each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +64,32 @@ class HeadStore:
 
         Raises:
             DocumentError: it is broken, foreign or of an unknown format.
-            HeadLostError: it is missing although the job has checkpoints.
+            HeadLostError: it is missing although the job has run.
         """
         return self._load().head
 
     def ensure(self) -> None:
         """Make the first head where the job has none; before that nothing else of the job is written."""
         self.update(lambda head, now_ms: Decision(None, head if head.revision == 0 else None))
+
+    def observe(self, look: Callable[[Head, int], R], doubt: Callable[[R], bool] = lambda _: False) -> R:
+        """Look at the head and at what it refers to, without changing anything.
+
+        Args:
+            look: takes the head and the time in milliseconds; called again where it fails on an outdated head.
+            doubt: tells whether a result (damage found, say) only holds if the head has not changed meanwhile.
+
+        Raises:
+            TooMuchContentionError: the head kept changing under a look that kept failing.
+        """
+
+        def decide(head: Head, now_ms: int) -> Decision[R]:
+            result = look(head, now_ms)
+            if doubt(result) and self.load().revision != head.revision:
+                raise TooMuchContentionError("the head changed meanwhile", job=self._files.job, revision=head.revision)
+            return Decision(result)
+
+        return self.update(decide)[1]
 
     def update(self, decide: Callable[[Head, int], Decision[R]]) -> tuple[Head, R]:
         """Apply one decision, once.
@@ -80,10 +104,19 @@ class HeadStore:
         Raises:
             InvariantError: the decision would break the head; nothing was written.
             TooMuchContentionError: others kept winning; nothing landed.
+            OutcomeUnknownError: the answers were lost; it may have landed.
         """
+        version = self._load()
         for _ in range(MAX_TRIES):
-            version = self._load()
-            decision = decide(version.head, self._runtime.now_ms())
+            try:
+                decision = decide(version.head, self._runtime.now_ms())
+            except CairnError:
+                # A cleaner may have followed a newer head than the one decided on here.
+                newer = self._load()
+                if newer.etag == version.etag:
+                    raise
+                version = newer
+                continue
             if decision.head is None:
                 return version.head, decision.result
             check_invariants(version.head, decision.head)
@@ -91,32 +124,32 @@ class HeadStore:
             written = self._swap(version, decision.head)
             if written is not None:
                 return written, decision.result
+            version = self._load()
         raise TooMuchContentionError(
             "the head kept changing; nothing was written, try again", job=self._files.job, tries=MAX_TRIES
         )
 
     def _note_forgotten(self, old: Head, new: Head) -> None:
-        """Note durably which epochs completed before the bounded history forgets them; harmless if the swap is lost."""
-        for ended in forgotten(old, new):
-            # Lost means that it is noted already: an epoch completes once. The note takes the slice's place.
-            note = EpochCompletedDocument(self._files.job, ended.epoch, ended.id)
-            self._files.create(layout.epoch_completed(ended.epoch), note)
-            self._files.delete([layout.epoch_slice(ended.epoch)])
+        """Note durably which epochs completed before the head forgets them; true also if the swap is then lost."""
+        for epoch, checkpoint in forgotten(old, new).items():
+            # Lost means that it is noted already: an epoch completes once.
+            note = EpochCompletedDocument(self._files.job, epoch, checkpoint)
+            self._files.create(layout.epoch_completed(epoch), note)
 
     def _swap(self, version: _Version, wanted: Head) -> Head | None:
         """Write `wanted` over `version`; None if somebody else's version came next."""
         write_id = self._runtime.new_token()
         head = replace(wanted, revision=version.head.revision + 1, writes=(*version.head.writes, write_id)[-WRITE_LOG:])
-        data = encode(head)
+        data = self._encoded(head)
         key = self._files.full(layout.HEAD)
-        for _ in range(MAX_TRIES):
+        for _ in range(RESENDS):
             try:
                 if version.etag is None:
                     answer = self._files.store.create(key, data)
                 else:
                     answer = self._files.store.replace(key, data, expected_etag=version.etag)
-            except OutcomeUnknownError:
-                now = self._load()
+            except OutcomeUnknownError as error:
+                now = self._after(error)
                 if write_id in now.head.writes:
                     return head
                 if now.etag != version.etag:
@@ -129,24 +162,43 @@ class HeadStore:
             # "Lost" may mean that a client below us sent it twice and the first one won (semantics W2).
             return head if write_id in self._load().head.writes else None
         raise OutcomeUnknownError(
-            "the answers of a swap of the head were lost again and again; whether it landed is not known",
+            "the answers of a swap of the head were lost again and again; whether it landed is not known. Delete "
+            "nothing, try again",
             job=self._files.job,
             store=self._files.store.describe(),
         )
+
+    def _encoded(self, head: Head) -> bytes:
+        data = encode(head)
+        if len(data) > documents.MAX_HEAD_BYTES:
+            raise InvalidStateError(
+                "the job's head would grow larger than may be read back; retain fewer checkpoints or publish fewer "
+                "tables",
+                job=self._files.job,
+                size_bytes=len(data),
+                limit_bytes=documents.MAX_HEAD_BYTES,
+            )
+        return data
+
+    def _after(self, unknown: OutcomeUnknownError) -> _Version:
+        try:
+            return self._load()
+        except UnavailableError as error:
+            raise unknown from error
 
     def _load(self) -> _Version:
         try:
             return self._read()
         except GoneError:
-            if not self._has_checkpoints():
+            if not self._has_run():
                 return _Version(Head(job=self._files.job), None)
-        # The head is made before any checkpoint folder. Where there are folders, either it was made between our two
+        # The head is made before anything else of the job. Where there is more, either it was made between our two
         # looks, or somebody removed it.
         try:
             return self._read()
         except GoneError as error:
             raise HeadLostError(
-                "head.json is missing although checkpoints exist; put it back from a backup or a bucket version, "
+                "head.json is missing although the job has run; put it back from a backup or a bucket version, "
                 "or use another job name: going on would use ids again",
                 job=self._files.job,
                 store=self._files.store.describe(),
@@ -156,6 +208,8 @@ class HeadStore:
         head, blob = self._files.read(Head, layout.HEAD, max_bytes=documents.MAX_HEAD_BYTES)
         return _Version(head, blob.etag)
 
-    def _has_checkpoints(self) -> bool:
+    def _has_run(self) -> bool:
         first = next(iter(self._files.listing("", start_after="chk-")), None)
-        return first is not None and layout.checkpoint_of(first.key) is not None
+        if first is not None and layout.checkpoint_of(first.key) is not None:
+            return True
+        return next(iter(self._files.listing(layout.EPOCHS)), None) is not None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
-from ..storage.errors import DocumentError
+from ..storage.errors import BucketGoneError, DocumentError, GoneError, OutcomeUnknownError, UnavailableError
 from ..storage.port import Blob, DeleteFailure, Lost, ObjectStat, ObjectStore, PendingUpload, Written
 from . import documents, layout
 from .codec import from_json, to_json
+from .errors import InvalidStateError, StorageLostError
 from .head import Head
 from .model import (
     AckDocument,
@@ -36,11 +38,26 @@ KINDS: dict[type, str] = {
 }
 """The `kind` that each document carries."""
 
+CREATE_TRIES = 8
+"""How often a create whose answer was lost is looked after and, where nothing stands, sent again."""
+
 
 def encode(document: object) -> bytes:
-    """Write a document with its kind and format."""
-    body = to_json(document)
-    return documents.encode({"format": documents.FORMAT, "kind": KINDS[type(document)], **body})
+    """Write a document with its kind and format.
+
+    Raises:
+        InvalidStateError: a value in it is no JSON, or nested so deeply that no reader would take it back.
+    """
+    kind = KINDS[type(document)]
+    data = documents.encode({"format": documents.FORMAT, "kind": kind, **to_json(document)})
+    try:
+        documents.check_depth(data, key=kind)
+    except DocumentError as error:
+        raise InvalidStateError(
+            f"a value is nested more than {documents.MAX_DEPTH} deep and could not be read back. Make it flatter",
+            kind_of_document=kind,
+        ) from error
+    return data
 
 
 def reference(key: str, data: bytes) -> DocumentRef:
@@ -83,8 +100,29 @@ class JobFiles:
             GoneError: there is none.
             DocumentError: it is broken, of another job, kind or format, or larger than `max_bytes`.
         """
-        blob = self.store.get(self.full(key), max_bytes=max_bytes)
+        blob = self.get(key, max_bytes=max_bytes)
         return self.parse(cls, key, blob.data, max_bytes=max_bytes), blob
+
+    def get(self, key: str, *, max_bytes: int) -> Blob:
+        """Read one object whole.
+
+        Raises:
+            GoneError: there is none.
+            DocumentError: it is larger than `max_bytes`.
+            StorageLostError: the bucket itself does not exist.
+        """
+        with _standing_bucket():
+            return self.store.get(self.full(key), max_bytes=max_bytes)
+
+    def read_range(self, key: str, start: int, length: int) -> bytes:
+        """Read up to `length` bytes from offset `start`.
+
+        Raises:
+            GoneError: there is no such object.
+            StorageLostError: the bucket itself does not exist.
+        """
+        with _standing_bucket():
+            return self.store.read_range(self.full(key), start, length)
 
     def parse(self, cls: type[T], key: str, data: bytes, *, max_bytes: int = documents.MAX_MARKER_BYTES) -> T:
         """Parse the bytes of a document of this job.
@@ -101,12 +139,53 @@ class JobFiles:
         return document
 
     def create(self, key: str, document: object) -> Written | Lost:
-        """Write a document that is made once (semantics W4: what it means is judged by the head)."""
-        return self.store.create(self.full(key), encode(document))
+        """Write a document that is made once (semantics W4: what it means is judged by the head).
+
+        Raises:
+            InvalidStateError: it is larger than a reader would take.
+            OutcomeUnknownError: its answers were lost and nothing could be learnt; delete nothing.
+        """
+        data = encode(document)
+        if len(data) > documents.MAX_MARKER_BYTES:
+            raise InvalidStateError(
+                "the document is larger than may be read back; put the bulk into files and name those",
+                key=self.full(key),
+                size_bytes=len(data),
+                limit_bytes=documents.MAX_MARKER_BYTES,
+            )
+        return self.create_bytes(key, data)
 
     def create_bytes(self, key: str, data: bytes) -> Written | Lost:
-        """Write bytes that are made once."""
-        return self.store.create(self.full(key), data)
+        """Write bytes that are made once; after a lost answer, the same content standing there counts as written.
+
+        Raises:
+            OutcomeUnknownError: its answers were lost and nothing could be learnt; delete nothing.
+        """
+        for _ in range(CREATE_TRIES):
+            try:
+                with _standing_bucket():
+                    return self.store.create(self.full(key), data)
+            except OutcomeUnknownError as error:
+                standing = self._settle(key, data, error)
+            if standing is not None:
+                return standing
+        raise OutcomeUnknownError(
+            "the answers of a create were lost again and again; whether it landed is not known. Delete nothing",
+            key=self.full(key),
+            store=self.store.describe(),
+        )
+
+    def _settle(self, key: str, data: bytes, unknown: OutcomeUnknownError) -> Written | Lost | None:
+        """Learn what came of a create whose answer was lost; None if nothing stands there (semantics W2)."""
+        try:
+            found = self.get(key, max_bytes=len(data))
+        except GoneError:
+            return None
+        except DocumentError:
+            return Lost(None)  # larger than ours, so not ours
+        except UnavailableError as error:
+            raise unknown from error
+        return Written(found.etag) if found.data == data else Lost(found.etag)
 
     def stat(self, key: str) -> ObjectStat:
         """Give size and tag of one object.
@@ -114,19 +193,32 @@ class JobFiles:
         Raises:
             GoneError: there is none.
         """
-        found = self.store.stat(self.full(key))
+        with _standing_bucket():
+            found = self.store.stat(self.full(key))
         return ObjectStat(key=key, size_bytes=found.size_bytes, etag=found.etag)
 
     def listing(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectStat]:
         """Yield objects below `prefix` in key order, with keys relative to the job's prefix."""
         after = None if start_after is None else self.full(start_after)
-        for found in self.store.list(self.full(prefix), start_after=after):
-            yield ObjectStat(key=self.bare(found.key), size_bytes=found.size_bytes, etag=found.etag)
+        with _standing_bucket():
+            for found in self.store.list(self.full(prefix), start_after=after):
+                yield ObjectStat(key=self.bare(found.key), size_bytes=found.size_bytes, etag=found.etag)
 
     def uploads(self) -> Iterator[PendingUpload]:
         """Yield the job's pending multipart uploads; their keys are the store's."""
-        return self.store.uploads(self.prefix)
+        with _standing_bucket():
+            yield from self.store.uploads(self.prefix)
 
     def delete(self, keys: Iterable[str]) -> list[DeleteFailure]:
         """Delete objects of the job; what could not be deleted comes back (semantics W7)."""
-        return self.store.delete(self.full(key) for key in keys)
+        with _standing_bucket():
+            return self.store.delete(self.full(key) for key in keys)
+
+
+@contextmanager
+def _standing_bucket() -> Iterator[None]:
+    """Keep a bucket that is gone from being taken for an object that is gone (semantics W3)."""
+    try:
+        yield
+    except BucketGoneError as error:
+        raise StorageLostError(error.message, **error.fields) from error

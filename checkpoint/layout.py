@@ -9,15 +9,13 @@ from __future__ import annotations
 import hashlib
 import re
 
-from ..storage.names import check_name
+from ..storage.names import check_key, check_name
 from .errors import DocumentError
 
 HEAD = "head.json"
 EPOCHS = "epochs/"
 CHECKPOINT = re.compile(r"\Achk-([0-9]{10})\Z")
-RESERVED_PREFIX = "_cairn"
-"""Folders of this name hold what belongs to the storage as a whole; no job may be called so."""
-
+_TOKEN = re.compile(r"\A[A-Za-z0-9_]{1,64}\Z")
 _PLAIN = re.compile(rb"[A-Za-z0-9_-]")
 _MAX_NAME = 200
 
@@ -45,7 +43,10 @@ def run_id_of(epoch: str) -> str:
         return epoch
     body = epoch[1:] if epoch.startswith("_") else epoch
     raw = re.sub(rb"\.([0-9a-f]{2})", lambda match: bytes([int(match[1], 16)]), body.encode())
-    return raw.decode("utf-8", "replace")
+    try:
+        return raw.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return epoch  # no name that `epoch_name` makes
 
 
 def folder(checkpoint: int) -> str:
@@ -66,7 +67,7 @@ def epoch_slice(epoch: str) -> str:
 
 def epoch_completed(epoch: str) -> str:
     """Give the key of the note that outlives the head's history: which checkpoint completed the epoch."""
-    return f"{EPOCHS}{check_name('epoch', epoch)}.completed.json"
+    return f"{EPOCHS}completed/{check_name('epoch', epoch)}.json"
 
 
 def pending(checkpoint: int, token: str) -> str:
@@ -79,14 +80,19 @@ def metadata(checkpoint: int, token: str) -> str:
     return f"{folder(checkpoint)}_metadata-{token}"
 
 
+def ack_folder(home: int, stage: str) -> str:
+    """Give the folder of a stage's acknowledgements, in the checkpoint that started the executions."""
+    return f"{folder(home)}acks/{check_name('stage', stage)}/"
+
+
 def ack(home: int, stage: str, token: str) -> str:
-    """Give the key of an execution's acknowledgement, in the checkpoint that started the execution."""
-    return f"{folder(home)}acks/{check_name('stage', stage)}/{token}.json"
+    """Give the key of an execution's acknowledgement."""
+    return f"{ack_folder(home, stage)}{token}.json"
 
 
 def ack_part(home: int, stage: str, token: str, run: str, part: int) -> str:
     """Give the key of a further part of an acknowledgement that is too large for one marker (semantics A6)."""
-    return f"{folder(home)}acks/{check_name('stage', stage)}/{token}-{run}-{part:05d}.json"
+    return f"{ack_folder(home, stage)}{token}-{run}-{part:05d}.json"
 
 
 def decline(home: int, stage: str, token: str) -> str:
@@ -109,16 +115,47 @@ def output_folder(home: int, stage: str, attempt: int, token: str, run: str, out
     return f"{execution_folder(home, stage, attempt, token)}{run}/{check_name('output', output)}/"
 
 
+def execution_of(key: str) -> tuple[int, str, str] | None:
+    """Give the home, stage and token of the execution that `key` belongs to; None for what is no execution's."""
+    segments = key.split("/")
+    home = checkpoint_of(key)
+    if home is None or len(segments) < 4:
+        return None
+    if segments[1] == "state":
+        return home, segments[2], segments[3].partition("-")[2]
+    return (home, segments[2], token_of(segments[3])) if segments[1] in ("acks", "declines", "handover") else None
+
+
+def token_of(name: str) -> str:
+    """Give the token that a marker's name begins with; a token holds neither `-` nor `.`."""
+    return re.split(r"[-.]", name, maxsplit=1)[0]
+
+
 def check_relative(key: str) -> str:
     """Check a key that a document names: inside the job's prefix, in a checkpoint's folder (semantics W5).
 
+    Args:
+        key: relative to the job's prefix; a folder may end in one `/`.
+
     Raises:
         DocumentError: it is absolute, climbs with `..`, names a scheme, or lies outside every checkpoint folder.
+        InvalidKeyError: it holds what no key may hold (control characters, empty segments) or is too long.
     """
-    segments = key.rstrip("/").split("/")
-    if checkpoint_of(key) is None or any(segment in ("", ".", "..") for segment in segments) or "\\" in key:
+    check_key(key, marker=True)
+    if checkpoint_of(key) is None or "\\" in key:
         raise DocumentError("the document names a path outside the job's checkpoints; it is not used", path=key[:200])
     return key
+
+
+def check_token(token: str) -> str:
+    """Check a token that a document names: it becomes part of keys.
+
+    Raises:
+        DocumentError: it is not 1 to 64 letters, digits and `_`.
+    """
+    if _TOKEN.match(token) is None:
+        raise DocumentError("a token has 1 to 64 letters, digits or _; this one is refused", token=token[:80])
+    return token
 
 
 def check_job(job: str) -> str:
@@ -127,6 +164,4 @@ def check_job(job: str) -> str:
     Raises:
         InvalidNameError: it does not match the grammar, or is reserved.
     """
-    if job == RESERVED_PREFIX:
-        return check_name(f"job (`{RESERVED_PREFIX}` is reserved)", "/")
     return check_name("job", job)

@@ -9,13 +9,12 @@ does not matter whose landed.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import cast
 
-from ..storage.errors import GoneError
+from . import documents
 from .codec import Json, from_json, to_json
-from .documents import FORMAT, parse
 from .errors import DocumentError
 from .job_files import JobFiles
 from .model import (
@@ -35,7 +34,9 @@ from .model import (
 )
 
 KIND = "cairn.metadata"
-MAX_LINE_BYTES = 1024 * 1024
+MAX_LINE_BYTES = 2 * documents.MAX_MARKER_BYTES
+"""A stage's line holds what its marker held, and a little more."""
+
 READ_BYTES = 1024 * 1024
 
 
@@ -88,15 +89,15 @@ _TAGS: dict[type, str] = {
     HandleLine: "file",
     Trailer: "end",
 }
-_TYPES = {tag: cls for cls, tag in _TAGS.items()}
+_TYPES: dict[str, type] = {tag: cls for cls, tag in _TAGS.items()}
 
 
 def encode_line(line: Line) -> bytes:
     """Write one line of metadata."""
     document = {"kind": _TAGS[type(line)], **to_json(line)}
     if isinstance(line, MetadataHeader):
-        document["format"] = FORMAT
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+        document["format"] = documents.FORMAT
+    return documents.encode(document)
 
 
 def encode(lines: Iterable[Line]) -> bytes:
@@ -125,21 +126,20 @@ def read(files: JobFiles, ref: DocumentRef) -> Iterator[Line]:
     """
     where = files.full(ref.key)
     digest = hashlib.sha256()
-    seen_header = False
-    seen: dict[type, int] = {StageLine: 0, HandleLine: 0}
+    seen: dict[type, int] = {MetadataHeader: 0, StageLine: 0, HandleLine: 0}
     trailer: Trailer | None = None
     for raw in _lines(files, ref, digest):
         if trailer is not None:
             raise DocumentError("the metadata goes on behind its end", key=where)
-        line = decode_line(raw, key=where, first=not seen_header)
-        seen_header = True
+        line = decode_line(raw, key=where, first=not seen[MetadataHeader])
         if isinstance(line, Trailer):
             trailer = line
             continue
-        if not isinstance(line, MetadataHeader):
-            seen[type(line)] += 1
-        elif line.job != files.job:
+        if isinstance(line, MetadataHeader) and line.job != files.job:
             raise DocumentError("the metadata belongs to another job", key=where, expected=files.job, found=line.job)
+        if isinstance(line, HandleLine) and not seen[StageLine]:
+            raise DocumentError("the metadata has a file that belongs to no stage", key=where)
+        seen[type(line)] += 1
         yield line
     if digest.hexdigest() != ref.sha256:
         raise DocumentError(
@@ -160,31 +160,30 @@ def decode_line(raw: bytes, *, key: str, first: bool) -> Line:
     Raises:
         DocumentError: it is not a line of ours, or of an unknown newer format.
     """
-    document = parse(raw, key=key)
+    document = documents.parse(raw, key=key)
     tag = document.get("kind") if isinstance(document, dict) else None
-    if first != (tag == KIND) or tag not in _TYPES:
+    if not isinstance(tag, str) or first != (tag == KIND) or tag not in _TYPES:
         raise DocumentError(
-            "the metadata has a line where it does not belong", key=key, expected=KIND if first else "", found=tag
-        )
-    if first and document.get("format") != FORMAT:
-        raise DocumentError(
-            "the metadata is of a format that this Cairn does not read; upgrade it",
+            "the metadata has a line that does not belong there",
             key=key,
-            reads_up_to=FORMAT,
-            found=document.get("format"),
+            expected=KIND if first else ", ".join(_TYPES),
+            found=str(tag)[:80],
         )
-    line: Line = from_json(_TYPES[tag], document, key=key)  # type: ignore[arg-type]
-    return line
+    if first:
+        documents.check_format(document, key=key)
+    return cast(Line, from_json(_TYPES[tag], document, key=key))
 
 
 def _lines(files: JobFiles, ref: DocumentRef, digest: hashlib._Hash) -> Iterator[bytes]:
     where = files.full(ref.key)
     rest = b""
     offset = 0
-    while True:
-        chunk = files.store.read_range(where, offset, READ_BYTES)
-        if not chunk:
-            break
+    at_end = False
+    while not at_end:
+        # One byte more than there should be, so that an object that has grown is noticed, and its end is seen at once.
+        asked = min(READ_BYTES, ref.size_bytes - offset + 1)
+        chunk = files.read_range(ref.key, offset, asked)
+        at_end = len(chunk) < asked
         digest.update(chunk)
         offset += len(chunk)
         if offset > ref.size_bytes:
@@ -193,7 +192,5 @@ def _lines(files: JobFiles, ref: DocumentRef, digest: hashlib._Hash) -> Iterator
         if len(rest) > MAX_LINE_BYTES:
             raise DocumentError("the metadata has a line that is too long", key=where, limit_bytes=MAX_LINE_BYTES)
         yield from whole
-    if offset == 0 and ref.size_bytes:
-        raise GoneError("the metadata is empty", key=where)
-    if rest:
-        raise DocumentError("the metadata is truncated", key=where, size_bytes=offset)
+    if rest or offset != ref.size_bytes:
+        raise DocumentError("the metadata is truncated", key=where, expected_bytes=ref.size_bytes, found_bytes=offset)

@@ -29,7 +29,7 @@ def _at_least(bound: int) -> object:
 Stage = Annotated[str, _name("stage")]
 Epoch = Annotated[str, _name("epoch")]
 Job = Annotated[str, layout.check_job]
-Token = Annotated[str, _name("token")]
+Token = Annotated[str, layout.check_token]
 OutputName = Annotated[str, _name("output")]
 Key = Annotated[str, layout.check_relative]
 CheckpointId = Annotated[int, _at_least(1)]
@@ -60,7 +60,7 @@ class EpochDocument:
 
 @dataclass(frozen=True, slots=True)
 class EpochCompletedDocument:
-    """`epochs/<epoch>.completed.json`: outlives the bounded history, so that no epoch is ever folded in twice."""
+    """`epochs/completed/<epoch>.json`: outlives the bounded history, so that no epoch is ever folded in twice."""
 
     job: Job
     epoch: Epoch
@@ -123,6 +123,15 @@ class ReplayedEpoch:
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """The options of the job that an attempt was opened with; the next attempt takes them over."""
+
+    timeout_ms: Annotated[int, _at_least(1)]
+    retained: Annotated[int, _at_least(1)]
+    max_concurrent: Annotated[int, _at_least(1)] = 1
+
+
+@dataclass(frozen=True, slots=True)
 class PendingDocument:
     """`chk-<id>/pending-<token>.json`: what one attempt of an epoch expects."""
 
@@ -134,6 +143,7 @@ class PendingDocument:
     slice: Slice
     stages: tuple[StageSpec, ...]
     executions: dict[Stage, Execution]
+    limits: Limits
     restore: RestorePointer | None = None
     replay: tuple[ReplayedEpoch, ...] = ()
     owner: Owner | None = None
@@ -199,7 +209,10 @@ class StateHandle:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskAck:
-    """One subtask's acknowledgement (semantics A1); a stage without state has one with no handles (A4)."""
+    """One subtask's acknowledgement (semantics A1); a stage without state has one with no handles (A4).
+
+    A subtask with more files than fit into one document stands several times in a row, each with some of them.
+    """
 
     index: Count
     handles: tuple[StateHandle, ...] = ()

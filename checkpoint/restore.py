@@ -61,8 +61,8 @@ def choose(files: JobFiles, head: Head) -> RestoreChoice:
     """Find the newest completed checkpoint that is whole.
 
     Raises:
-        NoCheckpointError: there are completed checkpoints and every one of them is damaged. Starting empty would lose
-            what they held, so that is left to a person.
+        NoCheckpointError: there are completed checkpoints and every one of them is damaged, or the input of a damaged
+            one is gone. Starting empty would lose what they held, so that is left to a person.
         UnavailableError: the store could not be asked.
         ForbiddenError: the store refused to answer.
     """
@@ -71,7 +71,9 @@ def choose(files: JobFiles, head: Head) -> RestoreChoice:
     for entry in reversed(head.completed):
         found = verify(files, entry)
         if found.whole:
-            replay = tuple(_replayed(files, each) for each in reversed(bypassed))
+            # A bypassed checkpoint may itself have replayed others: what it held is lost with it.
+            lost = [epoch for each in reversed(bypassed) for epoch in (*each.replayed, each.epoch)]
+            replay = tuple(_replayed(files, epoch) for epoch in lost)
             return RestoreChoice(RestorePointer(entry.id, entry.metadata), replay, tuple(damages))
         damages.extend(found.damages)
         bypassed.append(entry)
@@ -99,7 +101,7 @@ def verify(files: JobFiles, entry: CompletedEntry) -> Verification:
         damage = Damage(entry.id, entry.metadata.key, _problem(error))
         return Verification(entry.id, 0, 0, (damage,))
     header = lines[0]
-    if not isinstance(header, MetadataHeader) or header.checkpoint != entry.id:
+    if not isinstance(header, MetadataHeader) or (header.checkpoint, header.epoch) != (entry.id, entry.epoch):
         damage = Damage(entry.id, entry.metadata.key, "it describes another checkpoint")
         return Verification(entry.id, 0, 0, (damage,))
     handles = [line.handle for line in lines if isinstance(line, HandleLine)]
@@ -136,9 +138,19 @@ def damaged(files: JobFiles, handles: Iterable[StateHandle]) -> Iterator[tuple[S
                 yield handle, f"its content differs: expected {handle.checksum}, found {found.etag}"
 
 
-def _replayed(files: JobFiles, entry: CompletedEntry) -> ReplayedEpoch:
-    document, _ = files.read(EpochDocument, layout.epoch_slice(entry.epoch))
-    return ReplayedEpoch(entry.epoch, document.slice)
+def _replayed(files: JobFiles, epoch: str) -> ReplayedEpoch:
+    key = layout.epoch_slice(epoch)
+    try:
+        document, _ = files.read(EpochDocument, key)
+    except GoneError as error:
+        raise NoCheckpointError(
+            "the newest checkpoint is damaged, and the input of the epoch that it held is not known any more; put the "
+            "checkpoint's file or the epoch's document back",
+            job=files.job,
+            epoch=layout.run_id_of(epoch),
+            key=files.full(key),
+        ) from error
+    return ReplayedEpoch(epoch, document.slice)
 
 
 def _problem(error: GoneError | DocumentError) -> str:

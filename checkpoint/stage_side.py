@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from ..storage.errors import GoneError
+import logging
+
+from ..storage.errors import DocumentError, GoneError
 from . import acks, decisions, layout, metadata
 from .attempts import Attempts
 from .head import EndedEntry, Head
 from .head_store import Decision, HeadStore
 from .job_files import JobFiles
 from .metadata import StageLine
-from .model import AckDocument, DeclineDocument, PendingDocument
+from .model import AckDocument, DeclineDocument, Handover
 from .reasons import AckAnswer
+
+log = logging.getLogger(__name__)
 
 
 class StageSide:
@@ -28,52 +32,57 @@ class StageSide:
         self._attempts = attempts
 
     def acknowledge(self, ack: AckDocument) -> AckAnswer:
-        """Acknowledge all subtasks of an execution; what was written for nothing is deleted (semantics A2).
+        """Acknowledge all subtasks of an execution; what was written for nothing is deleted (semantics A2, A3).
 
         Files are deleted only where the head shows that this execution can never count again: the epoch's pending
         attempt runs the stage anew, or this call has noted the rejection in the head. Whatever is less certain is left
         to the cleaner.
 
         Raises:
+            InvalidStateError: the acknowledgement is of another job or does not fit together; nothing was written.
             UnavailableError: it is not known whether the acknowledgement arrived; nothing was deleted.
         """
         if not acks.write_ack(self._files, ack):
+            log.info("%s has acknowledged already; this driver's files are left to the cleaner", _named(ack))
             return AckAnswer.DUPLICATE
-        answer = self._judge(ack)
-        if answer in (AckAnswer.DISCARDED, AckAnswer.UNKNOWN):
+        head, answer = self._heads.update(lambda head, now_ms: self._judge(ack, head, now_ms))
+        if answer is AckAnswer.UNKNOWN:
+            log.debug("%s was never expected; what it wrote is deleted", _named(ack))
+        elif answer is AckAnswer.DISCARDED:
+            log.warning("%s acknowledged late: its attempt has ended; what it wrote is deleted", _named(ack))
+        if answer in (AckAnswer.UNKNOWN, AckAnswer.DISCARDED) and self._is_of_its_epoch(head, ack):
             self._delete_execution(ack)
-        return AckAnswer.SUCCESS if answer is None else answer
+        return answer
 
     def decline(self, decline: DeclineDocument) -> None:
-        """Say that an execution will not acknowledge, and why; the first decline stays (semantics D1)."""
+        """Say that an execution will not acknowledge, and why; the first decline stays (semantics D1).
+
+        Raises:
+            InvalidStateError: it is of another job, or gives a reason that is no stage's to give.
+        """
         acks.write_decline(self._files, decline)
 
-    def _judge(self, ack: AckDocument) -> AckAnswer | None:
-        """Judge by the head; None where the epoch has completed with this very acknowledgement."""
+    def _judge(self, ack: AckDocument, head: Head, now_ms: int) -> Decision[AckAnswer]:
+        settled = decisions.expire(head, now_ms)
+        changed = settled if settled != head else None
+        entry = settled.pending_of_epoch(ack.epoch)
+        if entry is not None:
+            return Decision(acks.judge(settled, self._attempts.document_of(entry), ack), changed)
+        if self._may_have_completed_with(settled, ack):
+            return Decision(AckAnswer.SUCCESS, changed)
+        ended = settled.carryable(ack.epoch)
+        if ended is not None and self._lends(ended, ack):
+            return Decision(AckAnswer.DISCARDED, decisions.reject(settled, ended, ack.token))
+        return Decision(acks.judge(settled, None, ack), changed)
 
-        def decide(head: Head, now_ms: int) -> Decision[AckAnswer | None]:
-            settled = decisions.expire(head, now_ms)
-            entry = settled.pending_of_epoch(ack.epoch)
-            if entry is not None:
-                return Decision(acks.judge(settled, self._attempts.document_of(entry), ack))
-            if self._completed_with(settled, ack):
-                return Decision(None)
-            ended = settled.carryable(ack.epoch)
-            if ended is None or ack.token not in self._tokens(ended):
-                return Decision(acks.judge(settled, None, ack), settled if settled != head else None)
-            rejected = decisions.reject(settled, ended, ack.token)
-            return Decision(AckAnswer.DISCARDED, rejected if rejected != head else None)
+    def _lends(self, ended: EndedEntry, ack: AckDocument) -> bool:
+        """Tell whether a next attempt could carry the execution over, unless the head says otherwise."""
+        document = self._attempts.readable(ended)
+        if document is None or ack.token in ended.rejected:
+            return False
+        return ack.token in {execution.token for execution in document.executions.values()}
 
-        return self._heads.update(decide)[1]
-
-    def _tokens(self, ended: EndedEntry) -> set[str]:
-        try:
-            document: PendingDocument = self._attempts.document_of(ended)
-        except GoneError:
-            return set()
-        return {execution.token for execution in document.executions.values()}
-
-    def _completed_with(self, head: Head, ack: AckDocument) -> bool:
+    def _may_have_completed_with(self, head: Head, ack: AckDocument) -> bool:
         """Tell whether the epoch has completed with this execution; True also where that can no longer be told.
 
         A checkpoint that completed and left the store may have passed this execution's files on to the next one.
@@ -84,13 +93,34 @@ class StageSide:
         entry = head.completed_by_id(completed)
         if entry is None:
             return True
-        return any(
-            isinstance(line, StageLine) and line.stage == ack.stage and line.execution.token == ack.token
-            for line in metadata.read(self._files, entry.metadata)
-        )
+        try:
+            return any(
+                isinstance(line, StageLine) and line.stage == ack.stage and line.execution.token == ack.token
+                for line in metadata.read(self._files, entry.metadata)
+            )
+        except (GoneError, DocumentError):
+            return True
+
+    def _is_of_its_epoch(self, head: Head, ack: AckDocument) -> bool:
+        """Tell whether what the ack names is surely its own epoch's; the judgement was about that epoch alone.
+
+        Without a handover that says so, the files might be those of another epoch, completed and referred to.
+        """
+        if ack.checkpoint >= head.next_id:
+            return True
+        try:
+            handover, _ = self._files.read(Handover, layout.handover(ack.checkpoint, ack.stage, ack.token))
+        except (GoneError, DocumentError):
+            return False
+        return (handover.epoch, handover.attempt) == (ack.epoch, ack.attempt)
 
     def _delete_execution(self, ack: AckDocument) -> None:
-        """Delete the files and then the marker of an execution that can never count again."""
+        """Delete the files and then the markers of an execution that can never count again."""
         folder = layout.execution_folder(ack.checkpoint, ack.stage, ack.attempt, ack.token)
         self._files.delete([found.key for found in self._files.listing(folder)])
-        self._files.delete([layout.ack(ack.checkpoint, ack.stage, ack.token), *(part.key for part in ack.parts)])
+        markers = self._files.listing(layout.ack_folder(ack.checkpoint, ack.stage))
+        self._files.delete([each.key for each in markers if layout.token_of(each.key.split("/")[-1]) == ack.token])
+
+
+def _named(ack: AckDocument) -> str:
+    return f"job {ack.job}, epoch {layout.run_id_of(ack.epoch)}, stage {ack.stage}, execution {ack.token}"

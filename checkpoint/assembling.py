@@ -1,0 +1,178 @@
+"""From acknowledgements to a completed checkpoint's metadata (semantics C1, C5).
+
+The content is a pure function of the pending document and the markers, so that two finishers write equal bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..storage.errors import DocumentError, GoneError
+from ..storage.port import Lost
+from . import acks, layout, metadata
+from .errors import CheckpointError, CheckpointNotReadyError
+from .job_files import JobFiles, reference
+from .metadata import HandleLine, Line, MetadataHeader, StageLine
+from .model import AckDocument, DocumentRef, Execution, PendingDocument
+
+IN_CHECKPOINT = frozenset({"state", "table"})
+"""Kinds of output that belong to a checkpoint; an exchange is dropped when its epoch completes."""
+
+
+class BrokenAckError(CheckpointError):
+    """A stage's acknowledgement cannot be used; the fields `stage` and `token` say whose."""
+
+
+class FinalizeError(CheckpointError):
+    """The metadata cannot be made or written although every stage has acknowledged (semantics C6)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """What completing needs to know."""
+
+    metadata: DocumentRef
+    size_bytes: int
+    tables: dict[str, str]
+
+
+class Assembler:
+    """Builds the metadata of one checkpoint.
+
+    Args:
+        files: the job's files.
+        document: what the checkpoint expects.
+    """
+
+    def __init__(self, files: JobFiles, document: PendingDocument) -> None:
+        self._files = files
+        self._document = document
+        self._size_bytes = 0
+        self._inherited: set[str] | None = None
+
+    def write(self) -> Assembled:
+        """Read every acknowledgement and write the metadata.
+
+        Raises:
+            CheckpointNotReadyError: a stage has not acknowledged.
+            BrokenAckError: a marker cannot be used.
+            FinalizeError: other metadata stands there already, or what this checkpoint takes over from the one that was
+                restored can no longer be looked up.
+        """
+        stages = [self._ack_of(spec.uid) for spec in self._document.stages]
+        tables = self._tables(stages)
+        data = metadata.encode(self._lines(stages))
+        key = layout.metadata(self._document.checkpoint, self._document.token)
+        ref = reference(key, data)
+        if isinstance(self._files.create_bytes(key, data), Lost):
+            standing = self._files.get(key, max_bytes=2 * len(data))
+            if standing.data != data:
+                raise FinalizeError("other metadata stands there already", key=self._files.full(key))
+        return Assembled(ref, self._size_bytes, tables)
+
+    def _ack_of(self, uid: str) -> AckDocument:
+        execution = self._document.executions[uid]
+        try:
+            ack = acks.read_ack(self._files, uid, execution)
+        except GoneError as error:
+            raise CheckpointNotReadyError(
+                "the checkpoint cannot complete yet: a stage has not acknowledged. Wait until its progress says ready",
+                job=self._document.job,
+                checkpoint=self._document.checkpoint,
+                stage=uid,
+            ) from error
+        except DocumentError as error:
+            raise _broken(uid, execution, str(error)) from error
+        spec = self._document.stage(uid)
+        if spec is not None and spec.parallelism not in (None, ack.parallelism):
+            raise _broken(uid, execution, f"it has parallelism {ack.parallelism}, expected {spec.parallelism}")
+        return ack
+
+    def _tables(self, stages: list[AckDocument]) -> dict[str, str]:
+        tables: dict[str, str] = {}
+        owners: dict[str, str] = {}
+        for ack in stages:
+            for output in ack.outputs:
+                if output.kind != "table":
+                    continue
+                if output.name in tables:
+                    problem = f"it publishes the table {output.name!r}, which {owners[output.name]} publishes too"
+                    raise _broken(ack.stage, self._document.executions[ack.stage], problem)
+                tables[output.name] = output.folder
+                owners[output.name] = ack.stage
+        return tables
+
+    def _lines(self, stages: list[AckDocument]) -> Iterator[Line]:
+        document = self._document
+        yield MetadataHeader(
+            job=document.job,
+            checkpoint=document.checkpoint,
+            epoch=document.epoch,
+            attempt=document.attempt,
+            slice=document.slice,
+            stages=tuple(spec.uid for spec in document.stages),
+            restored_from=document.restore.checkpoint if document.restore else None,
+        )
+        for ack in stages:
+            yield from self._lines_of(ack)
+
+    def _lines_of(self, ack: AckDocument) -> Iterator[Line]:
+        execution = self._document.executions[ack.stage]
+        own = f"{layout.execution_folder(execution.home, ack.stage, execution.attempt, execution.token)}{ack.run}/"
+        kept = tuple(output for output in ack.outputs if output.kind in IN_CHECKPOINT)
+        for output in kept:
+            self._check_origin(ack, own, f"{output.folder.rstrip('/')}/")
+        yield StageLine(
+            stage=ack.stage,
+            execution=execution,
+            parallelism=ack.parallelism,
+            outputs=kept,
+            values=ack.values,
+            metrics=ack.metrics,
+        )
+        known, in_checkpoint = {output.id for output in ack.outputs}, {output.id for output in kept}
+        try:
+            for subtask in acks.subtasks_of(self._files, ack):
+                for handle in subtask.handles:
+                    if handle.output in in_checkpoint:
+                        self._check_origin(ack, own, handle.path)
+                        self._size_bytes += handle.size_bytes
+                        yield HandleLine(subtask.index, handle)
+                    elif handle.output not in known:
+                        raise _broken(ack.stage, execution, f"it names a file of no output: {handle.output}")
+        except (GoneError, DocumentError) as error:
+            raise _broken(ack.stage, execution, str(error)) from error
+
+    def _check_origin(self, ack: AckDocument, own: str, path: str) -> None:
+        """Let a stage name its own driver's files and those of the checkpoint that was restored, and no others.
+
+        Nothing else is kept from the cleaner while this checkpoint is pending.
+        """
+        if path.startswith(own):
+            return
+        if self._inherited is None:
+            self._inherited = self._restored_paths()
+        if path not in self._inherited:
+            problem = f"it names what is neither its own nor the restored checkpoint's: {path}"
+            raise _broken(ack.stage, self._document.executions[ack.stage], problem)
+
+    def _restored_paths(self) -> set[str]:
+        found: set[str] = set()
+        if self._document.restore is None:
+            return found
+        try:
+            for line in metadata.read(self._files, self._document.restore.metadata):
+                if isinstance(line, StageLine):
+                    found.update(f"{output.folder.rstrip('/')}/" for output in line.outputs)
+                elif isinstance(line, HandleLine):
+                    found.add(line.handle.path)
+        except (GoneError, DocumentError) as error:
+            raise FinalizeError(f"the checkpoint that this one started from cannot be read: {error}") from error
+        return found
+
+
+def _broken(stage: str, execution: Execution, problem: str) -> BrokenAckError:
+    return BrokenAckError(
+        f"the acknowledgement of {stage} cannot be used: {problem}", stage=stage, token=execution.token
+    )

@@ -1,0 +1,191 @@
+"""Who may submit a stage's application, and what a failed try means (semantics F2, F5, W4).
+
+The claim is the create-once handover of the stage's current execution, judged by the head after it was made. Where
+another try holds it and has not acknowledged, that try is dead or a zombie: this is a failover, whether or not a
+callback ran before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..storage.errors import DocumentError, GoneError
+from ..storage.port import Lost
+from . import acks, layout
+from .attempts import Attempts
+from .errors import FencedError, TooMuchContentionError
+from .head import Head
+from .head_store import HeadStore
+from .job_files import JobFiles
+from .model import Execution, Handover, PendingDocument
+from .requests import BeginAnswer, EpochCompleted, FailAnswer, NothingToDo, StageAcknowledged, Submit
+
+MAX_TRIES = 32
+"""Attempts that may replace each other under one `begin` before it gives up."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Current:
+    """The stage's execution in the epoch's pending attempt."""
+
+    document: PendingDocument
+    execution: Execution
+
+
+class Claims:
+    """Hands out the right to submit.
+
+    Args:
+        files: the job's files.
+        heads: the job's head.
+        attempts: opens the next attempt where one is needed.
+    """
+
+    def __init__(self, files: JobFiles, heads: HeadStore, attempts: Attempts) -> None:
+        self._files = files
+        self._heads = heads
+        self._attempts = attempts
+
+    def begin(self, epoch: str, stage: str, claimant: str) -> BeginAnswer:
+        """Claim the right to submit a stage's application; settle what an earlier try left (semantics F5).
+
+        Args:
+            epoch: the epoch's name.
+            stage: the stage's uid.
+            claimant: who would submit, one per try; asking again gives the same answer while its execution lives.
+
+        Raises:
+            InvalidConfigError: no checkpoint was triggered for the epoch, or it does not expect the stage.
+            FencedError: another try took over while this one was claiming.
+            TooMuchContentionError: others kept winning.
+        """
+        claimed = False
+        for _ in range(MAX_TRIES):
+            current = self._look(epoch, stage)
+            if current is None:
+                completed = self._attempts.take_up(epoch, stage)
+                if completed is not None:
+                    return completed
+                continue
+            if acks.has_acknowledged(self._files, stage, current.execution):
+                return StageAcknowledged(current.document.checkpoint)
+            handover = self._claim(current, stage, claimant)
+            if handover is None:
+                continue
+            if handover.claimant == claimant:
+                claimed = True
+                if self._still_current(current, epoch, stage):
+                    return Submit(handover, layout.handover(handover.checkpoint, stage, handover.token))
+            elif claimed:
+                raise FencedError(
+                    "another try of the stage has taken over while this one was starting; this one submits nothing",
+                    job=self._files.job,
+                    epoch=layout.run_id_of(epoch),
+                    stage=stage,
+                    claimant=claimant,
+                    holder=handover.claimant,
+                )
+            else:
+                why = "the try before ended without acknowledging"
+                self._attempts.fail_over(epoch, stage, current.execution.token, why)
+        raise TooMuchContentionError(
+            "other tries of the stage kept taking over; nothing was submitted, try again",
+            job=self._files.job,
+            epoch=layout.run_id_of(epoch),
+            stage=stage,
+            tries=MAX_TRIES,
+        )
+
+    def fail(self, epoch: str, stage: str, claimant: str, detail: str) -> FailAnswer:
+        """Report that a try of a stage failed (semantics F2, F5): idempotent, from any process, in any order.
+
+        Args:
+            epoch: the epoch's name.
+            stage: the stage's uid.
+            claimant: the try that failed, as it was given to `begin`.
+            detail: the root cause in one line; a decline of the stage itself goes before it.
+
+        Raises:
+            InvalidConfigError: the pending checkpoint does not expect the stage.
+            NoCheckpointError: a failover is due and every retained checkpoint is damaged.
+        """
+
+        def look(head: Head, _now_ms: int) -> str | NothingToDo | EpochCompleted:
+            entry = head.pending_of_epoch(epoch)
+            if entry is None:
+                completed = self._attempts.completed_epoch(head, epoch)
+                if completed is not None:
+                    return EpochCompleted(epoch, completed)
+                return NothingToDo("no attempt of the epoch is pending; the next try opens one")
+            execution = self._attempts.execution_of(self._attempts.document_of(entry), stage)
+            try:
+                handover, _ = self._files.read(Handover, layout.handover(execution.home, stage, execution.token))
+            except GoneError:
+                return NothingToDo("the current attempt has not submitted this stage; the failure is settled already")
+            if handover.claimant != claimant:
+                return NothingToDo("another try holds the current attempt; the failure is settled already")
+            return execution.token
+
+        found = self._heads.observe(look)
+        if isinstance(found, str):
+            return self._attempts.fail_over(epoch, stage, found, detail)
+        return found
+
+    def _look(self, epoch: str, stage: str) -> _Current | None:
+        def look(head: Head, now_ms: int) -> _Current | None:
+            entry = head.pending_of_epoch(epoch)
+            if entry is None or now_ms >= entry.expires_at_ms:
+                return None
+            document = self._attempts.document_of(entry)
+            return _Current(document, self._attempts.execution_of(document, stage))
+
+        return self._heads.observe(look)
+
+    def _claim(self, current: _Current, stage: str, claimant: str) -> Handover | None:
+        """Make the handover, or read the one that stands; None if a cleaner came between.
+
+        A broken one is nobody's: no application can start from it.
+        """
+        handover = _handover(current, stage, claimant)
+        key = layout.handover(current.execution.home, stage, current.execution.token)
+        if not isinstance(self._files.create(key, handover), Lost):
+            return handover
+        try:
+            return self._files.read(Handover, key)[0]
+        except GoneError:
+            return None
+        except DocumentError:
+            return replace(handover, claimant="")
+
+    def _still_current(self, current: _Current, epoch: str, stage: str) -> bool:
+        """Judge the claim by the head, now that it stands (semantics W4); one read where nothing has changed."""
+
+        def look(head: Head, _now_ms: int) -> bool:
+            entry = head.pending_of_epoch(epoch)
+            if entry is None:
+                return False
+            if entry.token == current.document.token:
+                return True
+            document = self._attempts.document_of(entry)
+            return document.executions.get(stage) == current.execution
+
+        return self._heads.observe(look)
+
+
+def _handover(current: _Current, stage: str, claimant: str) -> Handover:
+    document, execution = current.document, current.execution
+    spec = document.stage(stage)
+    return Handover(
+        job=document.job,
+        checkpoint=execution.home,
+        epoch=document.epoch,
+        attempt=execution.attempt,
+        stage=stage,
+        token=execution.token,
+        claimant=claimant,
+        slice=document.slice,
+        restore=document.restore,
+        replay=document.replay,
+        upstream={uid: document.executions[uid] for uid in (spec.upstream if spec else ())},
+        parallelism=spec.parallelism if spec else None,
+    )

@@ -1,0 +1,55 @@
+"""What must hold between a version of the head and the next; checked before every swap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..storage.errors import CairnError, ErrorKind
+from .head import MAX_HISTORY, MAX_RESTORES, Head
+
+
+class InvariantError(CairnError):
+    """A decision would have broken the head; nothing was written. This is a defect of Cairn: please report it."""
+
+    kind = ErrorKind.INVALID
+
+
+def check_invariants(old: Head, new: Head) -> None:
+    """Check what must hold between a version of the head and the next, before it is written.
+
+    Raises:
+        InvariantError: naming the broken one.
+    """
+    for name, holds in _invariants(old, new):
+        if not holds:
+            raise InvariantError(
+                f"nothing was written, because this would no longer hold: {name}. Please report it",
+                job=new.job,
+                revision=old.revision,
+            )
+
+
+def _invariants(old: Head, new: Head) -> Iterator[tuple[str, bool]]:
+    pending, completed = {e.id: e for e in new.pending}, {e.id: e for e in new.completed}
+    was_pending, was_completed = {e.id: e for e in old.pending}, {e.id: e for e in old.completed}
+    ended = {e.id: e.status for e in new.history}
+    yield "the job never changes", new.job == old.job
+    yield "ids never go back (T5)", new.next_id >= old.next_id
+    yield "every id was handed out (T5)", all(0 < i < new.next_id for i in (*pending, *completed, *ended))
+    yield "only new ids become pending (T5)", all(i >= old.next_id for i in pending.keys() - was_pending.keys())
+    yield (
+        "what is pending never changes",
+        all(pending[i] == was_pending[i] for i in pending.keys() & was_pending.keys()),
+    )
+    yield "completed and pending exclude each other (D3)", not pending.keys() & (completed.keys() | ended.keys())
+    yield "an epoch has one pending attempt", len({e.epoch for e in new.pending}) == len(new.pending)
+    yield "completed checkpoints are in order", [e.id for e in new.completed] == sorted(completed)
+    yield (
+        "what has completed never changes",
+        all(completed[i] == was_completed[i] for i in completed.keys() & was_completed.keys()),
+    )
+    yield "an outcome is for good (D3)", all(ended.get(e.id, e.status) is e.status for e in old.history)
+    yield "what was pending is pending or has an outcome (D3)", all(i in pending or i in ended for i in was_pending)
+    yield "only what was pending completes (D3)", completed.keys() - was_completed.keys() <= was_pending.keys()
+    yield "no epoch completes twice (T9)", not ({e.epoch for e in new.pending} & old.completions().keys())
+    yield "the history is bounded", len(new.history) <= MAX_HISTORY and len(new.restores) <= MAX_RESTORES

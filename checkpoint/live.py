@@ -1,0 +1,78 @@
+"""What may not be deleted, for one version of the head (semantics C3).
+
+That is everything of a pending attempt's executions, and of an ended attempt's that a next one may still carry over;
+the checkpoints that these restore; and of every retained checkpoint the metadata and each file that it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from ..storage.errors import DocumentError, GoneError
+from . import layout, metadata
+from .attempts import Attempts
+from .head import Head
+from .job_files import JobFiles
+from .metadata import HandleLine
+from .model import DocumentRef, PendingDocument
+
+
+@dataclass(slots=True)
+class Live:
+    """What is alive, as keys, as executions, and as folders of which nothing is known."""
+
+    keys: set[str] = field(default_factory=set)
+    tokens: set[tuple[int, str, str]] = field(default_factory=set)
+    """Home, stage and token of executions of which everything is kept."""
+    unknown: dict[str, str] = field(default_factory=dict)
+    """Metadata that cannot be read, with what is wrong; it and all before it is kept."""
+
+    def holds(self, key: str) -> bool:
+        """Whether something alive refers to the key, or may do so."""
+        if key in self.keys or layout.execution_of(key) in self.tokens:
+            return True
+        checkpoint = layout.checkpoint_of(key) or 0
+        return any(checkpoint <= (layout.checkpoint_of(broken) or 0) for broken in self.unknown)
+
+
+def find_live(files: JobFiles, attempts: Attempts, head: Head) -> Live:
+    """Find what is alive: reads the documents of attempts and the metadata of every retained checkpoint.
+
+    Raises:
+        GoneError: the document of a pending attempt is gone.
+        DocumentError: it is broken.
+    """
+    live = Live()
+    for entry in head.pending:
+        live.keys.update((layout.pending(entry.id, entry.token), layout.metadata(entry.id, entry.token)))
+        _keep_attempt(files, live, attempts.document_of(entry), ())
+    for epoch in {ended.epoch for ended in head.history}:
+        ended = head.carryable(epoch)
+        document = attempts.readable(ended)
+        if ended is not None and document is not None:
+            live.keys.add(layout.pending(ended.id, ended.token))
+            _keep_attempt(files, live, document, ended.rejected)
+    for completed in head.completed:
+        _keep_completed(files, live, completed.metadata)
+    return live
+
+
+def _keep_attempt(files: JobFiles, live: Live, document: PendingDocument, rejected: Collection[str]) -> None:
+    live.tokens.update(
+        (execution.home, uid, execution.token)
+        for uid, execution in document.executions.items()
+        if execution.token not in rejected
+    )
+    if document.restore is not None:
+        _keep_completed(files, live, document.restore.metadata)
+
+
+def _keep_completed(files: JobFiles, live: Live, ref: DocumentRef) -> None:
+    if ref.key in live.keys:
+        return
+    live.keys.add(ref.key)
+    try:
+        live.keys.update(line.handle.path for line in metadata.read(files, ref) if isinstance(line, HandleLine))
+    except (GoneError, DocumentError) as error:
+        live.unknown[ref.key] = f"what it refers to is not known, so nothing of it and before it was deleted: {error}"

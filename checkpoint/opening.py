@@ -1,0 +1,127 @@
+"""Opening one attempt of an epoch: what it restores, what it takes over, and the documents that say so.
+
+Order: the pending document under the next free id, then one swap of the head that makes exactly that id pending. Before
+the swap nothing counts: the document is named by a token of its own, and the cleaner leaves ids alone that the head has
+not handed out. After the swap everything is there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from . import decisions, layout, restore
+from .carrying import NOTHING, Carried
+from .head import EndedEntry, Head, PendingEntry, RestoreRecord
+from .job_files import JobFiles
+from .model import Execution, Limits, Owner, PendingDocument, Slice, StageSpec
+from .runtime import Runtime
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a new attempt is made of, apart from its id."""
+
+    epoch: str
+    slice: Slice
+    stages: tuple[StageSpec, ...]
+    limits: Limits
+    owner: Owner | None
+    before: PendingEntry | EndedEntry | None = None
+    """The attempt that it follows; None for an epoch's first."""
+    carried: Carried = NOTHING
+    """What it takes over from that one, if both restore the same."""
+    cause: str = ""
+    """Why it is opened, for people; empty for an epoch's first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A head in which the attempt is pending, to be swapped in, and what the attempt is."""
+
+    head: Head
+    pending: PendingDocument
+    damages: tuple[restore.Damage, ...]
+
+
+class Opener:
+    """Opens attempts of one job.
+
+    Args:
+        files: the job's files.
+        runtime: clock and ids.
+    """
+
+    def __init__(self, files: JobFiles, runtime: Runtime) -> None:
+        self._files = files
+        self._runtime = runtime
+
+    def open(self, head: Head, opening: Opening, now_ms: int) -> Opened:
+        """Write the pending document of an attempt and give the head that makes it pending (semantics T5, T6, R1, R5).
+
+        Args:
+            head: the version decided on; the attempt before has ended in it.
+            opening: what to open.
+            now_ms: the time, milliseconds since 1970 UTC.
+
+        Raises:
+            NoCheckpointError: every retained checkpoint is damaged.
+            InvalidStateError: the slice or the stages are too large for a document.
+        """
+        choice = restore.choose(self._files, head)
+        restored_from = choice.pointer.checkpoint if choice.pointer else None
+        document = PendingDocument(
+            job=self._files.job,
+            checkpoint=head.next_id,
+            token=self._runtime.new_token(),
+            epoch=opening.epoch,
+            attempt=opening.before.attempt + 1 if opening.before else 1,
+            slice=opening.slice,
+            stages=opening.stages,
+            executions=self._executions(head, opening, restored_from),
+            limits=opening.limits,
+            restore=choice.pointer,
+            replay=choice.replay,
+            owner=opening.owner,
+            cause=decisions.one_line(opening.cause),
+        )
+        self._files.create(layout.pending(document.checkpoint, document.token), document)
+        entry = PendingEntry(
+            id=document.checkpoint,
+            epoch=document.epoch,
+            attempt=document.attempt,
+            token=document.token,
+            triggered_at_ms=now_ms,
+            expires_at_ms=now_ms + opening.limits.timeout_ms,
+            restored_from=restored_from,
+            base=head.latest_id(),
+            owner=opening.owner,
+            retained=opening.limits.retained,
+            stages=len(opening.stages),
+            replayed=tuple(replayed.epoch for replayed in choice.replay),
+        )
+        record = self._record(document, choice, now_ms)
+        return Opened(decisions.open_attempt(head, entry, record), document, choice.damages)
+
+    def _executions(self, head: Head, opening: Opening, restored_from: int | None) -> dict[str, Execution]:
+        attempt, carried = 1, opening.carried.executions
+        if opening.before is not None:
+            attempt = opening.before.attempt + 1
+            if (opening.before.restored_from, opening.before.base) != (restored_from, head.latest_id()):
+                # What the other stages computed came from another checkpoint, or lacks an epoch that came between.
+                carried = {}
+        return {
+            stage.uid: carried.get(stage.uid) or Execution(self._runtime.new_token(), head.next_id, attempt)
+            for stage in opening.stages
+        }
+
+    def _record(self, document: PendingDocument, choice: restore.RestoreChoice, now_ms: int) -> RestoreRecord | None:
+        if choice.pointer is None:
+            return None
+        return RestoreRecord(
+            checkpoint=choice.pointer.checkpoint,
+            into=document.checkpoint,
+            at_ms=now_ms,
+            took_ms=max(0, self._runtime.now_ms() - now_ms),
+            why=document.cause or "a new epoch",
+            damages=tuple(decisions.one_line(str(damage)) for damage in choice.damages[:10]),
+        )

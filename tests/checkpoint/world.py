@@ -1,0 +1,281 @@
+"""A job in a store, with a clock and ids that stand still, and drivers that fold epochs into state.
+
+A state's file holds the names of the epochs folded into it, in order; so "exactly once" is a comparison of lists.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, Runtime, TriggerRequest, acks, layout, metadata
+from airflow_cairn.checkpoint.job_files import JobFiles
+from airflow_cairn.checkpoint.metadata import HandleLine, StageLine
+from airflow_cairn.checkpoint.model import (
+    AckDocument,
+    DeclineDocument,
+    Handover,
+    Output,
+    Owner,
+    Slice,
+    StageSpec,
+    StateHandle,
+    SubtaskAck,
+)
+from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
+from airflow_cairn.checkpoint.requests import EpochCompleted, StageAcknowledged, Submit, Triggered
+from airflow_cairn.storage import Written
+from airflow_cairn.storage.port import ObjectStore
+from tests.support.memory_store import MemoryStore
+
+JOB = "flights"
+STAGES = (
+    StageSpec("clean"),
+    StageSpec("routes", upstream=("clean",)),
+    StageSpec("airports", upstream=("clean",)),
+    StageSpec("report", upstream=("routes",), parallelism=2),
+)
+"""Four stages in two regions below one source."""
+
+TIMEOUT = timedelta(minutes=10)
+CONFIG = CheckpointConfig(timeout=TIMEOUT, retained=2)
+
+
+@dataclass
+class Clock:
+    """A clock that only a test moves."""
+
+    now_ms: int = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+    def advance(self, by: timedelta) -> None:
+        self.now_ms += by // timedelta(milliseconds=1)
+
+
+class World:
+    """One job and everyone who acts on it.
+
+    Args:
+        store: where it lies; in memory by default.
+        config: how it makes checkpoints.
+        stages: what it runs.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore | None = None,
+        config: CheckpointConfig = CONFIG,
+        stages: tuple[StageSpec, ...] = STAGES,
+    ) -> None:
+        self.store = store or MemoryStore()
+        self.config = config
+        self.stages = stages
+        self.clock = Clock()
+        self._tokens = itertools.count(1)
+        self._claimants = itertools.count(1)
+
+    @property
+    def memory(self) -> MemoryStore:
+        assert isinstance(self.store, MemoryStore)
+        return self.store
+
+    @property
+    def files(self) -> JobFiles:
+        return JobFiles(self.store, JOB)
+
+    def new_token(self) -> str:
+        return f"{next(self._tokens):016x}"
+
+    def new_claimant(self) -> str:
+        """A new try of some task."""
+        return f"try-{next(self._claimants)}"
+
+    def coordinator(self, store: ObjectStore | None = None) -> Coordinator:
+        """A process of its own, on the world's store or on one that wraps it."""
+        return Coordinator(store or self.store, JOB, Runtime(self.clock, self.new_token))
+
+    def request(self, epoch: str, owner: Owner | None = None) -> TriggerRequest:
+        return TriggerRequest(epoch, Slice(detail={"of": epoch}), self.stages, self.config, owner)
+
+    def trigger(self, epoch: str, store: ObjectStore | None = None) -> Triggered:
+        answer = self.coordinator(store).trigger(self.request(epoch))
+        assert isinstance(answer, Triggered), answer
+        return answer
+
+    def submit(self, epoch: str, stage: str, claimant: str | None = None) -> Submit:
+        answer = self.coordinator().begin(epoch, stage, claimant or self.new_claimant())
+        assert isinstance(answer, Submit), answer
+        return answer
+
+    def run_stage(self, epoch: str, stage: str) -> AckAnswer | None:
+        """Start a stage as a new try and let its driver run to its end; None if there was nothing to do."""
+        answer = self.coordinator().begin(epoch, stage, self.new_claimant())
+        if isinstance(answer, StageAcknowledged | EpochCompleted):
+            return None
+        return self.drive(answer.handover)
+
+    def run_stages(self, epoch: str) -> None:
+        """Trigger an epoch, if that is still to do, and run all its stages in order."""
+        self.coordinator().trigger(self.request(epoch))
+        for stage in self.stages:
+            self.run_stage(epoch, stage.uid)
+
+    def run_epoch(self, epoch: str) -> int:
+        """Bring an epoch to its end, from wherever it stands; gives the checkpoint that completed it."""
+        answer = self.coordinator().trigger(self.request(epoch))
+        if isinstance(answer, EpochCompleted):
+            return answer.checkpoint
+        assert isinstance(answer, Triggered), answer
+        for stage in self.stages:
+            self.run_stage(epoch, stage.uid)
+        checkpoint = self.pending_id(epoch)
+        assert self.coordinator().complete(checkpoint) == EpochCompleted(epoch, checkpoint)
+        self.coordinator().clean()
+        return checkpoint
+
+    def pending_id(self, epoch: str) -> int:
+        entry = self.coordinator().head().pending_of_epoch(epoch)
+        assert entry is not None, f"{epoch} is not pending"
+        return entry.id
+
+    def write(self, handover: Handover, *, run: str | None = None, store: ObjectStore | None = None) -> AckDocument:
+        """What a driver does before it acknowledges: read, compute, write its files."""
+        files = JobFiles(store or self.store, JOB)
+        run = run or self.new_token()
+        new = [*(each.epoch for each in handover.replay), handover.epoch]
+        for uid, execution in handover.upstream.items():
+            ack = acks.read_ack(files, uid, execution)
+            handle = next(h for s in acks.subtasks_of(files, ack) for h in s.handles if h.output == "exchange.rows")
+            assert json.loads(files.get(handle.path, max_bytes=10_000).data) == new
+        before, lookup = self._restored(files, handover)
+        outputs: list[Output] = []
+        handles: list[StateHandle] = []
+
+        def put(kind: str, name: str, content: object) -> None:
+            folder = layout.output_folder(
+                handover.checkpoint, handover.stage, handover.attempt, handover.token, run, f"{kind}.{name}"
+            )
+            data = json.dumps(content).encode()
+            written = files.create_bytes(f"{folder}part-0", data)
+            assert isinstance(written, Written)
+            outputs.append(Output(kind, name, folder))
+            handles.append(StateHandle(f"{kind}.{name}", f"{folder}part-0", len(data), written.etag))
+
+        put("state", "totals", [*before, *new])
+        put("exchange", "rows", new)
+        if handover.stage == "report":
+            put("table", "league", [*before, *new])
+        if handover.stage == "airports":
+            if lookup is None:
+                put("state", "lookup", "written once")
+            else:  # unchanged: the file of an older checkpoint is named again
+                outputs.append(lookup[0])
+                handles.append(lookup[1])
+        return AckDocument(
+            job=JOB,
+            checkpoint=handover.checkpoint,
+            epoch=handover.epoch,
+            attempt=handover.attempt,
+            stage=handover.stage,
+            token=handover.token,
+            run=run,
+            parallelism=2,
+            outputs=tuple(outputs),
+            values={"seen": len(before) + len(new)},
+            subtasks=(SubtaskAck(0, tuple(handles)), SubtaskAck(1)),
+        )
+
+    def drive(self, handover: Handover, store: ObjectStore | None = None) -> AckAnswer:
+        """A driver from its start to its acknowledgement."""
+        return self.coordinator(store).acknowledge(self.write(handover, store=store))
+
+    def decline(self, handover: Handover, detail: str = "ValueError: bad row", store: ObjectStore | None = None) -> None:
+        self.coordinator(store).decline(
+            DeclineDocument(
+                job=JOB,
+                checkpoint=handover.checkpoint,
+                epoch=handover.epoch,
+                stage=handover.stage,
+                token=handover.token,
+                reason=Reason.CHECKPOINT_DECLINED,
+                detail=detail,
+            )
+        )
+
+    def _restored(self, files: JobFiles, handover: Handover) -> tuple[list[str], tuple[Output, StateHandle] | None]:
+        if handover.restore is None:
+            return [], None
+        stage = ""
+        outputs: dict[str, Output] = {}
+        handles: dict[str, StateHandle] = {}
+        for line in metadata.read(files, handover.restore.metadata):
+            if isinstance(line, StageLine):
+                stage = line.stage
+                if stage == handover.stage:
+                    outputs = {output.id: output for output in line.outputs}
+            elif isinstance(line, HandleLine) and stage == handover.stage:
+                handles[line.handle.output] = line.handle
+        if "state.totals" not in handles:
+            return [], None
+        folded = json.loads(files.get(handles["state.totals"].path, max_bytes=10_000).data)
+        if "state.lookup" not in handles:
+            return folded, None
+        return folded, (outputs["state.lookup"], handles["state.lookup"])
+
+    # What an auditor looks at.
+
+    def folded(self, checkpoint: int | None = None) -> dict[str, list[str]]:
+        """The epochs folded into each stage's state, in a retained checkpoint (the newest by default)."""
+        head = self.coordinator().head()
+        entry = head.latest_completed() if checkpoint is None else head.completed_by_id(checkpoint)
+        assert entry is not None
+        found: dict[str, list[str]] = {}
+        stage = ""
+        for line in metadata.read(self.files, entry.metadata):
+            if isinstance(line, StageLine):
+                stage = line.stage
+            elif isinstance(line, HandleLine) and line.handle.output == "state.totals":
+                found[stage] = json.loads(self.files.get(line.handle.path, max_bytes=10_000).data)
+        return found
+
+    def referred(self) -> set[str]:
+        """Every key below the checkpoint folders that a retained checkpoint refers to."""
+        found: set[str] = set()
+        for entry in self.coordinator().head().completed:
+            found.add(entry.metadata.key)
+            for line in metadata.read(self.files, entry.metadata):
+                if isinstance(line, HandleLine):
+                    found.add(line.handle.path)
+        return found
+
+    def standing(self) -> set[str]:
+        """Every key below the checkpoint folders."""
+        return {found.key for found in self.files.listing("") if found.key.startswith("chk-")}
+
+    def audit(self, *epochs: str) -> None:
+        """Nothing is pending; each epoch was folded in once, in order; no orphan, no dangling reference; all is quiet."""
+        coordinator = self.coordinator()
+        head = coordinator.head()
+        assert head.pending == ()
+        assert self.folded() == {stage.uid: list(epochs) for stage in self.stages}
+        ended = [entry.id for entry in head.history]
+        assert ended == sorted(set(ended)), "each id has one outcome"
+        assert set(ended) == set(range(1, head.next_id)), "every id handed out has an outcome"
+        completed = [entry for entry in head.history if entry.status == "COMPLETED"]
+        assert [entry.epoch for entry in completed] == list(epochs), "each epoch completed once"
+        assert all(found.whole for found in coordinator.verify()), "no dangling reference"
+        report = coordinator.clean()
+        assert (report.deleted, report.failures) == (0, ()), "cleaning again has nothing to do"
+        assert self.standing() == self.referred(), "no orphan"
+        for entry in completed:
+            assert coordinator.complete(entry.id) == EpochCompleted(entry.epoch, entry.id)
+        assert coordinator.head() == head, "a second settling changes nothing"
+
+
+def renamed(request: TriggerRequest, **changes: object) -> TriggerRequest:
+    """The same request, otherwise."""
+    return replace(request, **changes)  # type: ignore[arg-type]
