@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from datetime import datetime
 
-from airflow_cairn.spark import Epoch
 from pyspark.sql import functions as F
+
+from airflow_cairn.spark import Epoch
 
 
 def local(moment: str | None) -> datetime:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from airflow_cairn.spark import Epoch
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+
+from airflow_cairn.spark import Epoch
 
 KEY = ["origin", "destination"]
 BUCKET_MINUTES = 10

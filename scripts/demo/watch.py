@@ -87,9 +87,8 @@ class Watcher:
         self._announced.add(entry.id)
         base = f"restored from checkpoint {entry.restored_from}" if entry.restored_from else "starts empty"
         number = self.epoch_number(entry.epoch)
-        self._say(
-            f"epoch {number} ({self.day(entry.epoch)}): checkpoint {entry.id} triggered, attempt {entry.attempt}, {base}"
-        )
+        day = self.day(entry.epoch)
+        self._say(f"epoch {number} ({day}): checkpoint {entry.id} triggered, attempt {entry.attempt}, {base}")
 
     def _tell_acks(self, document: PendingDocument) -> None:
         homes = {execution.home for execution in document.executions.values()}

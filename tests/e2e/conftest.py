@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.spark_start import fast_conf
 from scripts.harness.wait import wait_until

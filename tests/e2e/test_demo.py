@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from scripts.harness.processes import RealProcess
 from scripts.harness.wait import wait_until
 from scripts.setup.base import ROOT

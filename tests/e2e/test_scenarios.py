@@ -7,13 +7,11 @@ state exactly once, the epoch counter says two, and no file lies in the store th
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 
 import psutil
 import pytest
-from scripts.harness.airflow_home import AirflowHome
-from scripts.harness.wait import wait_until
 
+from scripts.harness.airflow_home import AirflowHome
 from tests.e2e.conftest import Gates, kill_driver
 from tests.e2e.store import JobStore
 
@@ -24,7 +22,7 @@ HEALTHY = (1, 1, "COMPLETED")
 
 
 @pytest.fixture
-def job(request: pytest.FixtureRequest, airflow: AirflowHome, storage: str, healthy: None) -> Iterator[JobStore]:
+def job(request: pytest.FixtureRequest, airflow: AirflowHome, storage: str, healthy: None) -> JobStore:
     """The store of the scenario named like the test, with one epoch completed."""
     name = request.node.name.removeprefix("test_")
     airflow.api.wait_for_run(name, "e1", states={"success", "failed"})
@@ -158,6 +156,4 @@ def kill_task_processes(jvm: psutil.Process) -> None:
     task, supervisor = above[0], above[1]
     for victim in (supervisor, task):
         victim.send_signal(signal.SIGKILL)
-    wait_until(
-        lambda: not task.is_running() or task.status() == psutil.STATUS_ZOMBIE, 10, "the task process to be gone"
-    )
+    psutil.wait_procs([supervisor, task], timeout=10)

@@ -62,10 +62,13 @@ with (
 
 # The pieces without the group: the sensor waits from the start, next to the stage.
 with DAG("triggerer_restarted", schedule=None, max_active_runs=1) as dag:
-    pieces = {"storage": STORAGE, "job": "triggerer_restarted"}
-    trigger = TriggerCheckpointOperator(task_id="trigger", stages=(StageSpec("count"),), **pieces)
+    job = "triggerer_restarted"
+    trigger = TriggerCheckpointOperator(task_id="trigger", storage=STORAGE, job=job, stages=(StageSpec("count"),))
     stage = counting(
-        on_retry_callback=restore_latest_checkpoint, on_failure_callback=restore_latest_checkpoint, **pieces
+        storage=STORAGE,
+        job=job,
+        on_retry_callback=restore_latest_checkpoint,
+        on_failure_callback=restore_latest_checkpoint,
     )
-    wait = CheckpointSensor(task_id="wait", poke_interval=1.0, timeout=300.0, **pieces)
+    wait = CheckpointSensor(task_id="wait", storage=STORAGE, job=job, poke_interval=1.0, timeout=300.0)
     trigger >> [stage, wait]

@@ -1,7 +1,7 @@
 """Counts rows into a state, and stops at named points for as long as the test wants it to.
 
-counting.py GATES: below that folder the file `hold/<job>/<run>/<attempt>/<point>` makes this application wait at the point;
-it says that it has arrived by `reached/<job>/<run>/<attempt>/<point>`, which holds the process id of the JVM.
+counting.py GATES: below that folder the file `hold/<job>/<run>/<attempt>/<point>` makes this application wait at the
+point; it says that it has arrived by `reached/<job>/<run>/<attempt>/<point>`, which holds the process id of the JVM.
 The runs are named e1, e2, …; each has rows of its own.
 """
 
@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql import functions as F
 
 from airflow_cairn.spark import Epoch
 
@@ -36,7 +35,7 @@ if __name__ == "__main__":
     gates = sys.argv[1]
     epoch = Epoch.current()
     with epoch:
-        jvm = int(epoch.spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
+        jvm = int(epoch.spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
         point = f"{epoch.job}/{epoch.run_id}/{epoch.attempt}"
         stop_at(gates, f"{point}/started", jvm)
 
