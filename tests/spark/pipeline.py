@@ -107,7 +107,7 @@ class Pipeline:
         self.coordinator.clean()
         return answer.checkpoint
 
-    def keys(self, prefix: str = "") -> list[str]:
+    def listing(self, prefix: str = "") -> list[str]:
         """List the job's objects, relative to its prefix."""
         return [found.key.removeprefix(f"{self.job}/") for found in self.store.list(f"{self.job}/{prefix}")]
 

@@ -69,7 +69,7 @@ def test_only_data_files_are_left_and_described(spark: SparkSession, pipeline: P
     with pipeline.epoch("one") as epoch:
         epoch.snapshot("totals", counts(spark, ("A-B", 1), ("B-C", 2)).repartition(2), key="route")
     ack = ack_of(pipeline)
-    written = pipeline.keys("chk-0000000001/state/")
+    written = pipeline.listing("chk-0000000001/state/")
     assert len(written) == 2
     assert all(re.search(r"/state\.totals/part-0000[01]-[^/]*\.parquet\Z", key) for key in written)
     handles = [handle for subtask in ack.subtasks for handle in subtask.handles]
@@ -108,7 +108,7 @@ def test_an_upstream_is_read_through_its_acknowledgement(spark: SparkSession, tm
         with pytest.raises(InvalidStateError, match="there is no kind 'view' of output"):
             epoch.read("clean", kind="view")  # type: ignore[arg-type]
     pipeline.complete("one")
-    assert not [key for key in pipeline.keys() if "exchange.main" in key], "an exchange is dropped with its epoch"
+    assert not [key for key in pipeline.listing() if "exchange.main" in key], "an exchange is dropped with its epoch"
 
 
 def test_an_upstream_that_has_not_acknowledged_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
@@ -130,14 +130,14 @@ def test_what_is_not_written_again_is_carried_over_by_reference(spark: SparkSess
         epoch.put("days", 1)
         epoch.put("since", "2026-01-01")
     pipeline.complete("one")
-    first = pipeline.keys("chk-0000000001/state/")
+    first = pipeline.listing("chk-0000000001/state/")
     for number in (2, 3):
         pipeline.trigger(f"run {number}")
         with pipeline.epoch(f"run {number}") as epoch:
             epoch.snapshot("airports", counts(spark, ("A", 3 + number)))
             epoch.put("days", number)
         pipeline.complete(f"run {number}")
-        kept = pipeline.keys("chk-0000000001/state/")
+        kept = pipeline.listing("chk-0000000001/state/")
         assert kept == [key for key in first if "state.airports" not in key], "the cleaner keeps what is referred to"
 
     head = pipeline.coordinator.head()
@@ -150,7 +150,7 @@ def test_what_is_not_written_again_is_carried_over_by_reference(spark: SparkSess
     }
     assert {output.id: output.key for output in stage.outputs}["state.totals"] == ("route",)
     files = {line.handle.path for line in lines if isinstance(line, HandleLine)}
-    assert files == {key for key in pipeline.keys() if key.endswith(".parquet")}
+    assert files == {key for key in pipeline.listing() if key.endswith(".parquet")}
     assert head.completed[-1].tables["league"].startswith("chk-0000000001/")
 
     pipeline.trigger("run 4")
@@ -165,7 +165,7 @@ def test_what_is_not_written_again_is_carried_over_by_reference(spark: SparkSess
             epoch.drop("totals")
         assert rows(epoch.state("totals")) == [("A-B", 1)], "dropped from the next checkpoint, readable in this one"
     pipeline.complete("run 4")
-    assert pipeline.keys("chk-0000000001/") == []
+    assert pipeline.listing("chk-0000000001/") == []
 
     pipeline.trigger("run 5")
     with pipeline.epoch("run 5") as epoch:
@@ -238,7 +238,7 @@ def test_replayed_input_is_part_of_the_slice(spark: SparkSession, tmp_path: Path
         with pipeline.epoch(f"run {number}") as epoch:
             epoch.snapshot("totals", counts(spark, ("A-B", number)))
         pipeline.complete(f"run {number}")
-    [damaged] = pipeline.keys("chk-0000000002/state/")
+    [damaged] = pipeline.listing("chk-0000000002/state/")
     Path(tmp_path, "lake", "flights", damaged).unlink()
 
     pipeline.trigger("run 2", Slice("2026-01-03T01:00:00+01:00", days[3]))
