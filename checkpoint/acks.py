@@ -210,15 +210,25 @@ def has_acknowledged(files: JobFiles, stage: str, execution: Execution) -> bool:
     return True
 
 
+def read_decline(files: JobFiles, stage: str, execution: Execution) -> DeclineDocument | None:
+    """Read an execution's decline, None if there is none.
+
+    Raises:
+        DocumentError: it is broken or of another job.
+    """
+    try:
+        return files.read(DeclineDocument, layout.decline(execution.home, stage, execution.token))[0]
+    except GoneError:
+        return None
+
+
 def why_declined(files: JobFiles, stage: str, execution: Execution) -> tuple[Reason, str] | None:
     """Give the reason and the root cause of an execution's decline, None if there is none.
 
     One that cannot be read has declined all the same: nothing may wait for it.
     """
     try:
-        found, _ = files.read(DeclineDocument, layout.decline(execution.home, stage, execution.token))
-    except GoneError:
-        return None
+        found = read_decline(files, stage, execution)
     except DocumentError as error:
         return Reason.CHECKPOINT_DECLINED, f"its decline cannot be read: {error}"
-    return found.reason, found.detail
+    return (found.reason, found.detail) if found else None

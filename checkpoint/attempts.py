@@ -83,7 +83,7 @@ class Attempts:
             pending = settled.pending_of_epoch(request.epoch)
             if pending is not None:
                 document = self.readable(pending)
-                if document is not None and document.stages == request.stages:
+                if document is not None and set(document.stages) == set(request.stages):
                     return Decision(Triggered(document, created=False))
                 settled = _replaced(settled, pending, document, now_ms)
             for other in settled.pending:
