@@ -336,6 +336,7 @@ class LocalStore(ObjectStore):
         for attempt in range(_LOCK_TRIES):
             fd = open_file(name, parent, key)
             try:
+                self._step("opened")
                 if _try_lock(fd):
                     if _leads_to(name, parent, fd):
                         yield fd

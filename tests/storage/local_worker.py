@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from collections.abc import Callable
 
 from airflow_cairn.storage import Lost, Written
 from airflow_cairn.storage.local import LocalStore
@@ -80,4 +81,5 @@ def churn(root: str, folder: str, number: str) -> None:
 
 if __name__ == "__main__":
     root, verb, *rest = sys.argv[1:]
-    {"stop": stop, "race": race, "count": count, "churn": churn}[verb](root, *rest)
+    verbs: dict[str, Callable[..., None]] = {"stop": stop, "race": race, "count": count, "churn": churn}
+    verbs[verb](root, *rest)

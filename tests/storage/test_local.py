@@ -14,9 +14,11 @@ from airflow_cairn.storage import (
     ForbiddenError,
     GoneError,
     InvalidKeyError,
+    Lost,
     ObjectStore,
     UnavailableError,
     UnsupportedStorageError,
+    WriteResult,
     Written,
 )
 from airflow_cairn.storage.local import LocalStore
@@ -193,6 +195,23 @@ def test_a_lock_that_is_never_let_go_is_reported(root: Path):
             store.replace("head.json", b"y", expected_etag=first.etag)
         assert store.delete(["head.json"])[0].key == "head.json"
     assert isinstance(store.replace("head.json", b"y", expected_etag=first.etag), Written)
+
+
+def test_a_file_swapped_between_opening_and_locking_is_looked_at_anew(store: LocalStore, root: Path):
+    """The lock of a file that its name has left would let a stale swap through."""
+    first = store.create("head.json", b"old")
+    assert isinstance(first, Written)
+    others: list[WriteResult] = []
+
+    def step(name: str) -> None:
+        if name == "opened" and not others:
+            others.append(store.replace("head.json", b"theirs", expected_etag=first.etag))
+
+    late = LocalStore(root, step=step)
+    answer = late.replace("head.json", b"ours", expected_etag=first.etag)
+    assert isinstance(others[0], Written)
+    assert answer == Lost(others[0].etag)
+    assert store.get("head.json").data == b"theirs"
 
 
 @pytest.fixture

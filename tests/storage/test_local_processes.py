@@ -18,7 +18,7 @@ from airflow_cairn.storage.local_folders import HIDDEN
 
 WORKER = Path(__file__).with_name("local_worker.py")
 CREATE_STEPS = ["temp made", "temp written", "temp durable", "linked", "folder durable"]
-SWAP_STEPS = ["compared", "temp made", "temp written", "temp durable", "renamed", "folder durable"]
+SWAP_STEPS = ["opened", "compared", "temp made", "temp written", "temp durable", "renamed", "folder durable"]
 LANDED = {"linked", "renamed", "folder durable"}
 
 Worker = subprocess.Popen[str]
@@ -172,16 +172,15 @@ def test_two_roots_over_one_file_exclude_each_other(workers: Workers):
     worker = workers.start("stop", "compared", "replace", "head.json", "theirs", old.etag)
     assert hear(worker) == "compared"
     waits: list[float] = []
-    impatient = LocalStore(
-        outer.uri.removeprefix("file://"), sleep=lambda s: (waits.append(s), kill_after(worker, waits))[0]
-    )
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 5:
+            kill(worker)
+
+    impatient = LocalStore(outer.uri.removeprefix("file://"), sleep=wait)
     answer = impatient.replace("job/head.json", b"ours", expected_etag=old.etag)
     assert waits
     assert isinstance(answer, Written)
     assert outer.get("job/head.json").data == b"ours"
     assert [found.key for found in outer.list("")] == ["job/head.json"]
-
-
-def kill_after(worker: Worker, waits: list[float]) -> None:
-    if len(waits) == 5:
-        kill(worker)
