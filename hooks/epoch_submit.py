@@ -70,7 +70,12 @@ class EpochSubmitHook(SparkSubmitHook):
         self._process_environment = {name: value for name, value in os.environ.items() if name not in dropped}
         if hands_over:
             self._process_environment.update(self._secrets)
-        return super().submit(application, **{**kwargs, "env": self._process_environment})
+        try:
+            return super().submit(application, **{**kwargs, "env": self._process_environment})
+        finally:
+            # The provider leaves the pipe open.
+            if self._submit_sp is not None and self._submit_sp.stdout is not None:
+                self._submit_sp.stdout.close()
 
     def _build_spark_submit_command(self, application: str) -> list[str]:
         command: list[str] = super()._build_spark_submit_command(application)

@@ -138,7 +138,7 @@ class CheckpointedTaskGroup(TaskGroup):
 
     def _stage(self, task: Any) -> SparkEpochOperator:
         if not isinstance(task, SparkEpochOperator):
-            what = "a mapped task" if getattr(task, "is_mapped", False) else f"a {type(task).__name__}"
+            what = "mapped" if getattr(task, "is_mapped", False) else f"of type {type(task).__name__}"
             raise InvalidConfigError(
                 f"{task.task_id} is {what}, and only a SparkEpochOperator can acknowledge a checkpoint: move the task "
                 "before or after the group",

@@ -61,17 +61,17 @@ class StageRun:
         declined = self.declined()
         if declined is not None:
             raise self._error(f"stage {self.handover.stage} declined: {declined}")
-        if not acks.has_acknowledged(self.coordinator.files, self.handover.stage, self.execution):
-            raise self._error(
-                "the application ended without opening an epoch: add `with Epoch.current() as epoch:` around its work, "
-                "and let the block end without an error"
-            )
         if not self._is_current():
             raise FencedError(
                 "this execution was replaced while it ran; what it wrote is discarded, and the next try runs it anew",
                 job=self.handover.job,
                 checkpoint=self.handover.checkpoint,
                 stage=self.handover.stage,
+            )
+        if not acks.has_acknowledged(self.coordinator.files, self.handover.stage, self.execution):
+            raise self._error(
+                "the application ended without opening an epoch: add `with Epoch.current() as epoch:` around its work, "
+                "and let the block end without an error"
             )
 
     def _is_current(self) -> bool:

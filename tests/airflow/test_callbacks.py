@@ -1,0 +1,122 @@
+"""The failure callback: twice, late, before or after the next try, and for tasks that are no stage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, BaseOperator
+
+from airflow_cairn.operators import SparkEpochOperator, restore_latest_checkpoint
+from tests.airflow.conftest import Said
+from tests.support.airflow_stage import Job, Ti, context
+
+RUN = "manual__r1"
+
+
+def stage(of: Job, **options: Any) -> SparkEpochOperator:
+    with DAG("flights", schedule=None, params={"job": "flights"}):
+        return SparkEpochOperator(
+            **{"task_id": "routes", "application": "a.py", "storage": of.storage, "job": of.name, **options}
+        )
+
+
+def call(task: BaseOperator, ti: Ti, **more: Any) -> None:
+    restore_latest_checkpoint(context(ti, task=task, **more))
+
+
+def test_it_opens_the_next_attempt_from_the_latest_checkpoint(job: Job, said: Said) -> None:
+    job.complete("r0")
+    job.trigger(RUN)
+    ti = Ti(run_id=RUN)
+    job.begin(RUN, claimant=str(ti.id))
+    call(stage(job), ti, exception=ValueError("bad\nday, token=canary-12345"))
+    (pending,) = job.coordinator.head().pending
+    assert (pending.id, pending.attempt, pending.restored_from) == (3, 2, 1)
+    ended = job.coordinator.head().ended_by_id(2)
+    assert ended is not None
+    assert (ended.reason, ended.detail) == ("JOB_FAILOVER_REGION", "routes: ValueError: bad day, token=***")
+    assert (
+        "stage routes failed; checkpoint 3 · epoch manual__r1 · attempt 2 opened, restoring from checkpoint 1"
+        in said.text
+    )
+
+
+def test_twice_is_once(job: Job) -> None:  # semantics F5
+    job.trigger(RUN)
+    ti = Ti(run_id=RUN)
+    job.begin(RUN, claimant=str(ti.id))
+    for _ in range(3):
+        call(stage(job), ti)
+    (pending,) = job.coordinator.head().pending
+    assert pending.attempt == 2
+
+
+def test_late_is_nothing(job: Job, said: Said) -> None:
+    """The next try has begun and settled the failure; the dag processor's callback comes minutes later (F5)."""
+    job.trigger(RUN)
+    first = Ti(run_id=RUN)
+    job.begin(RUN, claimant=str(first.id))
+    job.begin(RUN, claimant=str(Ti().id))
+    call(stage(job), first)
+    (pending,) = job.coordinator.head().pending
+    assert pending.attempt == 2
+    assert "another try holds the current attempt" in said.text
+
+
+def test_killed_without_a_word(job: Job) -> None:
+    """In the dag processor there is no exception to quote."""
+    job.trigger(RUN)
+    ti = Ti(run_id=RUN)
+    job.begin(RUN, claimant=str(ti.id))
+    call(stage(job), ti)
+    ended = job.coordinator.head().ended_by_id(1)
+    assert ended is not None
+    assert ended.detail == "routes: the task's process ended without a result: it was killed, or its machine was lost"
+
+
+def test_the_stages_own_reason_goes_first(job: Job) -> None:  # semantics D1
+    job.trigger(RUN)
+    ti = Ti(run_id=RUN)
+    job.decline(job.begin(RUN, claimant=str(ti.id)), "AnalysisException: no such column")
+    call(stage(job), ti, exception=RuntimeError("Cannot execute: spark-submit …"))
+    ended = job.coordinator.head().ended_by_id(1)
+    assert ended is not None
+    assert ended.detail == "routes: AnalysisException: no such column"
+
+
+def test_templates_are_rendered_where_airflow_has_not(job: Job) -> None:
+    """The dag processor calls with the task as it was parsed."""
+    job.trigger(RUN)
+    ti = Ti(run_id=RUN)
+    job.begin(RUN, claimant=str(ti.id))
+    call(stage(job, job="{{ params.job }}"), ti, params={"job": "flights"})
+    assert job.coordinator.head().pending[0].attempt == 2
+
+
+def test_completed_epochs_stay(job: Job, said: Said) -> None:
+    job.complete(RUN)
+    call(stage(job), Ti(run_id=RUN))
+    assert "epoch manual__r1 is completed by checkpoint 1; nothing to restore" in said.text
+    assert job.coordinator.head().pending == ()
+
+
+def test_other_tasks(job: Job, said: Said) -> None:
+    job.trigger(RUN)
+    call(EmptyOperator(task_id="notify"), Ti(run_id=RUN, task_id="notify"))
+    assert "notify is no stage of a checkpointed job; nothing to restore" in said.text
+    assert [entry.id for entry in job.coordinator.head().pending] == [1]
+
+
+@pytest.mark.parametrize("broken", ["storage", "connection", "context"])
+def test_it_never_raises(job: Job, broken: str, said: Said) -> None:
+    job.trigger(RUN)
+    task = stage(job)
+    if broken == "storage":
+        (job.folder / "flights/head.json").write_text("half a")
+    elif broken == "connection":
+        task.storage, task.aws_conn_id = "s3://lake/x", "nowhere"
+    more = {} if broken == "context" else context(Ti(run_id=RUN), task=task)
+    restore_latest_checkpoint(more)
+    assert "the checkpoint was not restored by this callback; the stage's next try will do it" in said.text

@@ -1,0 +1,190 @@
+"""The shape that a CheckpointedTaskGroup gives to a DAG, and what it refuses where the DAG is parsed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, TriggerRule
+from airflow.sdk.definitions._internal.contextmanager import TaskGroupContext
+
+from airflow_cairn.checkpoint.errors import InvalidConfigError
+from airflow_cairn.checkpoint.model import StageSpec
+from airflow_cairn.operators import (
+    CheckpointedTaskGroup,
+    SparkEpochOperator,
+    TriggerCheckpointOperator,
+    restore_latest_checkpoint,
+)
+from tests.airflow.conftest import DagFile
+
+STORAGE = "file:///lake/cairn"
+
+
+def stages_of(dag: DAG, task_id: str = "epoch.trigger_checkpoint") -> dict[str, tuple[str, ...]]:
+    trigger = dag.get_task(task_id)
+    assert isinstance(trigger, TriggerCheckpointOperator)
+    return {stage.uid: stage.upstream for stage in trigger.declared_stages()}
+
+
+def edges(dag: DAG) -> set[tuple[str, str]]:
+    return {(task.task_id, down) for task in dag.tasks for down in task.downstream_task_ids}
+
+
+def stage(task_id: str, **options: Any) -> SparkEpochOperator:
+    return SparkEpochOperator(task_id=task_id, application="a.py", **options)
+
+
+def test_the_pipeline_of_the_design() -> None:
+    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", storage=STORAGE):
+        clean, routes, airports, report = (stage(name) for name in ("clean", "routes", "airports", "report"))
+        clean >> [routes, airports] >> report
+    assert edges(dag) == {
+        ("epoch.trigger_checkpoint", "epoch.clean"),
+        ("epoch.clean", "epoch.routes"),
+        ("epoch.clean", "epoch.airports"),
+        ("epoch.routes", "epoch.report"),
+        ("epoch.airports", "epoch.report"),
+        ("epoch.report", "epoch.wait_for_checkpoint"),
+    }
+    assert stages_of(dag) == {
+        "clean": (),
+        "routes": ("clean",),
+        "airports": ("clean",),
+        "report": ("airports", "routes"),
+    }
+
+
+def test_what_the_group_knows_reaches_every_task() -> None:
+    with (
+        DAG("flights", schedule=None) as dag,
+        CheckpointedTaskGroup("epoch", storage=STORAGE, aws_conn_id="lake", conn_id="cluster"),
+    ):
+        routes = stage("routes", parallelism=4)
+        other = stage("other", conn_id="mine")
+    for task_id in ("trigger_checkpoint", "routes", "wait_for_checkpoint"):
+        task: Any = dag.get_task(f"epoch.{task_id}")
+        assert (task.storage, task.job, task.aws_conn_id) == (STORAGE, "flights", "lake")
+    assert (routes._conn_id, other._conn_id) == ("cluster", "mine")
+    assert routes.name == "flights routes"
+    trigger = dag.get_task("epoch.trigger_checkpoint")
+    assert isinstance(trigger, TriggerCheckpointOperator)
+    assert trigger.declared_stages() == (StageSpec("routes", (), 4), StageSpec("other"))
+
+
+def test_before_and_after_the_group() -> None:
+    with DAG("flights", schedule=None) as dag:
+        before, after = (SparkEpochOperator(task_id=n, application="a.py", storage=STORAGE) for n in ("b", "a"))
+        with CheckpointedTaskGroup("epoch", storage=STORAGE) as group:
+            stage("routes")
+        before >> group >> after
+    assert before.downstream_task_ids == {"epoch.trigger_checkpoint"}
+    assert after.upstream_task_ids == {"epoch.wait_for_checkpoint"}
+    # Trigger and stages are skipped where the epoch is complete; what follows the group still runs.
+    assert dag.get_task("epoch.wait_for_checkpoint").trigger_rule == TriggerRule.NONE_FAILED
+
+
+def test_edges_drawn_after_the_block_count_too() -> None:
+    with DAG("flights", schedule=None) as dag:
+        with CheckpointedTaskGroup("epoch", storage=STORAGE):
+            clean, routes = stage("clean"), stage("routes")
+        clean >> routes
+    assert stages_of(dag) == {"clean": (), "routes": ("clean",)}
+
+
+def test_plain_groups_inside_are_looked_into(dag_file: DagFile) -> None:
+    dag = dag_file.dag("""
+with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", storage="file:///lake"):
+    with TaskGroup("inner"):
+        a = SparkEpochOperator(task_id="a", application="a.py")
+    b = SparkEpochOperator(task_id="b", application="b.py", task_display_name="Bee")
+    a >> b
+""")
+    assert stages_of(dag) == {"a": (), "b": ("a",)}
+    assert ("epoch.trigger_checkpoint", "epoch.inner.a") in edges(dag)
+    assert dag.get_task("epoch.inner.a").on_retry_callback == [restore_latest_checkpoint]
+
+
+def test_both_callbacks_run_ours_first() -> None:
+    def mine(context: Any) -> None: ...
+
+    with (
+        DAG("flights", schedule=None, default_args={"on_failure_callback": mine}),
+        CheckpointedTaskGroup("epoch", storage=STORAGE),
+    ):
+        plain = stage("plain", on_retry_callback=[mine])
+        already = stage("already", on_failure_callback=restore_latest_checkpoint)
+    assert plain.on_retry_callback == [restore_latest_checkpoint, mine]
+    assert plain.on_failure_callback == [restore_latest_checkpoint, mine]
+    assert already.on_failure_callback == [restore_latest_checkpoint]
+
+
+def test_two_jobs_in_one_dag() -> None:
+    with DAG("flights", schedule=None, default_args={"retries": 3}) as dag:
+        for name in ("one", "two"):
+            with CheckpointedTaskGroup(name, storage=STORAGE, job=name):
+                stage("routes")
+    assert stages_of(dag, "one.trigger_checkpoint") == stages_of(dag, "two.trigger_checkpoint") == {"routes": ()}
+    assert dag.get_task("two.routes").retries == 3
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (
+            "    EmptyOperator(task_id='notify')",
+            (
+                "epoch.notify is of type EmptyOperator, and only a SparkEpochOperator can acknowledge a checkpoint: "
+                "move the task before or after the group"
+            ),
+        ),
+        (
+            "    SparkEpochOperator.partial(task_id='m', application='a.py').expand(application_args=[['1'], ['2']])",
+            "epoch.m is mapped, and only a SparkEpochOperator can acknowledge a checkpoint",
+        ),
+        ("    pass", "the CheckpointedTaskGroup has no stage; add a SparkEpochOperator"),
+        (
+            "    for name in 'ab':\n        SparkEpochOperator(task_id=name, application='a.py', uid='same')",
+            "epoch.a and epoch.b have the same uid: give one of them another (uid='…')",
+        ),
+        (
+            "    SparkEpochOperator(task_id='a', application='a.py', job='other')",
+            "epoch.a names another storage or job than its group: remove them from the task",
+        ),
+        (
+            "    with CheckpointedTaskGroup('inner', storage='file:///lake', job='inner'):\n        pass",
+            "a CheckpointedTaskGroup lies in another one: an epoch has one checkpoint",
+        ),
+        (
+            (
+                "    SparkEpochOperator(task_id='a', application='a.py')\n"
+                "with dag, CheckpointedTaskGroup('again', storage='file:///lake'):\n    pass"
+            ),
+            "epoch and again are of one job: their epochs would complete each other. Give each group its own job",
+        ),
+        (
+            "    SparkEpochOperator(task_id='a', application='a.py')\nwith group:\n    pass",
+            "the CheckpointedTaskGroup is opened a second time; put all its stages into one block",
+        ),
+    ],
+)
+def test_what_a_group_refuses(dag_file: DagFile, body: str, text: str) -> None:
+    head = (
+        'with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", storage="file:///lake") as group:\n'
+    )
+    assert text in dag_file.error(head + body)
+
+
+def test_an_error_in_the_block_is_the_one_that_is_shown() -> None:
+    with DAG("flights", schedule=None):
+        with pytest.raises(ZeroDivisionError), CheckpointedTaskGroup("epoch", storage=STORAGE):
+            _ = 1 / 0
+        assert TaskGroupContext.get_current() is not None
+        assert TaskGroupContext.get_current().group_id is None  # type: ignore[union-attr]
+
+
+def test_a_refused_group_is_left_all_the_same() -> None:
+    with DAG("flights", schedule=None):
+        with pytest.raises(InvalidConfigError, match="has no stage"), CheckpointedTaskGroup("epoch", storage=STORAGE):
+            pass
+        assert TaskGroupContext.get_current().group_id is None  # type: ignore[union-attr]

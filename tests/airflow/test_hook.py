@@ -1,0 +1,139 @@
+"""Connections: what they become for boto3 and for the driver, what is refused, and that nothing shows a secret."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from airflow_cairn.checkpoint.errors import InvalidConfigError
+from airflow_cairn.hooks import CheckpointStorageHook
+from airflow_cairn.storage import S3Options
+from airflow_cairn.storage.errors import InvalidKeyError, InvalidRequestError, UnsupportedStorageError
+
+CANARY = "canary/secret+0123456789"
+Define = Callable[[str, str], None]
+
+
+def hook(connections: Define, *, storage: str = "s3://lake/cairn", **connection: Any) -> CheckpointStorageHook:
+    connections("lake", json.dumps({"conn_type": "aws", **connection}))
+    return CheckpointStorageHook(storage, "lake")
+
+
+def test_a_whole_connection(connections: Define) -> None:
+    found = hook(
+        connections,
+        login="AKIAIOSFODNN7EXAMPLE",
+        password=CANARY,
+        extra={
+            "region_name": "eu-west-1",
+            "endpoint_url": "https://all.example.com",
+            "aws_session_token": "canary-token",
+            "service_config": {"s3": {"endpoint_url": "http://127.0.0.1:7070"}},
+        },
+    )
+    assert found.s3_options == S3Options(
+        endpoint_url="http://127.0.0.1:7070",
+        region="eu-west-1",
+        access_key="AKIAIOSFODNN7EXAMPLE",
+        secret_key=CANARY,
+        session_token="canary-token",
+    )
+    assert found.driver_environment() == {
+        "AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE",
+        "AWS_SECRET_ACCESS_KEY": CANARY,
+        "AWS_SESSION_TOKEN": "canary-token",
+    }
+    conf = json.dumps(found.driver_conf())
+    assert "http://127.0.0.1:7070" in conf
+    for secret in ("AKIAIOSFODNN7EXAMPLE", CANARY, "canary-token"):
+        assert secret not in conf + repr(found) + repr(found.s3_options) + str(vars(found)["s3_options"])
+
+
+def test_keys_in_the_extra(connections: Define) -> None:
+    found = hook(
+        connections, extra={"aws_access_key_id": "id", "aws_secret_access_key": CANARY, "endpoint_url": "http://e"}
+    )
+    assert found.s3_options == S3Options(endpoint_url="http://e", access_key="id", secret_key=CANARY)
+
+
+def test_without_keys_the_chain_finds_them(connections: Define) -> None:
+    found = hook(connections, extra={"region_name": "eu-west-1"})
+    assert found.s3_options == S3Options(region="eu-west-1")
+    assert found.driver_environment() == {}
+
+
+def test_without_a_connection() -> None:
+    found = CheckpointStorageHook("s3://lake/cairn")
+    assert found.s3_options is None
+    assert found.driver_environment() == {}
+    assert (found.endpoint, found.region) == (None, None)
+
+
+def test_files_ask_for_no_connection() -> None:
+    found = CheckpointStorageHook("file:///lake", "is_not_defined")
+    assert found.open_store().describe()
+    assert (found.driver_conf(), found.driver_environment()) == ({}, {})
+
+
+def test_secrets_are_masked_in_logs(connections: Define) -> None:
+    from airflow.sdk._shared.secrets_masker import _secrets_masker
+
+    found = hook(
+        connections, login="AKIAMASKED7EXAMPLE00", password="mask-me-1", extra={"aws_session_token": "mask-me-2"}
+    )
+    assert found.s3_options is not None
+    shown = _secrets_masker().redact("AKIAMASKED7EXAMPLE00 mask-me-1 mask-me-2 lake")
+    assert shown == "*** *** *** lake"
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"role_arn": "arn:aws:iam::1:role/x"},
+        {"assume_role_method": "assume_role_with_saml"},
+        {"assume_role_kwargs": {"ExternalId": "x"}},
+        {"profile_name": "prod"},
+        {"session_kwargs": {"profile_name": "prod"}},
+        {"config_kwargs": {"signature_version": "unsigned"}},
+        {"botocore_config": {"retries": 1}},
+        {"verify": False},
+    ],
+)
+def test_extras_that_would_change_who_we_are(connections: Define, extra: dict[str, Any]) -> None:
+    with pytest.raises(InvalidConfigError) as caught:
+        hook(connections, login="id", password=CANARY, extra=extra).open_store()
+    (name,) = extra
+    assert f"the extra {name} would" in str(caught.value)
+    assert "Remove it" in str(caught.value)
+    assert caught.value.fields == {"aws_conn_id": "lake", "extra": name}
+    assert CANARY not in str(caught.value)
+
+
+def test_other_bad_connections(connections: Define) -> None:
+    with pytest.raises(InvalidConfigError, match="of another type; name an `aws` connection"):
+        hook(connections, conn_type="postgres").open_store()
+    with pytest.raises(InvalidConfigError, match="put the endpoint into the extra `endpoint_url`"):
+        hook(connections, host="minio.example.com", login="id", password=CANARY).open_store()
+    with pytest.raises(InvalidConfigError, match="service_config is not of the form"):
+        hook(connections, extra={"service_config": {"s3": "x"}}).open_store()
+    with pytest.raises(InvalidRequestError, match="belong together") as caught:
+        hook(connections, password=CANARY).open_store()
+    assert CANARY not in str(caught.value)
+    with pytest.raises(AirflowNotFoundException, match="nowhere"):
+        CheckpointStorageHook("s3://lake/x", "nowhere").open_store()
+
+
+def test_what_is_not_used_is_said(connections: Define, caplog: pytest.LogCaptureFixture) -> None:
+    assert hook(connections, extra={"max_pool_connections": 3, "verify": True}).s3_options == S3Options()
+    assert "connection lake: these extras are not used by Cairn: max_pool_connections" in caplog.text
+
+
+def test_bad_storages() -> None:
+    with pytest.raises(UnsupportedStorageError, match="no storage for the scheme gs"):
+        CheckpointStorageHook("gs://lake")
+    with pytest.raises(InvalidKeyError, match="it has no scheme"):
+        CheckpointStorageHook("lake")

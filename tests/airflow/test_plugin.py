@@ -1,0 +1,79 @@
+"""What Airflow finds by entry point, and that it stays light."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+from airflow.providers_manager import ProvidersManager
+
+from airflow_cairn.plugin.provider_info import get_provider_info
+
+
+def modules_after(code: str, folder: Path) -> set[str]:
+    """Give the modules that a fresh interpreter has loaded after running `code`."""
+    script = f"{code}\nimport sys\nprint('\\n'.join(sys.modules))"
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, cwd=folder)
+    return set(done.stdout.splitlines())
+
+
+def test_the_plugin_is_found_by_entry_point() -> None:
+    (entry,) = entry_points(group="airflow.plugins", name="cairn")
+    plugin = entry.load()
+    plugin.validate()
+    assert plugin.name == "cairn"
+
+
+def test_airflow_takes_the_provider() -> None:
+    provider = ProvidersManager().providers["airflow-cairn"]
+    assert provider.data["name"] == "Cairn"
+    assert "airflow_cairn.operators.links.CheckpointLink" in ProvidersManager().extra_links_class_names
+
+
+def test_every_module_that_the_provider_names_is_there() -> None:
+    import importlib
+
+    info = get_provider_info()
+    for kind in ("operators", "sensors", "triggers", "hooks"):
+        for group in info[kind]:
+            for module in group["python-modules"]:
+                importlib.import_module(module)
+
+
+@pytest.mark.parametrize("module", ["plugin.cairn_plugin", "plugin.provider_info"])
+def test_what_every_process_loads_names_nothing_of_a_dag(module: str, tmp_path: Path) -> None:
+    loaded = modules_after(f"import airflow_cairn.{module}", tmp_path)
+    ours = {name for name in loaded if name.startswith("airflow_cairn")}
+    # Importing Airflow itself asks every provider for its info.
+    allowed = {"airflow_cairn", "airflow_cairn.plugin", "airflow_cairn.plugin.provider_info", f"airflow_cairn.{module}"}
+    assert f"airflow_cairn.{module}" in ours
+    assert ours <= allowed
+
+
+def test_a_dag_file_loads_neither_spark_nor_boto3(tmp_path: Path) -> None:
+    loaded = modules_after(
+        "from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator, TriggerCheckpointOperator\n"
+        "from airflow_cairn.operators import RestoreLatestCheckpointOperator, restore_latest_checkpoint\n"
+        "from airflow_cairn.sensors import CheckpointSensor\n"
+        "from airflow_cairn.hooks import CheckpointStorageHook\n"
+        "from airflow_cairn.checkpoint import CheckpointConfig\n",
+        tmp_path,
+    )
+    assert not {"pyspark", "boto3", "botocore"} & loaded
+
+
+def test_naming_the_package_loads_none_of_it(tmp_path: Path) -> None:
+    loaded = modules_after("import airflow_cairn.operators", tmp_path)
+    assert not {name for name in loaded if name.startswith("airflow_cairn.operators.")}
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        _ = __import__("airflow_cairn.operators").operators.Nothing
+
+
+def test_everything_that_is_offered_is_there() -> None:
+    from airflow_cairn import operators
+
+    assert {getattr(operators, name).__name__ for name in operators.__all__} == set(operators.__all__)

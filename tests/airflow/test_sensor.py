@@ -1,0 +1,180 @@
+"""The sensor completes the checkpoint when the last acknowledgement is in, and fails with the decline's reason."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import timezone
+from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSensorTimeout, AirflowSkipException, TaskDeferred
+
+from airflow_cairn.checkpoint.cleaner import CleanReport
+from airflow_cairn.checkpoint.coordinator import Coordinator
+from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidConfigError
+from airflow_cairn.sensors import CheckpointSensor
+from airflow_cairn.storage.errors import UnavailableError
+from airflow_cairn.triggers import CheckpointTrigger
+from tests.airflow.conftest import Said
+from tests.support.airflow_stage import Job, Ti, context
+
+RUN = "manual__r1"
+
+
+def sensor(job: Job, **options: Any) -> CheckpointSensor:
+    return CheckpointSensor(task_id="wait", storage=job.storage, job=job.name, **options)
+
+
+def at() -> Any:
+    return context(Ti(run_id=RUN, task_id="wait"))
+
+
+def soon() -> str:
+    return (timezone.utcnow() + timedelta(minutes=1)).isoformat()
+
+
+def test_nothing_to_wait_for(job: Job) -> None:
+    job.trigger(RUN)
+    job.acknowledge(job.begin(RUN))
+    result = sensor(job).execute(at())
+    assert result.pop("duration_ms") >= 0
+    assert result == {
+        "job": "flights",
+        "checkpoint": 1,
+        "epoch": "manual__r1",
+        "attempt": 1,
+        "acks": 1,
+        "size_bytes": 0,
+    }
+    assert [entry.id for entry in job.coordinator.head().completed] == [1]
+
+
+def test_it_says_what_completed(job: Job, said: Said) -> None:
+    job.trigger(RUN)
+    job.acknowledge(job.begin(RUN))
+    sensor(job).execute(at())
+    assert "checkpoint 1 · epoch manual__r1: completed · attempt 1 · 1 acks · 0 bytes · " in said.text
+    assert "cleaned: " in said.text
+
+
+def test_it_waits_in_the_triggerer(job: Job) -> None:
+    job.trigger(RUN)
+    with pytest.raises(TaskDeferred) as caught:
+        sensor(job, poke_interval=2, timeout=60).execute(at())
+    deferred = caught.value
+    assert isinstance(deferred.trigger, CheckpointTrigger)
+    assert deferred.trigger.serialize()[1] == {
+        "storage": job.storage,
+        "job": "flights",
+        "epoch": "manual__r1",
+        "aws_conn_id": None,
+        "poll_interval": 2.0,
+    }
+    assert deferred.method_name == "execute_complete"
+    assert timedelta(seconds=50) < deferred.timeout <= timedelta(seconds=60)
+    job.acknowledge(job.begin(RUN))
+    again = sensor(job).execute_complete(at(), {"status": "ready", "checkpoint": 1}, **deferred.kwargs)
+    assert again["checkpoint"] == 1
+
+
+def test_what_the_trigger_saw_may_have_passed(job: Job) -> None:
+    """A failover between the event and the task opens another attempt: waiting goes on, with the time that is left."""
+    job.trigger(RUN)
+    with pytest.raises(TaskDeferred) as caught:
+        sensor(job).execute_complete(at(), {"status": "ready", "checkpoint": 1}, soon())
+    assert caught.value.timeout <= timedelta(minutes=1)
+
+
+def test_the_time_runs_out(job: Job) -> None:
+    job.trigger(RUN)
+    past = (timezone.utcnow() - timedelta(seconds=1)).isoformat()
+    with pytest.raises(AirflowSensorTimeout, match="not complete within 9 seconds"):
+        sensor(job, timeout=9).execute_complete(at(), {"status": "ready", "checkpoint": 1}, past)
+
+
+@pytest.mark.parametrize("deferrable", [True, False])
+def test_a_declined_checkpoint_fails_with_the_reason(job: Job, deferrable: bool) -> None:
+    job.trigger(RUN)
+    job.decline(job.begin(RUN), "AnalysisException: no such column")
+    with pytest.raises(CheckpointFailedError) as caught:
+        sensor(job, deferrable=deferrable).execute(at())
+    assert str(caught.value).startswith(
+        "checkpoint 1 failed: CHECKPOINT_DECLINED: routes: AnalysisException: no such column ["
+    )
+
+
+def test_what_the_trigger_could_not_do(job: Job) -> None:
+    event = {"status": "error", "detail": "the conn_id lake isn't defined", "kind": "invalid"}
+    with pytest.raises(CheckpointFailedError, match=r"lake isn't defined. If only the triggerer .* deferrable=False"):
+        sensor(job).execute_complete(at(), event, soon())
+    with pytest.raises(AirflowSkipException):
+        sensor(job, never_fail=True).execute_complete(at(), event, soon())
+
+
+def test_nothing_was_triggered(job: Job) -> None:
+    with pytest.raises(InvalidConfigError, match=r"no checkpoint was ever triggered .* TriggerCheckpointOperator"):
+        sensor(job).execute(at())
+
+
+def test_completed_before(job: Job) -> None:
+    job.complete(RUN)
+    assert sensor(job).execute(at())["checkpoint"] == 1
+    assert sensor(job).execute_complete(at(), {"status": "completed", "checkpoint": 1}, soon())["checkpoint"] == 1
+
+
+def test_reschedule(job: Job) -> None:
+    job.trigger(RUN)
+    waiting = sensor(job, deferrable=False, mode="reschedule", poke_interval=30)
+    at_once = {**at(), "task_reschedule_count": 0}
+    at_once["ti"].get_first_reschedule_date = lambda _: None
+    with pytest.raises(AirflowRescheduleException):
+        waiting.execute(at_once)
+    job.acknowledge(job.begin(RUN))
+    assert waiting.execute(at_once)["checkpoint"] == 1
+
+
+def test_poke(job: Job) -> None:
+    job.trigger(RUN)
+    assert not sensor(job).poke(at())
+    job.acknowledge(job.begin(RUN))
+    found = sensor(job).poke(at())
+    assert found
+    assert found.xcom_value["checkpoint"] == 1
+
+
+def test_a_store_that_is_away_is_asked_again(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fault cannot be caused on local files."""
+
+    def away(self: Coordinator, epoch: str) -> None:
+        raise UnavailableError("the store did not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Coordinator, "progress", away)
+        assert not sensor(job).poke(at())
+        with pytest.raises(TaskDeferred):
+            sensor(job).execute(at())
+
+
+def test_cleaning_never_fails_the_task(job: Job, monkeypatch: pytest.MonkeyPatch, said: Said) -> None:
+    """semantics C3: the checkpoint is complete, whatever becomes of the old files."""
+
+    def broken(self: Coordinator) -> CleanReport:
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(Coordinator, "clean", broken)
+    job.trigger(RUN)
+    job.acknowledge(job.begin(RUN))
+    assert sensor(job).execute(at())["checkpoint"] == 1
+    assert "cleaning failed; the next completed checkpoint cleans again" in said.text
+    assert "the disk is gone" in said.text
+
+
+def test_cleaning_deletes_what_subsumed_checkpoints_left(job: Job, tmp_path: Path) -> None:
+    for number in range(1, 6):
+        run = f"r{number}"
+        job.trigger(run)
+        job.acknowledge(job.begin(run))
+        sensor(job).execute(context(Ti(run_id=run)))
+    folders = sorted(path.name for path in (tmp_path / "storage/flights").glob("chk-*"))
+    assert folders == ["chk-0000000003", "chk-0000000004", "chk-0000000005"]

@@ -1,0 +1,272 @@
+"""A stage's submission: how `spark-submit` is started, and what is made of how it ended.
+
+`spark-submit` is a stand-in (tests/support/spark_submit_stand_in.py); everything else is real: the provider's operator
+and hook, the process, the store and the domain. The real one runs in tests/e2e.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowSkipException
+
+from airflow_cairn.checkpoint.errors import FencedError, InvalidConfigError
+from airflow_cairn.checkpoint.layout import epoch_name
+from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
+from airflow_cairn.operators.stage_outcome import StageFailedError
+from airflow_cairn.storage.errors import InvalidNameError
+from tests.airflow.conftest import Said
+from tests.support import spark_submit_stand_in
+from tests.support.airflow_stage import Job, Ti, context
+
+RUN = "manual__2001-01-01T00:00:00+00:00"
+CANARY = "canary-0123456789"
+
+
+@dataclass
+class Submitted:
+    """How the stand-in was started."""
+
+    note: Path
+
+    def __getitem__(self, name: str) -> Any:
+        return json.loads(self.note.read_text())[name]
+
+    def __bool__(self) -> bool:
+        return self.note.exists()
+
+
+@pytest.fixture
+def submitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connections: Callable[[str, str], None]) -> Submitted:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    binary = folder / "spark-submit"
+    root = Path(__file__).parents[2]
+    binary.write_text(
+        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(root)!r})\n"
+        f"from {spark_submit_stand_in.__name__} import main\nsys.exit(main())\n"
+    )
+    binary.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+    monkeypatch.setenv("CAIRN_TEST_NOTE", str(tmp_path / "note.json"))
+    connections("spark_default", json.dumps({"conn_type": "spark", "host": "local[2]"}))
+    return Submitted(tmp_path / "note.json")
+
+
+def stage(of: Job, do: str = "acknowledge", **options: Any) -> SparkEpochOperator:
+    conf = {"spark.test.do": do, **options.pop("conf", {})}
+    settings = {"task_id": "routes", "application": "routes.py", "storage": of.storage, "job": of.name, "conf": conf}
+    return SparkEpochOperator(**{**settings, **options})
+
+
+def test_a_stage_is_submitted_and_acknowledges(job: Job, submitted: Submitted, said: Said) -> None:
+    job.complete("r0")
+    job.trigger(RUN)
+    operator = stage(job, py_files="mine.zip")
+    result = operator.execute(context(Ti(run_id=RUN)))
+    assert result == {"checkpoint": 2, "epoch": epoch_name(RUN), "attempt": 1, "stage": "routes"}
+    conf = submitted["conf"]
+    assert conf["spark.cairn.storage"] == job.storage
+    assert conf["spark.cairn.job"] == "flights"
+    assert conf["spark.cairn.handover"].startswith("chk-0000000002/handover/routes/")
+    assert conf["spark.cairn.restore"] == "1"
+    title = f"checkpoint 2 · epoch {RUN} · attempt 1 · stage routes"
+    assert f"{title}: submitting" in said.text
+    assert f"{title}: acknowledged" in said.text
+    assert "restoring from checkpoint 1" in said.text
+    # The author's fields stay as the author wrote them; what was shipped is gone.
+    assert operator.conf == {"spark.test.do": "acknowledge"}
+    assert operator.py_files == "mine.zip"
+    mine, runtime = submitted["argv"][submitted["argv"].index("--py-files") + 1].split(",")
+    assert mine == "mine.zip"
+    assert "airflow_cairn" in Path(runtime).name
+    assert not Path(runtime).exists()
+
+
+def test_nothing_to_submit(job: Job, submitted: Submitted, said: Said) -> None:
+    job.trigger(RUN)
+    job.acknowledge(job.begin(RUN))
+    assert stage(job).execute(context(Ti(run_id=RUN))) is None
+    assert not submitted
+    assert f"checkpoint 1 · epoch {RUN} · stage routes: already acknowledged, nothing to submit" in said.text
+
+
+def test_a_completed_epoch_is_skipped(job: Job, submitted: Submitted) -> None:
+    job.complete(RUN)
+    with pytest.raises(AirflowSkipException, match=r"is completed: checkpoint 1 holds it\. It is not run again"):
+        stage(job).execute(context(Ti(run_id=RUN)))
+    assert not submitted
+
+
+def test_nothing_was_triggered(job: Job, submitted: Submitted) -> None:
+    with pytest.raises(InvalidConfigError, match="the task that triggers the checkpoint"):
+        stage(job).execute(context(Ti(run_id=RUN)))
+    assert not submitted
+
+
+@pytest.mark.parametrize(
+    ("do", "text"),
+    [
+        ("fail", "stage routes failed without giving a reason: spark-submit ended with status 3"),
+        ("die", "stage routes failed without giving a reason: spark-submit was killed by signal 9"),
+        ("decline", "stage routes failed: AnalysisException: no such column"),
+        ("decline quietly", "stage routes declined: AnalysisException: no such column"),
+        (
+            "nothing",
+            "the application ended without opening an epoch: add `with Epoch.current() as epoch:` around its work",
+        ),
+    ],
+)
+def test_how_applications_fail(job: Job, submitted: Submitted, do: str, text: str) -> None:
+    job.trigger(RUN)
+    with pytest.raises(StageFailedError) as caught:
+        stage(job, do).execute(context(Ti(run_id=RUN)))
+    assert text in str(caught.value)
+    assert caught.value.fields == {"job": "flights", "checkpoint": 1, "attempt": 1}
+
+
+def test_a_stage_that_was_replaced_while_it_ran(job: Job, submitted: Submitted) -> None:  # semantics A2, F3
+    job.trigger(RUN)
+    with pytest.raises(FencedError, match="replaced while it ran; what it wrote is discarded"):
+        stage(job, "be replaced").execute(context(Ti(run_id=RUN)))
+
+
+def test_the_next_try_settles_what_the_first_left(job: Job, submitted: Submitted) -> None:  # semantics F5
+    job.trigger(RUN)
+    with pytest.raises(StageFailedError):
+        stage(job, "die").execute(context(Ti(run_id=RUN)))
+    operator = stage(job)
+    second = operator.execute(context(Ti(run_id=RUN, try_number=2)))
+    assert second is not None
+    assert (second["checkpoint"], second["attempt"]) == (2, 2)
+
+
+def test_each_execution_keeps_its_driver_under_a_key_of_its_own(job: Job, submitted: Submitted) -> None:
+    """A durable operator's stored driver id survives a clear: nobody may reconnect to another attempt's driver."""
+    job.trigger(RUN)
+    keys = set()
+    for do in ("die", "acknowledge"):
+        operator = stage(job, do)
+        try:
+            operator.execute(context(Ti(run_id=RUN)))
+        except StageFailedError:
+            assert do == "die"
+        keys |= {operator.external_id_key, operator._K8S_DRIVER_STATUS_KEY}
+    assert len(keys) == 4
+    assert all(key.startswith(("spark_job_", "k8s_driver_status_")) for key in keys)
+
+
+def lake(connections: Callable[[str, str], None], job: Job, monkeypatch: pytest.MonkeyPatch, **extra: str) -> Job:
+    """Let a connection hold secrets while the store itself stays local."""
+    from airflow_cairn.hooks.storage import CheckpointStorageHook
+
+    connections(
+        "lake",
+        json.dumps({"conn_type": "aws", "login": f"login-{CANARY}", "password": f"key-{CANARY}", "extra": extra}),
+    )
+    monkeypatch.setattr(CheckpointStorageHook, "is_s3", True)
+    return job
+
+
+def test_credentials_go_by_the_environment_alone(
+    job: Job,
+    submitted: Submitted,
+    said: Said,
+    connections: Callable[[str, str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lake(connections, job, monkeypatch, aws_session_token=f"token-{CANARY}", endpoint_url="http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_PROFILE", "the worker's own")
+    job.trigger(RUN)
+    operator = stage(job, aws_conn_id="lake", env_vars={"MINE": "kept"})
+    result = operator.execute(context(Ti(run_id=RUN)))
+    environ = submitted["environ"]
+    assert environ["AWS_ACCESS_KEY_ID"] == f"login-{CANARY}"
+    assert environ["AWS_SECRET_ACCESS_KEY"] == f"key-{CANARY}"
+    assert environ["AWS_SESSION_TOKEN"] == f"token-{CANARY}"
+    assert environ["MINE"] == "kept"
+    assert "AWS_PROFILE" not in environ
+    assert submitted["conf"]["spark.cairn.s3.endpoint"] == "http://127.0.0.1:1"
+    fields = {name: getattr(operator, name) for name in operator.template_fields}
+    for shown in (submitted["argv"], said.text, fields, result, repr(operator._submission)):
+        assert CANARY not in str(shown)
+    assert CANARY not in "".join(path.read_text() for path in job.folder.rglob("*.json"))
+    assert "AWS_ACCESS_KEY_ID" not in os.environ
+
+
+def test_a_foreign_session_token_is_not_mixed_in(
+    job: Job, submitted: Submitted, connections: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake(connections, job, monkeypatch)
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "of the worker")
+    job.trigger(RUN)
+    stage(job, aws_conn_id="lake").execute(context(Ti(run_id=RUN)))
+    assert "AWS_SESSION_TOKEN" not in submitted["environ"]
+
+
+def test_in_cluster_mode_nothing_is_passed(
+    job: Job, submitted: Submitted, connections: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake(connections, job, monkeypatch)
+    job.trigger(RUN)
+    connections("yarn", json.dumps({"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}))
+    stage(job, aws_conn_id="lake", conn_id="yarn", durable=False).execute(context(Ti(run_id=RUN)))
+    # The test's own way to define a connection is the environment; nothing else of it may be there.
+    environ = {name: value for name, value in submitted["environ"].items() if name != "AIRFLOW_CONN_LAKE"}
+    assert CANARY not in str(environ)
+    assert "AWS_SECRET_ACCESS_KEY" not in environ
+
+
+def test_the_author_may_override_s3a_but_not_the_handover(
+    job: Job, submitted: Submitted, connections: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake(connections, job, monkeypatch, endpoint_url="http://127.0.0.1:1")
+    job.trigger(RUN)
+    mine = {"spark.hadoop.fs.s3a.endpoint": "http://127.0.0.1:2"}
+    stage(job, aws_conn_id="lake", conf=mine).execute(context(Ti(run_id=RUN)))
+    assert submitted["conf"]["spark.hadoop.fs.s3a.endpoint"] == "http://127.0.0.1:2"
+    assert submitted["conf"]["spark.cairn.s3.endpoint"] == "http://127.0.0.1:1"
+
+
+def test_what_templates_rendered_to_is_checked_again(job: Job, submitted: Submitted) -> None:
+    job.trigger(RUN)
+    operator = stage(job)
+    operator.conf = {"spark.mine": "AKIAIOSFODNN7EXAMPLE"}
+    with pytest.raises(InvalidConfigError, match="an AWS access key id"):
+        operator.execute(context(Ti(run_id=RUN)))
+    operator.conf, operator.job = {}, "../other"
+    with pytest.raises(InvalidNameError, match="this job name cannot be used"):
+        operator.execute(context(Ti(run_id=RUN)))
+    assert not submitted
+
+
+def test_a_mapped_task_is_no_stage(job: Job, submitted: Submitted) -> None:
+    job.trigger(RUN)
+    with pytest.raises(InvalidConfigError, match="a mapped task cannot be a stage"):
+        stage(job).execute(context(Ti(run_id=RUN, map_index=0)))
+
+
+def test_killing_a_stage_that_has_submitted_nothing(job: Job) -> None:
+    """SIGTERM may come while the connection is being fetched; there is nothing to end then."""
+    stage(job).on_kill()
+
+
+def test_the_way_from_a_stage_to_its_checkpoint(job: Job) -> None:
+    with DAG("flights", schedule=None):
+        with CheckpointedTaskGroup("epoch", storage=job.storage):
+            inside = stage(job)
+        outside = stage(job, task_id="alone")
+    (link,) = inside.operator_extra_links
+    address = link.get_link(inside, ti_key=Ti(run_id=RUN))
+    assert address.endswith(
+        "/dags/flights/runs/manual__2001-01-01T00%3A00%3A00%2B00%3A00/tasks/epoch.wait_for_checkpoint"
+    )
+    assert link.get_link(outside, ti_key=Ti(run_id=RUN)) == ""

@@ -1,0 +1,143 @@
+"""The trigger is a letter to another process, and yields one event whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.triggers.base import TriggerEvent
+
+from airflow_cairn.checkpoint import CheckpointConfig, Coordinator
+from airflow_cairn.checkpoint.layout import epoch_name
+from airflow_cairn.checkpoint.requests import Progress
+from airflow_cairn.storage.errors import ForbiddenError, UnavailableError
+from airflow_cairn.triggers import CheckpointTrigger
+from tests.airflow.conftest import Said
+from tests.support.airflow_stage import Job
+
+RUN = "manual__r1"
+
+
+def trigger(job: Job, **options: Any) -> CheckpointTrigger:
+    return CheckpointTrigger(job.storage, job.name, epoch_name(RUN), **{"poll_interval": 0.01, **options})
+
+
+async def _events(waiting: CheckpointTrigger) -> list[TriggerEvent]:
+    return [event async for event in waiting.run()]
+
+
+def payload(waiting: CheckpointTrigger) -> dict[str, Any]:
+    """Run it to its end; gives the payload of its one event."""
+    (event,) = asyncio.run(asyncio.wait_for(_events(waiting), 30))
+    found: dict[str, Any] = event.payload
+    return found
+
+
+def test_it_survives_being_sent_as_a_letter() -> None:
+    first = CheckpointTrigger("s3://lake", "flights", "r1", aws_conn_id="lake", poll_interval=2.5)
+    path, arguments = first.serialize()
+    module, _, name = path.rpartition(".")
+    second = getattr(__import__(module, fromlist=[name]), name)(**arguments)
+    assert second.serialize() == (path, arguments)
+    assert isinstance(second, CheckpointTrigger)
+
+
+@pytest.mark.parametrize("interval", [0, -1.0])
+def test_the_interval_is_positive(interval: float) -> None:
+    with pytest.raises(ValueError, match="poll_interval must be above 0 seconds"):
+        CheckpointTrigger("s3://lake", "flights", "r1", poll_interval=interval)
+
+
+def test_ready(job: Job) -> None:
+    job.trigger(RUN)
+    job.acknowledge(job.begin(RUN))
+    assert payload(trigger(job)) == {"status": "ready", "checkpoint": 1, "reason": None, "detail": "", "kind": None}
+    # Completing is the task's part, not the triggerer's.
+    assert job.coordinator.head().completed == ()
+
+
+def test_completed_by_somebody_else(job: Job) -> None:
+    assert job.complete(RUN) == 1
+    assert payload(trigger(job))["status"] == "completed"
+
+
+def test_declined(job: Job) -> None:
+    job.trigger(RUN)
+    job.decline(job.begin(RUN), "AnalysisException: no such column")
+    found = payload(trigger(job))
+    assert (found["status"], found["checkpoint"], found["reason"]) == ("failed", 1, "CHECKPOINT_DECLINED")
+    assert found["detail"] == "routes: AnalysisException: no such column"
+
+
+def test_expired(job: Job) -> None:  # semantics D2
+    from datetime import timedelta
+
+    job.trigger(RUN, config=CheckpointConfig(timeout=timedelta(milliseconds=1)))
+    assert payload(trigger(job))["reason"] == "CHECKPOINT_EXPIRED"
+
+
+def test_never_triggered(job: Job) -> None:
+    found = payload(trigger(job))
+    assert (found["status"], found["checkpoint"]) == ("failed", 0)
+
+
+def test_it_waits_and_says_for_whom(job: Job, said: Said) -> None:
+    job.trigger(RUN, "clean", "routes")
+
+    async def acknowledge_later() -> list[TriggerEvent]:
+        running = asyncio.create_task(_events(trigger(job)))
+        for stage in ("clean", "routes"):
+            while f"waiting for {stage}" not in said.text.replace("clean, routes", "clean"):
+                await asyncio.sleep(0.01)
+            assert not running.done()
+            await asyncio.to_thread(lambda uid=stage: job.acknowledge(job.begin(RUN, uid)))
+        return await running
+
+    (event,) = asyncio.run(asyncio.wait_for(acknowledge_later(), 30))
+    assert event.payload["status"] == "ready"
+    assert "checkpoint 1 · attempt 1: 1 of 2 stages have acknowledged, waiting for routes" in said.text
+
+
+class Failing(Coordinator):
+    """A coordinator whose store fails; the faults cannot be caused on local files."""
+
+    def __init__(self, real: Coordinator, *faults: Exception) -> None:
+        self._real = real
+        self._faults = list(faults)
+
+    def progress(self, epoch: str) -> Progress:
+        if self._faults:
+            raise self._faults.pop(0)
+        return self._real.progress(epoch)
+
+
+def test_a_store_that_is_away_is_asked_again(job: Job, said: Said) -> None:
+    job.complete(RUN)
+    waiting = trigger(job)
+    waiting._coordinator = Failing(job.coordinator, *[UnavailableError("the store did not answer")] * 3)
+    assert payload(waiting)["status"] == "completed"
+    assert said.text.count("the storage cannot be reached, asking again in 0.01 s") == 3
+
+
+def test_a_store_that_refuses_ends_the_wait(job: Job) -> None:
+    waiting = trigger(job)
+    waiting._coordinator = Failing(job.coordinator, ForbiddenError("the store refused", key="head.json"))
+    found = payload(waiting)
+    assert (found["status"], found["kind"]) == ("error", "forbidden")
+    assert found["detail"] == "the store refused [key=`head.json`]"
+
+
+def test_a_connection_that_is_not_there_ends_the_wait() -> None:
+    found = payload(CheckpointTrigger("s3://lake/x", "flights", "r1", aws_conn_id="nowhere", poll_interval=0.01))
+    assert found["status"] == "error"
+    assert "nowhere" in found["detail"]
+
+
+def test_a_broken_head_ends_the_wait(job: Job, tmp_path: Path) -> None:
+    job.complete(RUN)
+    (tmp_path / "storage/flights/head.json").write_text("{")
+    found = payload(trigger(job))
+    assert (found["status"], found["kind"]) == ("error", "data")
+    assert "head.json" in found["detail"]

@@ -1,0 +1,125 @@
+"""Triggering: slice and owner, waiting for a free place, and never folding an epoch in twice."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from airflow.sdk import timezone
+from airflow.sdk.exceptions import (
+    AirflowRescheduleException,
+    AirflowRuntimeError,
+    AirflowSkipException,
+    ErrorType,
+)
+from airflow.sdk.execution_time.comms import ErrorResponse
+
+from airflow_cairn.checkpoint import CheckpointConfig
+from airflow_cairn.checkpoint.layout import epoch_name
+from airflow_cairn.checkpoint.model import Slice
+from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
+from airflow_cairn.operators.trigger import slice_of
+from tests.airflow.conftest import Said
+from tests.support.airflow_stage import DagRun, Job, Ti, context
+
+DAY = datetime(2001, 1, 1, tzinfo=UTC)
+
+
+def operator(job: Job, **options: Any) -> TriggerCheckpointOperator:
+    return TriggerCheckpointOperator(
+        **{"task_id": "trigger", "storage": job.storage, "job": job.name, "stages": [StageSpec("routes")], **options}
+    )
+
+
+def test_the_first_trigger(job: Job, said: Said) -> None:
+    day = DagRun(DAY, DAY + timedelta(days=1))
+    ti = Ti(run_id="scheduled__2001-01-01T00:00:00+00:00")
+    result = operator(job, slice_detail={"offsets": [7]}).execute({**context(ti), "dag_run": day})
+    assert result == {
+        "job": "flights",
+        "storage": job.storage,
+        "checkpoint": 1,
+        "epoch": epoch_name(ti.run_id),
+        "attempt": 1,
+        "restored_from": None,
+    }
+    handover = job.begin(ti.run_id)
+    assert handover.slice == Slice("2001-01-01T00:00:00+00:00", "2001-01-02T00:00:00+00:00", {"offsets": [7]})
+    (pending,) = job.coordinator.head().pending
+    assert pending.owner is not None
+    assert (pending.owner.dag_id, pending.owner.run_id) == ("flights", ti.run_id)
+    title = f"checkpoint 1 · epoch {ti.run_id} · attempt 1"
+    assert f"{title}: triggered, waits for routes; input 2001-01-01T00:00:00+00:00 to 2001-01-02" in said.text
+    assert f"{title}: starts empty: no checkpoint yet" in said.text
+
+
+def test_a_retry_finds_what_it_made_before(job: Job) -> None:  # semantics T9
+    once, twice = (operator(job).execute(context(Ti(run_id="r1"))) for _ in range(2))
+    assert once == twice
+
+
+def test_it_starts_from_the_latest_checkpoint(job: Job) -> None:
+    job.complete("r1")
+    assert operator(job).execute(context(Ti(run_id="r2")))["restored_from"] == 1
+
+
+def test_an_epoch_is_not_folded_in_twice(job: Job) -> None:
+    job.complete("r1")
+    with pytest.raises(
+        AirflowSkipException, match=r"epoch r1 is completed: checkpoint 1 holds it. It is not run again"
+    ):
+        operator(job).execute(context(Ti(run_id="r1")))
+
+
+def test_too_many_are_waited_for(job: Job, said: Said) -> None:  # semantics T1
+    job.trigger("r1")
+    before = timezone.utcnow()
+    with pytest.raises(AirflowRescheduleException) as caught:
+        operator(job, recheck_interval=timedelta(seconds=40)).execute(
+            context(Ti(run_id="r2", states={"r1": "running"}))
+        )
+    assert timedelta(seconds=40) <= caught.value.reschedule_date - before < timedelta(seconds=60)
+    assert "checkpoint 1 of DAG run r1 is pending and max_concurrent_checkpoints is 1; looking again in" in said.text
+    two = CheckpointConfig(max_concurrent_checkpoints=2)
+    assert operator(job, config=two).execute(context(Ti(run_id="r2", states={"r1": "running"})))["checkpoint"] == 2
+
+
+def refused(status: int) -> AirflowRuntimeError:
+    """Make the error that the task SDK raises for an answer of the API server."""
+    return AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"status_code": status}))
+
+
+@pytest.mark.parametrize("state", ["success", "failed", refused(404)])
+def test_a_run_that_has_ended_holds_nobody_up(job: Job, state: str | BaseException) -> None:
+    job.trigger("r1")
+    assert operator(job).execute(context(Ti(run_id="r2", states={"r1": state})))["checkpoint"] == 2
+    ended = job.coordinator.head().ended_by_id(1)
+    assert ended is not None
+    assert (ended.reason, ended.detail) == ("JOB_FAILURE", "its DAG run r1 has ended")
+
+
+@pytest.mark.parametrize("state", ["running", "queued", refused(500), refused(403)])
+def test_a_run_that_cannot_be_asked_about_counts_as_running(job: Job, state: str | BaseException) -> None:
+    job.trigger("r1")
+    with pytest.raises(AirflowRescheduleException):
+        operator(job).execute(context(Ti(run_id="r2", states={"r1": state})))
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        (DagRun(), Slice()),
+        (DagRun(DAY, DAY + timedelta(hours=1)), Slice("2001-01-01T00:00:00+00:00", "2001-01-01T01:00:00+00:00")),
+        # An interval of no length would be an empty input: every epoch would silently read nothing.
+        (DagRun(DAY, DAY), Slice(None, "2001-01-01T00:00:00+00:00")),
+    ],
+)
+def test_slices(run: DagRun, expected: Slice, said: Said) -> None:  # semantics T8
+    assert slice_of({**context(Ti()), "dag_run": run}, None) == expected
+    assert ("CronDataIntervalTimetable" in said.text) == (run.data_interval_start is not None and not expected.start)
+
+
+def test_the_storage_is_probed_once(job: Job) -> None:  # semantics W6
+    operator(job).execute(context(Ti(run_id="r1")))
+    assert (job.folder / "_cairn/probed-v1.json").exists()

@@ -1,0 +1,127 @@
+"""The Airflow layer without an Airflow: contexts as the task SDK gives them, and a stage that acknowledges."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, TriggerRequest
+from airflow_cairn.checkpoint.layout import epoch_name
+from airflow_cairn.checkpoint.model import AckDocument, DeclineDocument, Handover, Owner, Slice, StageSpec, SubtaskAck
+from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.requests import Submit, Triggered
+from airflow_cairn.storage import open_store
+
+_ids = itertools.count(1)
+
+
+@dataclass
+class Ti:
+    """A task instance, as far as Cairn looks at one; one object a try."""
+
+    dag_id: str = "flights"
+    run_id: str = "scheduled__2001-01-01T00:00:00+00:00"
+    task_id: str = "epoch.routes"
+    map_index: int | None = -1
+    try_number: int = 1
+    id: uuid.UUID = field(default_factory=lambda: uuid.UUID(int=next(_ids)))
+    states: dict[str, str | BaseException] = field(default_factory=dict)
+
+    def get_dagrun_state(self, dag_id: str, run_id: str) -> str:
+        """Say what the API server would."""
+        found = self.states[run_id]
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+
+@dataclass
+class DagRun:
+    """The facts of a DAG run that come with the context."""
+
+    data_interval_start: datetime | None = None
+    data_interval_end: datetime | None = None
+
+
+def context(ti: Ti, **more: Any) -> Any:
+    """Make a context."""
+    return {"ti": ti, "dag_run": DagRun(), **more}
+
+
+@dataclass
+class Job:
+    """A job in a folder, and the parts that others play in it."""
+
+    folder: Path
+    name: str = "flights"
+
+    @property
+    def storage(self) -> str:
+        """The storage URI."""
+        return f"file://{self.folder}"
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """A coordinator, as another process would open one."""
+        return Coordinator(open_store(self.storage), self.name)
+
+    def trigger(self, run_id: str, *stages: str, config: CheckpointConfig | None = None) -> int:
+        """Trigger a run's checkpoint; gives its id."""
+        answer = self.coordinator.trigger(
+            TriggerRequest(
+                epoch=epoch_name(run_id),
+                slice=Slice(),
+                stages=tuple(StageSpec(uid) for uid in stages or ("routes",)),
+                config=config or CheckpointConfig(),
+                owner=Owner(self.name, run_id),
+            )
+        )
+        assert isinstance(answer, Triggered)
+        return answer.pending.checkpoint
+
+    def begin(self, run_id: str, stage: str = "routes", claimant: str = "somebody") -> Handover:
+        """Claim a stage's execution."""
+        answer = self.coordinator.begin(epoch_name(run_id), stage, claimant)
+        assert isinstance(answer, Submit), answer
+        return answer.handover
+
+    def acknowledge(self, handover: Handover) -> None:
+        """Acknowledge without any state (semantics A4)."""
+        self.coordinator.acknowledge(
+            AckDocument(
+                job=handover.job,
+                checkpoint=handover.checkpoint,
+                epoch=handover.epoch,
+                attempt=handover.attempt,
+                stage=handover.stage,
+                token=handover.token,
+                run="0123456789abcdef",
+                parallelism=1,
+                subtasks=(SubtaskAck(0),),
+            )
+        )
+
+    def decline(self, handover: Handover, detail: str) -> None:
+        """Decline."""
+        self.coordinator.decline(
+            DeclineDocument(
+                job=handover.job,
+                checkpoint=handover.checkpoint,
+                epoch=handover.epoch,
+                stage=handover.stage,
+                token=handover.token,
+                reason=Reason.CHECKPOINT_DECLINED,
+                detail=detail,
+            )
+        )
+
+    def complete(self, run_id: str) -> int:
+        """Run a whole epoch of the one stage `routes`; gives its checkpoint."""
+        checkpoint = self.trigger(run_id)
+        self.acknowledge(self.begin(run_id))
+        self.coordinator.complete(checkpoint)
+        return checkpoint

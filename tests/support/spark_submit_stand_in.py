@@ -1,0 +1,68 @@
+"""Stands in for `spark-submit` where no JVM is needed: notes how it was started, then does what it was told.
+
+What it is told comes by `spark.test.do`; acknowledging and declining go through the real domain and the real store.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from airflow_cairn.checkpoint import Coordinator
+from airflow_cairn.checkpoint.model import AckDocument, DeclineDocument, Handover, SubtaskAck
+from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.spark.conf import parse
+
+
+def _conf() -> dict[str, str]:
+    words = sys.argv[1:]
+    pairs = [words[at + 1] for at, word in enumerate(words) if word == "--conf"]
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def main() -> int:
+    """Note and act; gives the exit status."""
+    conf = _conf()
+    shipped = [path for path in sys.argv if path.endswith(".zip")]
+    note = {
+        "argv": sys.argv[1:],
+        "conf": conf,
+        "environ": dict(os.environ),
+        "shipped": all(Path(path).exists() for path in ",".join(shipped).split(",") if path),
+    }
+    Path(os.environ["CAIRN_TEST_NOTE"]).write_text(json.dumps(note))
+    what = conf["spark.test.do"]
+    if what == "nothing":
+        return 0
+    if what == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what == "fail":
+        print("Traceback: something went wrong")
+        return 3
+    handed = parse(conf.get)
+    coordinator = Coordinator(handed.open_store(), handed.job)
+    handover, _ = coordinator.files.read(Handover, handed.handover_key)
+    who: dict[str, Any] = {
+        "job": handover.job,
+        "checkpoint": handover.checkpoint,
+        "epoch": handover.epoch,
+        "stage": handover.stage,
+        "token": handover.token,
+    }
+    if what.startswith("decline"):
+        detail = "AnalysisException: no such column"
+        coordinator.decline(DeclineDocument(**who, reason=Reason.CHECKPOINT_DECLINED, detail=detail))
+        return 0 if what == "decline quietly" else 1
+    if what == "be replaced":
+        coordinator.fail(handover.epoch, handover.stage, handover.claimant, "somebody else says so")
+    ack = AckDocument(**who, attempt=handover.attempt, run="f" * 16, parallelism=1, subtasks=(SubtaskAck(0),))
+    print(coordinator.acknowledge(ack))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
