@@ -6,6 +6,7 @@ ignores an archive that does not fit it.
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -24,7 +25,9 @@ def archive() -> Path:
     """Give where the archive for this Java and this Spark stands, or will stand."""
     java = ensure_java() / "bin" / "java"
     version = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr.splitlines()[1]
-    name = "".join(letter if letter.isalnum() else "-" for letter in f"{pyspark.__version__} {version}")
+    name = "".join(letter if letter.isalnum() else "-" for letter in f"{pyspark.__version__} {version}").strip("-")
+    # It holds the jars' paths, so each environment has its own.
+    name += "-" + hashlib.sha256(pyspark.__file__.encode()).hexdigest()[:8]
     return CACHE / "spark-classes" / f"{name}.jsa"
 
 

@@ -90,7 +90,7 @@ def airflow(shared: Path, storage: str) -> Iterator[AirflowHome]:
         "CAIRN_TEST_SPARK_CONF": json.dumps(SPARK_CONF),
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
     }
-    home = AirflowHome(shared / "airflow", env=env, heartbeat_timeout=HEARTBEAT_TIMEOUT_S, parallelism=6)
+    home = AirflowHome(shared / "airflow", env=env, heartbeat_timeout=HEARTBEAT_TIMEOUT_S, parallelism=3)
     shutil.copytree(HERE / "dags", home.dags_folder, dirs_exist_ok=True)
     with home:
         home.api.wait_for_dag("triggerer_restarted")
