@@ -12,6 +12,9 @@ from .documents import MAX_MARKER_BYTES
 from .job_files import JobFiles, encode, reference
 from .model import AckDocument, AckPart, DocumentRef, StateHandle, SubtaskAck
 
+MARKER_BYTES = MAX_MARKER_BYTES
+"""Size above which the subtasks of an acknowledgement go into parts."""
+
 PART_BYTES = MAX_MARKER_BYTES * 3 // 4
 """Size that a part aims at: below the cap with room for what surrounds the subtasks."""
 
@@ -27,7 +30,7 @@ def split(files: JobFiles, ack: AckDocument) -> AckDocument:
     Raises:
         InvalidStateError: what it holds is no JSON.
     """
-    if len(encode(ack)) <= MAX_MARKER_BYTES:
+    if len(encode(ack)) <= MARKER_BYTES:
         return ack
     return replace(ack, subtasks=(), parts=tuple(_write_parts(files, ack)))
 

@@ -5,6 +5,7 @@ A state's file holds the names of the epochs folded into it, in order; so "exact
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 from dataclasses import dataclass, replace
@@ -77,6 +78,13 @@ class World:
         self.clock = Clock()
         self._tokens = itertools.count(1)
         self._claimants = itertools.count(1)
+
+    def fork(self) -> World:
+        """The same world again, from here on on its own."""
+        twin = World(self.memory.fork(), self.config, self.stages)
+        twin.clock.now_ms = self.clock.now_ms
+        twin._tokens, twin._claimants = copy.copy(self._tokens), copy.copy(self._claimants)
+        return twin
 
     @property
     def memory(self) -> MemoryStore:

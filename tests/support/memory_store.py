@@ -116,6 +116,13 @@ class MemoryStore(ObjectStore):
         with self._lock:
             self._objects[key] = data
 
+    def fork(self) -> MemoryStore:
+        """Give a store of the same content that goes its own way."""
+        twin = MemoryStore(self._name)
+        with self._lock:
+            twin._objects, twin._uploads = dict(self._objects), dict(self._uploads)
+        return twin
+
     def begin_upload(self, key: str) -> PendingUpload:
         """Leave a multipart upload behind, as a killed driver does."""
         upload = PendingUpload(key, f"upload-{next(self._numbers)}", 0)

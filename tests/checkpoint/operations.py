@@ -1,0 +1,213 @@
+"""The protocol's operations, each with the state of the world in which it is run, for the crash-point tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+
+from airflow_cairn.checkpoint import ack_parts
+from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.storage.port import ObjectStore
+from tests.checkpoint.world import TIMEOUT, World
+from tests.support.wrapped_stores import RecordingStore
+
+EPOCH = "e2"
+"""The epoch under way; e1 has completed, so that there is something to restore."""
+
+Run = Callable[[World, ObjectStore], object]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation: `prepare` brings a world to where it is due and gives what runs it on a fork of that world."""
+
+    name: str
+    prepare: Callable[[World], Run]
+    in_parts: bool = False
+    """Whether markers are taken to be so small that acknowledgements go into parts."""
+
+    @contextmanager
+    def markers(self) -> Iterator[None]:
+        """Set how large a marker may be, for as long as the operation is looked at."""
+        before = ack_parts.MARKER_BYTES, ack_parts.PART_BYTES
+        if self.in_parts:
+            ack_parts.MARKER_BYTES, ack_parts.PART_BYTES = 200, 200
+        yield
+        ack_parts.MARKER_BYTES, ack_parts.PART_BYTES = before
+
+
+def _first_trigger(world: World) -> Run:
+    return lambda world, store: world.coordinator(store).trigger(world.request("e1"))
+
+
+def _trigger(world: World) -> Run:
+    world.run_epoch("e1")
+    return lambda world, store: world.coordinator(store).trigger(world.request(EPOCH))
+
+
+def _begin(world: World) -> Run:
+    world.run_epoch("e1")
+    world.trigger(EPOCH)
+    claimant = world.new_claimant()
+    return lambda world, store: world.coordinator(store).begin(EPOCH, "clean", claimant)
+
+
+def _ack(world: World) -> Run:
+    world.run_epoch("e1")
+    world.trigger(EPOCH)
+    handover = world.submit(EPOCH, "clean").handover
+    run = world.new_token()
+    return lambda world, store: world.coordinator(store).acknowledge(world.write(handover, run=run, store=store))
+
+
+def _last_ack(world: World) -> Run:
+    world.run_epoch("e1")
+    world.trigger(EPOCH)
+    for stage in ("clean", "routes", "airports"):
+        world.run_stage(EPOCH, stage)
+    ack = world.write(world.submit(EPOCH, "report").handover)
+    return lambda world, store: world.coordinator(store).acknowledge(ack)
+
+
+def _decline(world: World) -> Run:
+    world.run_epoch("e1")
+    world.trigger(EPOCH)
+    handover = world.submit(EPOCH, "clean").handover
+    return lambda world, store: world.decline(handover, store=store)
+
+
+def _declined(world: World) -> Run:
+    _decline(world)(world, world.store)
+    return lambda world, store: world.coordinator(store).progress(EPOCH)
+
+
+def _complete(world: World) -> Run:
+    world.run_epoch("e1")
+    world.run_stages(EPOCH)
+    checkpoint = world.pending_id(EPOCH)
+    return lambda world, store: world.coordinator(store).complete(checkpoint)
+
+
+def _clean(world: World) -> Run:
+    world.run_epoch("e1")
+    world.trigger(EPOCH)
+    world.submit(EPOCH, "clean")  # whoever held this is dead, and leaves a failover behind
+    world.run_stages(EPOCH)
+    checkpoint = world.pending_id(EPOCH)
+    world.coordinator().complete(checkpoint)
+    return lambda world, store: world.coordinator(store).clean()
+
+
+def _fail(world: World) -> Run:
+    world.run_epoch("e1")
+    world.trigger(EPOCH)
+    world.run_stage(EPOCH, "clean")
+    claimant = world.new_claimant()
+    world.write(world.submit(EPOCH, "routes", claimant).handover)  # killed before it acknowledged
+    return lambda world, store: world.coordinator(store).fail(EPOCH, "routes", claimant, "killed")
+
+
+def _begin_after_a_death(world: World) -> Run:
+    world.run_epoch("e1")
+    world.trigger(EPOCH)
+    world.write(world.submit(EPOCH, "clean").handover)
+    claimant = world.new_claimant()
+    return lambda world, store: world.coordinator(store).begin(EPOCH, "clean", claimant)
+
+
+def _expire(world: World) -> Run:
+    world.run_epoch("e1")
+    world.trigger(EPOCH)
+    world.run_stage(EPOCH, "clean")
+    world.clock.advance(TIMEOUT)
+    return lambda world, store: world.coordinator(store).progress(EPOCH)
+
+
+def _take_up(world: World) -> Run:
+    world.run_epoch("e1")
+    world.trigger(EPOCH)
+    world.run_stage(EPOCH, "clean")
+    world.clock.advance(TIMEOUT + timedelta(seconds=1))
+    claimant = world.new_claimant()
+    return lambda world, store: world.coordinator(store).begin(EPOCH, "routes", claimant)
+
+
+def _late_ack(world: World) -> Run:
+    """A zombie acknowledges when the stage runs anew elsewhere."""
+    world.run_epoch("e1")
+    world.trigger(EPOCH)
+    ack = world.write(world.submit(EPOCH, "clean").handover)
+    world.submit(EPOCH, "clean")
+    return lambda world, store: world.coordinator(store).acknowledge(ack)
+
+
+def _ack_after_expiry(world: World) -> Run:
+    """The attempt has ended without a successor: the rejection is noted, so that nobody carries the execution."""
+    world.run_epoch("e1")
+    world.trigger(EPOCH)
+    ack = world.write(world.submit(EPOCH, "clean").handover)
+    world.clock.advance(TIMEOUT)
+    return lambda world, store: world.coordinator(store).acknowledge(ack)
+
+
+def _restore_latest(world: World) -> Run:
+    world.run_epoch("e1")
+    world.trigger(EPOCH)
+    world.run_stage(EPOCH, "clean")
+    return lambda world, store: world.coordinator(store).restore_latest()
+
+
+def _abort(world: World) -> Run:
+    world.run_epoch("e1")
+    checkpoint = world.trigger(EPOCH).pending.checkpoint
+    return lambda world, store: world.coordinator(store).abort(checkpoint, Reason.JOB_FAILURE, "by hand")
+
+
+OPERATIONS = (
+    Operation("first trigger", _first_trigger),
+    Operation("trigger", _trigger),
+    Operation("begin", _begin),
+    Operation("ack", _ack),
+    Operation("last ack", _last_ack),
+    Operation("ack in parts", _ack, in_parts=True),
+    Operation("late ack in parts", _late_ack, in_parts=True),
+    Operation("complete from parts", _complete, in_parts=True),
+    Operation("decline", _decline),
+    Operation("declined", _declined),
+    Operation("complete", _complete),
+    Operation("clean", _clean),
+    Operation("fail", _fail),
+    Operation("begin after a death", _begin_after_a_death),
+    Operation("expire", _expire),
+    Operation("take up", _take_up),
+    Operation("late ack", _late_ack),
+    Operation("ack after expiry", _ack_after_expiry),
+    Operation("restore latest", _restore_latest),
+    Operation("abort", _abort),
+)
+
+
+@cache
+def prepared(operation: Operation) -> tuple[World, Run]:
+    """Give the world in which the operation is due, to be forked and never changed, and what runs it."""
+    world = World()
+    return world, operation.prepare(world)
+
+
+def forked(operation: Operation) -> tuple[World, Run]:
+    """Give such a world of one's own."""
+    world, run = prepared(operation)
+    return world.fork(), run
+
+
+@cache
+def writes_of(operation: Operation) -> list[str]:
+    """Run an operation once and give its writes, as they were recorded."""
+    with operation.markers():
+        world, run = forked(operation)
+        recording = RecordingStore(world.store)
+        run(world, recording)
+    return [str(write) for write in recording.writes]
