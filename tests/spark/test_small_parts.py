@@ -1,0 +1,312 @@
+"""What needs no JVM: conf, slices, values, one-line details, choosing an upstream's output."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_cairn.checkpoint import documents
+from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError
+from airflow_cairn.checkpoint.model import DocumentRef as Ref
+from airflow_cairn.checkpoint.model import Handover, Output, ReplayedEpoch, RestorePointer, Slice
+from airflow_cairn.spark import conf, slices, upstream
+from airflow_cairn.spark.committer import s3a_conf
+from airflow_cairn.spark.detail import MAX_LENGTH, one_line, scrub
+from airflow_cairn.spark.stored import StageContents, Stored
+from airflow_cairn.spark.values import MAX_VALUE_BYTES, check_total, check_value
+from airflow_cairn.storage import CairnError, InvalidKeyError, UnsupportedStorageError
+from airflow_cairn.storage.errors import DocumentError
+
+
+def handover(own: Slice | None = None, *replayed: Slice) -> Handover:
+    return Handover(
+        job="flights",
+        checkpoint=17,
+        epoch="scheduled__2026-01-03",
+        attempt=2,
+        stage="routes",
+        token="t0",
+        claimant="try",
+        slice=own or Slice(),
+        restore=RestorePointer(16, Ref("chk-0000000016/_metadata-x", 1, "00")),
+        replay=tuple(ReplayedEpoch(f"old-{number}", each) for number, each in enumerate(replayed)),
+    )
+
+
+KEY = "chk-0000000017/handover/routes/t0.json"
+
+
+def test_conf_goes_to_the_application_and_back() -> None:
+    window = Slice("2026-01-03T00:00:00+00:00", "2026-01-04T00:00:00+00:00", {"private": "x" * 9999})
+    given_conf = conf.handover_conf(
+        handover(window), KEY, storage="s3a://lake/cairn/", endpoint="http://127.0.0.1:7070", region="eu-west-1"
+    )
+    assert given_conf == {
+        "spark.cairn.storage": "s3://lake/cairn",
+        "spark.cairn.job": "flights",
+        "spark.cairn.handover": KEY,
+        "spark.cairn.s3.endpoint": "http://127.0.0.1:7070",
+        "spark.cairn.s3.region": "eu-west-1",
+        "spark.cairn.checkpoint": "17",
+        "spark.cairn.epoch": "scheduled__2026-01-03",
+        "spark.cairn.attempt": "2",
+        "spark.cairn.stage": "routes",
+        "spark.cairn.slice": '{"start": "2026-01-03T00:00:00+00:00", "end": "2026-01-04T00:00:00+00:00"}',
+        "spark.cairn.restore": "16",
+    }
+    assert all(key.startswith(conf.PREFIX) for key in given_conf)
+    handed = conf.parse(given_conf.get)
+    assert handed == conf.Handed("s3://lake/cairn", "flights", KEY, "http://127.0.0.1:7070", "eu-west-1")
+    believed = {key: value for key, value in given_conf.items() if key not in conf.FOR_PEOPLE}
+    assert conf.parse(believed.get) == handed
+
+
+def test_local_conf_says_nothing_of_s3() -> None:
+    given_conf = conf.handover_conf(handover(), KEY, storage="file:///tmp/lake")
+    assert not [key for key in given_conf if ".s3." in key]
+    assert conf.parse(given_conf.get).endpoint is None
+
+
+@pytest.mark.parametrize("missing", [conf.HANDOVER, conf.STORAGE, conf.JOB])
+@pytest.mark.parametrize("value", [None, ""])
+def test_an_application_that_was_not_submitted_by_cairn(missing: str, value: str | None) -> None:
+    found: dict[str, str | None] = {**conf.handover_conf(handover(), KEY, storage="file:///tmp/lake"), missing: value}
+    with pytest.raises(InvalidConfigError) as refused:
+        conf.parse(found.get)
+    assert str(refused.value).startswith(
+        f"this application was not submitted by SparkEpochOperator: conf {missing} is missing. Run it as a task: "
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "error"),
+    [
+        (conf.HANDOVER, "/etc/passwd", CairnError),
+        (conf.HANDOVER, "chk-0000000017/../../other", CairnError),
+        (conf.HANDOVER, "head.json", DocumentError),
+        (conf.STORAGE, "gs://lake/cairn", UnsupportedStorageError),
+        (conf.STORAGE, "lake/cairn", InvalidKeyError),
+        (conf.JOB, "../other", InvalidKeyError),
+        (conf.JOB, "x" * 300, InvalidKeyError),
+    ],
+)
+def test_hostile_conf_is_refused(key: str, value: str, error: type[CairnError]) -> None:  # semantics W1, W5
+    found: dict[str, str] = {**conf.handover_conf(handover(), KEY, storage="file:///tmp/lake"), key: value}
+    with pytest.raises(error):
+        conf.parse(found.get)
+
+
+def test_s3a_conf_has_no_credentials() -> None:
+    found = s3a_conf("http://127.0.0.1:7070", "eu-west-1")
+    assert found["spark.hadoop.fs.s3a.endpoint"] == "http://127.0.0.1:7070"
+    assert found["spark.hadoop.fs.s3a.endpoint.region"] == "eu-west-1"
+    assert found["spark.hadoop.fs.s3a.path.style.access"] == "true"
+    assert found["spark.hadoop.fs.s3a.connection.ssl.enabled"] == "false"
+    assert s3a_conf("https://store.example")["spark.hadoop.fs.s3a.connection.ssl.enabled"] == "true"
+    assert not [key for key in found if "key" in key or "secret" in key or "token" in key]
+    assert set(s3a_conf()) == {"spark.hadoop.fs.s3a.aws.credentials.provider"}
+
+
+DAY = [f"2026-01-0{day}T00:00:00+00:00" for day in range(1, 10)]
+
+
+def test_slices_that_adjoin_have_a_hull() -> None:  # semantics R1, T8
+    given_handover = handover(
+        Slice("2026-01-03T02:00:00+02:00", DAY[3]), Slice(DAY[0], DAY[1]), Slice("2026-01-02T00:00:00Z", DAY[2])
+    )
+    assert slices.hull_of(given_handover) == Slice(DAY[0], DAY[3])
+    assert [each.end for each in slices.slices_of(given_handover)] == [DAY[1], DAY[2], DAY[3]]
+
+
+def test_without_replay_the_slice_is_the_authors_own() -> None:
+    own = Slice(None, None, {"files": ["a"]})
+    assert slices.hull_of(handover(own)) == own
+    assert slices.slices_of(handover(own)) == [own]
+
+
+@pytest.mark.parametrize(
+    ("own", "older", "why"),
+    [
+        (Slice(DAY[3], DAY[4]), Slice(DAY[0], DAY[1]), "ends at 2026-01-02T00:00:00+00:00 and the next starts at"),
+        (Slice(DAY[0], DAY[2]), Slice(DAY[0], DAY[1]), "the next starts at 2026-01-01"),
+        (Slice(), Slice(DAY[0], DAY[1]), "one of them is no window of time"),
+        (Slice(DAY[1], DAY[2]), Slice(None, DAY[1]), "one of them is no window of time"),
+        (Slice(DAY[1], DAY[2], {"files": []}), Slice(DAY[0], DAY[1]), "details of the DAG author's"),
+        (Slice("week 2", "week 3"), Slice("week 0", "week 1"), "ends at week 1 and the next starts at week 2"),
+    ],
+)
+def test_slices_that_do_not_adjoin_have_none(own: Slice, older: Slice, why: str) -> None:
+    with pytest.raises(InvalidStateError) as refused:
+        slices.hull_of(handover(own, older))
+    assert why in str(refused.value)
+    assert "Read each of epoch.slices instead of epoch.slice [job=`flights` replayed=`old-0`]" in str(refused.value)
+    assert len(slices.slices_of(handover(own, older))) == 2
+
+
+def test_slices_that_are_no_dates_adjoin_by_their_text() -> None:
+    assert slices.hull_of(handover(Slice("w1", "w2"), Slice("w0", "w1"))) == Slice("w0", "w2")
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (math.nan, "cannot be kept: nan is not JSON. Put None instead"),
+        ({"a": [1, math.inf]}, "cannot be kept at '.a[1]': inf is not JSON"),
+        ({"a": {1: 2}}, "cannot be kept at '.a': the key 1 is a int. Keys of JSON are text"),
+        ({"a": {1, 2}}, "cannot be kept at '.a': a set is not JSON"),
+        (object(), "a object is not JSON"),
+        (b"x", "a bytes is not JSON"),
+        ("\ud800", "text that UTF-8 cannot hold"),
+        ({"\ud800": 1}, "text that UTF-8 cannot hold"),
+        pytest.param(1 << 20_000, "a number of more than 12000 bits", id="huge"),
+        ("x" * MAX_VALUE_BYTES, "too large to travel inside an acknowledgement"),
+        ("ä" * (MAX_VALUE_BYTES // 2), "too large to travel inside an acknowledgement"),
+    ],
+)
+def test_values_that_are_no_small_json(value: object, why: str) -> None:  # semantics A4, W5
+    with pytest.raises(InvalidStateError) as refused:
+        check_value("offsets", value)
+    assert "the value 'offsets'" in str(refused.value)
+    assert why in str(refused.value)
+
+
+def test_values_nested_too_deeply() -> None:  # semantics W5
+    value: Any = 1
+    for _ in range(12):
+        value = [value]
+    assert check_value("deep", value) == value
+    with pytest.raises(InvalidStateError, match="nested more than 12 levels deep"):
+        check_value("deep", {"x": value})
+    circle: list[Any] = []
+    circle.append(circle)
+    with pytest.raises(InvalidStateError, match="nested more than 12 levels deep"):
+        check_value("circle", circle)
+
+
+def test_values_have_a_limit_together() -> None:
+    value = check_value("x", "x" * (MAX_VALUE_BYTES - 2))
+    check_total({f"v{number}": value for number in range(12)})
+    with pytest.raises(InvalidStateError, match=r"too large together.* \[values=`13`"):
+        check_total({f"v{number}": value for number in range(13)})
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(JSON)
+def test_what_is_taken_comes_back(value: Any) -> None:
+    try:
+        plain = check_value("x", value)
+    except InvalidStateError as refused:
+        assert "UTF-8" in str(refused) or "nested" in str(refused) or "too large" in str(refused)
+        return
+    data = documents.encode({"values": {"x": plain}})
+    assert documents.parse(data, key="x")["values"]["x"] == value
+
+
+def test_tuples_become_lists_and_the_copy_is_our_own() -> None:
+    mine = {"a": (1, 2), "b": []}
+    plain = check_value("x", mine)
+    assert plain == {"a": [1, 2], "b": []}
+    mine["b"].append(1)  # type: ignore[attr-defined]
+    assert plain["b"] == []
+
+
+class Odd(Exception):  # noqa: N818 - a name to be seen in the text
+    pass
+
+
+SECRETS = {
+    "fs.s3a.secret.key=abc/def+1": "fs.s3a.secret.key=***",
+    "spark.hadoop.fs.s3a.access.key: QQQQ1234": "spark.hadoop.fs.s3a.access.key: ***",
+    '{"aws_secret_access_key": "abc"}': '{"aws_secret_access_key": "***"}',
+    "jdbc:postgresql://user:pass@host/db": "jdbc:postgresql://***@host/db",
+    "jdbc:x://h/db?user=u&password=pw&ssl=1": "jdbc:x://h/db?user=u&password=***&ssl=1",
+    "denied for AKIAIOSFODNN7EXAMPLE here": "denied for *** here",
+    "https://b/k?X-Amz-Signature=abcdef&X-Amz-Credential=AK/2": "https://b/k?X-Amz-Signature=***&X-Amz-Credential=***",
+    "Authorization: Bearer eyJhbGciOi.J9": "Authorization: Bearer ***",
+    "the canary is canary-value-1": "the canary is ***",
+}
+
+
+@pytest.mark.parametrize("text", SECRETS)
+def test_details_hold_no_credentials(text: str) -> None:
+    environ = {"AWS_SECRET_ACCESS_KEY": "canary-value-1", "AWS_SESSION_TOKEN": "short"}
+    assert one_line(Odd(text), environ=environ) == f"Odd: {SECRETS[text]}"
+
+
+@pytest.mark.parametrize(
+    "honest",
+    [
+        "[PARSE_SYNTAX_ERROR] Syntax error at or near 'x': unexpected token: x",
+        "No AWS Credentials provided by EnvironmentVariableCredentialsProvider : SdkClientException",
+        "cannot resolve `a`.`b` given input columns [key, value]",
+        "PATH_NOT_FOUND: s3a://lake/in does not exist",
+    ],
+)
+def test_honest_text_stays(honest: str) -> None:
+    assert scrub(honest, environ={}) == honest
+
+
+def test_details_are_one_line_without_stack_traces() -> None:
+    text = (
+        "Job aborted.\n\tat org.apache.spark.Foo.bar(Foo.scala:1)\n\t... 3 more\n"
+        "Caused by: java.io.IOException: No space left\n"
+    )
+    assert one_line(Odd(text)) == "Odd: Job aborted. Caused by: java.io.IOException: No space left"
+    assert one_line(Odd()) == "Odd"
+    long = one_line(Odd("start " + "x" * 5000 + " end"))
+    assert len(long) <= MAX_LENGTH
+    assert long.startswith("Odd: start ")
+    assert long.endswith(" end")
+
+
+def contents(*names: str) -> StageContents:
+    outputs = (Output(*name.split("."), folder="chk-0000000001/x/") for name in names)
+    return StageContents("clean", {output.id: Stored(output) for output in outputs})
+
+
+@pytest.mark.parametrize(
+    ("there", "name", "kind", "chosen"),
+    [
+        (["exchange.main"], None, None, "exchange.main"),
+        (["exchange.main", "state.a", "table.b"], None, None, "exchange.main"),
+        (["state.a"], None, None, "state.a"),
+        (["exchange.a", "state.a"], "a", None, "exchange.a"),
+        (["exchange.a", "state.a"], "a", "state", "state.a"),
+        (["exchange.a", "exchange.b"], "b", None, "exchange.b"),
+        (["exchange.a", "table.b", "table.c"], None, "exchange", "exchange.a"),
+    ],
+)
+def test_an_upstreams_output_is_chosen(there: list[str], name: str | None, kind: str | None, chosen: str) -> None:
+    assert upstream.choose(contents(*there), name, kind).output.id == chosen
+
+
+@pytest.mark.parametrize(
+    ("there", "name", "kind", "why"),
+    [
+        ([], None, None, "has no such output [stage=`clean` there_is=`nothing`]"),
+        (["exchange.a", "exchange.b"], None, None, "has more than one such output; give its name, or its kind"),
+        (["state.a", "table.a"], "a", None, "more than one such output named 'a'"),
+        (["state.a"], "b", None, "has no such output named 'b' [stage=`clean` there_is=`state a`]"),
+        (["state.a"], "a", "table", "has no such output named 'a'"),
+    ],
+)
+def test_no_output_is_guessed(there: list[str], name: str | None, kind: str | None, why: str) -> None:
+    with pytest.raises(InvalidStateError) as refused:
+        upstream.choose(contents(*there), name, kind)
+    assert why in str(refused.value)
+
+
+def test_json_is_what_the_ui_shows() -> None:
+    shown = conf.handover_conf(handover(), KEY, storage="file:///tmp/lake")[conf.SLICE]
+    assert json.loads(shown) == {"start": None, "end": None}
