@@ -22,6 +22,7 @@ from airflow_cairn.sensors import CheckpointSensor
 APPLICATIONS = Path(__file__).parent / "applications"
 STORAGE = os.environ["CAIRN_TEST_STORAGE"]
 GATES = os.environ["CAIRN_TEST_GATES"]
+AWS_CONN_ID = os.environ.get("CAIRN_TEST_AWS_CONN_ID")
 CONF = json.loads(os.environ["CAIRN_TEST_SPARK_CONF"])
 
 IN_A_GROUP = (
@@ -50,7 +51,7 @@ def counting(application: str = "counting.py", **options: object) -> SparkEpochO
 for name in IN_A_GROUP:
     with (
         DAG(name, schedule=None, max_active_runs=1),
-        CheckpointedTaskGroup("epoch", storage=STORAGE, config=CheckpointConfig(retained=2)),
+        CheckpointedTaskGroup("epoch", storage=STORAGE, aws_conn_id=AWS_CONN_ID, config=CheckpointConfig(retained=2)),
     ):
         counting()
 
