@@ -18,6 +18,7 @@ from ..checkpoint.requests import EpochCompleted, FailedOver
 from ..hooks.job_settings import JobSettings, is_rendered_later
 from ..spark.detail import one_line
 from .spark_epoch import SparkEpochOperator
+from .stage_outcome import failed_prefix
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -49,7 +50,7 @@ def _report(context: Context) -> str:
         return f"{ti.task_id} is no stage of a checkpointed job; nothing to restore"
     settings = _settings(context, task)
     coordinator = settings.coordinator()
-    answer = coordinator.fail(layout.epoch_name(ti.run_id), task.uid, str(ti.id), _detail(context))
+    answer = coordinator.fail(layout.epoch_name(ti.run_id), task.uid, str(ti.id), _detail(context, task.uid))
     if isinstance(answer, EpochCompleted):
         return f"epoch {ti.run_id} is completed by checkpoint {answer.checkpoint}; nothing to restore"
     if not isinstance(answer, FailedOver):
@@ -74,11 +75,11 @@ def _settings(context: Context, task: SparkEpochOperator) -> JobSettings:
     return JobSettings(storage, job, task.aws_conn_id)
 
 
-def _detail(context: Context) -> str:
+def _detail(context: Context, uid: str) -> str:
     error = context.get("exception")
     if isinstance(error, CheckpointError):
         # Ours say themselves what happened; the class's name adds nothing for a reader of the history.
-        return str(redact(error.message))
+        return str(redact(error.message.removeprefix(failed_prefix(uid))))
     if isinstance(error, BaseException):
         return str(redact(one_line(error)))
     return str(redact(error)) if error else KILLED

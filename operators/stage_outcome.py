@@ -47,9 +47,7 @@ class StageRun:
             returncode: the exit status of spark-submit; None if it was not started.
         """
         declined = self.declined()
-        if declined is not None:
-            return self._error(f"stage {self.handover.stage} failed: {declined}")
-        return self._error(f"stage {self.handover.stage} failed without giving a reason: {_ending(returncode)}")
+        return self._error(failed_prefix(self.handover.stage) + (declined or _ending(returncode)))
 
     def check_acknowledged(self) -> None:
         """Make sure, after an application that ended well, that its epoch has what the stage owes it.
@@ -93,11 +91,16 @@ class StageRun:
         return StageFailedError(message, job=it.job, checkpoint=it.checkpoint, attempt=it.attempt)
 
 
+def failed_prefix(stage: str) -> str:
+    """Give what stands before the cause in a `StageFailedError`."""
+    return f"stage {stage} failed: "
+
+
 def _ending(returncode: int | None) -> str:
     if returncode is None:
-        return "spark-submit did not run to its end"
+        return "spark-submit did not run to its end and gave no reason"
     # A shell reports a signal as 128 + its number, Python as a negative one.
     signal = -returncode if returncode < 0 else returncode - 128
     if returncode < 0 or 128 < returncode < 160:
-        return f"spark-submit was killed by signal {signal}; its output stands above"
-    return f"spark-submit ended with status {returncode}; its output stands above"
+        return f"spark-submit was killed by signal {signal} and gave no reason"
+    return f"spark-submit ended with status {returncode} and gave no reason; the task's log holds its output"

@@ -162,12 +162,11 @@ class TriggerCheckpointOperator(BaseOperator):
         for damage in answer.damages:
             self.log.warning("not restored, because it is damaged: %s", damage)
         self.log.info(
-            "%s: %s, waits for %s; input %s to %s",
+            "%s: %s, waits for %s; input: %s",
             title,
             "triggered" if answer.created else "was triggered before",
             ", ".join(stage.uid for stage in pending.stages),
-            pending.slice.start or "…",
-            pending.slice.end or "…",
+            _window(pending.slice),
         )
         restored_from = pending.restore.checkpoint if pending.restore else None
         start = f"starts from checkpoint {restored_from}" if restored_from else "starts empty: no checkpoint yet"
@@ -198,6 +197,12 @@ def slice_of(context: Context, detail: dict[str, Any] | None) -> Slice:
         )
         start = None
     return Slice(_iso(start), _iso(end), dict(detail or {}))
+
+
+def _window(fixed: Slice) -> str:
+    if fixed.start is None and fixed.end is None:
+        return "no window"
+    return f"{fixed.start or 'the beginning'} to {fixed.end or 'no end'}"
 
 
 def _iso(moment: datetime | None) -> str | None:

@@ -150,8 +150,9 @@ class CheckpointSensor(BaseSensorOperator):
                     # It ended between the two questions; another attempt may be open.
                     progress = coordinator.progress(epoch)
                 else:
+                    result = self._result(coordinator, completed, run_id)
                     self._clean(coordinator)
-                    return self._result(coordinator, completed, run_id)
+                    return result
         except UnavailableError as error:
             self.log.warning("the storage cannot be reached, asking again: %s", error)
             return None
@@ -205,11 +206,11 @@ class CheckpointSensor(BaseSensorOperator):
             return facts
         took_ms = entry.ended_at_ms - entry.triggered_at_ms
         self.log.info(
-            "checkpoint %d · epoch %s: completed · attempt %d · %d acks · %d bytes · %.1f s",
+            "checkpoint %d · epoch %s: completed · attempt %d · %s · %d bytes · %.1f s",
             completed.checkpoint,
             run_id,
             entry.attempt,
-            entry.acks,
+            "1 ack" if entry.acks == 1 else f"{entry.acks} acks",
             entry.size_bytes,
             took_ms / 1000,
         )

@@ -9,6 +9,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, BaseOperator
 
 from airflow_cairn.operators import SparkEpochOperator, restore_latest_checkpoint
+from airflow_cairn.operators.stage_outcome import StageRun
 from tests.airflow.conftest import Said
 from tests.support.airflow_stage import Job, Ti, context
 
@@ -41,6 +42,16 @@ def test_it_opens_the_next_attempt_from_the_latest_checkpoint(job: Job, said: Sa
         "stage routes failed; checkpoint 3 · epoch manual__r1 · attempt 2 opened, restoring from checkpoint 1"
         in said.text
     )
+
+
+def test_what_the_operator_found_out_is_kept_as_it_is(job: Job) -> None:
+    job.trigger(RUN)
+    ti = Ti(run_id=RUN)
+    run = StageRun(job.coordinator, job.begin(RUN, claimant=str(ti.id)))
+    call(stage(job), ti, exception=run.failure(-9))
+    ended = job.coordinator.head().ended_by_id(1)
+    assert ended is not None
+    assert ended.detail == "routes: spark-submit was killed by signal 9 and gave no reason"
 
 
 def test_twice_is_once(job: Job) -> None:  # semantics F5
@@ -117,6 +128,6 @@ def test_it_never_raises(job: Job, broken: str, said: Said) -> None:
         (job.folder / "flights/head.json").write_text("half a")
     elif broken == "connection":
         task.storage, task.aws_conn_id = "s3://lake/x", "nowhere"
-    more = {} if broken == "context" else context(Ti(run_id=RUN), task=task)
+    more: Any = {} if broken == "context" else context(Ti(run_id=RUN), task=task)
     restore_latest_checkpoint(more)
     assert "the checkpoint was not restored by this callback; the stage's next try will do it" in said.text

@@ -54,7 +54,7 @@ def test_it_says_what_completed(job: Job, said: Said) -> None:
     job.trigger(RUN)
     job.acknowledge(job.begin(RUN))
     sensor(job).execute(at())
-    assert "checkpoint 1 · epoch manual__r1: completed · attempt 1 · 1 acks · 0 bytes · " in said.text
+    assert "checkpoint 1 · epoch manual__r1: completed · attempt 1 · 1 ack · 0 bytes · " in said.text
     assert "cleaned: " in said.text
 
 
@@ -74,6 +74,7 @@ def test_it_waits_in_the_triggerer(job: Job) -> None:
     assert deferred.method_name == "execute_complete"
     assert timedelta(seconds=50) < deferred.timeout <= timedelta(seconds=60)
     job.acknowledge(job.begin(RUN))
+    assert deferred.kwargs is not None
     again = sensor(job).execute_complete(at(), {"status": "ready", "checkpoint": 1}, **deferred.kwargs)
     assert again["checkpoint"] == 1
 
@@ -126,7 +127,8 @@ def test_completed_before(job: Job) -> None:
 def test_reschedule(job: Job) -> None:
     job.trigger(RUN)
     waiting = sensor(job, deferrable=False, mode="reschedule", poke_interval=30)
-    at_once = {**at(), "task_reschedule_count": 0}
+    at_once = at()
+    at_once["task_reschedule_count"] = 0
     at_once["ti"].get_first_reschedule_date = lambda _: None
     with pytest.raises(AirflowRescheduleException):
         waiting.execute(at_once)
@@ -140,6 +142,7 @@ def test_poke(job: Job) -> None:
     job.acknowledge(job.begin(RUN))
     found = sensor(job).poke(at())
     assert found
+    assert found.xcom_value is not None
     assert found.xcom_value["checkpoint"] == 1
 
 

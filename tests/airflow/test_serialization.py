@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from airflow.serialization.serialized_objects import DagSerialization
 
@@ -26,7 +27,7 @@ with DAG("flights", schedule=None):
     text = json.dumps(once, sort_keys=True)
     back = DagSerialization.from_dict(json.loads(text))
     assert set(back.task_ids) == set(dag.task_ids)
-    stage = back.get_task("epoch.a")
+    stage: Any = back.get_task("epoch.a")
     assert stage.task_type == "SparkEpochOperator"
     assert stage.has_on_retry_callback
     assert stage.has_on_failure_callback
@@ -35,7 +36,8 @@ with DAG("flights", schedule=None):
     assert stage.downstream_task_ids == {"epoch.b"}
     assert [link.name for link in stage.operator_extra_links] == ["Checkpoint"]
     assert back.get_task("epoch.wait_for_checkpoint").trigger_rule == "none_failed"
-    assert back.get_task("epoch.trigger_checkpoint").slice_detail == {"offsets": [1]}
+    trigger: Any = back.get_task("epoch.trigger_checkpoint")
+    assert trigger.slice_detail == {"offsets": [1]}
     # Parsed again, the same text comes out: otherwise each parse would make a new version of the DAG.
     assert json.dumps(DagSerialization.to_dict(dag), sort_keys=True) == text
     assert " at 0x" not in text
@@ -48,5 +50,6 @@ with DAG("d", schedule=None):
     CheckpointSensor(task_id="p", storage="file:///lake", deferrable=False)
 """)
     back = DagSerialization.from_dict(DagSerialization.to_dict(dag))
-    assert back.get_task("r").reschedule is True
-    assert any("ReadyToReschedule" in type(dep).__name__ for dep in back.get_task("r").deps)
+    waiting: Any = back.get_task("r")
+    assert waiting.reschedule is True
+    assert any("ReadyToReschedule" in type(dep).__name__ for dep in waiting.deps)

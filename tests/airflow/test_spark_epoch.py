@@ -115,8 +115,8 @@ def test_nothing_was_triggered(job: Job, submitted: Submitted) -> None:
 @pytest.mark.parametrize(
     ("do", "text"),
     [
-        ("fail", "stage routes failed without giving a reason: spark-submit ended with status 3"),
-        ("die", "stage routes failed without giving a reason: spark-submit was killed by signal 9"),
+        ("fail", "stage routes failed: spark-submit ended with status 3 and gave no reason"),
+        ("die", "stage routes failed: spark-submit was killed by signal 9 and gave no reason"),
         ("decline", "stage routes failed: AnalysisException: no such column"),
         ("decline quietly", "stage routes declined: AnalysisException: no such column"),
         (
@@ -265,8 +265,9 @@ def test_the_way_from_a_stage_to_its_checkpoint(job: Job) -> None:
             inside = stage(job)
         outside = stage(job, task_id="alone")
     (link,) = inside.operator_extra_links
-    address = link.get_link(inside, ti_key=Ti(run_id=RUN))
+    key: Any = Ti(run_id=RUN)
+    address = link.get_link(inside, ti_key=key)
     assert address.endswith(
         "/dags/flights/runs/manual__2001-01-01T00%3A00%3A00%2B00%3A00/tasks/epoch.wait_for_checkpoint"
     )
-    assert link.get_link(outside, ti_key=Ti(run_id=RUN)) == ""
+    assert link.get_link(outside, ti_key=key) == ""

@@ -92,7 +92,8 @@ def test_it_waits_and_says_for_whom(job: Job, said: Said) -> None:
             while f"waiting for {stage}" not in said.text.replace("clean, routes", "clean"):
                 await asyncio.sleep(0.01)
             assert not running.done()
-            await asyncio.to_thread(lambda uid=stage: job.acknowledge(job.begin(RUN, uid)))
+            handover = await asyncio.to_thread(job.begin, RUN, stage)
+            await asyncio.to_thread(job.acknowledge, handover)
         return await running
 
     (event,) = asyncio.run(asyncio.wait_for(acknowledge_later(), 30))

@@ -35,7 +35,7 @@ def operator(job: Job, **options: Any) -> TriggerCheckpointOperator:
 def test_the_first_trigger(job: Job, said: Said) -> None:
     day = DagRun(DAY, DAY + timedelta(days=1))
     ti = Ti(run_id="scheduled__2001-01-01T00:00:00+00:00")
-    result = operator(job, slice_detail={"offsets": [7]}).execute({**context(ti), "dag_run": day})
+    result = operator(job, slice_detail={"offsets": [7]}).execute(context(ti, dag_run=day))
     assert result == {
         "job": "flights",
         "storage": job.storage,
@@ -50,7 +50,7 @@ def test_the_first_trigger(job: Job, said: Said) -> None:
     assert pending.owner is not None
     assert (pending.owner.dag_id, pending.owner.run_id) == ("flights", ti.run_id)
     title = f"checkpoint 1 · epoch {ti.run_id} · attempt 1"
-    assert f"{title}: triggered, waits for routes; input 2001-01-01T00:00:00+00:00 to 2001-01-02" in said.text
+    assert f"{title}: triggered, waits for routes; input: 2001-01-01T00:00:00+00:00 to 2001-01-02" in said.text
     assert f"{title}: starts empty: no checkpoint yet" in said.text
 
 
@@ -116,7 +116,7 @@ def test_a_run_that_cannot_be_asked_about_counts_as_running(job: Job, state: str
     ],
 )
 def test_slices(run: DagRun, expected: Slice, said: Said) -> None:  # semantics T8
-    assert slice_of({**context(Ti()), "dag_run": run}, None) == expected
+    assert slice_of(context(Ti(), dag_run=run), None) == expected
     assert ("CronDataIntervalTimetable" in said.text) == (run.data_interval_start is not None and not expected.start)
 
 

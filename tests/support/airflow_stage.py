@@ -49,7 +49,7 @@ class DagRun:
 
 def context(ti: Ti, **more: Any) -> Any:
     """Make a context."""
-    return {"ti": ti, "dag_run": DagRun(), **more}
+    return {"ti": ti, "dag_run": DagRun()} | more
 
 
 @dataclass
