@@ -201,7 +201,9 @@ class World:
         """A driver from its start to its acknowledgement."""
         return self.coordinator(store).acknowledge(self.write(handover, store=store))
 
-    def decline(self, handover: Handover, detail: str = "ValueError: bad row", store: ObjectStore | None = None) -> None:
+    def decline(
+        self, handover: Handover, detail: str = "ValueError: bad row", store: ObjectStore | None = None
+    ) -> None:
         self.coordinator(store).decline(
             DeclineDocument(
                 job=JOB,
@@ -267,6 +269,7 @@ class World:
     def audit(self, *epochs: str) -> None:
         """Nothing is pending; each epoch was folded in once, in order; no orphan, no dangling reference; all is quiet."""
         coordinator = self.coordinator()
+        coordinator.clean()
         head = coordinator.head()
         assert head.pending == ()
         assert self.folded() == {stage.uid: list(epochs) for stage in self.stages}

@@ -22,7 +22,7 @@ from airflow_cairn.storage import (
 T = TypeVar("T")
 
 
-class Crashed(BaseException):  # noqa: N818 - the process is gone; nothing may catch this as an error
+class Crashed(BaseException):
     """The process died here."""
 
 

@@ -1,0 +1,306 @@
+"""Completing: order, subsuming, retaining, metadata, what cannot be finalized (semantics C1 to C3, C5, C6)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from airflow_cairn.checkpoint import CheckpointConfig, layout, metadata
+from airflow_cairn.checkpoint.errors import CheckpointFailedError, CheckpointNotReadyError
+from airflow_cairn.checkpoint.head import MAX_HISTORY
+from airflow_cairn.checkpoint.metadata import HandleLine, MetadataHeader, StageLine
+from airflow_cairn.checkpoint.model import AckDocument
+from airflow_cairn.checkpoint.reasons import Reason, Status
+from airflow_cairn.checkpoint.requests import EpochCompleted, Failed, Ready, Triggered
+from tests.checkpoint.world import JOB, TIMEOUT, World
+from tests.support.wrapped_stores import InterleavingStore, RecordingStore
+
+
+def test_the_metadata_is_written_before_the_decision(world: World) -> None:  # semantics C1
+    world.run_stages("a")
+    recording = RecordingStore(world.store)
+    world.coordinator(recording).complete(1)
+    assert [write.key.split("/")[-1].split("-")[0] for write in recording.writes] == ["_metadata", "head.json"]
+
+
+def test_completing_too_early_says_who_is_missing_and_changes_nothing(world: World) -> None:  # semantics C1
+    world.trigger("a")
+    world.run_stage("a", "clean")
+    before = world.coordinator().head()
+    with pytest.raises(CheckpointNotReadyError) as caught:
+        world.coordinator().complete(1)
+    assert caught.value.fields["stage"] == "routes"
+    assert world.coordinator().head() == before
+
+
+def test_completing_again_gives_the_same_answer(world: World) -> None:  # semantics C1, D3
+    world.run_stages("a")
+    assert [world.coordinator().complete(1) for _ in range(3)] == [EpochCompleted("a", 1)] * 3
+
+
+def test_two_finishers_write_equal_metadata(world: World) -> None:  # semantics D3
+    world.run_stages("a")
+    store = InterleavingStore(world.store, "replace", 0, lambda: world.coordinator().complete(1))
+    assert world.coordinator(store).complete(1) == EpochCompleted("a", 1)
+    assert len([key for key in world.standing() if "_metadata" in key]) == 1
+    world.coordinator().clean()
+    world.audit("a")
+
+
+def test_an_unknown_id_is_said_to_be_one(world: World) -> None:
+    with pytest.raises(CheckpointFailedError, match="there is no such checkpoint yet"):
+        world.coordinator().complete(9)
+
+
+def test_completing_subsumes_older_pending_checkpoints_and_no_newer(world: World) -> None:  # semantics C2
+    world.config = CheckpointConfig(timeout=TIMEOUT, max_concurrent_checkpoints=3)
+    for epoch in ("a", "b", "c"):
+        world.trigger(epoch)
+    world.run_stages("b")
+    world.coordinator().complete(2)
+    head = world.coordinator().head()
+    assert [(entry.id, entry.reason) for entry in head.history] == [(2, None), (1, Reason.CHECKPOINT_SUBSUMED)]
+    assert [entry.id for entry in head.pending] == [3]
+
+
+def test_a_checkpoint_completes_only_on_top_of_what_it_restored(world: World) -> None:  # semantics C2, R1
+    """With two epochs under way, the second to complete would lose the first one's contribution from its state."""
+    world.config = CheckpointConfig(timeout=TIMEOUT, max_concurrent_checkpoints=2)
+    world.run_stages("a")
+    world.run_stages("b")
+    world.coordinator().complete(1)
+    assert world.coordinator().progress("b") == Ready(2)
+    with pytest.raises(CheckpointFailedError, match="checkpoint 1 completed after this one had started from 0"):
+        world.coordinator().complete(2)
+    world.run_epoch("b")
+    world.audit("a", "b")
+
+
+def test_the_newest_are_retained(world: World) -> None:  # semantics C3
+    for epoch in "abcde":
+        world.run_epoch(epoch)
+        assert world.standing() == world.referred()
+    assert [entry.epoch for entry in world.coordinator().head().completed] == ["d", "e"]
+    world.audit(*"abcde")
+
+
+def test_an_older_file_lives_as_long_as_a_retained_checkpoint_refers_to_it(world: World) -> None:  # semantics C3
+    for number in range(6):
+        world.run_epoch(f"e{number}")
+    (lookup,) = [key for key in world.referred() if "state.lookup" in key]
+    assert lookup.startswith("chk-0000000001/"), "written once, carried by reference ever since"
+    assert json.loads(world.files.get(lookup, max_bytes=100).data) == "written once"
+    world.audit(*(f"e{number}" for number in range(6)))
+
+
+@pytest.mark.parametrize("where", ["another's file", "another's folder", "the file of a checkpoint long gone"])
+def test_a_stage_may_refer_only_to_its_own_and_the_restored_files(world: World, where: str) -> None:  # semantics C3, W5
+    """Nothing else is kept from the cleaner while the checkpoint is pending."""
+    world.run_epoch("z")
+    world.trigger("a")
+    world.run_stage("a", "clean")
+    ack = world.write(world.submit("a", "routes").handover)
+    mine, *others = ack.subtasks[0].handles
+    path = "chk-0000000001/state/routes/1-dead/x/state.totals/part-0"
+    if where == "another's file":
+        path = next(key for key in world.standing() if key.startswith("chk-0000000002/state/clean"))
+    if where == "another's folder":
+        folder = layout.folder(2) + "state/clean/"
+        broken = replace(ack, outputs=(replace(ack.outputs[0], folder=folder), *ack.outputs[1:]))
+    else:
+        broken = replace(
+            ack, subtasks=(replace(ack.subtasks[0], handles=(replace(mine, path=path), *others)), *ack.subtasks[1:])
+        )
+    world.coordinator().acknowledge(broken)
+    for stage in ("airports", "report"):
+        world.run_stage("a", stage)
+    with pytest.raises(CheckpointFailedError, match="neither its own nor the restored checkpoint's"):
+        world.coordinator().complete(2)
+    world.run_epoch("a")
+    world.audit("z", "a")
+
+
+def test_the_metadata_describes_itself(world: World) -> None:  # semantics C5
+    world.run_epoch("a")
+    world.run_epoch("b")
+    entry = world.coordinator().head().completed[-1]
+    header, *lines = metadata.read(world.files, entry.metadata)
+    assert header == MetadataHeader(
+        JOB, 2, "b", 1, world.request("b").slice, ("clean", "routes", "airports", "report"), restored_from=1
+    )
+    stages = [line for line in lines if isinstance(line, StageLine)]
+    assert [line.stage for line in stages] == ["clean", "routes", "airports", "report"]
+    assert [sorted(output.id for output in line.outputs) for line in stages] == [
+        ["state.totals"],
+        ["state.totals"],
+        ["state.lookup", "state.totals"],
+        ["state.totals", "table.league"],
+    ], "an exchange is dropped when its epoch completes"
+    handles = [line.handle for line in lines if isinstance(line, HandleLine)]
+    assert entry.size_bytes == sum(handle.size_bytes for handle in handles)
+    assert (entry.acks, len(entry.tables)) == (4, 1)
+    assert entry.tables["league"].endswith("/table.league/")
+
+
+def test_other_metadata_under_its_name_fails_the_checkpoint(world: World) -> None:  # semantics C6
+    world.run_stages("a")
+    entry = world.coordinator().head().pending[0]
+    world.memory.put(f"{JOB}/{layout.metadata(1, entry.token)}", b"somebody else's")
+    with pytest.raises(CheckpointFailedError, match="FINALIZE_CHECKPOINT_FAILURE"):
+        world.coordinator().complete(1)
+    assert world.trigger("a").pending.executions["clean"].home == 1, "the acknowledgements were sound, and carry over"
+    world.run_epoch("a")
+    world.audit("a")
+
+
+def _half(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def _of_format_99(data: bytes) -> bytes:
+    return data.replace(b'"format":1', b'"format":99')
+
+
+def _of_another_job(data: bytes) -> bytes:
+    return data.replace(b'"job":"flights"', b'"job":"weather"')
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_half, "it may be truncated"),
+        (_of_format_99, "written by a newer Cairn"),
+        (_of_another_job, "belongs to another job"),
+        (lambda data: data.replace(b'"parallelism":2', b'"parallelism":3'), "does not hold all its subtasks"),
+        (lambda data: data.replace(b"chk-0000000001/state", b"/etc"), "cannot be used"),
+        (lambda data: data.replace(b"chk-0000000001/state", b"chk-0000000001/../other"), "cannot be used"),
+        (lambda data: data.replace(b"chk-0000000001/state", b"s3://bucket/x"), "cannot be used"),
+        (lambda data: data + b" " * 1024 * 1024, "larger than it may be"),
+    ],
+)
+def test_a_broken_marker_fails_the_checkpoint_and_is_not_carried(
+    world: World, damage: object, message: str
+) -> None:  # semantics W5, D1
+    world.run_stages("a")
+    marker = next(key for key in world.memory.keys() if "/acks/clean/" in key)
+    world.memory.put(marker, damage(world.memory.get(marker).data))  # type: ignore[operator]
+    with pytest.raises(CheckpointFailedError, match=message):
+        world.coordinator().complete(1)
+    failed = world.coordinator().progress("a")
+    assert isinstance(failed, Failed)
+    assert failed.reason is Reason.IO_EXCEPTION
+    assert world.trigger("a").pending.executions["clean"].home == 2, "it would fail every later attempt"
+    world.run_epoch("a")
+    world.audit("a")
+
+
+def test_a_stage_of_another_parallelism_than_declared_fails_the_checkpoint(world: World) -> None:  # semantics A1
+    world.trigger("a")
+    for stage in ("clean", "routes", "airports"):
+        world.run_stage("a", stage)
+    ack = world.write(world.submit("a", "report").handover)
+    world.coordinator().acknowledge(replace(ack, parallelism=1, subtasks=ack.subtasks[:1]))
+    with pytest.raises(CheckpointFailedError, match="it has parallelism 1, expected 2"):
+        world.coordinator().complete(1)
+
+
+def test_two_stages_cannot_publish_one_table(world: World) -> None:  # semantics C4
+    world.trigger("a")
+    world.run_stage("a", "clean")
+    for stage in ("routes", "airports", "report"):
+        ack = world.write(world.submit("a", stage).handover)
+        world.coordinator().acknowledge(_publishing(ack))
+    with pytest.raises(CheckpointFailedError, match="publishes the table 'league', which routes publishes too"):
+        world.coordinator().complete(1)
+
+
+def _publishing(ack: AckDocument) -> AckDocument:
+    table = replace(ack.outputs[0], kind="table", name="league")
+    outputs = (*(output for output in ack.outputs if output.id != table.id), table)
+    return replace(ack, outputs=outputs)
+
+
+def test_the_history_is_bounded_and_no_epoch_is_forgotten(world: World) -> None:  # semantics O1, T9
+    world.stages = world.stages[:1]
+    epochs = [f"e{number:03d}" for number in range(MAX_HISTORY + 5)]
+    for epoch in epochs:
+        world.run_epoch(epoch)
+    head = world.coordinator().head()
+    assert len(head.history) == MAX_HISTORY
+    notes = [key for key in world.memory.keys() if "/epochs/completed/" in key]
+    assert len(notes) == 5, "noted when the head forgets them, and not before"
+    for epoch in (epochs[0], epochs[4], epochs[5], epochs[-1]):
+        assert world.coordinator().trigger(world.request(epoch)) == EpochCompleted(epoch, epochs.index(epoch) + 1)
+        assert world.coordinator().progress(epoch) == EpochCompleted(epoch, epochs.index(epoch) + 1)
+    assert world.coordinator().head() == head
+    with pytest.raises(CheckpointFailedError, match="the history has forgotten"):
+        world.coordinator().complete(1)
+
+
+def test_a_trigger_that_slept_while_its_epoch_was_forgotten_folds_nothing_in_twice(world: World) -> None:  # T9, W2
+    """Its answer was lost, and before it looks the epoch completes and falls out of the history."""
+    world.stages = world.stages[:1]
+    world.run_epoch("z")
+    epochs = [f"e{number:03d}" for number in range(MAX_HISTORY + 1)]
+
+    def a_year_goes_by() -> None:
+        world.run_epoch("a")
+        for epoch in epochs:
+            world.run_epoch(epoch)
+
+    store = InterleavingStore(world.store, "replace", 0, a_year_goes_by)
+    assert world.coordinator(store).trigger(world.request("a")) == EpochCompleted("a", 2)
+    assert world.folded()["clean"].count("a") == 1
+
+
+def test_a_finisher_that_slept_as_long_learns_the_outcome_too(world: World) -> None:  # semantics W2, D3
+    world.stages = world.stages[:1]
+    world.run_stages("a")
+
+    def a_year_goes_by() -> None:
+        world.run_epoch("a")
+        for number in range(MAX_HISTORY + 1):
+            world.run_epoch(f"e{number:03d}")
+
+    store = InterleavingStore(world.store, "replace", 0, a_year_goes_by)
+    assert world.coordinator(store).complete(1) == EpochCompleted("a", 1)
+
+
+def test_what_a_checkpoint_costs(world: World) -> None:
+    """Requests grow with stages, not with subtasks or files (design: O(S + N/1000))."""
+    world.run_epoch("z")
+    costs: dict[str, int] = {}
+
+    def cost(name: str, act: object) -> None:
+        recording = RecordingStore(world.store)
+        act(recording)  # type: ignore[operator]
+        costs[name] = recording.total
+
+    cost("trigger", lambda store: world.trigger("a", store))
+    cost("begin", lambda store: world.coordinator(store).begin("a", "clean", "try-1"))
+    ack = world.write(world.submit("a", "clean", "try-1").handover)
+    cost("acknowledge", lambda store: world.coordinator(store).acknowledge(ack))
+    cost("progress", lambda store: world.coordinator(store).progress("a"))
+    for stage in ("routes", "airports", "report"):
+        world.run_stage("a", stage)
+    cost("complete", lambda store: world.coordinator(store).complete(2))
+    cost("clean", lambda store: world.coordinator(store).clean())
+    print(costs)
+    stages = len(world.stages)
+    assert costs["begin"] <= 5
+    assert costs["acknowledge"] <= 3
+    assert costs["progress"] <= 4
+    assert costs["trigger"] <= 9 + stages
+    assert costs["complete"] <= 5 + stages
+    assert costs["clean"] <= 7
+
+
+def test_every_status_of_the_history_is_final(world: World) -> None:  # semantics D3
+    answer = world.coordinator().trigger(world.request("a"))
+    assert isinstance(answer, Triggered)
+    world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")
+    world.run_epoch("a")
+    statuses = [entry.status for entry in world.coordinator().head().history]
+    assert statuses == [Status.FAILED, Status.COMPLETED]

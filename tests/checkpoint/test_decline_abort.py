@@ -1,0 +1,220 @@
+"""Declining, expiring, aborting, and racing each other and a finisher (semantics D1 to D4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from itertools import permutations
+
+import pytest
+
+from airflow_cairn.checkpoint import layout
+from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidStateError
+from airflow_cairn.checkpoint.model import DeclineDocument
+from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, Status
+from airflow_cairn.checkpoint.requests import EpochCompleted, Failed, Waiting
+from airflow_cairn.storage import CairnError
+from tests.checkpoint.world import JOB, TIMEOUT, World
+from tests.support.wrapped_stores import InterleavingStore
+
+
+def test_the_first_decline_aborts_with_its_reason(world: World) -> None:  # semantics D1
+    world.trigger("a")
+    world.run_stage("a", "clean")
+    world.decline(world.submit("a", "routes").handover, "ValueError: bad row")
+    expected = Failed(1, 1, Reason.CHECKPOINT_DECLINED, "routes: ValueError: bad row")
+    assert [world.coordinator().progress("a") for _ in range(2)] == [expected, expected]
+    ended = world.coordinator().head().history[-1]
+    assert (ended.status, ended.acks, ended.stages) == (Status.FAILED, 1, 4)
+
+
+def test_a_decline_after_the_ack_is_noted_and_does_nothing(world: World) -> None:  # semantics D1
+    world.trigger("a")
+    handover = world.submit("a", "clean").handover
+    world.drive(handover)
+    world.decline(handover)
+    assert isinstance(world.coordinator().progress("a"), Waiting)
+    world.run_epoch("a")
+    world.audit("a")
+
+
+def test_a_later_decline_changes_nothing(world: World) -> None:  # semantics D1
+    world.trigger("a")
+    handover = world.submit("a", "clean").handover
+    world.decline(handover, "the first")
+    world.decline(handover, "the second")
+    progress = world.coordinator().progress("a")
+    assert isinstance(progress, Failed)
+    assert progress.detail == "clean: the first"
+    before = world.coordinator().head()
+    world.decline(world.submit("a", "clean").handover, "of the next attempt")
+    assert before.history == world.coordinator().head().history[:1]
+
+
+def test_a_decline_of_a_dead_execution_does_nothing(world: World) -> None:  # semantics D1, W4
+    world.trigger("a")
+    zombie = world.submit("a", "clean").handover
+    world.submit("a", "clean")
+    world.decline(zombie)
+    assert isinstance(world.coordinator().progress("a"), Waiting)
+    world.run_epoch("a")
+    world.audit("a")
+
+
+def test_a_decline_for_another_job_is_an_error(world: World) -> None:  # semantics D1
+    world.trigger("a")
+    handover = world.submit("a", "clean").handover
+    before = world.memory.keys()
+    with pytest.raises(InvalidStateError, match="of another job"):
+        world.coordinator().decline(
+            DeclineDocument("weather", 1, "a", "clean", handover.token, Reason.CHECKPOINT_DECLINED, "boom")
+        )
+    assert world.memory.keys() == before
+
+
+def test_a_stage_gives_only_a_stage_s_reasons(world: World) -> None:  # semantics D1
+    world.trigger("a")
+    handover = world.submit("a", "clean").handover
+    for reason in (Reason.JOB_FAILOVER_REGION, Reason.CHECKPOINT_EXPIRED, Reason.CHECKPOINT_SUBSUMED):
+        with pytest.raises(InvalidStateError, match="cannot decline for this reason"):
+            world.coordinator().decline(DeclineDocument(JOB, 1, "a", "clean", handover.token, reason, "x"))
+
+
+def test_half_a_decline_has_declined(world: World) -> None:  # semantics D1, W5
+    world.trigger("a")
+    handover = world.submit("a", "clean").handover
+    world.memory.put(f"{JOB}/{layout.decline(1, 'clean', handover.token)}", b'{"kind":"cairn.dec')
+    progress = world.coordinator().progress("a")
+    assert isinstance(progress, Failed)
+    assert "cannot be read" in progress.detail
+
+
+Touch = Callable[[World], object]
+TOUCHES: dict[str, Touch] = {
+    "progress": lambda world: world.coordinator().progress("a"),
+    "progress of another epoch": lambda world: world.coordinator().progress("b"),
+    "trigger of another epoch": lambda world: world.coordinator().trigger(world.request("b")),
+    "complete": lambda world: _quiet(lambda: world.coordinator().complete(1)),
+    "begin": lambda world: world.coordinator().begin("a", "clean", "try-9"),
+    "fail": lambda world: world.coordinator().fail("a", "clean", "try-1", "boom"),
+    "restore": lambda world: world.coordinator().restore_latest(),
+}
+
+
+def _quiet(act: Callable[[], object]) -> None:
+    with pytest.raises(CairnError):
+        act()
+
+
+@pytest.mark.parametrize("touch", TOUCHES)
+def test_whoever_touches_the_job_next_settles_an_expiry(world: World, touch: str) -> None:  # semantics D2
+    world.trigger("a")
+    world.submit("a", "clean", "try-1")
+    world.clock.advance(TIMEOUT)
+    TOUCHES[touch](world)
+    first = world.coordinator().head().history[0]
+    assert (first.id, first.reason) == (1, Reason.CHECKPOINT_EXPIRED)
+    assert first.detail == "not complete after 600 s"
+
+
+def test_a_checkpoint_is_not_late_before_its_timeout(world: World) -> None:  # semantics D2
+    world.trigger("a")
+    world.clock.advance(TIMEOUT - timedelta(milliseconds=1))
+    assert isinstance(world.coordinator().progress("a"), Waiting)
+
+
+def test_an_ack_settles_the_expiry_and_is_discarded(world: World) -> None:  # semantics D2, A2
+    world.trigger("a")
+    handover = world.submit("a", "clean").handover
+    world.clock.advance(TIMEOUT)
+    assert world.drive(handover) is AckAnswer.DISCARDED
+    assert world.coordinator().head().history[0].reason is Reason.CHECKPOINT_EXPIRED
+
+
+def _complete(world: World) -> object:
+    try:
+        return world.coordinator().complete(1)
+    except CheckpointFailedError as error:
+        return error.message
+
+
+def _abort(world: World) -> object:
+    return world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")
+
+
+def _expire(world: World) -> object:
+    world.clock.advance(TIMEOUT)
+    return world.coordinator().progress("a")
+
+
+PARTIES: dict[str, Touch] = {"finisher": _complete, "finisher too": _complete, "aborter": _abort, "expirer": _expire}
+
+
+@pytest.mark.parametrize("order", list(permutations(PARTIES, 2)), ids=" then ".join)
+@pytest.mark.parametrize("slips_in", [False, True], ids=["one after the other", "inside the other's swap"])
+def test_exactly_one_outcome_and_all_learn_which(order: tuple[str, str], slips_in: bool) -> None:  # semantics D3
+    world = World()
+    world.run_stages("a")
+    first, second = order
+    if slips_in:
+        inner = world.store
+        world.store = InterleavingStore(inner, "replace", 0, lambda: PARTIES[second](_behind(world, inner)))
+        PARTIES[first](world)
+        world.store = inner
+    else:
+        PARTIES[first](world)
+        PARTIES[second](world)
+    (ended,) = world.coordinator().head().history
+    answers = [_complete(world), _complete(world)]
+    if ended.status is Status.COMPLETED:
+        assert answers == [EpochCompleted("a", 1)] * 2
+        assert world.coordinator().progress("a") == EpochCompleted("a", 1)
+    else:
+        assert answers == [f"checkpoint 1 did not complete: {ended.reason}: {ended.detail}"] * 2
+        assert world.coordinator().progress("a") == Failed(1, 1, ended.reason, ended.detail)
+    assert not _abort(world), "it has its outcome"
+    assert world.coordinator().head().history == (ended,)
+    world.run_epoch("a")
+    world.audit("a")
+
+
+def _behind(world: World, inner: object) -> World:
+    twin = World(inner)  # type: ignore[arg-type]
+    twin.clock = world.clock
+    twin._tokens = world._tokens
+    return twin
+
+
+def test_state_of_what_never_completed_is_deleted(world: World) -> None:  # semantics D4
+    world.run_epoch("z")
+    world.trigger("a")
+    world.run_stage("a", "clean")
+    world.coordinator().restore_latest()  # a wish to start over: nothing of the attempt is carried
+    world.coordinator().clean()
+    assert world.standing() == world.referred()
+
+
+def test_state_that_a_next_attempt_may_carry_is_kept(world: World) -> None:  # semantics D4, F2
+    world.trigger("a")
+    ack = world.write(world.submit("a", "clean").handover)
+    world.coordinator().acknowledge(ack)
+    world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")
+    world.coordinator().clean()
+    assert world.trigger("a").pending.executions["clean"].token == ack.token
+    world.run_epoch("a")
+    world.audit("a")
+
+
+def test_details_are_one_short_line(world: World) -> None:  # semantics D1
+    world.trigger("a")
+    world.decline(world.submit("a", "clean").handover, "first\nsecond\t" + "x" * 9000)
+    progress = world.coordinator().progress("a")
+    assert isinstance(progress, Failed)
+    assert progress.detail.startswith("clean: first second xxx")
+    assert len(progress.detail) == 500
+
+
+def test_a_detail_that_is_no_utf8_is_kept_as_far_as_it_is(world: World) -> None:  # semantics W5
+    checkpoint = world.trigger("a").pending.checkpoint
+    assert world.coordinator().abort(checkpoint, Reason.JOB_FAILURE, "caf\udce9")
+    assert world.coordinator().head().history[-1].detail == "caf?"

@@ -1,0 +1,267 @@
+"""Triggering: ids, the fixed slice, idempotence, the conditions inside the write (semantics T5, T6, T8, T9, S3)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from airflow_cairn.checkpoint import CheckpointConfig, layout
+from airflow_cairn.checkpoint.errors import HeadLostError, InvalidConfigError, InvalidStateError
+from airflow_cairn.checkpoint.model import EpochDocument, Owner, Slice, StageSpec
+from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.requests import Declined, EpochCompleted, Triggered, TriggerRequest
+from airflow_cairn.storage import InvalidNameError
+from tests.checkpoint.world import CONFIG, JOB, STAGES, TIMEOUT, World
+from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore
+
+
+def test_ids_are_1_2_3_and_every_epoch_restores_the_one_before(world: World) -> None:  # semantics T5
+    assert [world.run_epoch(epoch) for epoch in ("a", "b", "c")] == [1, 2, 3]
+    assert [entry.restored_from for entry in world.coordinator().head().completed] == [1, 2]
+    world.audit("a", "b", "c")
+
+
+def test_ids_never_go_back_however_attempts_end(world: World) -> None:  # semantics T5
+    for epoch in ("a", "b"):
+        world.trigger(epoch)
+        world.coordinator().abort(world.pending_id(epoch), Reason.JOB_FAILURE, "by hand")
+        world.coordinator().clean()
+    world.trigger("c")
+    world.submit("c", "clean")
+    world.submit("c", "clean")
+    assert [entry.id for entry in world.coordinator().head().history] == [1, 2, 3]
+    assert world.pending_id("c") == 4
+
+
+@pytest.mark.parametrize("fault", [Fault.CRASH_BEFORE, Fault.CRASH_AFTER])
+def test_a_trigger_that_crashed_before_its_swap_used_no_id(world: World, fault: Fault) -> None:  # semantics T5
+    world.run_epoch("a")
+    with pytest.raises(Crashed):  # write 0 is the slice, 1 the pending document, 2 the swap
+        world.coordinator(FaultyStore(world.store, 1, fault)).trigger(world.request("b"))
+    world.coordinator().clean()
+    assert world.trigger("b").pending.checkpoint == 2
+    world.run_epoch("b")
+    world.audit("a", "b")
+
+
+def test_a_cleaner_leaves_the_folder_alone_that_a_trigger_is_writing_to(world: World) -> None:  # semantics T6, C3
+    world.run_epoch("a")
+    store = InterleavingStore(world.store, "replace", 0, lambda: world.coordinator().clean())
+    assert world.trigger("b", store).created
+    world.run_epoch("b")
+    world.audit("a", "b")
+
+
+def test_the_slice_of_the_first_trigger_is_everyone_s(world: World) -> None:  # semantics T8
+    world.trigger("a")
+    other = replace(world.request("a"), slice=Slice("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"))
+    world.coordinator().abort(world.pending_id("a"), Reason.JOB_FAILURE, "by hand")
+    answer = world.coordinator().trigger(other)
+    assert isinstance(answer, Triggered)
+    assert answer.pending.slice == world.request("a").slice
+    assert world.submit("a", "clean").handover.slice == world.request("a").slice
+
+
+def test_the_slice_of_a_racing_first_trigger_is_everyone_s(world: World) -> None:  # semantics T8
+    other = replace(world.request("a"), slice=Slice(detail={"of": "somebody else"}))
+    store = InterleavingStore(world.store, "create", 0, lambda: world.coordinator().trigger(other), "epochs/a.json")
+    answer = world.trigger("a", store)
+    assert answer.pending.slice == other.slice
+    assert not answer.created
+
+
+def test_triggering_again_gives_the_same_checkpoint(world: World) -> None:  # semantics T9
+    first = world.trigger("a")
+    again = world.trigger("a")
+    assert (first.created, again.created) == (True, False)
+    assert first.pending == again.pending
+
+
+def test_two_triggers_of_one_epoch_at_once_make_one_checkpoint(world: World) -> None:  # semantics T6, T9
+    world.run_epoch("z")
+    store = InterleavingStore(world.store, "replace", 0, lambda: world.trigger("a"))
+    answer = world.trigger("a", store)
+    assert not answer.created
+    assert len(world.coordinator().head().pending) == 1
+    world.run_epoch("a")
+    world.audit("z", "a")
+
+
+def test_a_completed_epoch_is_never_triggered_again(world: World) -> None:  # semantics T9
+    checkpoint = world.run_epoch("a")
+    assert world.coordinator().trigger(world.request("a")) == EpochCompleted("a", checkpoint)
+
+
+def test_too_many_pending_checkpoints_decline_the_next_one(world: World) -> None:  # semantics T1
+    owner = Owner("dag", "run a")
+    world.coordinator().trigger(world.request("a", owner))
+    answer = world.coordinator().trigger(world.request("b"))
+    assert answer == Declined(
+        Reason.TOO_MANY_CONCURRENT_CHECKPOINTS,
+        "checkpoint 1 of DAG run run a is pending and max_concurrent_checkpoints is 1",
+    )
+
+
+def test_the_limit_holds_against_a_racing_trigger_of_another_epoch(world: World) -> None:  # semantics T6
+    world.run_epoch("z")
+    store = InterleavingStore(world.store, "replace", 0, lambda: world.trigger("a"))
+    answer = world.coordinator(store).trigger(world.request("b"))
+    assert isinstance(answer, Declined)
+    assert [entry.epoch for entry in world.coordinator().head().pending] == ["a"]
+
+
+def test_an_epoch_whose_dag_run_has_ended_holds_nobody_up(world: World) -> None:  # semantics T1
+    owner = Owner("dag", "run a")
+    world.coordinator().trigger(world.request("a", owner))
+    answer = world.coordinator().trigger(world.request("b"), abandoned=lambda each: each == owner)
+    assert isinstance(answer, Triggered)
+    ended = world.coordinator().head().history[-1]
+    assert (ended.epoch, ended.reason, ended.detail) == ("a", Reason.JOB_FAILURE, "its DAG run run a has ended")
+
+
+def test_an_expired_epoch_holds_nobody_up(world: World) -> None:  # semantics D2, T2
+    world.trigger("a")
+    world.clock.advance(TIMEOUT - timedelta(milliseconds=1))
+    assert isinstance(world.coordinator().trigger(world.request("b")), Declined)
+    world.clock.advance(timedelta(milliseconds=1))
+    assert isinstance(world.coordinator().trigger(world.request("b")), Triggered)
+    assert world.coordinator().head().history[-1].reason is Reason.CHECKPOINT_EXPIRED
+
+
+def test_an_epoch_taken_up_again_keeps_what_has_acknowledged(world: World) -> None:  # semantics F2, T8
+    world.trigger("a")
+    world.run_stage("a", "clean")
+    lost = world.submit("a", "routes").handover
+    world.clock.advance(TIMEOUT)
+    answer = world.trigger("a")
+    assert answer.pending.attempt == 2
+    assert answer.pending.executions["clean"].home == 1
+    assert answer.pending.executions["routes"].token != lost.token
+    assert answer.pending.cause == "CHECKPOINT_EXPIRED: not complete after 600 s"
+    world.run_epoch("a")
+    world.audit("a")
+
+
+def test_a_dag_that_changed_while_its_epoch_was_pending_gets_a_new_attempt(world: World) -> None:  # semantics T9, F2
+    world.trigger("a")
+    world.run_stage("a", "clean")
+    world.run_stage("a", "airports")
+    world.stages = tuple(
+        replace(stage, parallelism=2) if stage.uid == "airports" else stage for stage in STAGES if stage.uid != "report"
+    )
+    answer = world.trigger("a")
+    assert (answer.created, answer.pending.attempt) == (True, 2)
+    assert {uid: each.home for uid, each in answer.pending.executions.items()} == {
+        "clean": 1,
+        "routes": 2,
+        "airports": 2,
+    }
+    world.run_epoch("a")
+    world.audit("a")
+
+
+def test_the_order_in_which_stages_are_declared_means_nothing(world: World) -> None:  # semantics T9
+    world.trigger("a")
+    world.stages = tuple(reversed(STAGES))
+    assert not world.trigger("a").created
+
+
+def test_a_pending_document_that_is_lost_is_no_dead_end(world: World) -> None:  # semantics W5, T9
+    world.run_epoch("z")
+    pending = world.trigger("a").pending
+    world.store.delete([f"{JOB}/{layout.pending(pending.checkpoint, pending.token)}"])
+    assert world.trigger("a").pending.checkpoint == 3
+    assert world.coordinator().head().history[-1].reason is Reason.IO_EXCEPTION
+    world.run_epoch("a")
+    world.audit("z", "a")
+
+
+def test_options_of_the_job_outlive_an_attempt(world: World) -> None:  # semantics S3, C3
+    world.config = CheckpointConfig(timeout=TIMEOUT, retained=5)
+    for epoch in ("a", "b", "c", "d"):
+        world.run_epoch(epoch)
+    world.trigger("e")
+    world.clock.advance(TIMEOUT)
+    world.submit("e", "clean")  # opens the next attempt by itself
+    entry = world.coordinator().head().pending_of_epoch("e")
+    assert entry is not None
+    assert (entry.retained, entry.expires_at_ms - entry.triggered_at_ms) == (5, 600_000)
+    world.run_epoch("e")
+    assert len(world.coordinator().head().completed) == 5
+
+
+def test_a_lost_head_is_never_taken_for_a_new_job(world: World) -> None:  # semantics T5, W3
+    world.run_epoch("a")
+    world.store.delete([f"{JOB}/head.json"])
+    for act in (lambda: world.trigger("b"), world.coordinator().head, world.coordinator().clean):
+        with pytest.raises(HeadLostError, match="going on would use ids again"):
+            act()
+    world.store.delete([found.key for found in world.store.list(f"{JOB}/chk-0000000001/")])
+    with pytest.raises(HeadLostError):  # the epochs alone say that the job has run
+        world.trigger("b")
+
+
+def test_a_slice_that_no_reader_would_take_back_is_refused(world: World) -> None:  # semantics W5, T8
+    large = replace(world.request("a"), slice=Slice(detail={"files": ["x" * 100] * 11_000}))
+    with pytest.raises(InvalidStateError, match="larger than may be read back"):
+        world.coordinator().trigger(large)
+    deep: object = "leaf"
+    for _ in range(30):
+        deep = [deep]
+    with pytest.raises(InvalidStateError, match="nested more than 20 deep"):
+        world.coordinator().trigger(replace(world.request("a"), slice=Slice(detail={"deep": deep})))
+    with pytest.raises(InvalidStateError, match="cannot be stored as JSON"):
+        world.coordinator().trigger(replace(world.request("a"), slice=Slice(detail={"at": float("nan")})))
+    assert world.trigger("a").created, "nothing of it was left behind"
+
+
+@pytest.mark.parametrize(
+    ("stages", "message"),
+    [
+        ((), "at least one stage"),
+        ((StageSpec("a"), StageSpec("a")), "same uid"),
+        ((StageSpec("a", upstream=("b",)),), "no stage"),
+        ((StageSpec("a", upstream=("b",)), StageSpec("b", upstream=("a",))), "circle"),
+        ((StageSpec("a", upstream=("a",)),), "circle"),
+        ((StageSpec("a", parallelism=0),), "parallelism must be at least 1"),
+    ],
+)
+def test_a_topology_that_is_none_is_refused(stages: tuple[StageSpec, ...], message: str) -> None:  # semantics S3
+    with pytest.raises(InvalidConfigError, match=message):
+        TriggerRequest("a", Slice(), stages, CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("timeout", timedelta(0)),
+        ("timeout", timedelta(seconds=-1)),
+        ("timeout", 600),
+        ("retained", 0),
+        ("retained", True),
+        ("retained", 2.5),
+        ("max_concurrent_checkpoints", 0),
+        ("max_concurrent_checkpoints", "1"),
+    ],
+)
+def test_an_option_out_of_its_bounds_is_named_with_its_value(option: str, value: object) -> None:  # semantics S3
+    with pytest.raises(InvalidConfigError, match=option) as caught:
+        CheckpointConfig(**{option: value})  # type: ignore[arg-type]
+    assert caught.value.fields == {option: repr(value)}
+
+
+@pytest.mark.parametrize(
+    "epoch", ["", ".", "..", "a/b", "a\n", "-x", "a" * 251, "scheduled__2026-01-01T00:00:00+00:00"]
+)
+def test_an_epoch_that_is_no_name_is_refused(world: World, epoch: str) -> None:  # semantics W1
+    with pytest.raises(InvalidNameError):
+        world.coordinator().trigger(replace(world.request("a"), epoch=epoch))
+    assert not any("epochs" in key for key in world.memory.keys())
+
+
+def test_what_was_fixed_is_readable_by_anyone(world: World) -> None:  # semantics T8, O2
+    world.trigger("a")
+    document, _ = world.files.read(EpochDocument, layout.epoch_slice("a"))
+    assert document == EpochDocument(JOB, "a", world.request("a").slice)
