@@ -1,4 +1,4 @@
-"""Acknowledging: the answers, what is deleted, many subtasks a marker, races with completing (semantics A1 to A6, W4)."""
+"""Acknowledging: the answers, what is deleted, many subtasks a marker, races with completing (A1 to A6, W4)."""
 
 from __future__ import annotations
 
@@ -104,11 +104,11 @@ def test_an_ack_under_another_home_does_not_count(world: World) -> None:  # sema
 def test_an_ack_for_another_job_is_refused_and_changes_nothing(world: World) -> None:  # semantics A3
     world.trigger("a")
     ack = world.write(world.submit("a", "clean").handover)
-    before = world.memory.keys()
+    before = world.memory.all_keys()
     with pytest.raises(InvalidStateError, match="of another job") as caught:
         world.coordinator().acknowledge(replace(ack, job="weather"))
     assert (caught.value.fields["expected"], caught.value.fields["found"]) == (JOB, "weather")
-    assert world.memory.keys() == before
+    assert world.memory.all_keys() == before
 
 
 def test_an_ack_that_lies_about_its_epoch_deletes_no_other_epoch_s_state(world: World) -> None:  # semantics A2, C3
@@ -137,10 +137,10 @@ def test_an_ack_that_does_not_fit_together_is_refused(
 ) -> None:  # semantics A1
     world.trigger("a")
     ack = world.write(world.submit("a", "clean").handover)
-    before = world.memory.keys()
+    before = world.memory.all_keys()
     with pytest.raises(InvalidStateError, match=problem):
         world.coordinator().acknowledge(change(ack))  # type: ignore[operator]
-    assert world.memory.keys() == before
+    assert world.memory.all_keys() == before
 
 
 def test_a_stage_without_state_acks_too(world: World) -> None:  # semantics A4

@@ -184,7 +184,7 @@ def test_a_broken_marker_fails_the_checkpoint_and_is_not_carried(
     world: World, damage: object, message: str
 ) -> None:  # semantics W5, D1
     world.run_stages("a")
-    marker = next(key for key in world.memory.keys() if "/acks/clean/" in key)
+    marker = next(key for key in world.memory.all_keys() if "/acks/clean/" in key)
     world.memory.put(marker, damage(world.memory.get(marker).data))  # type: ignore[operator]
     with pytest.raises(CheckpointFailedError, match=message):
         world.coordinator().complete(1)
@@ -229,7 +229,7 @@ def test_the_history_is_bounded_and_no_epoch_is_forgotten(world: World) -> None:
         world.run_epoch(epoch)
     head = world.coordinator().head()
     assert len(head.history) == MAX_HISTORY
-    notes = [key for key in world.memory.keys() if "/epochs/completed/" in key]
+    notes = [key for key in world.memory.all_keys() if "/epochs/completed/" in key]
     assert len(notes) == 5, "noted when the head forgets them, and not before"
     for epoch in (epochs[0], epochs[4], epochs[5], epochs[-1]):
         assert world.coordinator().trigger(world.request(epoch)) == EpochCompleted(epoch, epochs.index(epoch) + 1)

@@ -258,7 +258,7 @@ def test_an_option_out_of_its_bounds_is_named_with_its_value(option: str, value:
 def test_an_epoch_that_is_no_name_is_refused(world: World, epoch: str) -> None:  # semantics W1
     with pytest.raises(InvalidNameError):
         world.coordinator().trigger(replace(world.request("a"), epoch=epoch))
-    assert not any("epochs" in key for key in world.memory.keys())
+    assert not any("epochs" in key for key in world.memory.all_keys())
 
 
 def test_what_was_fixed_is_readable_by_anyone(world: World) -> None:  # semantics T8, O2

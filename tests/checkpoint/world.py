@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 
 from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, Runtime, TriggerRequest, acks, layout, metadata
@@ -267,7 +267,7 @@ class World:
         return {found.key for found in self.files.listing("") if found.key.startswith("chk-")}
 
     def audit(self, *epochs: str) -> None:
-        """Nothing is pending; each epoch was folded in once, in order; no orphan, no dangling reference; all is quiet."""
+        """Nothing is pending; each epoch was folded in once, in order; no orphan, no dangling reference; quiet."""
         coordinator = self.coordinator()
         coordinator.clean()
         head = coordinator.head()
@@ -285,8 +285,3 @@ class World:
         for entry in completed:
             assert coordinator.complete(entry.id) == EpochCompleted(entry.epoch, entry.id)
         assert coordinator.head() == head, "a second settling changes nothing"
-
-
-def renamed(request: TriggerRequest, **changes: object) -> TriggerRequest:
-    """The same request, otherwise."""
-    return replace(request, **changes)  # type: ignore[arg-type]

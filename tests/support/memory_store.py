@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 
 from airflow_cairn.storage import (
     Blob,
-    DeleteFailure,
     GoneError,
     Lost,
     ObjectStat,
@@ -22,6 +21,9 @@ from airflow_cairn.storage import (
 )
 from airflow_cairn.storage.limits import check_range, check_size
 from airflow_cairn.storage.names import order
+from airflow_cairn.storage.port import DeleteFailures
+
+Keys = list[str]
 
 
 class MemoryStore(ObjectStore):
@@ -79,7 +81,7 @@ class MemoryStore(ObjectStore):
 
     def list_folders(self, prefix: str) -> Iterator[str]:
         check_prefix(prefix)
-        below = (key[len(prefix) :] for key in self.keys(prefix))
+        below = (key[len(prefix) :] for key in self.all_keys(prefix))
         return iter(dict.fromkeys(rest.split("/", 1)[0] for rest in below if "/" in rest))
 
     def stat(self, key: str) -> ObjectStat:
@@ -90,7 +92,7 @@ class MemoryStore(ObjectStore):
         with self._lock:
             return self.create(target, self._present(check_key(source)))
 
-    def delete(self, keys: Iterable[str]) -> list[DeleteFailure]:
+    def delete(self, keys: Iterable[str]) -> DeleteFailures:
         wanted = [check_key(key, marker=True) for key in keys]
         with self._lock:
             for key in wanted:
@@ -106,7 +108,7 @@ class MemoryStore(ObjectStore):
 
     # What tests do behind the port's back.
 
-    def keys(self, prefix: str = "") -> list[str]:
+    def all_keys(self, prefix: str = "") -> Keys:
         """Give the keys below a prefix, in the order of a listing."""
         with self._lock:
             return sorted((key for key in self._objects if key.startswith(prefix)), key=order)
@@ -137,7 +139,7 @@ class MemoryStore(ObjectStore):
                 raise GoneError("there is no such object", store=self.describe(), key=key) from None
 
     def _listed(self, prefix: str, start_after: str | None) -> Iterator[ObjectStat]:
-        for key in self.keys(prefix):
+        for key in self.all_keys(prefix):
             data = self._objects.get(key)
             if data is not None and (start_after is None or order(key) > order(start_after)):
                 yield ObjectStat(key, len(data), _tag(data))

@@ -10,7 +10,6 @@ from typing import TypeVar
 
 from airflow_cairn.storage import (
     Blob,
-    DeleteFailure,
     ObjectStat,
     ObjectStore,
     OutcomeUnknownError,
@@ -18,6 +17,7 @@ from airflow_cairn.storage import (
     UnavailableError,
     WriteResult,
 )
+from airflow_cairn.storage.port import DeleteFailures
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ class WrappedStore(ObjectStore):
     def copy(self, source: str, target: str) -> WriteResult:
         return self._write("copy", target, lambda: self.inner.copy(source, target))
 
-    def delete(self, keys: Iterable[str]) -> list[DeleteFailure]:
+    def delete(self, keys: Iterable[str]) -> DeleteFailures:
         wanted = list(keys)
         return self._write("delete", wanted[0] if wanted else "", lambda: self.inner.delete(wanted))
 
@@ -160,7 +160,7 @@ class FaultyStore(WrappedStore):
             raise Crashed(verb, key)
         if self._fault is Fault.FAILS:
             raise UnavailableError("the store is told to fail here", key=key)
-        result = call()
+        call()
         if self._meanwhile is not None:
             self._meanwhile()
         if self._fault is Fault.CRASH_AFTER:

@@ -1,0 +1,180 @@
+"""Cleaning: what may go, what may not, and cleaners that work by an outdated head (semantics C3, D4, W7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from airflow_cairn.checkpoint import layout
+from airflow_cairn.storage import DeleteFailure, ForbiddenError, GoneError, PendingUpload
+from airflow_cairn.storage.port import DeleteFailures
+from tests.checkpoint.world import JOB, TIMEOUT, World
+from tests.support.wrapped_stores import InterleavingStore, WrappedStore
+
+Change = Callable[[World], None]
+
+
+def _complete(world: World) -> None:
+    world.run_epoch("b")
+
+
+def _complete_many(world: World) -> None:
+    for epoch in "bcdef":
+        world.run_epoch(epoch)
+
+
+def _fail_over(world: World) -> None:
+    world.submit("b", "routes")
+    world.submit("b", "routes")
+
+
+def _expire_and_take_up(world: World) -> None:
+    world.clock.advance(TIMEOUT)
+    world.submit("b", "routes")
+
+
+def _restart(world: World) -> None:
+    world.coordinator().restore_latest()
+    world.trigger("b")
+
+
+CHANGES: dict[str, Change] = {
+    "a completion": _complete,
+    "many completions": _complete_many,
+    "failovers": _fail_over,
+    "an expiry and a take-up": _expire_and_take_up,
+    "a restore": _restart,
+    "another cleaner": lambda world: [world.coordinator().clean() for _ in range(2)] and None,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(("verb", "at"), [("list", 0), ("delete", 0), ("read_range", 0), ("get", 0), ("get", 1)])
+def test_a_cleaner_with_an_outdated_head_deletes_nothing_alive(
+    world: World, change: str, verb: str, at: int
+) -> None:  # semantics C3
+    world.run_epoch("a")
+    world.trigger("b")
+    world.run_stage("b", "clean")
+    world.run_stage("b", "airports")
+    store = InterleavingStore(world.store, verb, at, lambda: CHANGES[change](world))
+    world.coordinator(store).clean()
+    epochs = "abcdef" if change == "many completions" else "ab"
+    world.run_epoch("b")
+    world.audit(*epochs)
+
+
+def test_a_cleaning_that_dies_half_way_is_finished_by_the_next(world: World) -> None:  # semantics C3
+    class DiesHalfWay(WrappedStore):
+        def delete(self, keys: Iterable[str]) -> DeleteFailures:
+            wanted = list(keys)
+            self.inner.delete(wanted[: len(wanted) // 2])
+            raise SystemError("the process is told to die here")
+
+    world.run_epoch("a")
+    world.run_stages("b")
+    world.coordinator().complete(2)
+    before = len(world.standing())
+    with pytest.raises(SystemError):
+        world.coordinator(DiesHalfWay(world.store)).clean()
+    assert len(world.referred()) < len(world.standing()) < before
+    world.coordinator().clean()
+    world.audit("a", "b")
+
+
+def test_pending_uploads_of_dead_attempts_are_aborted(world: World) -> None:  # semantics W7
+    world.trigger("a")
+    dead = world.submit("a", "clean").handover
+    alive = world.submit("a", "clean").handover
+    folders = [
+        layout.output_folder(each.checkpoint, "clean", each.attempt, each.token, "r", "state.totals")
+        for each in (dead, alive)
+    ]
+    for folder in folders:
+        world.memory.begin_upload(f"{JOB}/{folder}part-0")
+    world.memory.begin_upload(f"{JOB}/chk-0000000009/state/clean/1-x/r/o/part-0")
+    world.memory.begin_upload("another/chk-0000000001/state/clean/1-x/r/o/part-0")
+    assert world.coordinator().clean().uploads_aborted == 1
+    left = [upload.key for upload in world.memory.uploads("")]
+    assert left == [
+        f"{JOB}/{folders[1]}part-0",
+        f"{JOB}/chk-0000000009/state/clean/1-x/r/o/part-0",
+        "another/chk-0000000001/state/clean/1-x/r/o/part-0",
+    ]
+
+
+def test_what_may_not_be_deleted_is_reported_and_fails_nothing(world: World) -> None:  # semantics W7
+    class Locked(WrappedStore):
+        def delete(self, keys: Iterable[str]) -> DeleteFailures:
+            wanted = list(keys)
+            self.inner.delete(wanted[1:])
+            return [DeleteFailure(wanted[0], "AccessDenied: object lock")]
+
+        def abort_upload(self, upload: PendingUpload) -> None:
+            raise ForbiddenError("no right to abort", key=upload.key)
+
+    world.run_stages("a")
+    world.coordinator().complete(1)
+    world.memory.begin_upload(f"{JOB}/chk-0000000001/state/clean/1-dead/r/o/part-0")
+    report = world.coordinator(Locked(world.store)).clean()
+    locked, unaborted = report.failures
+    assert locked.reason == "AccessDenied: object lock"
+    assert "no right to abort" in unaborted.reason
+    assert (report.uploads_aborted, report.deleted > 0) == (0, True)
+    world.coordinator().clean()
+    world.audit("a")
+
+
+def test_uploads_that_may_not_be_listed_fail_nothing(world: World) -> None:  # semantics W7
+    class Forbids(WrappedStore):
+        def uploads(self, prefix: str) -> object:  # type: ignore[override]
+            raise ForbiddenError("no right to list uploads", key=prefix)
+
+    world.run_epoch("a")
+    (failure,) = world.coordinator(Forbids(world.store)).clean().failures
+    assert "no right to list uploads" in failure.reason
+
+
+@pytest.mark.parametrize("damage", ["gone", "broken"])
+def test_below_metadata_that_cannot_be_read_nothing_is_deleted(world: World, damage: str) -> None:  # semantics C3
+    world.run_epoch("a")
+    world.run_epoch("b")
+    metadata = next(key for key in world.referred() if key.startswith("chk-0000000001/_metadata"))
+    if damage == "gone":
+        world.store.delete([f"{JOB}/{metadata}"])
+    else:
+        world.memory.put(f"{JOB}/{metadata}", b"{}")
+    world.run_stages("c")
+    kept = {key for key in world.standing() if key.startswith("chk-0000000001/")}
+    report = world.coordinator().clean()
+    assert {key for key in world.standing() if key.startswith("chk-0000000001/")} == kept
+    (failure,) = report.failures
+    assert failure.key == f"{JOB}/{metadata}"
+    assert "what it refers to is not known" in failure.reason
+    world.run_epoch("c")
+    world.audit("a", "b", "c")
+
+
+def test_a_pending_document_that_is_gone_stops_cleaning(world: World) -> None:  # semantics C3
+    pending = world.trigger("a").pending
+    world.run_stage("a", "clean")
+    world.store.delete([f"{JOB}/{layout.pending(1, pending.token)}"])
+    before = world.memory.all_keys()
+    with pytest.raises(GoneError):
+        world.coordinator().clean()
+    assert world.memory.all_keys() == before
+
+
+def test_nothing_beside_the_checkpoints_is_touched(world: World) -> None:  # semantics W1
+    world.trigger("a")
+    for key in ("savepoints/mine", "shared/x", "notes.txt", "chk-old/x", "epochs/zzz.json"):
+        world.memory.put(f"{JOB}/{key}", b"a user's own")
+    world.run_epoch("a")
+    for key in ("savepoints/mine", "shared/x", "notes.txt", "chk-old/x", "epochs/zzz.json"):
+        assert world.memory.get(f"{JOB}/{key}").data == b"a user's own"
+
+
+def test_a_job_that_never_ran_has_nothing_to_clean(world: World) -> None:
+    report = world.coordinator().clean()
+    assert (report.deleted, report.uploads_aborted, report.failures) == (0, 0, ())

@@ -1,0 +1,312 @@
+"""Writing the head: lost answers, contention, what fails on an outdated version (semantics W1 to W4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from airflow_cairn.checkpoint import Coordinator, layout
+from airflow_cairn.checkpoint.errors import InvalidStateError, StorageLostError, TooMuchContentionError
+from airflow_cairn.checkpoint.head import WRITE_LOG, Head
+from airflow_cairn.checkpoint.head_store import MAX_TRIES, Decision, HeadStore
+from airflow_cairn.checkpoint.invariants import InvariantError
+from airflow_cairn.checkpoint.job_files import JobFiles, encode
+from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, Status
+from airflow_cairn.checkpoint.requests import EpochCompleted, FailedOver, Submit, Triggered
+from airflow_cairn.checkpoint.runtime import Runtime
+from airflow_cairn.storage import (
+    BucketGoneError,
+    DocumentError,
+    ForbiddenError,
+    InvalidNameError,
+    Lost,
+    ObjectStore,
+    OutcomeUnknownError,
+    UnavailableError,
+    WriteResult,
+    Written,
+)
+from tests.checkpoint.world import JOB, World
+from tests.support.wrapped_stores import Fault, FaultyStore, InterleavingStore, RecordingStore, WrappedStore
+
+
+def _heads(world: World, store: ObjectStore | None = None) -> HeadStore:
+    return HeadStore(JobFiles(store or world.store, JOB), Runtime(world.clock, world.new_token))
+
+
+def _swap_once(world: World) -> None:
+    """Somebody else's swap that changes nothing but the revision."""
+    _heads(world).update(lambda head, now_ms: Decision(None, head))
+
+
+def _swapped(world: World, swaps: int) -> Callable[[], None]:
+    def others() -> None:
+        for _ in range(swaps):
+            _swap_once(world)
+
+    return others
+
+
+@pytest.mark.parametrize("swaps", range(33))
+def test_a_lost_answer_is_settled_however_many_swaps_came_after(world: World, swaps: int) -> None:  # semantics W2
+    world.run_epoch("z")
+    checkpoint = world.trigger("a").pending.checkpoint
+    store = FaultyStore(world.store, 0, Fault.ANSWER_LOST, _swapped(world, swaps))
+    assert world.coordinator(store).abort(checkpoint, Reason.JOB_FAILURE, "by hand"), "this call ended it"
+    assert store.struck
+    head = world.coordinator().head()
+    assert [entry.id for entry in head.history if entry.status is Status.FAILED] == [checkpoint]
+
+
+@pytest.mark.parametrize("swaps", range(33))
+def test_one_that_did_not_land_is_made_again(world: World, swaps: int) -> None:  # semantics W2
+    """The write never arrives, and others swap meanwhile: their revisions are no sign of ours."""
+
+    class NeverArrives(WrappedStore):
+        struck = False
+
+        def replace(self, key: str, data: bytes, *, expected_etag: str) -> WriteResult:
+            if not self.struck:
+                self.struck = True
+                _swapped(world, swaps)()
+                raise OutcomeUnknownError("the store is told to lose this request", key=key)
+            return self.inner.replace(key, data, expected_etag=expected_etag)
+
+    checkpoint = world.trigger("a").pending.checkpoint
+    assert world.coordinator(NeverArrives(world.store)).abort(checkpoint, Reason.JOB_FAILURE, "by hand")
+    assert len(world.coordinator().head().history) == 1
+
+
+def test_beyond_the_write_log_the_decision_recognises_its_own_outcome(world: World) -> None:  # semantics W2
+    others = _swapped(world, WRITE_LOG + 1)
+    answer = world.coordinator(FaultyStore(world.store, 3, Fault.ANSWER_LOST, others)).trigger(world.request("a"))
+    assert isinstance(answer, Triggered)
+    assert (answer.pending.checkpoint, answer.created) == (1, False)
+    world.submit("a", "clean", "try-1")
+    failing = FaultyStore(world.store, 1, Fault.ANSWER_LOST, others)
+    failed = world.coordinator(failing).fail("a", "clean", "try-1", "boom")
+    assert isinstance(failed, FailedOver)
+    assert (failing.struck, failed.created, failed.pending.checkpoint) == (True, False, 2)
+    world.run_stages("a")
+    checkpoint = world.pending_id("a")
+    completing = FaultyStore(world.store, 1, Fault.ANSWER_LOST, others)
+    assert world.coordinator(completing).complete(checkpoint) == EpochCompleted("a", checkpoint)
+    assert completing.struck
+    assert world.coordinator().head().revision > WRITE_LOG
+    world.coordinator().clean()
+    world.audit("a")
+
+
+def test_a_client_that_sends_twice_does_not_lose_to_itself(world: World) -> None:  # semantics W2
+    """Its first try lands, the answer is lost, and the second is told 412."""
+
+    class SendsTwice(WrappedStore):
+        def create(self, key: str, data: bytes) -> WriteResult:
+            self.inner.create(key, data)
+            return self.inner.create(key, data)
+
+        def replace(self, key: str, data: bytes, *, expected_etag: str) -> WriteResult:
+            self.inner.replace(key, data, expected_etag=expected_etag)
+            return self.inner.replace(key, data, expected_etag=expected_etag)
+
+    double = SendsTwice(world.store)
+    first = world.coordinator(double).trigger(world.request("a"))
+    assert isinstance(first, Triggered)
+    assert first.created
+    answer = world.coordinator(double).begin("a", "clean", "try-1")
+    assert isinstance(answer, Submit)
+    assert world.coordinator(double).acknowledge(world.write(answer.handover)) is AckAnswer.SUCCESS
+    assert world.coordinator().head().counters.triggered == 1
+
+
+def test_answers_lost_again_and_again_are_said_to_be_unknown(world: World) -> None:  # semantics W2
+    class NeverAnswers(WrappedStore):
+        sent = 0
+
+        def replace(self, key: str, data: bytes, *, expected_etag: str) -> WriteResult:
+            self.sent += 1
+            raise OutcomeUnknownError("the store is told to lose this request", key=key)
+
+    checkpoint = world.trigger("a").pending.checkpoint
+    store = NeverAnswers(world.store)
+    with pytest.raises(OutcomeUnknownError, match="whether it landed is not known"):
+        world.coordinator(store).abort(checkpoint, Reason.JOB_FAILURE, "by hand")
+    assert 1 < store.sent <= 16
+
+
+def test_a_store_that_fails_after_a_lost_answer_leaves_the_outcome_unknown(world: World) -> None:  # semantics W2
+    class FailsThen(WrappedStore):
+        lost = False
+
+        def replace(self, key: str, data: bytes, *, expected_etag: str) -> WriteResult:
+            self.inner.replace(key, data, expected_etag=expected_etag)
+            self.lost = True
+            raise OutcomeUnknownError("the store is told to lose this answer", key=key)
+
+        def _read(self, verb: str, key: str, call: Callable[[], object]) -> object:  # type: ignore[override]
+            if self.lost:
+                raise UnavailableError("the store is told to fail", key=key)
+            return call()
+
+    checkpoint = world.trigger("a").pending.checkpoint
+    with pytest.raises(OutcomeUnknownError):
+        world.coordinator(FailsThen(world.store)).abort(checkpoint, Reason.JOB_FAILURE, "by hand")
+    assert world.coordinator().head().pending == ()
+
+
+def test_the_revision_grows_with_every_swap_and_no_body_repeats(world: World) -> None:  # semantics W2
+    world.trigger("a")
+    etags, revisions = set(), []
+    for _ in range(80):
+        _swap_once(world)
+        etags.add(world.store.stat(f"{JOB}/head.json").etag)
+        revisions.append(world.coordinator().head().revision)
+    assert len(etags) == 80
+    assert revisions == list(range(revisions[0], revisions[0] + 80))
+    assert len(world.coordinator().head().writes) == WRITE_LOG
+
+
+def test_losing_again_and_again_ends(world: World) -> None:
+    class AlwaysLost(WrappedStore):
+        tries = 0
+
+        def replace(self, key: str, data: bytes, *, expected_etag: str) -> WriteResult:
+            self.tries += 1
+            return Lost("another")
+
+    world.trigger("a")
+    store = AlwaysLost(world.store)
+    with pytest.raises(TooMuchContentionError, match="nothing was written, try again"):
+        world.coordinator(store).abort(1, Reason.JOB_FAILURE, "by hand")
+    assert store.tries == MAX_TRIES
+
+
+def test_what_fails_on_an_outdated_head_is_tried_on_the_newer_one(world: World) -> None:  # semantics W4, C3
+    """A cleaner deletes what the newer head no longer needs, under the eyes of who reads by the older one."""
+    world.trigger("a")
+    world.submit("a", "clean", "try-1")
+
+    def failover_and_clean() -> None:
+        world.coordinator().fail("a", "clean", "try-1", "boom")
+        world.coordinator().clean()
+
+    token = world.coordinator().head().pending[0].token
+    for act in ("progress", "begin", "fail"):
+        twin = world.fork()
+        store = InterleavingStore(twin.store, "get", 0, lambda: _fail_and_clean(twin), suffix=f"{token}.json")  # noqa: B023
+        coordinator = twin.coordinator(store)
+        if act == "progress":
+            assert coordinator.progress("a").checkpoint == 2  # type: ignore[union-attr]
+        elif act == "begin":
+            assert coordinator.begin("a", "clean", "try-2").handover.checkpoint == 2  # type: ignore[union-attr]
+        else:
+            assert type(coordinator.fail("a", "clean", "try-1", "boom")).__name__ == "NothingToDo"
+
+
+def _fail_and_clean(world: World) -> None:
+    world.coordinator().fail("a", "clean", "try-1", "boom")
+    # The attempt before is kept while the next might fall back on it; what the failover replaced goes.
+    world.coordinator().clean()
+
+
+def test_a_real_failure_is_not_tried_for_ever(world: World) -> None:
+    pending = world.trigger("a").pending
+    world.memory.put(f"{JOB}/{layout.pending(1, pending.token)}", b"{")
+    recording = RecordingStore(world.store)
+    with pytest.raises(DocumentError):
+        world.coordinator(recording).progress("a")
+    assert recording.total <= 4
+
+
+def test_an_invariant_that_would_break_writes_nothing(world: World) -> None:  # semantics T5, D3
+    world.run_epoch("z")
+    world.trigger("a")
+    heads = _heads(world)
+    head = heads.load()
+    from dataclasses import replace
+
+    entry, done = head.pending[0], head.completed[0]
+    broken: dict[str, Head] = {
+        "the job never changes": replace(head, job="weather"),
+        "ids never go back": replace(head, next_id=1),
+        "every id was handed out": replace(head, pending=(replace(entry, id=9),)),
+        "only new ids become pending": replace(head, pending=(*head.pending, replace(entry, id=1, epoch="z"))),
+        "what is pending never changes": replace(head, pending=(replace(entry, token="x"),)),
+        "completed and pending exclude each other": replace(head, completed=(*head.completed, replace(done, id=2))),
+        "one pending attempt": replace(head, next_id=4, pending=(entry, replace(entry, id=3))),
+        "what has completed never changes": replace(head, completed=(replace(done, acks=99),)),
+        "an outcome is for good": replace(head, history=(replace(head.history[0], status=Status.FAILED),)),
+        "pending or has an outcome": replace(head, pending=()),
+        "only what was pending completes": replace(head, next_id=4, completed=(*head.completed, replace(done, id=3))),
+        "no epoch completes twice": replace(head, next_id=4, pending=(entry, replace(entry, id=3, epoch="z"))),
+        "the history is bounded": replace(head, restores=head.restores * 30),
+    }
+    for name, wrong in broken.items():
+        with pytest.raises(InvariantError, match=name):
+            heads.update(lambda head, now_ms: Decision(None, wrong))  # noqa: B023
+    assert heads.load() == head
+
+
+def test_a_head_that_is_forbidden_is_not_missing(world: World) -> None:  # semantics W3
+    class Forbids(WrappedStore):
+        def _read(self, verb: str, key: str, call: Callable[[], object]) -> object:  # type: ignore[override]
+            raise ForbiddenError("the store is told to forbid", key=key)
+
+    world.run_epoch("a")
+    with pytest.raises(ForbiddenError):
+        world.coordinator(Forbids(world.store)).trigger(world.request("b"))
+
+
+def test_a_bucket_that_is_gone_makes_no_new_job(world: World) -> None:  # semantics W3
+    class Gone(WrappedStore):
+        def _read(self, verb: str, key: str, call: Callable[[], object]) -> object:  # type: ignore[override]
+            raise BucketGoneError("the bucket does not exist", key=key)
+
+    with pytest.raises(StorageLostError):
+        world.coordinator(Gone(world.store)).trigger(world.request("a"))
+    assert world.memory.all_keys() == []
+
+
+def test_a_create_whose_answer_was_lost_knows_its_own_from_another_s(world: World) -> None:  # semantics W2
+    files = JobFiles(FaultyStore(world.store, 0, Fault.ANSWER_LOST), JOB)
+    assert isinstance(files.create_bytes("chk-0000000001/x", b"mine"), Written)
+
+    class OthersCome(WrappedStore):
+        def create(self, key: str, data: bytes) -> WriteResult:
+            self.inner.create(key, self.other)
+            raise OutcomeUnknownError("the store is told to lose this request", key=key)
+
+        other = b""
+
+    for other in (b"short", b"somebody else's, and longer"):
+        store = OthersCome(world.store)
+        store.other = other
+        assert isinstance(JobFiles(store, JOB).create_bytes(f"chk-0000000001/{len(other)}", b"mine"), Lost)
+
+
+@pytest.mark.parametrize(
+    "job", ["", ".", "..", "a/b", "/a", "a\n", "-x", "é", "a b", "a" * 300, "_cairn", "a\x00", "a\\b"]
+)
+def test_a_job_that_is_no_name_is_refused(world: World, job: str) -> None:  # semantics W1
+    with pytest.raises(InvalidNameError):
+        Coordinator(world.store, job)
+
+
+def test_a_job_never_touches_one_whose_name_begins_alike(world: World) -> None:  # semantics W1
+    world.run_epoch("a")
+    other = Coordinator(world.store, f"{JOB}-10", Runtime(world.clock, world.new_token))
+    other.trigger(world.request("a"))
+    before = [key for key in world.memory.all_keys() if key.startswith(f"{JOB}-10/")]
+    world.run_epoch("b")
+    assert [key for key in world.memory.all_keys() if key.startswith(f"{JOB}-10/")] == before
+
+
+def test_a_head_that_would_outgrow_its_reader_is_not_written(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics W5
+    world.run_epoch("a")
+    size = len(encode(world.coordinator().head()))
+    monkeypatch.setattr("airflow_cairn.checkpoint.documents.MAX_HEAD_BYTES", size + 10)
+    with pytest.raises(InvalidStateError, match="head would grow larger"):
+        world.trigger("b")
