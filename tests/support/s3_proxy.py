@@ -168,6 +168,8 @@ class S3Proxy:
                         self.send_header(name, value)
                 if not any(name.lower() == "content-length" for name, _ in given.headers):
                     self.send_header("Content-Length", str(len(given.body)))
+                # Said aloud, or the client may send its next request into a closed connection.
+                self.send_header("Connection", "close")
                 self.end_headers()
                 if self.command != "HEAD":
                     self.wfile.write(given.body[: len(given.body) // 2] if cut else given.body)
