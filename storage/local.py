@@ -15,7 +15,6 @@ import errno
 import fcntl
 import hashlib
 import os
-import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +29,7 @@ from .errors import (
     UnsupportedStorageError,
 )
 from .limits import check_range, check_size
+from .local_files import chunks, is_folder, leads_to, tag_of, try_lock
 from .local_folders import (
     HIDDEN,
     NoSuchFileError,
@@ -57,7 +57,6 @@ from .port import (
 from .uris import StorageUri
 
 _T = TypeVar("_T")
-_CHUNK = 1 << 20
 _LINK_TRIES = 100
 _LOCK_TRIES = 2000
 _LOCK_WAIT_S = 0.02
@@ -118,8 +117,8 @@ class LocalStore(ObjectStore):
         """
         with self._reading(key) as fd:
             check_size(self.describe(), key, os.fstat(fd).st_size, max_bytes)
-            data = b"".join(_chunks(fd))
-        return Blob(data, _tag_of([data]))
+            data = b"".join(chunks(fd))
+        return Blob(data, tag_of([data]))
 
     def read_range(self, key: str, start: int, length: int) -> bytes:
         """Read up to `length` bytes from 0-based offset `start`; fewer, or none, at the end.
@@ -130,7 +129,7 @@ class LocalStore(ObjectStore):
         """
         check_range(key, start, length)
         with self._reading(key) as fd:
-            return b"".join(_chunks(fd, start, length))
+            return b"".join(chunks(fd, start, length))
 
     def create(self, key: str, data: bytes) -> WriteResult:
         """Write an object only if none is there.
@@ -149,7 +148,7 @@ class LocalStore(ObjectStore):
         """
 
         def fill(temp: TempFile) -> None:
-            for chunk in _chunks(origin):
+            for chunk in chunks(origin):
                 temp.write(chunk)
 
         _segments(target)
@@ -174,7 +173,7 @@ class LocalStore(ObjectStore):
                     opened(open_folder(root, folders)) as parent,
                     self._locked(name, parent, key) as present,
                 ):
-                    found = _tag_of(_chunks(present))
+                    found = tag_of(chunks(present))
                     if found != expected_etag:
                         return Lost(found)
                     self._step("compared")
@@ -183,7 +182,7 @@ class LocalStore(ObjectStore):
                         os.rename(temp.name, name, src_dir_fd=temp.folder_fd, dst_dir_fd=parent)
                         self._step("renamed")
                     self._make_durable(parent, key)
-                    return Written(_tag_of([data]))
+                    return Written(tag_of([data]))
             except NoSuchFileError:
                 return Lost(None)
 
@@ -210,7 +209,7 @@ class LocalStore(ObjectStore):
         """
         with self._reading(key) as fd:
             digest, size = hashlib.sha256(), 0
-            for chunk in _chunks(fd):
+            for chunk in chunks(fd):
                 digest.update(chunk)
                 size += len(chunk)
         return ObjectStat(key, size, f"sha256:{digest.hexdigest()}")
@@ -291,10 +290,10 @@ class LocalStore(ObjectStore):
         """Tell what stands in the way of a create: `Lost` for an object, None for nothing."""
         try:
             with opened(open_folder(root, folders)) as parent:
-                if _is_folder(name, parent):
+                if is_folder(name, parent):
                     raise InvalidKeyError("a folder of other objects stands there. Choose another key", key=key)
                 with opened(open_file(name, parent, key)) as fd:
-                    return Lost(_tag_of(_chunks(fd)))
+                    return Lost(tag_of(chunks(fd)))
         except NoSuchFileError:
             return None
 
@@ -316,7 +315,7 @@ class LocalStore(ObjectStore):
         self._step("temp written")
         temp.settle()
         self._step("temp durable")
-        return _tag_of(_chunks(temp.fd, 0))
+        return tag_of(chunks(temp.fd, 0))
 
     def _make_durable(self, parent: int, key: str) -> None:
         try:
@@ -337,8 +336,8 @@ class LocalStore(ObjectStore):
             fd = open_file(name, parent, key)
             try:
                 self._step("opened")
-                if _try_lock(fd):
-                    if _leads_to(name, parent, fd):
+                if try_lock(fd):
+                    if leads_to(name, parent, fd):
                         yield fd
                         return
                     continue
@@ -375,43 +374,3 @@ def _segments(key: str, *, marker: bool = False) -> list[str]:
     if HIDDEN in segments:
         raise InvalidKeyError(f"{HIDDEN} is where this store keeps files that are being written", key=shorten(key))
     return segments
-
-
-def _chunks(fd: int, start: int = 0, length: int | None = None) -> Iterator[bytes]:
-    position, end = start, None if length is None else start + length
-    while end is None or position < end:
-        chunk = os.pread(fd, _CHUNK if end is None else min(_CHUNK, end - position), position)
-        if not chunk:
-            return
-        position += len(chunk)
-        yield chunk
-
-
-def _tag_of(chunks: Iterable[bytes]) -> str:
-    digest = hashlib.sha256()
-    for chunk in chunks:
-        digest.update(chunk)
-    return f"sha256:{digest.hexdigest()}"
-
-
-def _is_folder(name: str, parent: int) -> bool:
-    try:
-        return stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
-    except FileNotFoundError:
-        return False
-
-
-def _try_lock(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _leads_to(name: str, parent: int, fd: int) -> bool:
-    try:
-        there = os.stat(name, dir_fd=parent, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return os.path.samestat(there, os.fstat(fd))

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
 import boto3
+import botocore.session
 from botocore import exceptions as boto
 from botocore.config import Config
+from botocore.loaders import create_loader
 
 from .clock import Fraction, Sleeper, TokenSource, new_token, system_fraction, system_sleep
 from .errors import BucketGoneError, GoneError, UnsupportedStorageError
@@ -219,9 +222,18 @@ class S3Store(ObjectStore):
         return self._wire.write_once("put_object", key, expected_etag, send)
 
 
+@cache
+def _loader() -> Any:
+    """Give the reader of botocore's service descriptions; shared, because parsing them is most of a client's cost."""
+    return create_loader()
+
+
 def _client(options: S3Options, uri: str) -> Any:
     try:
+        core = botocore.session.get_session()
+        core.register_component("data_loader", _loader())
         session = boto3.session.Session(
+            botocore_session=core,
             aws_access_key_id=options.access_key,
             aws_secret_access_key=options.secret_key,
             aws_session_token=options.session_token,
