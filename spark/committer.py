@@ -16,6 +16,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoint.errors import InvalidConfigError
@@ -82,19 +83,41 @@ def choose(spark: SparkSession, url: str) -> Committer:
     return CLASSIC
 
 
-@contextmanager
-def in_force(spark: SparkSession, committer: Committer) -> Iterator[dict[str, str]]:
-    """Give the options of a write by `committer`; the session is set for it meanwhile and then as it was before."""
-    before = spark.conf.get(PROTOCOL)
-    if before == committer.protocol:
-        yield committer.options
-        return
-    spark.conf.set(PROTOCOL, committer.protocol)
-    try:
-        yield committer.options
-    finally:
-        # Set and not unset: that would also forget what was given at submit.
-        spark.conf.set(PROTOCOL, before or _CLASSIC_PROTOCOL)
+class InForce:
+    """Sets one session for writes by one committer, while there are any; several threads may write at once.
+
+    Args:
+        spark: the session that writes.
+        committer: how its writes are to commit.
+    """
+
+    def __init__(self, spark: SparkSession, committer: Committer) -> None:
+        self._spark = spark
+        self.committer = committer
+        self._lock = Lock()
+        self._writes = 0
+        self._before = ""
+
+    @contextmanager
+    def write(self) -> Iterator[dict[str, str]]:
+        """Give the options of a write; before the first the session is set, after the last it is as it was."""
+        with self._lock:
+            if not self._writes:
+                self._before = self._spark.conf.get(PROTOCOL) or _CLASSIC_PROTOCOL
+                self._set(self.committer.protocol)
+            self._writes += 1
+        try:
+            yield self.committer.options
+        finally:
+            with self._lock:
+                self._writes -= 1
+                if not self._writes:
+                    # Set and not unset: that would also forget what was given at submit.
+                    self._set(self._before)
+
+    def _set(self, protocol: str) -> None:
+        if self._before != self.committer.protocol:
+            self._spark.conf.set(PROTOCOL, protocol)
 
 
 def verify_magic(files: JobFiles, success_key: str) -> None:

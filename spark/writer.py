@@ -10,18 +10,20 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from ..checkpoint import layout
 from ..checkpoint.job_files import JobFiles
 from ..checkpoint.model import Handover, Output, StateHandle
+from ..storage.errors import UnsupportedStorageError
 from ..storage.names import order
 from ..storage.port import ObjectStat
 from . import committer
 from .stored import File, Stored
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +56,8 @@ class Writer:
         self._handover = handover
         self._run = run
         self._now_ms = now_ms
-        self._committer: committer.Committer | None = None
+        self._lock = Lock()
+        self._in_force: list[tuple[SparkSession, committer.InForce]] = []
         self._touched: list[str] = []
         self.times = Times()
 
@@ -85,15 +88,16 @@ class Writer:
         url = self._files.spark_url(folder)
         # The frame's own session writes it, which need not be the one that the epoch found.
         spark = df.sparkSession
-        if self._committer is None:
-            self._committer = committer.choose(spark, url)
+        in_force = self._committer_of(spark, url)
         self._touched.append(folder)
-        with committer.in_force(spark, self._committer) as options:
+        with in_force.write() as options:
             self._distributed(df, key).write.mode("errorifexists").options(**options).parquet(url)
         written = self._now_ms()
-        stored = Stored(output, self._settle(folder, output_id))
-        self.times.sync_ms += max(0, written - began)
-        self.times.async_ms += max(0, self._now_ms() - written)
+        stored = Stored(output, self._settle(folder, output_id, magic=in_force.committer.magic))
+        settled = self._now_ms()
+        with self._lock:
+            self.times.sync_ms += max(0, written - began)
+            self.times.async_ms += max(0, settled - written)
         return stored
 
     def delete_all(self) -> None:
@@ -106,6 +110,15 @@ class Writer:
         # A write that failed early leaves an empty folder, or on S3 an object in its place, that no listing shows.
         self._delete(sorted({*keys, *self._touched, self.run_folder}, key=order, reverse=True))
 
+    def _committer_of(self, spark: SparkSession, url: str) -> committer.InForce:
+        """Choose a session's committer at its first write; a store has one scheme, so its URLs do not matter later."""
+        with self._lock:
+            for known, in_force in self._in_force:
+                if known is spark:
+                    return in_force
+            self._in_force.append((spark, committer.InForce(spark, committer.choose(spark, url))))
+            return self._in_force[-1][1]
+
     def _distributed(self, df: DataFrame, key: Sequence[str]) -> DataFrame:
         parallelism = self._handover.parallelism
         if parallelism is None:
@@ -113,7 +126,7 @@ class Writer:
         columns = ["`{}`".format(column.replace("`", "``")) for column in key]
         return df.repartition(parallelism, *columns)
 
-    def _settle(self, folder: str, output_id: str) -> list[File]:
+    def _settle(self, folder: str, output_id: str, *, magic: bool) -> list[File]:
         data: list[tuple[int, ObjectStat]] = []
         other: list[str] = []
         for found in self._files.listing(folder):
@@ -122,7 +135,7 @@ class Writer:
                 data.append((int(match[1]), found))
             else:
                 other.append(found.key)
-        if self._committer is not None and self._committer.magic:
+        if magic:
             committer.verify_magic(self._files, folder + _SUCCESS)
         self._delete(other)
         return [
@@ -140,7 +153,14 @@ class Writer:
 
     def _checksum(self, key: str) -> str:
         """Read the tag of one file, in stores whose listings do not show it."""
-        return self._files.stat(key).etag or ""
+        etag = self._files.stat(key).etag
+        if etag is None:
+            raise UnsupportedStorageError(
+                "the store names no tag for a file, so damage to it could not be noticed. Use another store",
+                store=self._files.store.describe(),
+                key=self._files.full(key),
+            )
+        return etag
 
     def _delete(self, keys: Sequence[str]) -> None:
         for failure in self._files.delete(keys):

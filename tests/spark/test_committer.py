@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -84,6 +85,21 @@ def test_the_sessions_own_committer_neither_reaches_us_nor_is_changed(
         assert rows(epoch.state("totals")) == [("A-B", 1)]
         epoch.snapshot("broken", broken)
     assert spark.conf.get(committer.PROTOCOL) == foreign_committer, "after a failure too"
+
+
+def test_threads_of_an_application_may_write_at_once(
+    spark: SparkSession, pipeline: Pipeline, foreign_committer: str
+) -> None:
+    pipeline.trigger("one")
+    with pipeline.epoch("one") as epoch, ThreadPoolExecutor(4) as pool:
+        jobs = [pool.submit(epoch.snapshot, f"s{each}", counts(spark, ("A-B", each))) for each in range(8)]
+        for job in jobs:
+            job.result()
+    assert spark.conf.get(committer.PROTOCOL) == foreign_committer
+    pipeline.complete("one")
+    pipeline.trigger("two")
+    with pipeline.epoch("two") as epoch:
+        assert [rows(epoch.state(f"s{each}")) for each in range(8)] == [[("A-B", each)] for each in range(8)]
 
 
 def test_without_the_magic_classes_s3a_is_written_by_renaming_and_says_so(

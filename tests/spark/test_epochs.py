@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,9 @@ from airflow_cairn.checkpoint import acks, layout, metadata
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.metadata import HandleLine, StageLine
 from airflow_cairn.checkpoint.model import AckDocument, Execution, PendingDocument, Slice, StageSpec
+from airflow_cairn.spark import Epoch
+from airflow_cairn.storage.local import LocalStore
+from airflow_cairn.storage.port import Blob, DeleteFailures, ObjectStat, WriteResult
 from tests.spark.pipeline import Pipeline, counts, rows
 
 if TYPE_CHECKING:
@@ -248,6 +253,46 @@ def test_replayed_input_is_part_of_the_slice(spark: SparkSession, tmp_path: Path
     assert epoch.slice == Slice(days[1], days[3])
     with epoch:
         assert rows(epoch.state("totals")) == [("A-B", 0)]
+
+
+class _Counting(LocalStore):
+    """Counts the requests that an object store would bill."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.calls: Counter[str] = Counter()
+
+    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectStat]:
+        self.calls["list"] += 1
+        return super().list(prefix, start_after=start_after)
+
+    def delete(self, keys: Iterable[str]) -> DeleteFailures:
+        self.calls["delete"] += 1
+        return super().delete(keys)
+
+    def create(self, key: str, data: bytes) -> WriteResult:
+        self.calls["create"] += 1
+        return super().create(key, data)
+
+    def get(self, key: str, *, max_bytes: int | None = None) -> Blob:
+        self.calls["get"] += 1
+        return super().get(key, max_bytes=max_bytes)
+
+
+def test_requests_do_not_grow_with_the_number_of_subtasks(
+    spark: SparkSession, pipeline: Pipeline, tmp_path: Path
+) -> None:
+    """semantics A6"""
+    store = _Counting(tmp_path / "lake")
+    pipeline.trigger("one")
+    with Epoch(spark, store, pipeline.begin("one").handover) as epoch:
+        epoch.snapshot("few", spark.range(0, 10, 1, 1))
+        epoch.snapshot("many", spark.range(0, 1000, 1, 40))
+    assert len(pipeline.listing("chk-0000000001/state/")) == 41
+    assert store.calls["list"] == 2, "one an output"
+    assert store.calls["delete"] == 2, "one an output"
+    assert store.calls["create"] == 1, "one marker"
+    assert store.calls["get"] <= 5, "the head and the pending document, when entering and when leaving"
 
 
 def test_the_execution_of_the_handover_is_the_one_that_acknowledges(pipeline: Pipeline) -> None:  # semantics W4

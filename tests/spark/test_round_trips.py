@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_cairn.checkpoint.model import Output
+from airflow_cairn.spark.stored import Stored, frame
+from airflow_cairn.storage import DocumentError
 from tests.spark.pipeline import Pipeline, counts, rows
 
 if TYPE_CHECKING:
@@ -17,7 +20,7 @@ pytestmark = pytest.mark.spark
 TYPES = """
 SELECT
   CAST(1 AS TINYINT) AS tiny, CAST(-2 AS SMALLINT) AS small, 3 AS whole, 4L AS big, true AS yes,
-  CAST(1.5 AS FLOAT) AS single, CAST('NaN' AS DOUBLE) AS nan, CAST(-0.0 AS DOUBLE) AS zero,
+  CAST(1.5 AS FLOAT) AS single, CAST('NaN' AS DOUBLE) AS nan, CAST('-0.0' AS DOUBLE) AS zero,
   CAST('12345678901234567890123456789012345.678' AS DECIMAL(38, 3)) AS wide,
   CAST('0.1' AS DECIMAL(5, 2)) AS narrow,
   TIMESTAMP '2026-03-29 02:30:00.123456' AS moment,
@@ -38,18 +41,18 @@ def as_text(frame: DataFrame) -> list[Row]:
 
 
 def test_types_come_back(spark: SparkSession, pipeline: Pipeline) -> None:
-    frame = spark.sql(TYPES)
+    typed = spark.sql(TYPES)
     pipeline.trigger("one")
     with pipeline.epoch("one") as epoch:
-        epoch.snapshot("types", frame)
+        epoch.snapshot("types", typed)
     pipeline.complete("one")
     pipeline.trigger("two")
     with pipeline.epoch("two") as epoch:
         state = epoch.state("types")
         assert state is not None
-        assert state.dtypes == frame.dtypes
+        assert state.dtypes == typed.dtypes
         # As text: Python has no intervals of months, NaN would not equal itself, and minus zero would equal zero.
-        assert [row.asDict() for row in as_text(state)] == [row.asDict() for row in as_text(frame)]
+        assert [row.asDict() for row in as_text(state)] == [row.asDict() for row in as_text(typed)]
         assert [row["zero"] for row in as_text(state)] == ["-0.0"]
 
 
@@ -125,3 +128,13 @@ def test_many_files_of_one_subtask_are_all_read(spark: SparkSession, pipeline: P
     pipeline.trigger("two")
     with pipeline.epoch("two") as epoch:
         assert [row[0] for row in rows(epoch.state("many"))] == list(range(95))
+
+
+def test_an_output_without_files_is_an_empty_frame(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics A4
+    schema = spark.sql(TYPES).schema
+    output = Output("state", "none", "chk-0000000001/state/routes/1-t/r/state.none/", schema.json())
+    empty = frame(spark, pipeline.coordinator.files, Stored(output))
+    assert empty.schema == schema
+    assert rows(empty) == []
+    with pytest.raises(DocumentError, match="the output has no schema"):
+        frame(spark, pipeline.coordinator.files, Stored(Output("state", "none", output.folder)))

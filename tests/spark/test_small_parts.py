@@ -17,6 +17,7 @@ from airflow_cairn.checkpoint.model import Handover, Output, ReplayedEpoch, Rest
 from airflow_cairn.spark import conf, slices, upstream
 from airflow_cairn.spark.committer import s3a_conf
 from airflow_cairn.spark.detail import MAX_LENGTH, one_line, scrub
+from airflow_cairn.spark.session import session
 from airflow_cairn.spark.stored import StageContents, Stored
 from airflow_cairn.spark.values import MAX_VALUE_BYTES, check_total, check_value
 from airflow_cairn.storage import CairnError, InvalidKeyError, UnsupportedStorageError
@@ -271,7 +272,8 @@ def test_details_are_one_line_without_stack_traces() -> None:
 
 
 def contents(*names: str) -> StageContents:
-    outputs = (Output(*name.split("."), folder="chk-0000000001/x/") for name in names)
+    pairs = (name.split(".") for name in names)
+    outputs = (Output(kind=kind, name=name, folder="chk-0000000001/x/") for kind, name in pairs)
     return StageContents("clean", {output.id: Stored(output) for output in outputs})
 
 
@@ -310,3 +312,11 @@ def test_no_output_is_guessed(there: list[str], name: str | None, kind: str | No
 def test_json_is_what_the_ui_shows() -> None:
     shown = conf.handover_conf(handover(), KEY, storage="file:///tmp/lake")[conf.SLICE]
     assert json.loads(shown) == {"start": None, "end": None}
+
+
+def test_a_session_that_is_not_a_classic_one_is_refused() -> None:
+    class ConnectSession:
+        """What matters of Spark Connect's session: there is no JVM behind it."""
+
+    with pytest.raises(InvalidConfigError, match="needs a classic Spark session and this is a Spark Connect one"):
+        session(ConnectSession())  # type: ignore[arg-type]

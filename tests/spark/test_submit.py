@@ -46,7 +46,7 @@ class Submitter:
         self.programs = programs
         self.folder = folder
         self.zip = runtime_zip(folder)
-        where = [programs / "python", "-c", "import pyspark; print(*pyspark.__path__)"]
+        where: list[str | Path] = [programs / "python", "-c", "import pyspark; print(*pyspark.__path__)"]
         self.spark_home = subprocess.run(where, capture_output=True, text=True, check=True, cwd=folder).stdout.strip()
         # Without site-packages: PySpark comes from its own home, Cairn from the zip, and nothing else is there.
         python = folder / "bare-python"

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import sys
 
+import airflow_cairn
 from airflow_cairn.spark import Epoch, table
 
 with Epoch.current() as epoch:
@@ -20,13 +21,13 @@ with Epoch.current() as epoch:
         "python": sys.version_info[:2],
         "airflow": importlib.util.find_spec("airflow") is not None,
         "boto3": importlib.util.find_spec("boto3") is not None,
-        "cairn": importlib.util.find_spec("airflow_cairn").origin,
+        "cairn": airflow_cairn.__file__,
         "runs": epoch.get("runs"),
         "seen": sorted(seen),
         "slice": [epoch.slice.start, epoch.slice.end],
     }
 if epoch.restored_from is not None:
-    storage = epoch.spark.conf.get("spark.cairn.storage")
+    storage = epoch.spark.conf.get("spark.cairn.storage") or ""
     found["league"] = sorted(row.flights for row in table(epoch.spark, storage, epoch.job, "league").collect())
 print("FOUND", json.dumps(found))
 epoch.spark.stop()
