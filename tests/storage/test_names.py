@@ -139,6 +139,7 @@ def test_an_unknown_scheme_is_refused_by_name(uri: str):
         ("file:///a*", "'*' in it"),
         ("file:///data?x=1", "query or a fragment"),
         ("file:///data#x", "query or a fragment"),
+        ("s3://key:secret@bucket/a", "credentials belong into the connection"),
         ("s3:", "no bucket"),
         ("s3://", "no bucket"),
         ("s3:///prefix", "no bucket"),

@@ -205,6 +205,19 @@ def test_what_cannot_be_deleted_is_reported():  # semantics W7
         assert [found.key for found in store.list("")] == ["locked"]
 
 
+def test_what_fails_to_be_deleted_in_passing_is_tried_again_with_an_end():
+    waits: list[float] = []
+    with FakeS3() as fake:
+        options = S3Options(fake.url, None, "access", "secret", max_attempts=3)
+        store = open_store("s3://bucket", s3=options, sleep=waits.append, fraction=lambda: 1.0)
+        for key in ("a", "busy", "stuck"):
+            store.create(key, b"")
+        fake.busy = {"busy": 2, "stuck": 3}
+        assert store.delete(["a", "busy", "stuck"]) == [DeleteFailure("stuck", "InternalError: busy")]
+        assert sorted(fake.objects) == ["stuck"]
+    assert waits == [0.2, 0.4]
+
+
 def test_a_copy_stays_on_the_server_where_the_server_copies_once():
     with FakeS3() as fake:
         store = fake_store(fake)

@@ -50,6 +50,8 @@ class FakeS3:
     ) -> None:
         self.objects: dict[str, Held] = {}
         self.copies = 0
+        self.busy: dict[str, int] = {}
+        """How often the batched delete of a key fails in passing, by key."""
         self.sizes: dict[str, int] = {}
         """Sizes to pretend, by key."""
         self._racing = racing
@@ -167,7 +169,12 @@ class FakeS3:
         errors = ""
         for element in ElementTree.fromstring(body).iter():
             if element.tag.endswith("Key") and element.text:
-                if element.text.endswith(self._undeletable) and self._undeletable:
+                if self.busy.get(element.text):
+                    self.busy[element.text] -= 1
+                    errors += (
+                        f"<Error><Key>{element.text}</Key><Code>InternalError</Code><Message>busy</Message></Error>"
+                    )
+                elif element.text.endswith(self._undeletable) and self._undeletable:
                     errors += (
                         f"<Error><Key>{element.text}</Key><Code>AccessDenied</Code><Message>locked</Message></Error>"
                     )
