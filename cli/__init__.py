@@ -1,1 +1,1 @@
-"""TODO."""
+"""The `cairn` command: reads a storage and says what is there. Needs neither Airflow nor Spark."""

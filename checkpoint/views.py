@@ -1,0 +1,161 @@
+"""What there is to see of a storage and of a job, from the store alone (semantics O1, O2): plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..storage.errors import CairnError, ErrorKind
+from ..storage.names import RESERVED
+from ..storage.port import ObjectStore
+from . import acks, layout
+from .coordinator import Coordinator
+from .errors import NoCheckpointError
+from .head import CompletedEntry, EndedEntry, Head, PendingEntry
+from .reasons import Status
+
+Entry = PendingEntry | CompletedEntry | EndedEntry
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """One job of a storage."""
+
+    job: str
+    problem: str | None = None
+    """Why its head cannot be read; then nothing else is known."""
+    pending: tuple[int, ...] = ()
+    latest_completed: int | None = None
+    latest_run_id: str | None = None
+    latest_completed_at_ms: int | None = None
+    triggered: int = 0
+    completed: int = 0
+    failed: int = 0
+    restored: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRow:
+    """One checkpoint of a job."""
+
+    id: int
+    run_id: str
+    """The DAG run whose epoch it is."""
+    attempt: int
+    status: Status
+    reason: str | None
+    detail: str
+    acks: int
+    """Stages that have acknowledged."""
+    stages: int
+    """Stages that have to."""
+    size_bytes: int
+    triggered_at_ms: int
+    ended_at_ms: int | None
+    restored_from: int | None
+    retained: bool
+    """Whether it can be restored."""
+
+    @property
+    def duration_ms(self) -> int | None:
+        """From the trigger to the end; None while it is pending."""
+        return None if self.ended_at_ms is None else self.ended_at_ms - self.triggered_at_ms
+
+
+def jobs(store: ObjectStore) -> Iterator[JobRow]:
+    """Yield the jobs of a storage in order; one whose head cannot be used is there with the reason.
+
+    Raises:
+        UnavailableError: the store did not answer.
+        ForbiddenError: the store refused to answer.
+    """
+    for name in store.list_folders(""):
+        if name == RESERVED:
+            continue
+        try:
+            head = Coordinator(store, name).head()
+        except CairnError as error:
+            # A broken document, or a folder that is no job's; a store that does not answer is not the job's fault.
+            if error.kind not in (ErrorKind.DATA, ErrorKind.INVALID):
+                raise
+            yield JobRow(name, problem=str(error))
+            continue
+        if head.revision:
+            yield _job_row(head)
+
+
+def checkpoints(coordinator: Coordinator) -> list[CheckpointRow]:
+    """Give every checkpoint that the job's head knows, newest first: pending, retained, and the bounded history."""
+
+    def look(head: Head) -> list[CheckpointRow]:
+        known = _known(head)
+        return [row_of(coordinator, head, known[checkpoint]) for checkpoint in sorted(known, reverse=True)]
+
+    return coordinator.observe(look)
+
+
+def entry_of(head: Head, checkpoint: int) -> Entry:
+    """Find a checkpoint in the head.
+
+    Raises:
+        NoCheckpointError: the head knows nothing of that id.
+    """
+    known = _known(head)
+    if checkpoint not in known:
+        raise NoCheckpointError(
+            "the job has no such checkpoint, or has forgotten it",
+            job=head.job,
+            checkpoint=checkpoint,
+            known=", ".join(str(each) for each in sorted(known, reverse=True)[:20]) or "none",
+        )
+    return known[checkpoint]
+
+
+def _known(head: Head) -> dict[int, Entry]:
+    entries: list[Entry] = [*head.completed, *head.history, *head.pending]
+    return {entry.id: entry for entry in entries}
+
+
+def row_of(coordinator: Coordinator, head: Head, entry: Entry) -> CheckpointRow:
+    """Describe a checkpoint in a row; for a pending one this lists its markers."""
+    if isinstance(entry, PendingEntry):
+        status, acknowledged, stages, size_bytes, ended_at_ms = Status.PENDING, 0, entry.stages, 0, None
+        document = coordinator.pending_document(entry)
+        if document is not None:
+            acknowledged = len(acks.marked(coordinator.files, document.executions, "acks"))
+    elif isinstance(entry, CompletedEntry):
+        status, acknowledged, stages = Status.COMPLETED, entry.acks, entry.acks
+        size_bytes, ended_at_ms = entry.size_bytes, entry.completed_at_ms
+    else:
+        status, acknowledged, stages = entry.status, entry.acks, entry.stages
+        size_bytes, ended_at_ms = entry.size_bytes, entry.ended_at_ms
+    return CheckpointRow(
+        id=entry.id,
+        run_id=layout.run_id_of(entry.epoch),
+        attempt=entry.attempt,
+        status=status,
+        reason=entry.reason if isinstance(entry, EndedEntry) else None,
+        detail=entry.detail if isinstance(entry, EndedEntry) else "",
+        acks=acknowledged,
+        stages=stages,
+        size_bytes=size_bytes,
+        triggered_at_ms=entry.triggered_at_ms,
+        ended_at_ms=ended_at_ms,
+        restored_from=entry.restored_from,
+        retained=head.completed_by_id(entry.id) is not None,
+    )
+
+
+def _job_row(head: Head) -> JobRow:
+    latest = head.latest_completed()
+    return JobRow(
+        job=head.job,
+        pending=tuple(entry.id for entry in head.pending),
+        latest_completed=latest.id if latest else None,
+        latest_run_id=layout.run_id_of(latest.epoch) if latest else None,
+        latest_completed_at_ms=latest.completed_at_ms if latest else None,
+        triggered=head.counters.triggered,
+        completed=head.counters.completed,
+        failed=head.counters.failed,
+        restored=head.counters.restored,
+    )

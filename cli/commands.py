@@ -1,0 +1,138 @@
+"""What each command looks up, and how it says it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..checkpoint import Coordinator, views
+from ..checkpoint.details import StageRow, details
+from ..checkpoint.errors import NoCheckpointError
+from ..checkpoint.restore import Verification
+from ..checkpoint.views import CheckpointRow
+from ..storage.port import ObjectStore
+from .text import moment, seconds, size, table
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a command found, for people and for programs."""
+
+    lines: list[str]
+    document: dict[str, Any]
+    damaged: bool = False
+
+
+def jobs(store: ObjectStore, _options: argparse.Namespace) -> Outcome:
+    """List the jobs of a storage."""
+    found = list(views.jobs(store))
+    rows = [
+        (
+            row.job,
+            str(row.latest_completed or "-"),
+            row.latest_run_id or "-",
+            moment(row.latest_completed_at_ms),
+            ", ".join(str(each) for each in row.pending) or "-",
+            f"{row.completed} of {row.triggered}",
+            row.problem or "",
+        )
+        for row in found
+    ]
+    headings = ("job", "completed", "DAG run", "at", "pending", "succeeded", "")
+    lines = table(headings, rows) if found else [f"no jobs in {store.uri}"]
+    return Outcome(lines, {"jobs": [asdict(row) for row in found]}, damaged=any(row.problem for row in found))
+
+
+def checkpoints(store: ObjectStore, options: argparse.Namespace) -> Outcome:
+    """List a job's checkpoints."""
+    found = views.checkpoints(_job(store, options.job))
+    rows = [_checkpoint_cells(row) for row in found]
+    headings = ("id", "DAG run", "attempt", "status", "acks", "size", "triggered", "took", "restored from", "")
+    lines = table(headings, rows)
+    lines += [f"{row.id}: {row.reason}: {row.detail}" for row in found if row.reason]
+    return Outcome(lines, {"job": options.job, "checkpoints": [asdict(row) for row in found]})
+
+
+def show(store: ObjectStore, options: argparse.Namespace) -> Outcome:
+    """Show one checkpoint."""
+    coordinator = _job(store, options.job)
+    found = details(coordinator, options.checkpoint)
+    row = found.row
+    lines = [
+        f"checkpoint {row.id} of {options.job}: {row.status}{f' ({row.reason})' if row.reason else ''}",
+        f"  epoch          {row.run_id}, attempt {row.attempt}",
+        f"  triggered      {moment(row.triggered_at_ms)}, took {seconds(row.triggered_at_ms, row.ended_at_ms)}",
+        f"  restored from  {row.restored_from or 'nothing: it started empty'}",
+        f"  size           {size(row.size_bytes)}",
+        f"  retained       {'yes' if row.retained else 'no'}",
+    ]
+    lines += [f"  detail         {row.detail}"] if row.detail else []
+    lines += [f"  opened because {found.cause}"] if found.cause else []
+    lines += [f"  reads again    {', '.join(found.replay)}"] if found.replay else []
+    lines += ["", *(_stage_lines(found.stages) if found.stages else ["its files have left the store"])]
+    tables = [
+        f"  {output.name}  {coordinator.files.spark_url(output.folder)}"
+        for stage in found.stages
+        for output in stage.outputs
+        if output.kind == "table"
+    ]
+    if tables:
+        lines += ["", "tables:", *tables]
+    return Outcome(lines, {"job": options.job, **found.as_json()})
+
+
+def verify(store: ObjectStore, options: argparse.Namespace) -> Outcome:
+    """Check every file of one retained checkpoint, or of all."""
+    coordinator = _job(store, options.job)
+    found = coordinator.verify(options.checkpoint)
+    lines = [line for each in found for line in _verification_lines(each)] or ["no checkpoint is retained"]
+    document = {"job": options.job, "checkpoints": [{**asdict(each), "whole": each.whole} for each in found]}
+    return Outcome(lines, document, damaged=not all(each.whole for each in found))
+
+
+def _job(store: ObjectStore, name: str) -> Coordinator:
+    coordinator = Coordinator(store, name)
+    if coordinator.head().revision == 0:
+        known = ", ".join(row.job for row in views.jobs(store)) or "none"
+        raise NoCheckpointError("the storage has no such job", job=name, storage=store.uri, jobs=known)
+    return coordinator
+
+
+def _checkpoint_cells(row: CheckpointRow) -> tuple[str, ...]:
+    return (
+        str(row.id),
+        row.run_id,
+        str(row.attempt),
+        row.status,
+        f"{row.acks}/{row.stages}",
+        size(row.size_bytes) if row.size_bytes else "-",
+        moment(row.triggered_at_ms),
+        seconds(row.triggered_at_ms, row.ended_at_ms),
+        str(row.restored_from or "-"),
+        "retained" if row.retained else "",
+    )
+
+
+def _stage_lines(stages: tuple[StageRow, ...]) -> list[str]:
+    rows = [cells for stage in stages for cells in _stage_cells(stage)]
+    return table(("stage", "acknowledged", "attempt", "subtasks", "wrote", "files", "size"), rows)
+
+
+def _stage_cells(stage: StageRow) -> Iterator[tuple[str, ...]]:
+    said = f"BROKEN: {stage.problem}" if stage.problem else "yes" if stage.acknowledged else "no"
+    said = f"declined: {stage.declined}" if stage.declined else said
+    first = (stage.stage, said, str(stage.attempt), str(stage.parallelism or "-"))
+    wrote = [(f"{out.kind} {out.name}", str(out.files), size(out.size_bytes)) for out in stage.outputs]
+    wrote += [(f"value {name}", "-", "-") for name in stage.values]
+    for number, cells in enumerate(wrote or [("-", "-", "-")]):
+        yield (*(first if number == 0 else ("", "", "", "")), *cells)
+
+
+def _verification_lines(found: Verification) -> Iterator[str]:
+    if found.whole:
+        yield f"checkpoint {found.checkpoint}: whole, {found.files} files, {size(found.size_bytes)}"
+        return
+    yield f"checkpoint {found.checkpoint}: DAMAGED, it cannot be restored"
+    yield from (f"  {damage.key}: {damage.problem}" for damage in found.damages)

@@ -1,0 +1,96 @@
+"""`cairn`: arguments in, exit status out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+from ..storage import S3Options, open_store
+from ..storage.errors import CairnError
+from . import commands
+from .commands import Outcome
+
+DAMAGED = 1
+FAILED = 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: its words; the process's own by default.
+
+    Returns:
+        0; 1 where `verify` found damage; 2 where the command could not be carried out.
+    """
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if not options.storage:
+        parser.error("the storage is missing: give --storage URI, or set CAIRN_STORAGE")
+    try:
+        store = open_store(options.storage, s3=S3Options(endpoint_url=options.endpoint_url, region=options.region))
+        outcome: Outcome = options.run(store, options)
+    except CairnError as error:
+        print(f"cairn: {error}", file=sys.stderr)
+        return FAILED
+    try:
+        if options.json:
+            print(json.dumps(outcome.document, indent=2, sort_keys=True))
+        else:
+            print("\n".join(outcome.lines))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader (`head`, a pager) has seen enough; Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return DAMAGED if outcome.damaged else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="cairn",
+        description="Shows the jobs and checkpoints of a storage. Neither Airflow nor Spark need to run.",
+        epilog="Credentials for s3:// come from where boto3 finds them (environment, profile, instance role).",
+    )
+    verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    verb = _command(verbs, "jobs", "list the jobs of the storage")
+    verb.set_defaults(run=commands.jobs)
+    verb = _command(verbs, "checkpoints", "list a job's checkpoints, newest first")
+    verb.add_argument("job", metavar="JOB")
+    verb.set_defaults(run=commands.checkpoints)
+    verb = _command(verbs, "show", "show one checkpoint: its stages, what they wrote, its tables")
+    verb.add_argument("job", metavar="JOB")
+    verb.add_argument("checkpoint", metavar="ID", type=_checkpoint_id)
+    verb.set_defaults(run=commands.show)
+    verb = _command(verbs, "verify", "check that every file of one retained checkpoint, or of all, is whole")
+    verb.add_argument("job", metavar="JOB")
+    verb.add_argument("checkpoint", metavar="ID", type=_checkpoint_id, nargs="?")
+    verb.set_defaults(run=commands.verify)
+    return parser
+
+
+def _command(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str
+) -> argparse.ArgumentParser:
+    verb = verbs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    storage = os.environ.get("CAIRN_STORAGE")
+    verb.add_argument(
+        "--storage", metavar="URI", default=storage, help="file:///folder or s3://bucket/prefix (or set CAIRN_STORAGE)"
+    )
+    verb.add_argument("--endpoint-url", metavar="URL", help="an S3 server other than AWS")
+    verb.add_argument("--region", metavar="NAME", help="the region that S3 requests are signed for")
+    verb.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    return verb
+
+
+def _checkpoint_id(text: str) -> int:
+    digits = text.removeprefix("chk-")
+    if not digits.isascii() or not digits.isdigit() or int(digits) < 1:
+        raise argparse.ArgumentTypeError(f"a checkpoint's id is a number from 1 on, not {text!r}")
+    return int(digits)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
