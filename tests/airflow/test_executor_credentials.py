@@ -43,9 +43,19 @@ def test_executors_elsewhere(
     jars = ",".join(str(jar) for jar in s3a_jars())
     environ = {**os.environ, **hook.driver_environment(), "PYSPARK_PYTHON": sys.executable}
     with SparkCluster(root=tmp_path / "spark") as cluster:
-        command = [VENV / "bin/spark-submit", "--master", cluster.master_url, "--jars", jars, *words]
+        submit = str(VENV / "bin/spark-submit")
+        command = [
+            submit,
+            "--master",
+            cluster.master_url,
+            "--jars",
+            jars,
+            *words,
+            str(application),
+            f"s3a://{s3_bucket}/out",
+        ]
         done = subprocess.run(
-            [*command, application, f"s3a://{s3_bucket}/out"],
+            command,
             env=environ,
             cwd=tmp_path,
             capture_output=True,
@@ -54,4 +64,4 @@ def test_executors_elsewhere(
             check=False,
         )
     assert "rows: 100" in done.stdout, done.stdout[-3000:] + done.stderr[-6000:]
-    assert s3_server.secret_key not in " ".join(map(str, [*command, done.stdout, done.stderr]))
+    assert s3_server.secret_key not in " ".join([*command, done.stdout, done.stderr])
