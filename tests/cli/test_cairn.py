@@ -1,0 +1,158 @@
+"""The `cairn` command on a store of files, as its user sees it (semantics O1, O2)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from airflow_cairn.cli.main import main
+from airflow_cairn.storage import open_store
+from tests.checkpoint.world import World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A job with two completed epochs and one whose second attempt is pending."""
+    (tmp_path / "store").mkdir()
+    world = World(open_store(f"file://{tmp_path / 'store'}"))
+    for epoch in ("e1", "e2"):
+        world.run_epoch(epoch)
+        world.clock.advance(timedelta(seconds=5))
+    world.trigger("e3")
+    world.run_stage("e3", "clean")
+    routes = world.submit("e3", "routes")
+    world.decline(routes.handover)
+    world.coordinator().fail("e3", "routes", routes.handover.claimant, "the driver died")
+    return world
+
+
+def cairn(world: World, *words: str) -> int:
+    """Run the command on the world's store."""
+    return main([*words, "--storage", world.store.uri])
+
+
+def test_jobs(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line a job."""
+    assert cairn(world, "jobs") == 0
+    line = capsys.readouterr().out.splitlines()[2]
+    assert line.split() == ["flights", "2", "e2", "2023-11-14", "22:13:25Z", "4", "2", "of", "4"]
+
+
+def test_checkpoints(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """Newest first; what is pending counts its markers; the reason stands below."""
+    assert cairn(world, "checkpoints", "flights") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:5] for line in lines[2:6]] == [
+        ["4", "e3", "2", "PENDING", "1/4"],
+        ["3", "e3", "1", "FAILED", "1/4"],
+        ["2", "e2", "1", "COMPLETED", "4/4"],
+        ["1", "e1", "1", "COMPLETED", "4/4"],
+    ]
+    assert [line.endswith("retained") for line in lines[2:6]] == [False, False, True, True]
+    assert lines[6:] == ["3: JOB_FAILOVER_REGION: routes: ValueError: bad row"]
+
+
+def test_show_a_completed_one(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """Stages, what they wrote, and where it lies."""
+    assert cairn(world, "show", "flights", "chk-2") == 0
+    out = capsys.readouterr().out
+    assert "checkpoint 2 of flights: COMPLETED" in out
+    assert "restored from  1" in out
+    assert "state totals" in out
+
+
+def test_show_a_pending_one(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """Who has acknowledged, from which attempt, and why the attempt was opened."""
+    assert cairn(world, "show", "flights", "4") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "  opened because routes: ValueError: bad row" in lines
+    stages = {line.split()[0]: line.split()[1:3] for line in lines if line.startswith(("clean", "routes", "airports"))}
+    assert stages == {"clean": ["yes", "1"], "routes": ["no", "2"], "airports": ["no", "1"]}
+
+
+def test_verify_says_what_is_damaged(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """semantics R1: status 1, the file named, the problem in words; the other checkpoint is whole."""
+    assert cairn(world, "verify", "flights") == 0
+    key = sorted(world.referred())[-1]
+    victim = Path(world.store.uri.removeprefix("file://"), "flights", key)
+    victim.write_bytes(victim.read_bytes()[:-1])
+    capsys.readouterr()
+    assert cairn(world, "verify", "flights") == 1
+    out = capsys.readouterr().out
+    assert "checkpoint 2: DAMAGED" in out
+    assert f"  {key}: its size differs" in out
+    assert cairn(world, "verify", "flights", "1") == 0
+
+
+def test_json_is_the_same_for_programs(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every command prints one object."""
+    for words in (["jobs"], ["checkpoints", "flights"], ["show", "flights", "2"], ["verify", "flights"]):
+        assert cairn(world, *words, "--json") == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document["jobs" if words == ["jobs"] else "job"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["checkpoints", "nope"], "the storage has no such job [job=`nope`"),
+        (["checkpoints", "../etc"], "../etc"),
+        (
+            ["show", "flights", "99"],
+            "no such checkpoint, or has forgotten it [job=`flights` checkpoint=`99`",
+        ),
+        (["verify", "flights", "3"], "the checkpoint is not retained [job=`flights` checkpoint=`3` retained=`1, 2`"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(
+    world: World, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    """Status 2, one line on the error output, nothing on the other."""
+    assert cairn(world, *words) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert message in captured.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["jobs"], "the storage is missing: give --storage URI, or set CAIRN_STORAGE"),
+        (["show", "flights", "zero", "--storage", "file:///x"], "a checkpoint's id is a number from 1 on, not 'zero'"),
+    ],
+)
+def test_wrong_words_are_a_usage_error(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
+    """Argparse's own status and form."""
+    with pytest.raises(SystemExit) as stopped:
+        main(words)
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_broken_job_does_not_hide_the_others(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """semantics W5: it is listed with what is wrong, and the status says so."""
+    world.store.create("broken/head.json", b"{")
+    assert cairn(world, "jobs") == 1
+    out = capsys.readouterr().out
+    assert "flights" in out
+    assert "broken/head.json" in out
+
+
+def test_it_runs_where_neither_airflow_nor_spark_can_be_imported(world: World) -> None:
+    """semantics O2."""
+    code = (
+        "import sys\n"
+        "for name in ('airflow', 'pyspark', 'boto3'): sys.modules[name] = None\n"
+        "from airflow_cairn.cli.main import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    command = [sys.executable, "-c", code, "jobs", "--storage", world.store.uri]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "flights" in done.stdout
