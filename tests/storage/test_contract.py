@@ -1,6 +1,7 @@
 """The contract of `storage/port.py`, held against local files, a moto server and a real S3 server.
 
-What moto 5.2 lacks is listed here, behaviour by behaviour, and asserted to be lacking where that can be caused:
+What moto 5.2 lacks is listed here, behaviour by behaviour, and `test_moto_still_lacks_what_is_listed_above` fails when
+the list is out of date. Nothing is skipped for it:
 
 - `If-None-Match` on CopyObject is ignored (so does versitygw 1.8): Cairn copies through itself there, and the contract
   holds all the same (`test_a_copy_never_overwrites`).
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import boto3
 import pytest
 
 from airflow_cairn.storage import (
@@ -285,3 +287,16 @@ def test_a_store_says_what_it_is(backend: Backend):
     scheme = "file://" if backend.name == "files" else "s3a://"
     assert store.spark_url("") == scheme + store.uri.split("://")[1]
     assert store.spark_url("chk-1/state/") == f"{store.spark_url('')}/chk-1/state/"
+
+
+def test_moto_still_lacks_what_is_listed_above(moto_url: str):
+    client = boto3.client(
+        "s3", endpoint_url=moto_url, aws_access_key_id="moto", aws_secret_access_key="moto", region_name="us-east-1"
+    )
+    client.create_bucket(Bucket="lacking")
+    for key in ("from", "to"):
+        client.put_object(Bucket="lacking", Key=key, Body=key.encode())
+        client.create_multipart_upload(Bucket="lacking", Key=key)
+    client.copy_object(Bucket="lacking", Key="to", CopySource={"Bucket": "lacking", "Key": "from"}, IfNoneMatch="*")
+    assert client.get_object(Bucket="lacking", Key="to")["Body"].read() == b"from"
+    assert len(client.list_multipart_uploads(Bucket="lacking", MaxUploads=1)["Uploads"]) == 2
