@@ -7,6 +7,7 @@ keeps nothing; every decision is one conditional write of the head, and whoever 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from ..storage.port import ObjectStore
 from . import decisions, restore
@@ -15,14 +16,16 @@ from .claims import Claims
 from .cleaner import Cleaner, CleanReport
 from .errors import NoCheckpointError
 from .finishing import Finishing
-from .head import Head
+from .head import EndedEntry, Head, PendingEntry
 from .head_store import Decision, HeadStore
 from .job_files import JobFiles
-from .model import AckDocument, DeclineDocument, Owner
+from .model import AckDocument, DeclineDocument, Owner, PendingDocument
 from .reasons import AckAnswer, Reason
 from .requests import BeginAnswer, EpochCompleted, FailAnswer, Progress, TriggerAnswer, TriggerRequest
 from .runtime import Runtime, system_runtime
 from .stage_side import StageSide
+
+R = TypeVar("R")
 
 
 def never_abandoned(_owner: Owner) -> bool:
@@ -60,6 +63,14 @@ class Coordinator:
     def head(self) -> Head:
         """Read the job's head; empty for a job that never ran."""
         return self._heads.load()
+
+    def observe(self, look: Callable[[Head], R]) -> R:
+        """Look at the head and at what it refers to, again where it changed meanwhile; see `HeadStore.observe`."""
+        return self._heads.observe(lambda head, _now_ms: look(head))
+
+    def pending_document(self, entry: PendingEntry | EndedEntry) -> PendingDocument | None:
+        """Read what an attempt expects or expected; None where that is gone or broken."""
+        return self._attempts.readable(entry)
 
     def trigger(self, request: TriggerRequest, abandoned: Callable[[Owner], bool] = never_abandoned) -> TriggerAnswer:
         """Make a checkpoint pending for the epoch, or say why not; see `Attempts.trigger`."""
