@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from tests.checkpoint.golden import EXAMPLES
 from tests.checkpoint.world import World
 
 
@@ -11,3 +14,9 @@ from tests.checkpoint.world import World
 def world() -> World:
     """A job that never ran, in memory."""
     return World()
+
+
+@pytest.fixture(scope="session")
+def examples() -> dict[type, Any]:
+    """One of each document, with every field filled."""
+    return EXAMPLES

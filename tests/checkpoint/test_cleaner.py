@@ -12,7 +12,7 @@ from airflow_cairn.storage.port import DeleteFailures
 from tests.checkpoint.world import JOB, TIMEOUT, World
 from tests.support.wrapped_stores import InterleavingStore, WrappedStore
 
-Change = Callable[[World], None]
+Change = Callable[[World], object]
 
 
 def _complete(world: World) -> None:
@@ -45,7 +45,7 @@ CHANGES: dict[str, Change] = {
     "failovers": _fail_over,
     "an expiry and a take-up": _expire_and_take_up,
     "a restore": _restart,
-    "another cleaner": lambda world: [world.coordinator().clean() for _ in range(2)] and None,
+    "another cleaner": lambda world: [world.coordinator().clean() for _ in range(2)],
 }
 
 

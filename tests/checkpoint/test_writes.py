@@ -197,7 +197,7 @@ def test_what_fails_on_an_outdated_head_is_tried_on_the_newer_one(world: World) 
         store = InterleavingStore(twin.store, "get", 0, lambda: _fail_and_clean(twin), suffix=f"{token}.json")  # noqa: B023
         coordinator = twin.coordinator(store)
         if act == "progress":
-            assert coordinator.progress("a").checkpoint == 2  # type: ignore[union-attr]
+            assert coordinator.progress("a").checkpoint == 2
         elif act == "begin":
             assert coordinator.begin("a", "clean", "try-2").handover.checkpoint == 2  # type: ignore[union-attr]
         else:

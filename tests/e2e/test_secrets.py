@@ -46,6 +46,7 @@ def test_no_secret_is_seen_anywhere(tmp_path: Path) -> None:
             "spark.ui.port": str(ui_port),
             "spark.eventLog.enabled": "true",
             "spark.eventLog.dir": f"file://{events}",
+            "spark.eventLog.compress": "false",
             "spark.jars": ",".join(str(jar) for jar in s3a_jars()),
         }
         connection = {
