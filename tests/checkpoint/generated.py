@@ -1,0 +1,70 @@
+"""Documents made up by hypothesis, each as a writer of ours could have made it."""
+
+from __future__ import annotations
+
+import types
+from enum import Enum
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from hypothesis import strategies as st
+
+from airflow_cairn.checkpoint import layout, model
+from airflow_cairn.checkpoint.head import EndedEntry, Head
+from airflow_cairn.checkpoint.reasons import Status
+
+NAMES = st.from_regex(r"\A[A-Za-z0-9_][A-Za-z0-9._-]{0,30}\Z").filter(lambda name: name != "_cairn")
+TOKENS = st.from_regex(r"\A[0-9a-f]{16}\Z")
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+SEGMENTS = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="/\\"), min_size=1, max_size=20)
+KEYS = st.builds(
+    lambda checkpoint, segments: layout.folder(checkpoint) + "/".join(segments),
+    st.integers(1, 9_999_999_999),
+    st.lists(SEGMENTS.filter(lambda segment: segment not in (".", "..")), min_size=1, max_size=4),
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=6,
+)
+_OF_ALIAS: dict[Any, st.SearchStrategy[Any]] = {
+    model.Token: TOKENS,
+    model.Key: KEYS,
+    model.OutputName: NAMES,
+    model.Stage: NAMES,
+    model.Epoch: NAMES,
+    model.Job: st.just("flights"),
+    model.Count: st.integers(0, 2**62),
+}
+
+
+def values_of(hint: Any) -> st.SearchStrategy[Any]:
+    """Give values that fit an annotation of our documents."""
+    if hint in _OF_ALIAS:
+        return _OF_ALIAS[hint]
+    origin = get_origin(hint)
+    if hint is Any:
+        return JSON
+    if origin is Annotated:
+        return st.integers(1, 2**40)
+    if origin in (Union, types.UnionType):
+        return st.none() | values_of(next(each for each in get_args(hint) if each is not type(None)))
+    if origin is tuple:
+        return st.lists(values_of(get_args(hint)[0]), max_size=3).map(tuple)
+    if origin is dict:
+        name, item = get_args(hint)
+        return st.dictionaries(values_of(name), values_of(item), max_size=3)
+    if hint is str:
+        return TEXTS
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return st.sampled_from(list(hint))
+    return documents_of(hint)
+
+
+def documents_of(cls: Any) -> st.SearchStrategy[Any]:
+    """Give documents of one class."""
+    fields = {name: values_of(hint) for name, hint in get_type_hints(cls, include_extras=True).items()}
+    if cls is EndedEntry:
+        fields["status"] = st.sampled_from([Status.COMPLETED, Status.FAILED])
+    if cls is Head:
+        fields["job"] = st.just("flights")
+    return st.builds(cls, **fields)

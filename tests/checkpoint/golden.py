@@ -1,0 +1,161 @@
+"""One of each document of the current format, with every field filled.
+
+The files in `tests/golden/<format>/` are what a released Cairn wrote; later versions must read them, so they are never
+changed once released. `python -m tests.checkpoint.golden` writes those of the current format anew, deliberately.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from airflow_cairn.checkpoint import documents, metadata
+from airflow_cairn.checkpoint.head import (
+    CompletedEntry,
+    Counters,
+    EndedEntry,
+    Head,
+    PendingEntry,
+    RestoreRecord,
+)
+from airflow_cairn.checkpoint.job_files import KINDS, encode
+from airflow_cairn.checkpoint.metadata import HandleLine, Line, MetadataHeader, StageLine
+from airflow_cairn.checkpoint.model import (
+    AckDocument,
+    AckMetrics,
+    AckPart,
+    DeclineDocument,
+    DocumentRef,
+    EpochCompletedDocument,
+    EpochDocument,
+    Execution,
+    Handover,
+    Limits,
+    Output,
+    Owner,
+    PendingDocument,
+    ReplayedEpoch,
+    RestorePointer,
+    Slice,
+    StageSpec,
+    StateHandle,
+    SubtaskAck,
+)
+from airflow_cairn.checkpoint.reasons import Reason, Status
+
+ROOT = Path(__file__).parent.parent / "golden"
+FOLDER = ROOT / str(documents.FORMAT)
+
+_EPOCH = "scheduled__2026-01-02T00.3a00.3a00.2b00.3a00"
+_BEFORE = "scheduled__2026-01-01T00.3a00.3a00.2b00.3a00"
+_SLICE = Slice("2026-01-02T00:00:00+00:00", "2026-01-03T00:00:00+00:00", {"files": ["day=2.csv"], "offset": 17})
+_OWNER = Owner("flights", "scheduled__2026-01-02T00:00:00+00:00")
+_CLEAN = Execution("00000000000000c1", 2, 1)
+_ROUTES = Execution("00000000000000d1", 3, 2)
+_REF = DocumentRef("chk-0000000001/_metadata-00000000000000a1", 512, "ab" * 32)
+_FOLDER = "chk-0000000003/state/routes/2-00000000000000d1/00000000000000e1/state.totals/"
+_TOTALS = Output("state", "totals", _FOLDER, '{"type":"struct","fields":[]}', ("origin", "destination"))
+_HANDLE = StateHandle("state.totals", f"{_FOLDER}part-00000-ü.parquet", 20_480, '"0123456789abcdef"')
+_STAGES = (StageSpec("clean"), StageSpec("routes", ("clean",), 2))
+_ACK = AckDocument(
+    job="flights",
+    checkpoint=3,
+    epoch=_EPOCH,
+    attempt=2,
+    stage="routes",
+    token=_ROUTES.token,
+    run="00000000000000e1",
+    parallelism=2,
+    outputs=(_TOTALS,),
+    values={"rows": 17, "seen": {"JFK": [1.5, None, True]}},
+    metrics=AckMetrics(12, 340, 56),
+    subtasks=(SubtaskAck(0, (_HANDLE,)), SubtaskAck(1)),
+    parts=(DocumentRef("chk-0000000003/acks/routes/x-y-00000.json", 9, "cd" * 32),),
+)
+
+EXAMPLES: dict[type, Any] = {
+    Head: Head(
+        job="flights",
+        revision=41,
+        next_id=4,
+        pending=(
+            PendingEntry(3, _EPOCH, 2, "00000000000000b3", 1_700_000_600_000, 1_700_022_200_000, 1, 1, _OWNER, 3, 2,
+                         ("x",)),
+        ),
+        completed=(
+            CompletedEntry(
+                1, _BEFORE, 1, "00000000000000b1", 1_700_000_000_000, 1_700_000_100_000, _REF, 2, 40_960, None, ("w",),
+                {"league": "chk-0000000001/state/routes/1-00000000000000d0/00000000000000e0/table.league/"},
+            ),
+        ),
+        history=(
+            EndedEntry(1, _BEFORE, 1, "00000000000000b1", Status.COMPLETED, 1_700_000_000_000, 1_700_000_100_000, None,
+                       "", 2, 2, 40_960),
+            EndedEntry(2, _EPOCH, 1, "00000000000000b2", Status.FAILED, 1_700_000_300_000, 1_700_000_600_000,
+                       Reason.JOB_FAILOVER_REGION, "routes: killed", 1, 2, 0, 1, 1, ("00000000000000d9",)),
+        ),
+        restores=(RestoreRecord(1, 3, 1_700_000_600_000, 7, "routes: killed", ("checkpoint 2: x: it is gone",)),),
+        counters=Counters(3, 1, 1, 2),
+        writes=("00000000000000f1", "00000000000000f2"),
+    ),
+    EpochDocument: EpochDocument("flights", _EPOCH, _SLICE),
+    EpochCompletedDocument: EpochCompletedDocument("flights", _BEFORE, 1),
+    PendingDocument: PendingDocument(
+        job="flights",
+        checkpoint=3,
+        token="00000000000000b3",
+        epoch=_EPOCH,
+        attempt=2,
+        slice=_SLICE,
+        stages=_STAGES,
+        executions={"clean": _CLEAN, "routes": _ROUTES},
+        limits=Limits(21_600_000, 3, 1),
+        restore=RestorePointer(1, _REF),
+        replay=(ReplayedEpoch(_BEFORE, Slice()),),
+        owner=_OWNER,
+        cause="routes: killed",
+    ),
+    Handover: Handover(
+        job="flights",
+        checkpoint=3,
+        epoch=_EPOCH,
+        attempt=2,
+        stage="routes",
+        token=_ROUTES.token,
+        claimant="0199a3c4-0000-7000-8000-000000000002",
+        slice=_SLICE,
+        restore=RestorePointer(1, _REF),
+        replay=(ReplayedEpoch(_BEFORE, Slice()),),
+        upstream={"clean": _CLEAN},
+        parallelism=2,
+    ),
+    AckDocument: _ACK,
+    AckPart: AckPart("flights", _ROUTES.token, "00000000000000e1", _ACK.subtasks),
+    DeclineDocument: DeclineDocument(
+        "flights", 3, _EPOCH, "routes", _ROUTES.token, Reason.CHECKPOINT_DECLINED, "ValueError: bad row"
+    ),
+}  # fmt: skip
+
+METADATA: tuple[Line, ...] = (
+    MetadataHeader("flights", 3, _EPOCH, 2, _SLICE, ("clean", "routes"), 1),
+    StageLine("clean", _CLEAN, 1),
+    StageLine("routes", _ROUTES, 2, (_TOTALS,), _ACK.values, _ACK.metrics),
+    HandleLine(0, _HANDLE),
+)
+
+
+def name_of(cls: type) -> str:
+    """Give the file of a document's kind."""
+    return f"{KINDS[cls].removeprefix('cairn.')}.json"
+
+
+def main() -> None:
+    """Write the files of the current format anew."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for cls, document in EXAMPLES.items():
+        (FOLDER / name_of(cls)).write_bytes(encode(document))
+    (FOLDER / "metadata").write_bytes(metadata.encode(METADATA))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""One process among several that act on one job at once; started by `test_races.py`.
+
+Arguments: root, job, role, and how many checkpoints. Waits for a line on its standard input before each checkpoint, so
+that all start together; writes one line of JSON with its answers.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from airflow_cairn.checkpoint import Coordinator, TriggerRequest
+from airflow_cairn.checkpoint.errors import CheckpointFailedError
+from airflow_cairn.checkpoint.model import Slice, StageSpec
+from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.requests import FailedOver, Submit, Triggered
+from airflow_cairn.storage.local import LocalStore
+
+
+def finisher(coordinator: Coordinator, epoch: str, checkpoint: int, me: str) -> str:
+    """Complete the checkpoint; say what became of it."""
+    try:
+        return f"completed by {coordinator.complete(checkpoint).checkpoint}"
+    except CheckpointFailedError as error:
+        return error.message
+
+
+def aborter(coordinator: Coordinator, epoch: str, checkpoint: int, me: str) -> str:
+    """Abort it; say whether this call did. Aborting is quicker than completing, so it first looks around for a while."""
+    for _ in range(checkpoint % 6):
+        coordinator.verify()
+    return f"aborted: {coordinator.abort(checkpoint, Reason.JOB_FAILURE, f'by {me}')}"
+
+
+def cleaner(coordinator: Coordinator, epoch: str, checkpoint: int, me: str) -> str:
+    """Clean."""
+    return f"failures: {len(coordinator.clean().failures)}"
+
+
+def trigger(coordinator: Coordinator, epoch: str, checkpoint: int, me: str) -> str:
+    """Trigger the epoch; say which checkpoint it has, and whether this call made it."""
+    answer = coordinator.trigger(TriggerRequest(epoch, Slice(detail={"by": me}), (StageSpec("only"),)))
+    assert isinstance(answer, Triggered)
+    return f"{answer.pending.checkpoint} {answer.pending.slice.detail['by']} {answer.created}"
+
+
+def reporter(coordinator: Coordinator, epoch: str, checkpoint: int, me: str) -> str:
+    """Report the same failed try as all the others; say whether this call failed it over."""
+    answer = coordinator.fail(epoch, "only", "the one that failed", "boom")
+    return f"failed over: {isinstance(answer, FailedOver) and answer.created}"
+
+
+def beginner(coordinator: Coordinator, epoch: str, checkpoint: int, me: str) -> str:
+    """Begin the stage in the name of one try; say which execution it has."""
+    answer = coordinator.begin(epoch, "only", "the one try")
+    assert isinstance(answer, Submit)
+    return answer.handover.token
+
+
+ROLES = {each.__name__: each for each in (finisher, aborter, cleaner, trigger, reporter, beginner)}
+
+
+def main(root: str, job: str, role: str, me: str) -> None:
+    """Act once for each line of the input."""
+    coordinator = Coordinator(LocalStore(root), job)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        epoch, checkpoint = line.split()
+        print(json.dumps(ROLES[role](coordinator, epoch, int(checkpoint), me)), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
