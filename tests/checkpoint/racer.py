@@ -26,8 +26,8 @@ def finisher(coordinator: Coordinator, epoch: str, checkpoint: int, me: str) -> 
 
 
 def aborter(coordinator: Coordinator, epoch: str, checkpoint: int, me: str) -> str:
-    """Abort it; say whether this call did. Aborting is quicker than completing, so it first looks around for a while."""
-    for _ in range(checkpoint % 6):
+    """Abort it; say whether this call did. It is the quicker party, so it first looks around for a while."""
+    for _ in range(checkpoint % 6 * 2):
         coordinator.verify()
     return f"aborted: {coordinator.abort(checkpoint, Reason.JOB_FAILURE, f'by {me}')}"
 
