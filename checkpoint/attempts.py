@@ -79,7 +79,6 @@ class Attempts:
             completed = self.completed_epoch(settled, request.epoch)
             if completed is not None:
                 return Decision(EpochCompleted(request.epoch, completed))
-            fixed = fixed or self._fix_slice(request)
             pending = settled.pending_of_epoch(request.epoch)
             if pending is not None:
                 document = self.readable(pending)
@@ -92,6 +91,7 @@ class Attempts:
                     settled = decisions.abort(settled, other, Reason.JOB_FAILURE, detail, now_ms)
             if len(settled.pending) >= request.config.max_concurrent_checkpoints:
                 return Decision(_too_many(settled, request), settled if settled != head else None)
+            fixed = fixed or self._fix_slice(request)
             before = next(settled.ended_of_epoch(request.epoch), None)
             opening = Opening(
                 epoch=request.epoch,

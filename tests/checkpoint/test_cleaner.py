@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from airflow_cairn.checkpoint import layout
+from airflow_cairn.checkpoint import CheckpointConfig, layout
+from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.storage import DeleteFailure, ForbiddenError, GoneError, PendingUpload
 from airflow_cairn.storage.port import DeleteFailures
 from tests.checkpoint.world import JOB, TIMEOUT, World
-from tests.support.wrapped_stores import InterleavingStore, WrappedStore
+from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore, WrappedStore
 
 Change = Callable[[World], object]
 
@@ -59,7 +60,8 @@ def test_a_cleaner_with_an_outdated_head_deletes_nothing_alive(
     world.run_stage("b", "clean")
     world.run_stage("b", "airports")
     store = InterleavingStore(world.store, verb, at, lambda: CHANGES[change](world))
-    world.coordinator(store).clean()
+    report = world.coordinator(store).clean()
+    assert report.failures == (), "what is gone by a newer head is no damage"
     epochs = "abcdef" if change == "many completions" else "ab"
     world.run_epoch("b")
     world.audit(*epochs)
@@ -164,6 +166,31 @@ def test_a_pending_document_that_is_gone_stops_cleaning(world: World) -> None:  
     with pytest.raises(GoneError):
         world.coordinator().clean()
     assert world.memory.all_keys() == before
+
+
+def test_what_a_pending_attempt_restores_is_kept_though_no_longer_retained(world: World) -> None:  # semantics C3
+    world.config = CheckpointConfig(timeout=TIMEOUT, retained=1, max_concurrent_checkpoints=2)
+    world.run_epoch("z")
+    world.trigger("a")
+    world.trigger("b")
+    reading = world.submit("b", "clean").handover
+    world.run_epoch("a")
+    assert [entry.epoch for entry in world.coordinator().head().completed] == ["a"]
+    assert world.write(reading), "its driver still reads the state of z"
+    world.run_epoch("b")
+    world.audit("z", "a", "b")
+
+
+def test_files_of_a_driver_that_died_while_it_deleted_them_are_dead(world: World) -> None:  # semantics A2, D4
+    world.trigger("a")
+    ack = world.write(world.submit("a", "clean").handover)
+    world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")
+    # Write 0 is the marker, 1 notes the rejection in the head, 2 would delete the files.
+    with pytest.raises(Crashed):
+        world.coordinator(FaultyStore(world.store, 2, Fault.CRASH_BEFORE)).acknowledge(ack)
+    assert [key for key in world.standing() if ack.token in key]
+    world.coordinator().clean()
+    assert not [key for key in world.standing() if ack.token in key]
 
 
 def test_nothing_beside_the_checkpoints_is_touched(world: World) -> None:  # semantics W1

@@ -255,6 +255,27 @@ def test_an_attempt_over_which_another_epoch_completed_lends_nothing(world: Worl
     world.audit("a", "b")
 
 
+def test_what_lacks_an_epoch_that_came_between_is_not_carried(world: World) -> None:  # semantics R1, F2
+    """The same checkpoint is restored as before, but another epoch has completed, and its input must be replayed."""
+    world.config = CheckpointConfig(timeout=TIMEOUT, retained=3, max_concurrent_checkpoints=2)
+    world.run_epoch("z")
+    world.trigger("a")
+    world.trigger("b")
+    world.run_stage("b", "clean")
+    world.submit("b", "routes", "routes-1")
+    completed = world.run_epoch("a")
+    victim = next(path for path in world.referred() if path.startswith(f"{layout.folder(completed)}state/clean"))
+    world.memory.put(f"{JOB}/{victim}", b"[]")
+    answer = world.coordinator().fail("b", "routes", "routes-1", "boom")
+    assert isinstance(answer, FailedOver)
+    assert answer.pending.restore is not None
+    assert answer.pending.restore.checkpoint == 1, "as before"
+    assert [each.epoch for each in answer.pending.replay] == ["a"]
+    assert {each.home for each in answer.pending.executions.values()} == {answer.pending.checkpoint}
+    world.run_epoch("b")
+    assert world.folded()["clean"] == ["z", "a", "b"]
+
+
 def test_a_completed_epoch_begins_and_fails_no_more(world: World) -> None:  # semantics T9, F5
     world.run_epoch("a")
     assert world.coordinator().begin("a", "clean", "try-9") == EpochCompleted("a", 1)
