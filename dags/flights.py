@@ -32,6 +32,7 @@ SMALL_JOB = {
     # A day is 16,000 flights: what Spark does by default for a cluster would cost more than the work.
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
+    "spark.log.level": "WARN",
     **json.loads(os.environ.get("CAIRN_FLIGHTS_SPARK_CONF", "{}")),
 }
 

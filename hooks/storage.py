@@ -10,16 +10,6 @@ from ..spark.committer import s3a_conf
 from ..storage import ObjectStore, S3Options, check_storage_uri, open_store
 from .aws_connection import s3_options_of
 
-PROVIDERS_KEY = "spark.hadoop.fs.s3a.aws.credentials.provider"
-PROVIDERS = (
-    "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider",
-    "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",
-    "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
-    "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider",
-)
-"""Where s3a looks for credentials. Executors on other machines do not have the driver's environment: Spark copies the
-keys from there into the Hadoop conf that it sends them, and the two in the middle read them off it (measured)."""
-
 
 class CheckpointStorageHook(BaseHook):
     """Opens the storage of a job's checkpoints.
@@ -91,7 +81,7 @@ class CheckpointStorageHook(BaseHook):
 
     def driver_conf(self) -> dict[str, str]:
         """Give the Spark conf, without any secret, that lets Spark's s3a write to the storage; empty for `file://`."""
-        return {**s3a_conf(self.endpoint, self.region), PROVIDERS_KEY: ",".join(PROVIDERS)} if self.is_s3 else {}
+        return s3a_conf(self.endpoint, self.region) if self.is_s3 else {}
 
     @property
     def endpoint(self) -> str | None:

@@ -149,6 +149,16 @@ def verify_magic(files: JobFiles, success_key: str) -> None:
         )
 
 
+_PROVIDERS = (
+    "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider",
+    "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",
+    "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+    "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider",
+)
+"""Where s3a looks for credentials. Executors on other machines do not have the driver's environment: Spark copies the
+keys from there into the Hadoop conf that it sends them, and the two in the middle read them off it (measured)."""
+
+
 def s3a_conf(endpoint: str | None = None, region: str | None = None) -> dict[str, str]:
     """Give the conf by which a submitted application reaches S3; there is no credential in it.
 
@@ -159,10 +169,7 @@ def s3a_conf(endpoint: str | None = None, region: str | None = None) -> dict[str
         endpoint: URL of an S3 server other than AWS, which is then addressed by path.
         region: the bucket's region.
     """
-    hadoop = {
-        "aws.credentials.provider": "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider,"
-        "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider",
-    }
+    hadoop = {"aws.credentials.provider": ",".join(_PROVIDERS)}
     if region:
         hadoop["endpoint.region"] = region
     if endpoint:
