@@ -12,6 +12,7 @@ from airflow_cairn.checkpoint.codec import to_json
 from airflow_cairn.checkpoint.details import details
 from airflow_cairn.checkpoint.errors import NoCheckpointError
 from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.requests import EpochCompleted
 from airflow_cairn.checkpoint.runtime import Runtime
 from airflow_cairn.storage import GoneError
 from tests.checkpoint.world import JOB, TIMEOUT, World
@@ -62,6 +63,7 @@ def test_a_retained_checkpoint_is_shown_though_the_history_has_forgotten_it(worl
     rows = views.checkpoints(world.coordinator())
     assert [row.id for row in rows] == list(range(103, 0, -1))
     assert {(row.status, row.acks, row.stages, row.retained) for row in rows} == {("COMPLETED", 1, 1, True)}
+    assert world.coordinator().complete(1) == EpochCompleted("e000", 1)
 
 
 def test_rows_and_details_are_json(busy: World) -> None:

@@ -38,13 +38,13 @@ class MemoryStore(ObjectStore):
 
     @property
     def uri(self) -> str:
-        return f"memory://{self._name}"
+        return f"s3://{self._name}"
 
     def describe(self) -> str:
         return f"{self.uri} (in memory)"
 
     def spark_url(self, key: str) -> str:
-        return f"{self.uri}/{check_key(key, marker=True)}" if key else self.uri
+        return f"s3a://{self._name}/{check_key(key, marker=True)}" if key else f"s3a://{self._name}"
 
     def get(self, key: str, *, max_bytes: int | None = None) -> Blob:
         data = self._present(check_key(key))
@@ -104,6 +104,7 @@ class MemoryStore(ObjectStore):
         return iter([upload for upload in self._uploads.values() if upload.key.startswith(prefix)])
 
     def abort_upload(self, upload: PendingUpload) -> None:
+        check_key(upload.key, marker=True)
         self._uploads.pop(upload.upload_id, None)
 
     # What tests do behind the port's back.
@@ -127,7 +128,7 @@ class MemoryStore(ObjectStore):
 
     def begin_upload(self, key: str) -> PendingUpload:
         """Leave a multipart upload behind, as a killed driver does."""
-        upload = PendingUpload(key, f"upload-{next(self._numbers)}", 0)
+        upload = PendingUpload(key, f"upload-{next(self._numbers)}", 1_700_000_000_000)
         self._uploads[upload.upload_id] = upload
         return upload
 
