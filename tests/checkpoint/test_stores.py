@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from airflow_cairn.checkpoint.reasons import AckAnswer
-from airflow_cairn.storage import ObjectStore
+from airflow_cairn.storage import ObjectStore, S3Options
 from airflow_cairn.storage.local import LocalStore
+from airflow_cairn.storage.s3 import S3Store
+from scripts.harness.s3_server import S3Server
 from tests.checkpoint.world import JOB, World
 from tests.storage import test_contract
 from tests.storage.backends import Backend
@@ -53,3 +55,25 @@ def test_epochs_zombies_and_damage_on_local_files(tmp_path: Path) -> None:  # se
     assert world.standing() == world.referred()
     folders = {path.name for path in (tmp_path / "lake" / JOB).iterdir()}
     assert "chk-0000000002" not in folders
+
+
+@pytest.mark.s3
+def test_epochs_zombies_and_failovers_on_a_real_s3_server(s3_server: S3Server, s3_bucket: str) -> None:  # A2, F2
+    options = S3Options(
+        endpoint_url=s3_server.endpoint_url, access_key=s3_server.access_key, secret_key=s3_server.secret_key
+    )
+    world = World(S3Store(f"s3://{s3_bucket}/lake", options))
+    world.run_epoch("a")
+    world.trigger("b")
+    world.run_stage("b", "clean")
+    zombie = world.submit("b", "routes").handover
+    world.run_stage("b", "routes")
+    assert world.drive(zombie) is AckAnswer.DISCARDED
+    world.run_epoch("b")
+    world.run_epoch("c")
+    world.audit("a", "b", "c")
+    victim = next(key for key in sorted(world.referred()) if key.startswith("chk-0000000004/state/routes"))
+    world.store.delete([f"{JOB}/{victim}"])
+    assert [damage.checkpoint for damage in world.trigger("d").damages] == [4]
+    world.run_epoch("d")
+    assert world.folded()["routes"] == ["a", "b", "c", "d"]
