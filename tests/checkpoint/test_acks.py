@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import replace
 
 import pytest
 
 from airflow_cairn.checkpoint import ack_parts, acks, layout
-from airflow_cairn.checkpoint.errors import InvalidStateError
+from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidStateError
 from airflow_cairn.checkpoint.model import AckDocument, Execution, StateHandle, SubtaskAck
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from airflow_cairn.checkpoint.requests import Ready, Waiting
@@ -303,7 +304,7 @@ def test_a_part_that_was_altered_or_lost_fails_the_checkpoint_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics W5, D1
     monkeypatch.setattr(ack_parts, "MARKER_BYTES", 200)
-    for damage in ("altered", "gone", "another's"):
+    for damage in ("altered", "altered with sense", "gone", "another's"):
         twin = World()
         twin.run_stages("a")
         part = next(key for key in twin.standing() if "/acks/clean/" in key and key.endswith("-00000.json"))
@@ -311,9 +312,14 @@ def test_a_part_that_was_altered_or_lost_fails_the_checkpoint_once(
         if damage == "gone":
             twin.store.delete([f"{JOB}/{part}"])
         else:
-            data = b"{}" if damage == "altered" else twin.memory.get(f"{JOB}/{other}").data
+            source = other if damage == "another's" else part
+            data = twin.memory.get(f"{JOB}/{source}").data
+            if damage == "altered":
+                data = data[:-9]
+            if damage == "altered with sense":
+                data = re.sub(rb'"size_bytes":[0-9]+', b'"size_bytes":17', data)
             twin.memory.put(f"{JOB}/{part}", data)
-        with pytest.raises(Exception, match="the acknowledgement of clean cannot be used"):
+        with pytest.raises(CheckpointFailedError, match="the acknowledgement of clean cannot be used"):
             twin.coordinator().complete(1)
         twin.run_epoch("a")
         twin.audit("a")

@@ -193,6 +193,17 @@ def test_files_of_a_driver_that_died_while_it_deleted_them_are_dead(world: World
     assert not [key for key in world.standing() if ack.token in key]
 
 
+def test_what_an_epoch_left_that_nobody_takes_up_goes_with_the_next_completion(world: World) -> None:  # semantics D4
+    world.run_epoch("z")
+    world.trigger("a")
+    world.run_stage("a", "clean")
+    world.coordinator().abort(2, Reason.JOB_FAILURE, "by hand")
+    world.run_epoch("b")
+    assert world.standing() == world.referred(), "it was computed without b, and is no use to a later attempt"
+    world.run_epoch("a")
+    assert world.folded()["clean"] == ["z", "b", "a"]
+
+
 def test_nothing_beside_the_checkpoints_is_touched(world: World) -> None:  # semantics W1
     world.trigger("a")
     for key in ("savepoints/mine", "shared/x", "notes.txt", "chk-old/x", "epochs/zzz.json"):

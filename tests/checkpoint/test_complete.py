@@ -155,6 +155,22 @@ def test_other_metadata_under_its_name_fails_the_checkpoint(world: World) -> Non
     world.audit("a")
 
 
+def test_a_restored_checkpoint_that_can_no_longer_be_looked_up_fails_the_next(world: World) -> None:  # semantics C6, R1
+    world.config = CheckpointConfig(timeout=TIMEOUT, retained=3)
+    for epoch in ("y", "z"):
+        world.run_epoch(epoch)
+    world.run_stages("a")
+    metadata_of_z = world.coordinator().head().completed[-1].metadata.key
+    world.store.delete([f"{JOB}/{metadata_of_z}"])
+    with pytest.raises(
+        CheckpointFailedError, match="FINALIZE_CHECKPOINT_FAILURE: the checkpoint that this one started"
+    ):
+        world.coordinator().complete(3)
+    assert [each.epoch for each in world.trigger("a").pending.replay] == ["z"], "and the attempt after starts before it"
+    world.run_epoch("a")
+    assert world.folded()["clean"] == ["y", "z", "a"]
+
+
 def _half(data: bytes) -> bytes:
     return data[: len(data) // 2]
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from airflow_cairn.checkpoint import CheckpointConfig, layout
-from airflow_cairn.checkpoint.errors import NoCheckpointError, StorageLostError
+from airflow_cairn.checkpoint.errors import NoCheckpointError, NonRestoredStateError, StorageLostError
+from airflow_cairn.checkpoint.model import StageSpec
 from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.requests import FailedOver
 from airflow_cairn.storage import (
     Blob,
     BucketGoneError,
@@ -282,3 +285,49 @@ def test_a_blob_read_is_the_blob_written(world: World) -> None:
     blob = world.files.get("head.json", max_bytes=1_000_000)
     assert isinstance(blob, Blob)
     assert blob.etag == world.store.stat(f"{JOB}/head.json").etag
+
+
+def test_state_that_no_stage_claims_is_an_error(world: World) -> None:
+    """semantics R3: a renamed stage would lose its state without a word; the error names it and both ways out."""
+    world.run_epoch("e1")
+    world.stages = (StageSpec("clean"), StageSpec("lines", upstream=("clean",)))
+    before = world.coordinator().head()
+    with pytest.raises(NonRestoredStateError) as refused:
+        world.coordinator().trigger(world.request("e2"))
+    text = str(refused.value)
+    assert "unclaimed=`airports, report, routes`" in text
+    assert "stages=`clean, lines`" in text
+    assert "uid=" in text
+    assert "allow_non_restored_state=True" in text
+    assert world.coordinator().head() == before
+
+
+def test_state_may_be_left_behind_when_the_author_says_so(world: World) -> None:
+    """semantics R3: what is claimed is restored, what is new starts empty, what is gone is gone."""
+    world.run_epoch("e1")
+    world.stages = (StageSpec("clean"), StageSpec("lines", upstream=("clean",)))
+    world.config = replace(world.config, allow_non_restored_state=True)
+    world.run_epoch("e2")
+    assert world.folded() == {"clean": ["e1", "e2"], "lines": ["e2"]}
+
+
+def test_a_failover_does_not_ask_again(world: World) -> None:
+    """semantics F2: the stages are those of the trigger."""
+    world.run_epoch("e1")
+    world.stages = world.stages[:2]
+    world.config = replace(world.config, allow_non_restored_state=True)
+    world.trigger("e2")
+    claim = world.submit("e2", "clean")
+    answer = world.coordinator().fail("e2", "clean", claim.handover.claimant, "died")
+    assert isinstance(answer, FailedOver)
+
+
+def test_a_restore_by_hand_is_recorded(world: World) -> None:
+    """semantics R5: which checkpoint, when, why, how long; it was opened into nothing."""
+    world.run_epoch("e1")
+    choice = world.coordinator().restore_latest()
+    assert choice.pointer is not None
+    record = world.coordinator().head().restores[-1]
+    assert (record.checkpoint, record.into, record.why) == (1, None, "restored by hand")
+    assert record.at_ms == world.clock.now_ms
+    assert world.coordinator().head().counters.restored == 1
