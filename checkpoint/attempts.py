@@ -69,6 +69,8 @@ class Attempts:
         Raises:
             NoCheckpointError: every retained checkpoint is damaged.
             InvalidStateError: the slice is too large, or no JSON.
+            NonRestoredStateError: the latest checkpoint holds state of a stage that the request lacks, and the config
+                does not allow to leave it behind (semantics R3).
         """
         self._heads.ensure()
         fixed: Slice | None = None
@@ -103,6 +105,7 @@ class Attempts:
                 # Whoever triggers again will run the stages again; only what has acknowledged is worth keeping.
                 carried=self._carried(settled, request, running=False),
                 cause=_cause(before),
+                allow_non_restored_state=request.config.allow_non_restored_state,
             )
             opened = self._opener.open(settled, opening, now_ms)
             return Decision(Triggered(opened.pending, created=True, damages=opened.damages), opened.head)

@@ -47,6 +47,7 @@ class Coordinator:
 
     def __init__(self, store: ObjectStore, job: str, runtime: Runtime | None = None) -> None:
         runtime = runtime or system_runtime()
+        self._runtime = runtime
         self.files = JobFiles(store, job)
         self._heads = HeadStore(self.files, runtime)
         self._attempts = Attempts(self.files, self._heads, runtime)
@@ -109,7 +110,7 @@ class Coordinator:
         return self._cleaner.clean()
 
     def restore_latest(self, *, required: bool = False) -> restore.RestoreChoice:
-        """Abort what is pending and find the newest completed checkpoint that is whole (semantics R1, R2, R5).
+        """Abort what is pending, find the newest completed checkpoint that is whole, and record it (R1, R2, R5).
 
         Args:
             required: raise where there is none, instead of starting empty.
@@ -125,10 +126,13 @@ class Coordinator:
                 settled = decisions.abort(settled, entry, Reason.CHECKPOINT_COORDINATOR_SUSPEND, detail, now_ms)
             return Decision(None, settled if settled != head else None)
 
+        def choose(head: Head, now_ms: int) -> Decision[restore.RestoreChoice]:
+            found = restore.choose(self.files, head)
+            record = found.record("restored by hand", now_ms, self._runtime.now_ms())
+            return Decision(found, decisions.record_restore(head, record) if record else None)
+
         self._heads.update(decide)
-        choice = self._heads.observe(
-            lambda head, now_ms: restore.choose(self.files, head), doubt=lambda found: bool(found.damages)
-        )
+        choice = self._heads.update(choose)[1]
         if required and choice.pointer is None:
             raise NoCheckpointError(
                 "the job has no completed checkpoint and one is required; let an epoch complete first, or do not "

@@ -35,13 +35,15 @@ def expire(head: Head, now_ms: int) -> Head:
 
 def open_attempt(head: Head, entry: PendingEntry, restore: RestoreRecord | None) -> Head:
     """Make a checkpoint pending under the next id (semantics T5, T6), and record what it restores (R5)."""
-    counters = replace(
-        head.counters,
-        triggered=head.counters.triggered + 1,
-        restored=head.counters.restored + (restore is not None),
-    )
-    restores = head.restores if restore is None else (*head.restores, restore)[-MAX_RESTORES:]
-    return replace(head, next_id=entry.id + 1, pending=(*head.pending, entry), counters=counters, restores=restores)
+    counters = replace(head.counters, triggered=head.counters.triggered + 1)
+    opened = replace(head, next_id=entry.id + 1, pending=(*head.pending, entry), counters=counters)
+    return opened if restore is None else record_restore(opened, restore)
+
+
+def record_restore(head: Head, restore: RestoreRecord) -> Head:
+    """Note a restore: which checkpoint, when, why, how long (semantics R5)."""
+    counters = replace(head.counters, restored=head.counters.restored + 1)
+    return replace(head, counters=counters, restores=(*head.restores, restore)[-MAX_RESTORES:])
 
 
 def abort(

@@ -103,12 +103,12 @@ class RestoreRecord:
 
     checkpoint: CheckpointId
     """The completed checkpoint that was restored."""
-    into: CheckpointId
-    """The checkpoint that was opened on top of it."""
     at_ms: Count
     took_ms: Count
     """Verification included."""
     why: str
+    into: CheckpointId | None = None
+    """The checkpoint that was opened on top of it; None for a restore that only looked it up."""
     damages: tuple[str, ...] = ()
     """What was wrong with newer checkpoints, if it is not the newest one."""
 

@@ -220,7 +220,7 @@ class SubtaskAck:
 
 @dataclass(frozen=True, slots=True)
 class AckMetrics:
-    """How long the parts of a snapshot took, in milliseconds (semantics A1)."""
+    """What a stage's snapshot cost (semantics A1). There is no alignment: a stage starts when its inputs are whole."""
 
     start_delay_ms: Count = 0
     """From the trigger to the application's start."""
@@ -228,6 +228,8 @@ class AckMetrics:
     """In which the application waited for its snapshots to be written."""
     async_ms: Count = 0
     """Listing, checksums and the acknowledgement itself."""
+    state_bytes: Count = 0
+    """Bytes of the files that this execution wrote for its checkpoint, what it took over unchanged not counted."""
 
 
 @dataclass(frozen=True, slots=True)

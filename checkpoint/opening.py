@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from . import decisions, layout, restore
 from .carrying import NOTHING, Carried
-from .head import EndedEntry, Head, PendingEntry, RestoreRecord
+from .errors import NonRestoredStateError
+from .head import EndedEntry, Head, PendingEntry
 from .job_files import JobFiles
 from .model import Execution, Limits, Owner, PendingDocument, Slice, StageSpec
 from .runtime import Runtime
@@ -32,6 +33,9 @@ class Opening:
     """What it takes over from that one, if both restore the same."""
     cause: str = ""
     """Why it is opened, for people; empty for an epoch's first."""
+    allow_non_restored_state: bool = True
+    """Whether state that no stage claims may be left behind. Asked at the trigger; what follows has the same stages, or
+    the author's word already (semantics R3, F2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +70,11 @@ class Opener:
         Raises:
             NoCheckpointError: every retained checkpoint is damaged.
             InvalidStateError: the slice or the stages are too large for a document.
+            NonRestoredStateError: the checkpoint holds state of a stage that the job no longer has (semantics R3).
         """
         choice = restore.choose(self._files, head)
+        if not opening.allow_non_restored_state:
+            self._check_claimed(choice, opening.stages)
         restored_from = choice.pointer.checkpoint if choice.pointer else None
         document = PendingDocument(
             job=self._files.job,
@@ -99,8 +106,22 @@ class Opener:
             stages=len(opening.stages),
             replayed=tuple(replayed.epoch for replayed in choice.replay),
         )
-        record = self._record(document, choice, now_ms)
+        record = choice.record(
+            document.cause or "a new epoch", now_ms, self._runtime.now_ms(), into=document.checkpoint
+        )
         return Opened(decisions.open_attempt(head, entry, record), document, choice.damages)
+
+    def _check_claimed(self, choice: restore.RestoreChoice, stages: tuple[StageSpec, ...]) -> None:
+        unclaimed = sorted(set(choice.stateful) - {stage.uid for stage in stages})
+        if unclaimed and choice.pointer is not None:
+            raise NonRestoredStateError(
+                "the checkpoint holds state that no stage claims: was a stage renamed or removed? Give the stage its "
+                "old name by `uid=`, or leave that state behind by CheckpointConfig(allow_non_restored_state=True)",
+                job=self._files.job,
+                checkpoint=choice.pointer.checkpoint,
+                unclaimed=", ".join(unclaimed),
+                stages=", ".join(sorted(stage.uid for stage in stages)),
+            )
 
     def _executions(self, head: Head, opening: Opening, restored_from: int | None) -> dict[str, Execution]:
         attempt, carried = 1, opening.carried.executions
@@ -113,15 +134,3 @@ class Opener:
             stage.uid: carried.get(stage.uid) or Execution(self._runtime.new_token(), head.next_id, attempt)
             for stage in opening.stages
         }
-
-    def _record(self, document: PendingDocument, choice: restore.RestoreChoice, now_ms: int) -> RestoreRecord | None:
-        if choice.pointer is None:
-            return None
-        return RestoreRecord(
-            checkpoint=choice.pointer.checkpoint,
-            into=document.checkpoint,
-            at_ms=now_ms,
-            took_ms=max(0, self._runtime.now_ms() - now_ms),
-            why=document.cause or "a new epoch",
-            damages=tuple(decisions.one_line(str(damage)) for damage in choice.damages[:10]),
-        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
+from ..storage.names import check_name
 from .errors import InvalidConfigError
 from .model import Handover, Owner, PendingDocument, Slice, StageSpec
 from .reasons import Reason
@@ -28,6 +29,9 @@ class CheckpointConfig:
     """Completed checkpoints to keep (semantics C3); at least 1."""
     max_concurrent_checkpoints: int = 1
     """Epochs that may be pending at once; at least 1."""
+    allow_non_restored_state: bool = False
+    """Start although the latest checkpoint holds state of a stage that the job no longer has; it is then left behind
+    for good (semantics R3)."""
 
     def __post_init__(self) -> None:
         """Check the bounds where the DAG is parsed."""
@@ -37,6 +41,11 @@ class CheckpointConfig:
             value = getattr(self, option)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise InvalidConfigError(f"{option} must be a whole number of at least 1", **{option: repr(value)})
+        if not isinstance(self.allow_non_restored_state, bool):
+            raise InvalidConfigError(
+                "allow_non_restored_state must be True or False",
+                allow_non_restored_state=repr(self.allow_non_restored_state),
+            )
 
     @property
     def timeout_ms(self) -> int:
@@ -62,28 +71,38 @@ class TriggerRequest:
 
 
 def check_stages(stages: tuple[StageSpec, ...]) -> None:
-    """Check a job's stages: at least one, uids unique, upstreams known, no cycle.
+    """Check a job's stages: at least one, uids unique and within the grammar, upstreams known, no cycle.
 
     Raises:
         InvalidConfigError: naming the stage at fault.
+        InvalidNameError: a uid is outside the grammar (semantics W1).
     """
     if not stages:
-        raise InvalidConfigError("a job needs at least one stage")
+        raise InvalidConfigError("a job needs at least one stage: list what must acknowledge in `stages`", stages="()")
     uids = [stage.uid for stage in stages]
     for uid in uids:
+        check_name("stage", uid)
         if uids.count(uid) > 1:
             raise InvalidConfigError("two stages have the same uid; give each its own", stage=uid)
     for stage in stages:
         for upstream in stage.upstream:
             if upstream not in uids:
                 raise InvalidConfigError(
-                    "the stage names an upstream that is no stage", stage=stage.uid, upstream=upstream
+                    "the stage names an upstream that is no stage of the job; add that stage or take it out",
+                    stage=stage.uid,
+                    upstream=upstream,
+                    stages=", ".join(sorted(uids)),
                 )
         if stage.parallelism is not None and stage.parallelism < 1:
             raise InvalidConfigError("parallelism must be at least 1", stage=stage.uid, parallelism=stage.parallelism)
     for stage in stages:
         if stage.uid in consumers(stages, stage.uid):
-            raise InvalidConfigError("the stages depend on each other in a circle", stage=stage.uid)
+            circle = sorted(
+                uid for uid in uids if uid in consumers(stages, stage.uid) and stage.uid in consumers(stages, uid)
+            )
+            raise InvalidConfigError(
+                "these stages read from each other in a circle; take one of the edges out", stages=", ".join(circle)
+            )
 
 
 def consumers(stages: tuple[StageSpec, ...], uid: str) -> frozenset[str]:

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 from ..storage.errors import DocumentError, GoneError
 from . import layout, metadata
+from .decisions import one_line
 from .errors import NoCheckpointError
-from .head import CompletedEntry, Head
+from .head import CompletedEntry, Head, RestoreRecord
 from .job_files import JobFiles
-from .metadata import HandleLine, MetadataHeader
+from .metadata import HandleLine, MetadataHeader, StageLine
 from .model import EpochDocument, ReplayedEpoch, RestorePointer, StateHandle
 
 
@@ -40,6 +41,8 @@ class Verification:
     files: int
     size_bytes: int
     damages: tuple[Damage, ...]
+    stateful: tuple[str, ...] = ()
+    """Uids of the stages that it holds anything of."""
 
     @property
     def whole(self) -> bool:
@@ -55,6 +58,28 @@ class RestoreChoice:
     replay: tuple[ReplayedEpoch, ...] = ()
     """Epochs whose checkpoints were bypassed, oldest first: their input has to be read again."""
     damages: tuple[Damage, ...] = ()
+    stateful: tuple[str, ...] = ()
+    """Uids of the stages that the checkpoint holds anything of; each must be claimed (semantics R3)."""
+
+    def record(self, why: str, begin_ms: int, end_ms: int, *, into: int | None = None) -> RestoreRecord | None:
+        """Describe the restore for the head, None if it starts empty (semantics R5).
+
+        Args:
+            why: for people.
+            begin_ms: when the search began, milliseconds since 1970 UTC.
+            end_ms: when it ended.
+            into: the checkpoint that was opened on top of it.
+        """
+        if self.pointer is None:
+            return None
+        return RestoreRecord(
+            checkpoint=self.pointer.checkpoint,
+            at_ms=begin_ms,
+            took_ms=max(0, end_ms - begin_ms),
+            why=why,
+            into=into,
+            damages=tuple(one_line(str(damage)) for damage in self.damages[:10]),
+        )
 
 
 def choose(files: JobFiles, head: Head) -> RestoreChoice:
@@ -74,7 +99,8 @@ def choose(files: JobFiles, head: Head) -> RestoreChoice:
             # A bypassed checkpoint may itself have replayed others: what it held is lost with it.
             lost = [epoch for each in reversed(bypassed) for epoch in (*each.replayed, each.epoch)]
             replay = tuple(_replayed(files, epoch) for epoch in lost)
-            return RestoreChoice(RestorePointer(entry.id, entry.metadata), replay, tuple(damages))
+            pointer = RestorePointer(entry.id, entry.metadata)
+            return RestoreChoice(pointer, replay, tuple(damages), found.stateful)
         damages.extend(found.damages)
         bypassed.append(entry)
     if bypassed:
@@ -106,7 +132,8 @@ def verify(files: JobFiles, entry: CompletedEntry) -> Verification:
         return Verification(entry.id, 0, 0, (damage,))
     handles = [line.handle for line in lines if isinstance(line, HandleLine)]
     damages = tuple(Damage(entry.id, handle.path, problem) for handle, problem in damaged(files, handles))
-    return Verification(entry.id, len(handles), sum(handle.size_bytes for handle in handles), damages)
+    stateful = tuple(line.stage for line in lines if isinstance(line, StageLine) and (line.outputs or line.values))
+    return Verification(entry.id, len(handles), sum(handle.size_bytes for handle in handles), damages, stateful)
 
 
 def damaged(files: JobFiles, handles: Iterable[StateHandle]) -> Iterator[tuple[StateHandle, str]]:

@@ -8,8 +8,10 @@ say why. A driver that dies anywhere in between leaves files that nothing refers
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import replace
 
+from ..checkpoint import layout
 from ..checkpoint.codec import Json
 from ..checkpoint.coordinator import Coordinator
 from ..checkpoint.documents import MAX_MARKER_BYTES
@@ -59,7 +61,7 @@ def acknowledgement(
         parallelism=parallelism,
         outputs=tuple(stored.output for stored in ordered),
         values=values,
-        metrics=metrics,
+        metrics=replace(metrics, state_bytes=_state_bytes(handover, ordered)),
     )
     size = len(encode(header))
     if size > _HEADER_BYTES:
@@ -99,6 +101,21 @@ def acknowledge(coordinator: Coordinator, handover: Handover, ack: AckDocument) 
     )
 
 
+def _state_bytes(handover: Handover, outputs: Iterable[Stored]) -> int:
+    """Give the bytes written now for the checkpoint: neither what was carried over, nor what only this epoch reads."""
+    own = layout.execution_folder(handover.checkpoint, handover.stage, handover.attempt, handover.token)
+    kept = (stored for stored in outputs if stored.output.kind != "exchange")
+    return sum(file.handle.size_bytes for stored in kept for file in stored.files if file.handle.path.startswith(own))
+
+
+def _reason(error: BaseException) -> Reason:
+    if isinstance(error, StorageError):
+        return Reason.IO_EXCEPTION
+    # Neither is the application's own failure: somebody ends it, a signal or its own exit.
+    closing = isinstance(error, KeyboardInterrupt | SystemExit)
+    return Reason.CHECKPOINT_DECLINED_TASK_CLOSING if closing else Reason.CHECKPOINT_DECLINED
+
+
 def decline(coordinator: Coordinator, handover: Handover, writer: Writer, error: BaseException) -> None:
     """Delete what this driver wrote and decline; problems in doing so are logged, never raised (semantics A5, D1).
 
@@ -119,7 +136,7 @@ def decline(coordinator: Coordinator, handover: Handover, writer: Writer, error:
         epoch=handover.epoch,
         stage=handover.stage,
         token=handover.token,
-        reason=Reason.IO_EXCEPTION if isinstance(error, StorageError) else Reason.CHECKPOINT_DECLINED,
+        reason=_reason(error),
         detail=one_line(error),
     )
     try:

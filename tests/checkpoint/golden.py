@@ -68,7 +68,7 @@ _ACK = AckDocument(
     parallelism=2,
     outputs=(_TOTALS,),
     values={"rows": 17, "seen": {"JFK": [1.5, None, True]}},
-    metrics=AckMetrics(12, 340, 56),
+    metrics=AckMetrics(12, 340, 56, 8_192),
     subtasks=(SubtaskAck(0, (_HANDLE,)), SubtaskAck(1)),
     parts=(DocumentRef("chk-0000000003/acks/routes/x-y-00000.json", 9, "cd" * 32),),
 )
@@ -94,7 +94,10 @@ EXAMPLES: dict[type, Any] = {
             EndedEntry(2, _EPOCH, 1, "00000000000000b2", Status.FAILED, 1_700_000_300_000, 1_700_000_600_000,
                        Reason.JOB_FAILOVER_REGION, "routes: killed", 1, 2, 0, 1, 1, ("00000000000000d9",)),
         ),
-        restores=(RestoreRecord(1, 3, 1_700_000_600_000, 7, "routes: killed", ("checkpoint 2: x: it is gone",)),),
+        restores=(
+            RestoreRecord(checkpoint=1, into=3, at_ms=1_700_000_600_000, took_ms=7, why="routes: killed",
+                          damages=("checkpoint 2: x: it is gone",)),
+        ),
         counters=Counters(3, 1, 1, 2),
         writes=("00000000000000f1", "00000000000000f2"),
     ),
