@@ -33,7 +33,7 @@ _RECORD_MAX_STORES = 64
 
 
 def probe(store: ObjectStore, *, nonce: str) -> None:
-    """Refuse a store whose conditional writes do not hold. Costs about 150 requests, once a storage.
+    """Refuse a store whose conditional writes do not hold. Costs about 200 requests, once a storage.
 
     Args:
         store: the store.
