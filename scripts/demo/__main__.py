@@ -32,7 +32,7 @@ from ..harness.s3_server import S3Server
 from ..harness.spark_start import archive, archiving_conf, fast_conf
 from ..s3a_jars import s3a_jars
 from ..setup.base import ROOT
-from .compare import Comparison, compare
+from .compare import Comparison, compare, leftovers
 from .flights_input import FIRST_DAY, FLIGHTS_A_DAY, SCHEMA, write_flights
 from .report import print_table
 from .watch import KillOrder, Watcher
@@ -129,7 +129,7 @@ def _run(options: argparse.Namespace, folder: Path) -> int:
             compare(coordinator, "airports", "traffic", ["airport"], folder / "plain" / "traffic"),
         ]
         print_table(coordinator.head(), lambda epoch: f"{watcher.epoch_number(epoch)} ({watcher.day(epoch)})")
-        equal = _tell(found, options, watcher)
+        equal = _tell(coordinator, found, options, watcher)
         _what_next(options, uri)
         if options.keep:
             _keep(home, uri)
@@ -232,7 +232,7 @@ def _looks(watcher: Watcher) -> Iterator[int]:
         pause.wait(0.05 if watcher.kill_is_due else 0.5)
 
 
-def _tell(found: list[Comparison], options: argparse.Namespace, watcher: Watcher) -> bool:
+def _tell(coordinator: Coordinator, found: list[Comparison], options: argparse.Namespace, watcher: Watcher) -> bool:
     if options.kill is not None and not watcher.killed:
         say(f"NOT KILLED: the driver of {options.kill.stage} was too fast; nothing was shown, run it again")
         return False
@@ -244,6 +244,11 @@ def _tell(found: list[Comparison], options: argparse.Namespace, watcher: Watcher
         total = sum(len(each.differences) for each in found)
         say(f"FAILED: {total} of {rows} state rows differ from the plain Spark pass")
         return False
+    left = leftovers(coordinator)
+    if left:
+        say(f"FAILED: {len(left)} files belong to no retained checkpoint: {', '.join(left[:5])}")
+        return False
+    say("nothing is left over: every file below the checkpoints belongs to a retained one, no upload is pending")
     names = ", ".join(f"{each.rows:,} of {each.name}" for each in found)
     say(f"ALL {rows:,} STATE ROWS EQUAL those of one plain Spark pass over the same input ({names})")
     return True

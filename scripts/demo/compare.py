@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_cairn.checkpoint import Coordinator, metadata
+from airflow_cairn.checkpoint import Coordinator, layout, metadata
 from airflow_cairn.checkpoint.metadata import HandleLine, StageLine
 
 Row = tuple[Any, ...]
@@ -43,6 +43,21 @@ def compare(coordinator: Coordinator, stage: str, name: str, key: list[str], exp
         if ours.get(found) != theirs.get(found)
     ]
     return Comparison(f"{stage}.{name}", len(theirs), tuple(differences))
+
+
+def leftovers(coordinator: Coordinator) -> list[str]:
+    """Give what lies below the job's checkpoints and belongs to no retained one: files, and pending uploads.
+
+    Only meaningful while nothing is pending.
+    """
+    files = coordinator.files
+    referred = set()
+    for entry in coordinator.head().completed:
+        referred.add(entry.metadata.key)
+        referred |= {line.handle.path for line in metadata.read(files, entry.metadata) if isinstance(line, HandleLine)}
+    found = [each.key for each in files.listing("") if layout.checkpoint_of(each.key) is not None]
+    uploads = [f"{upload.key} (pending upload)" for upload in files.uploads()]
+    return [key for key in found if key not in referred] + uploads
 
 
 def _state_files(coordinator: Coordinator, stage: str, name: str) -> list[bytes]:

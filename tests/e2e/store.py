@@ -7,9 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_cairn.checkpoint import Coordinator, layout, metadata
+from airflow_cairn.checkpoint import Coordinator, metadata
 from airflow_cairn.checkpoint.metadata import HandleLine, StageLine
 from airflow_cairn.storage import open_store
+from scripts.demo.compare import leftovers
 
 
 class JobStore:
@@ -52,13 +53,5 @@ class JobStore:
 
     def unreferenced(self) -> list[str]:
         """Give the files below the job's checkpoints that no retained or pending checkpoint refers to."""
-        head = self.coordinator.head()
-        assert head.pending == ()
-        referenced = set()
-        for entry in head.completed:
-            referenced.add(entry.metadata.key)
-            referenced |= {
-                line.handle.path for line in metadata.read(self.files, entry.metadata) if isinstance(line, HandleLine)
-            }
-        found = [each.key for each in self.files.listing("") if layout.checkpoint_of(each.key) is not None]
-        return [key for key in found if key not in referenced]
+        assert self.coordinator.head().pending == ()
+        return leftovers(self.coordinator)

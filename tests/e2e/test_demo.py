@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from scripts.demo.flights_input import write_flights
+from scripts.harness.airflow_api import AirflowApi
 from scripts.harness.processes import RealProcess
 from scripts.harness.wait import wait_until
 from scripts.setup.base import ROOT
@@ -31,31 +34,64 @@ def ended(process: RealProcess, timeout: float) -> str:
     "options",
     [
         pytest.param(["--epochs", "2", "--kill", "routes@2"], id="file"),
-        pytest.param(["--epochs", "2", "--kill", "clean@2", "--storage", "s3"], id="s3"),
+        pytest.param(["--epochs", "2", "--kill", "clean@2", "--storage", "s3", "--flights", "FLIGHTS"], id="s3"),
     ],
 )
 def test_it_ends_with_all_rows_equal(tmp_path: Path, options: list[str]) -> None:
     """One driver is killed in the second epoch, and the state equals one plain pass (semantics F2, R1)."""
-    process = demo(tmp_path, *options)
+    flights = tmp_path / "own-flights.parquet"
+    write_flights(flights, 3)
+    process = demo(tmp_path, *(str(flights) if option == "FLIGHTS" else option for option in options))
     printed = ended(process, 420)
     assert process.returncode == 0, printed
     assert "SIGKILL to the Spark driver" in printed
     assert "STATE ROWS EQUAL" in printed
+    assert "nothing is left over" in printed
     assert "FAILED JOB_FAILOVER_REGION" in printed
     assert process.family() == []
 
 
 def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
-    """Ctrl-C while Airflow runs ends every process and removes the folder."""
+    """Ctrl-C while Spark drivers run ends every process and removes the folder."""
     process = demo(tmp_path, "--epochs", "1", "--kill", "none")
-    process.wait_until(lambda: "Airflow is up" in process.log.read_text(), 180, "Airflow")
+    process.wait_until(lambda: "clean acknowledged" in process.log.read_text(), 240, "the first stage")
+    process.wait_until(lambda: drivers(process.family()), 60, "a Spark driver")
     family = process.family()
     assert len(family) > 4
+    folder = storage_folder(process.log.read_text()).parent
+    assert folder.exists()
     psutil.Process(process.pid).send_signal(signal.SIGINT)
     printed = ended(process, 60)
     assert process.returncode == 130, printed
     wait_until(lambda: not [each for each in family if each.is_running()], 10, "all processes to be gone")
     assert "every process that the demonstration started has been ended" in printed
+    assert not folder.exists()
+
+
+def test_keep_leaves_airflow_up_until_ctrl_c(tmp_path: Path) -> None:
+    """KEEP=1 prints an address and a login that work."""
+    process = demo(tmp_path, "--epochs", "1", "--kill", "none", "--keep")
+    process.wait_until(lambda: "Press Ctrl-C" in process.log.read_text(), 420, "the end of the demonstration")
+    found = re.search(r"stays up at (\S+)  \(user: (\S+), password: (\S+)\)", process.log.read_text())
+    assert found is not None
+    api = AirflowApi(found[1], found[2], found[3])
+    assert [run["state"] for run in api.runs("flights")] == ["success"]
+    api.close()
+    psutil.Process(process.pid).send_signal(signal.SIGINT)
+    ended(process, 60)
+    assert process.family() == []
+
+
+def drivers(family: list[psutil.Process]) -> list[psutil.Process]:
+    """Give the Spark drivers among some processes."""
+    return [each for each in family if each.is_running() and "SparkSubmit" in " ".join(each.cmdline())]
+
+
+def storage_folder(printed: str) -> Path:
+    """Read the storage's folder off what the demonstration printed."""
+    found = re.search(r"storage: file://(\S+)", printed)
+    assert found is not None
+    return Path(found[1])
 
 
 @pytest.mark.parametrize(
