@@ -2,7 +2,8 @@
 
 Everything that a Spark task is given is shown: on the command line of spark-submit, in the Spark UI, in the event log,
 in Airflow's rendered fields. Airflow's and the provider's masking know a few words only. So a secret is refused by its
-place (a key that names one), by its shape, and as a template that would fetch one. No message repeats a value.
+place (a name that stands for one: `secret_names.py`), by its shape, and as a template that would fetch one
+(`secret_shapes.py`). No message repeats a value.
 """
 
 from __future__ import annotations
@@ -14,31 +15,10 @@ from typing import Any
 from ..checkpoint.errors import InvalidConfigError
 from ..spark.committer import ALGORITHM
 from ..spark.conf import PREFIX
+from .secret_names import is_plain, names_a_secret
+from .secret_shapes import secret_in
 
-_SECRET_NAME = re.compile(
-    r"secret|passw(?:or)?d|passphrase|token|credential|(?:private|access|api|account|shared)[._-]?key|fs\.azure\.sas",
-    re.IGNORECASE,
-)
-_NOT_A_SECRET = re.compile(
-    # Names a class, a file, a switch or a reference, and not the secret itself.
-    r"(?:provider|provider\.path|binding|mechanism|class|type|file|filename|path|location|enabled|required"
-    r"|lifetime|interval|timeout|duration|regex|version)$"
-    r"|^spark\.kerberos\.renewal\.credentials$"
-    r"|^spark\.kubernetes\.(?:driver|executor)\.(?:secrets|secretKeyRef)\.",
-    re.IGNORECASE,
-)
-_SHAPES = (
-    ("an AWS access key id", re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")),
-    ("a URL with a password", re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/\s@:]*:[^/\s@]+@")),
-    ("a URL with a password", re.compile(r"[?&;](?:password|passwd|pwd|secret|token|sig)=[^&;\s{]+", re.IGNORECASE)),
-    ("a private key", re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY")),
-)
-_TEMPLATE = re.compile(r"\{[{%](.*?)[%}]\}", re.DOTALL)
-_CONNECTION_SECRET = re.compile(
-    r"\bconn\b.*\b(?:password|get_password|extra|extra_dejson|get_uri|as_json)\b", re.DOTALL
-)
-_VARIABLE = re.compile(r"\bvar\b")
-_OPTION = re.compile(r"\A--?([A-Za-z][\w.-]*)(?:=(.*))?\Z", re.DOTALL)
+_OPTION = re.compile(r"\A(?:-D(?=[\w.-]+=)|--?)([A-Za-z][\w.-]*)(?:=(.*))?\Z", re.DOTALL)
 
 _CURE = (
     "it would be shown on command lines, in the Spark UI and in logs. The storage's credentials come from "
@@ -62,7 +42,7 @@ def check_author_settings(
         conf: Spark conf; looked into if it is a mapping (it may be known only when the task runs).
         env_vars: environment variables, likewise.
         application_args: the application's arguments, looked into if it is a sequence.
-        texts: further arguments by name, whose values are looked at for their shape alone.
+        texts: further arguments by name, whose values are looked into.
 
     Raises:
         InvalidConfigError: naming parameter and key, never the value.
@@ -76,8 +56,11 @@ def check_author_settings(
     if isinstance(application_args, Sequence) and not isinstance(application_args, str):
         for name, value in _options(application_args):
             _check_setting(task, "application_args", name, value)
+    elif isinstance(application_args, str):
+        _check_text(task, "application_args", "application_args", application_args)
     for name, value in (texts or {}).items():
-        _check_shape(task, name, name, value)
+        if value is not None:
+            _check_text(task, name, name, value)
 
 
 def _check_reserved(task: str, key: str, value: object) -> None:
@@ -97,23 +80,16 @@ def _check_reserved(task: str, key: str, value: object) -> None:
 
 
 def _check_setting(task: str, parameter: str, key: str, value: object) -> None:
-    if value is None or isinstance(value, bool) or str(value).strip().lower() in ("", "true", "false"):
+    if is_plain(value):
         return
-    if _SECRET_NAME.search(key) and not _NOT_A_SECRET.search(key):
+    if names_a_secret(key):
         raise InvalidConfigError(f"{parameter} {key} holds a secret: {_CURE}", task=task, parameter=parameter, key=key)
-    _check_shape(task, parameter, key, value)
+    _check_text(task, parameter, key, value)
 
 
-def _check_shape(task: str, parameter: str, key: str, value: object) -> None:
-    if not isinstance(value, str):
-        return
-    found = next((what for what, shape in _SHAPES if shape.search(value)), None)
-    if found is None:
-        for template in _TEMPLATE.finditer(value):
-            if _CONNECTION_SECRET.search(template[1]):
-                found = "a template that fetches a connection's secret"
-            elif _VARIABLE.search(template[1]) and _SECRET_NAME.search(template[1]):
-                found = "a template that fetches a secret variable"
+def _check_text(task: str, parameter: str, key: str, value: object) -> None:
+    # What is no text reaches spark-submit as the text of it: a dictionary with a password in it, say.
+    found = secret_in(str(value))
     if found is not None:
         where = parameter if key == parameter else f"{parameter} {key}"
         raise InvalidConfigError(f"{where} holds {found}: {_CURE}", task=task, parameter=parameter, key=key)

@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from ..checkpoint.model import Handover
     from ..checkpoint.requests import Submit
 
-_TEXTS = ("application", "files", "py_files", "jars", "packages", "driver_class_path", "properties_file", "name")
+_TEXTS = (
+    *("application", "files", "py_files", "jars", "packages", "exclude_packages", "driver_class_path"),
+    *("properties_file", "principal", "proxy_user", "name", "post_submit_commands"),
+)
 
 
 class SparkEpochOperator(SparkSubmitOperator):
@@ -157,7 +160,7 @@ class SparkEpochOperator(SparkSubmitOperator):
                 raise
             except (AirflowException, RuntimeError) as error:
                 returncode = self._hook.returncode if isinstance(self._hook, EpochSubmitHook) else None
-                raise run.failure(returncode) from error
+                raise run.failure(returncode, str(error)) from error
 
     def _get_hook(self) -> SparkSubmitHook:
         """Give the provider's hook, with what the application needs of Cairn added: the author's fields stay clean."""
@@ -189,7 +192,11 @@ class SparkEpochOperator(SparkSubmitOperator):
             conf=self.conf,
             env_vars=self.env_vars,
             application_args=self.application_args,
-            texts={"repositories": self._repositories, **{name: getattr(self, name) for name in _TEXTS}},
+            texts={
+                "repositories": self._repositories,
+                "archives": self._archives,
+                **{name: getattr(self, name) for name in _TEXTS},
+            },
         )
 
     def _dag_id_if_any(self) -> str | None:

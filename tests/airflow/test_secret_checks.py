@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
+import string
 from typing import Any
 
 import pytest
 
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.operators.secret_checks import check_author_settings
+from airflow_cairn.operators.secret_shapes import secret_in
 
 CANARY = "canary-0123456789"
 
@@ -43,7 +46,15 @@ def test_conf_keys_of_secrets(key: str) -> None:
     assert "The storage's credentials come from aws_conn_id" in text
 
 
-@pytest.mark.parametrize("key", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "DB_PASSWORD"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "DB_PASSWORD", "PGPASSWORD", "PGPASS"),
+        *("DB_PWD", "DBPWD", "DB_PWD_2", "DB_PASS", "GITHUB_PAT", "AUTHORIZATION", "JWT", "APIKEY", "API_TOKENS"),
+        # The last word says what stands there, and not the name's last letters.
+        *("MY_PASSWORD_PROFILE", "MY_PASSWORDTYPE", "TOKENS_SUBCLASS", "CLIENT_SECRET_CONVERSION"),
+    ],
+)
 def test_environment_variables_of_secrets(key: str) -> None:
     assert f"env_vars {key} holds a secret" in refusal(env_vars={key: CANARY})
 
@@ -55,6 +66,9 @@ def test_environment_variables_of_secrets(key: str) -> None:
         (["in.parquet", f"--db-token={CANARY}"], "db-token"),
         (["-secret", CANARY], "secret"),
         (["--aws.access-key", CANARY], "aws.access-key"),
+        (["--db-pwd", CANARY], "db-pwd"),
+        (["-Daccess.key=" + CANARY], "access.key"),
+        (["--max-tokens", CANARY], "max-tokens"),
     ],
 )
 def test_arguments_of_secrets(arguments: list[str], name: str) -> None:
@@ -68,7 +82,29 @@ def test_arguments_of_secrets(arguments: list[str], name: str) -> None:
         ("x=ASIAIOSFODNN7EXAMPLE,y", "an AWS access key id"),
         (f"jdbc:postgresql://me:{CANARY}@db/x", "a URL with a password"),
         (f"jdbc:postgresql://db/x?user=me&password={CANARY}", "a URL with a password"),
+        (f"jdbc:oracle:thin:scott/{CANARY}@db:1521/x", "a URL with a password"),
+        (f"https://x/y?X-Amz-Signature={CANARY}", "a URL with a password"),
         (f"-----BEGIN RSA PRIVATE KEY-----\n{CANARY}", "a private key"),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl", "a signed token"),
+        (f"Bearer {CANARY}", "an authorization"),
+        ("Basic bWU6Y2FuYXJ5", "an authorization"),
+        ("ghp_0123456789abcdefghijABCDEFGHIJ012345", "an access token"),
+        ("x=github_pat_0123456789abcdefghij_ABCDEFGH", "an access token"),
+        ("glpat-0123456789abcdefghij", "an access token"),
+        ("dapi0123456789abcdef0123456789abcdef", "an access token"),
+        ("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "what looks like an AWS secret access key"),
+        ("s3 wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY eu", "what looks like an AWS secret access key"),
+        (f"password={CANARY}", "a secret, as password"),
+        (f"spark.x.password={CANARY}", "a secret, as spark.x.password"),
+        (f"-Xmx1g -Dfs.s3a.secret.key={CANARY}", "a secret, as fs.s3a.secret.key"),
+        (f"-Xmx1g -Djwt={CANARY}", "a secret, as jwt"),
+        (f"{{'user': 'me', 'password': '{CANARY}'}}", "a secret, as password"),
+        (f'{{"user": "me", "pwd":"{CANARY}"}}', "a secret, as pwd"),
+        (f'"{{\\"db\\": {{\\"password\\": \\"{CANARY}\\"}}}}"', "a secret, as password"),
+        (f'{{"tokens": ["{CANARY}"]}}', "a secret, as tokens"),
+        (f"user: me\npassword: {CANARY}\n", "a secret, as password"),
+        (f'LoginModule required username="me" password="{CANARY}";', "a secret, as password"),
+        ("password={{ params.it }}", "a secret, as password"),
         ("{{ conn.lake.password }}", "a template that fetches a connection's secret"),
         ("{{ conn['lake'].extra_dejson.key }}", "a template that fetches a connection's secret"),
         ("a {{ conn.get('lake').get_uri() }} b", "a template that fetches a connection's secret"),
@@ -77,10 +113,35 @@ def test_arguments_of_secrets(arguments: list[str], name: str) -> None:
     ],
 )
 def test_shapes_of_secrets(value: str, what: str) -> None:
-    assert f"conf spark.mine holds {what}" in refusal(conf={"spark.mine": value})
+    text = refusal(conf={"spark.mine": value})
+    assert f"conf spark.mine holds {what}" in text
+    assert value not in text
     assert f"env_vars MINE holds {what}" in refusal(env_vars={"MINE": value})
     assert f"application_args [1] holds {what}" in refusal(application_args=["in", value])
     assert f"repositories holds {what}" in refusal(texts={"repositories": value})
+
+
+def test_secrets_in_the_text_of_an_argument() -> None:
+    conf = ["--conf", f"spark.x.password={CANARY}"]
+    assert "application_args conf holds a secret, as spark.x.password" in refusal(application_args=conf)
+    assert "application_args [0] holds a secret, as password" in refusal(application_args=[{"password": CANARY}])
+    assert "env_vars DB holds a secret, as password" in refusal(env_vars={"DB": {"password": CANARY}})
+    assert "application_args holds a secret, as password" in refusal(application_args=f"in password={CANARY}")
+
+
+def test_a_secret_access_key_is_told_from_paths_and_hashes() -> None:
+    rng = random.Random(7)
+    letters = string.ascii_letters + string.digits + "+/"
+    keys = ["".join(rng.choices(letters, k=40)) for _ in range(500)]
+    assert sum(secret_in(key) is None for key in keys) <= 2
+    for honest in (
+        "0123456789abcdef0123456789abcdef01234567",
+        "/data/Flights2024/Raw/Europe/Airports/Da",
+        "s3://lake/Flights2024/RAW/Europe/Airports",
+        "FlightsOfEuropeAndAsiaByAirportAndDay202",
+        "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEYandMore",
+    ):
+        assert secret_in(honest) is None, honest
 
 
 @pytest.mark.parametrize("key", ["spark.cairn.handover", "spark.cairn.mine"])
@@ -110,6 +171,16 @@ def test_the_committer_that_shows_half_of_a_task(value: object) -> None:
         {"env_vars": {"AWS_WEB_IDENTITY_TOKEN_FILE": "/var/token", "LANG": "C"}},
         {"application_args": ["--token-file", "/var/token", "--day", "{{ ds }}", 17, "s3://bucket/x@y"]},
         {"application_args": ["--verbose", "in.parquet"]},
+        {"application_args": ["--max-tokens", "512", "--max-tokens=512", "max_tokens=512", "--top-tokens", 5]},
+        {"application_args": ["--secret-name", "db", "--secret_name=db", '{"secretName": "db"}']},
+        {"application_args": ["--tokenizer", "bert", "--token-column=text", "--compass", "north", "--password"]},
+        {"application_args": ["--title", "Basic Statistics", "--filter", "a = 1 and b == 'x'", "Bearer of news"]},
+        {"application_args": ["--secretary=me", "--jwt-issuer", "https://id.example.com", "tokens: 5", "--path=/a:b"]},
+        {"env_vars": {"MY_SECRET_INTERVAL": "30s", "CLIENT_SECRET_VERSION": "v3", "DB_PASSWORD_REQUIRED": "yes"}},
+        {"env_vars": {"PGPASSFILE": "/etc/pgpass", "DB_SECRET_ARN": "arn:aws:secretsmanager:eu-west-1:1:secret:db"}},
+        {"conf": {"spark.driver.extraJavaOptions": "-Dlog4j.file=x -Dtoken.file=/var/token -Dssl.passwordRequired=no"}},
+        {"conf": {"spark.redaction.regex": "(?i)secret|password|token", "spark.ssl.keyStoreType": "JKS"}},
+        {"conf": {"spark.hadoop.google.cloud.auth.service.account.json.keyfile": "/etc/key.json"}},
         {"texts": {"repositories": "https://repo.example.com/x", "jars": None}},
         {"conf": None, "env_vars": None, "application_args": None},
     ],
