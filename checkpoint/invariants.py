@@ -11,7 +11,7 @@ from .head import MAX_HISTORY, MAX_RESTORES, Head
 class InvariantError(CairnError):
     """A decision would have broken the head; nothing was written. This is a defect of Cairn: please report it."""
 
-    kind = ErrorKind.INVALID
+    kind = ErrorKind.INTERNAL
 
 
 def check_invariants(old: Head, new: Head) -> None:

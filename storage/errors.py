@@ -27,6 +27,8 @@ class ErrorKind(StrEnum):
     """The store did not answer, or its answer was lost: the outcome may be unknown, delete nothing, try later."""
     DATA = "data"
     """A stored document or file is broken, altered, foreign or of an unknown format: look at the named key."""
+    INTERNAL = "internal"
+    """Cairn itself is wrong; nothing was written: report it."""
     UNSUPPORTED = "unsupported"
     """This store, scheme or configuration cannot be used safely: choose another."""
 
