@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +13,7 @@ from ..checkpoint import Coordinator
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.layout import check_job
 from ..storage import check_storage_uri
+from ..storage.errors import CairnError
 from .storage import CheckpointStorageHook
 
 
@@ -62,8 +65,26 @@ def is_rendered_later(value: object) -> bool:
     return isinstance(value, XComArg) or (isinstance(value, str) and ("{{" in value or "{%" in value))
 
 
-def check_storage_and_job(task: str, storage: object, job: object) -> None:
+@contextmanager
+def naming(**where: str | None) -> Iterator[None]:
+    """Let an error of ours that is raised in the block also say which task or group it is about.
+
+    Args:
+        **where: `task` or `group` and its id.
+    """
+    try:
+        yield
+    except CairnError as error:
+        raise type(error)(error.message, **{**where, **error.fields}) from None
+
+
+def check_storage_and_job(storage: object, job: object, **where: str | None) -> None:
     """Check both where the DAG is parsed, as far as they are known there (semantics W1).
+
+    Args:
+        storage: the storage URI.
+        job: the job's name.
+        **where: `task` or `group` and its id, for the message.
 
     Raises:
         InvalidConfigError: one of them is missing.
@@ -75,14 +96,15 @@ def check_storage_and_job(task: str, storage: object, job: object) -> None:
         raise InvalidConfigError(
             "no storage is given: put the task into a CheckpointedTaskGroup, or give storage='s3://bucket/prefix' or "
             "'file:///folder'",
-            task=task,
+            **where,
         )
     if job is None:
-        raise InvalidConfigError("no job is given: put the task into a DAG, or give job='name'", task=task)
-    if not is_rendered_later(storage):
-        check_storage_uri(storage)
-    if not is_rendered_later(job):
-        check_job(job)  # type: ignore[arg-type]  # anything may stand here; the check refuses what is no text
+        raise InvalidConfigError("no job is given: put the task into a DAG, or give job='name'", **where)
+    with naming(**where):
+        if not is_rendered_later(storage):
+            check_storage_uri(storage)
+        if not is_rendered_later(job):
+            check_job(job)  # type: ignore[arg-type]  # anything may stand here; the check refuses what is no text
 
 
 def rendered_settings(task: Any) -> JobSettings:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from airflow.sdk._shared.secrets_masker import redact
+from airflow.sdk.log import redact  # type: ignore[attr-defined]  # imported there for its own use, but public
 
 from ..checkpoint import layout
 from ..checkpoint.errors import CheckpointError

@@ -10,11 +10,12 @@ from airflow.sdk import TaskGroup, TriggerRule
 
 from ..checkpoint import CheckpointConfig
 from ..checkpoint.errors import InvalidConfigError
-from ..hooks.job_settings import CheckpointScope, check_storage_and_job, scope_of
+from ..hooks.job_settings import CheckpointScope, check_storage_and_job, naming, scope_of
+from ..hooks.slice_detail import check_slice_detail
 from ..sensors.checkpoint import CheckpointSensor
 from .callbacks import restore_latest_checkpoint
 from .spark_epoch import SparkEpochOperator
-from .trigger import TriggerCheckpointOperator
+from .trigger import TriggerCheckpointOperator, check_config
 
 TRIGGER = "trigger_checkpoint"
 WAIT = "wait_for_checkpoint"
@@ -39,7 +40,8 @@ class CheckpointedTaskGroup(TaskGroup):
         **kwargs: what every task group takes.
 
     Raises:
-        InvalidConfigError: no storage is given, or the group lies in another one.
+        InvalidConfigError: no storage is given, `config` is no CheckpointConfig, `slice_detail` is no JSON object, or
+            the group lies in another one.
         InvalidNameError: the job's name is outside the grammar (semantics W1).
         UnsupportedStorageError: the storage's scheme is none of ours.
     """
@@ -58,7 +60,7 @@ class CheckpointedTaskGroup(TaskGroup):
     ) -> None:
         super().__init__(group_id=group_id, **kwargs)
         job = job or self.dag.dag_id
-        check_storage_and_job(group_id, storage, job)
+        check_storage_and_job(storage, job, group=self.group_id)
         if scope_of(self.parent_group) is not None:
             raise InvalidConfigError(
                 "a CheckpointedTaskGroup lies in another one: an epoch has one checkpoint. Put it beside the other, "
@@ -67,7 +69,8 @@ class CheckpointedTaskGroup(TaskGroup):
             )
         assert storage is not None  # checked above
         self.checkpoint_scope = CheckpointScope(storage, job, aws_conn_id, conn_id, self.child_id(WAIT))
-        self._config = config or CheckpointConfig()
+        self._config = check_config(config, group=self.group_id)
+        check_slice_detail(slice_detail, group=self.group_id)
         self._slice_detail = slice_detail
         self._trigger: TriggerCheckpointOperator | None = None
         self._check_only_one()
@@ -118,7 +121,8 @@ class CheckpointedTaskGroup(TaskGroup):
                 "the CheckpointedTaskGroup has no stage; add a SparkEpochOperator", group=self.group_id
             )
         self._check_uids(stages)
-        trigger.take_stages_from(stages)
+        with naming(group=self.group_id):
+            trigger.take_stages_from(stages)
         wait = CheckpointSensor(
             task_id=WAIT,
             storage=scope.storage,

@@ -49,7 +49,7 @@ class RestoreLatestCheckpointOperator(BaseOperator):
         self.job = job or (self.dag.dag_id if self.has_dag() else None)
         self.aws_conn_id = aws_conn_id
         self.required = required
-        check_storage_and_job(self.task_id, self.storage, self.job)
+        check_storage_and_job(self.storage, self.job, task=self.task_id)
 
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow's signature
         """Settle and look.

@@ -15,7 +15,7 @@ from ..checkpoint import layout
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.requests import EpochCompleted, StageAcknowledged
 from ..hooks.epoch_submit import EpochSubmitHook
-from ..hooks.job_settings import JobSettings, check_storage_and_job, rendered_settings, scope_of
+from ..hooks.job_settings import JobSettings, check_storage_and_job, naming, rendered_settings, scope_of
 from ..spark.conf import handover_conf
 from ..spark.shipping import runtime_zip
 from ..storage.names import check_name
@@ -57,8 +57,8 @@ class SparkEpochOperator(SparkSubmitOperator):
         **kwargs: everything else that `SparkSubmitOperator` takes.
 
     Raises:
-        InvalidConfigError: no storage, parallelism below 1, a secret or a reserved key in conf, env_vars or
-            application_args.
+        InvalidConfigError: no storage, no application, parallelism below 1, a secret or a reserved key in conf,
+            env_vars, application_args or another text.
         InvalidNameError: job or uid are outside the grammar (semantics W1).
         UnsupportedStorageError: the storage's scheme is none of ours.
     """
@@ -86,10 +86,16 @@ class SparkEpochOperator(SparkSubmitOperator):
         self.aws_conn_id = aws_conn_id if aws_conn_id is not None or scope is None else scope.aws_conn_id
         if conn_id is None and scope is not None and scope.conn_id is not None:
             self._conn_id = scope.conn_id
-        self.uid = check_name("stage", uid if uid is not None else self._own_task_id())
+        with naming(task=self.task_id):
+            self.uid = check_name("stage", uid if uid is not None else self._own_task_id())
         self.parallelism = _check_parallelism(self.task_id, parallelism)
         self.name = name or f"{self.job} {self.uid}"
-        check_storage_and_job(self.task_id, self.storage, self.job)
+        check_storage_and_job(self.storage, self.job, task=self.task_id)
+        if self.application is None or self.application == "":
+            raise InvalidConfigError(
+                "no application is given: name the Python file or jar that opens the epoch, application='routes.py'",
+                task=self.task_id,
+            )
         self._check_author_settings()
         self._submission: _Submission | None = None
 

@@ -16,8 +16,10 @@ from ..checkpoint.errors import CheckpointError, InvalidConfigError
 from ..checkpoint.model import Owner, Slice, StageSpec
 from ..checkpoint.reasons import Reason
 from ..checkpoint.requests import Declined, EpochCompleted, check_stages
-from ..hooks.job_settings import check_storage_and_job, rendered_settings
+from ..hooks.job_settings import check_storage_and_job, naming, rendered_settings, scope_of
+from ..hooks.slice_detail import check_slice_detail
 from ..storage.errors import ErrorKind
+from ..storage.names import shorten
 from ..storage.probe import ensure_probed
 from .spark_epoch import SparkEpochOperator, already_completed
 
@@ -59,8 +61,9 @@ class TriggerCheckpointOperator(BaseOperator):
         **kwargs: what every operator takes.
 
     Raises:
-        InvalidConfigError: the stages are no job, no storage is given, or the interval is not positive.
-        InvalidNameError: the job's name is outside the grammar (semantics W1).
+        InvalidConfigError: there are no stages or they are no job, no storage is given, `config` is no
+            CheckpointConfig, `slice_detail` is no JSON object, or the interval is not positive.
+        InvalidNameError: the job's name or a stage's is outside the grammar (semantics W1).
         UnsupportedStorageError: the storage's scheme is none of ours.
     """
 
@@ -83,14 +86,17 @@ class TriggerCheckpointOperator(BaseOperator):
         self.storage = storage
         self.job = job or (self.dag.dag_id if self.has_dag() else None)
         self.stages = tuple(stages)
-        self.config = config or CheckpointConfig()
+        self.config = check_config(config, task=self.task_id)
         self.aws_conn_id = aws_conn_id
         self.slice_detail = slice_detail
         self.recheck_interval = recheck_interval
-        check_storage_and_job(self.task_id, self.storage, self.job)
+        check_storage_and_job(self.storage, self.job, task=self.task_id)
+        check_slice_detail(slice_detail, task=self.task_id)
         self._stage_tasks: tuple[SparkEpochOperator, ...] = ()
-        if self.stages:
-            check_stages(self.stages)
+        # A group fills them in when its block is left.
+        if self.stages or scope_of(self.task_group) is None:
+            with naming(task=self.task_id):
+                _check_stages(self.stages)
         if not isinstance(recheck_interval, timedelta) or recheck_interval <= timedelta(0):
             raise InvalidConfigError(
                 "recheck_interval must be a timedelta of more than zero",
@@ -142,7 +148,7 @@ class TriggerCheckpointOperator(BaseOperator):
         ensure_probed(store, nonce=secrets.token_hex(8))
         request = TriggerRequest(
             epoch=layout.epoch_name(ti.run_id),
-            slice=slice_of(context, self.slice_detail),
+            slice=slice_of(context, check_slice_detail(self.slice_detail, rendered=True, task=self.task_id)),
             stages=self.declared_stages(),
             config=self.config,
             owner=Owner(ti.dag_id, ti.run_id),
@@ -152,7 +158,7 @@ class TriggerCheckpointOperator(BaseOperator):
             raise AirflowSkipException(already_completed(ti.run_id, answer))
         if isinstance(answer, Declined):
             if answer.reason is Reason.TOO_MANY_CONCURRENT_CHECKPOINTS:
-                self.log.info("%s; looking again in %s", answer.detail, self.recheck_interval)
+                self.log.info("%s: %s; looking again in %s", answer.reason, answer.detail, self.recheck_interval)
                 raise AirflowRescheduleException(timezone.utcnow() + self.recheck_interval)
             raise TriggerDeclinedError(
                 f"no checkpoint was triggered: {answer.reason}: {answer.detail}", job=settings.job, epoch=ti.run_id
@@ -179,6 +185,34 @@ class TriggerCheckpointOperator(BaseOperator):
             "attempt": pending.attempt,
             "restored_from": restored_from,
         }
+
+
+def _check_stages(stages: tuple[StageSpec, ...]) -> None:
+    for stage in stages:
+        if not isinstance(stage, StageSpec):
+            raise InvalidConfigError("a stage must be a StageSpec: write StageSpec('routes')", stage=shorten(stage))
+    check_stages(stages)
+
+
+def check_config(config: object, **where: str | None) -> CheckpointConfig:
+    """Give the config to make checkpoints with.
+
+    Args:
+        config: what the author gave; None for the defaults.
+        **where: `task` or `group` and its id, for the message.
+
+    Raises:
+        InvalidConfigError: it is no CheckpointConfig.
+    """
+    if config is None:
+        return CheckpointConfig()
+    if not isinstance(config, CheckpointConfig):
+        raise InvalidConfigError(
+            "config must be a CheckpointConfig: write config=CheckpointConfig(retained=3)",
+            **where,
+            config=shorten(config),
+        )
+    return config
 
 
 def slice_of(context: Context, detail: dict[str, Any] | None) -> Slice:

@@ -9,6 +9,7 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from ..checkpoint import Coordinator
+from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.requests import EpochCompleted, Failed, Progress, Ready, Waiting
 from ..hooks.job_settings import JobSettings
 from ..storage.errors import CairnError, ErrorKind, UnavailableError
@@ -34,7 +35,7 @@ class CheckpointTrigger(BaseTrigger):
         poll_interval: seconds between two looks; more than 0.
 
     Raises:
-        ValueError: the interval is not positive.
+        InvalidConfigError: the interval is not positive.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class CheckpointTrigger(BaseTrigger):
     ) -> None:
         super().__init__()
         if poll_interval <= 0:
-            raise ValueError(f"poll_interval must be above 0 seconds, found {poll_interval!r}")
+            raise InvalidConfigError("poll_interval must be above 0 seconds", poll_interval=poll_interval)
         self.storage = storage
         self.job = job
         self.epoch = epoch

@@ -81,17 +81,98 @@ def test_config_bounds(dag_file: DagFile, config: str, text: str) -> None:  # se
             "poke_interval must be above 0 seconds",
         ),
         (
-            "TriggerCheckpointOperator(task_id='t', storage='file:///l', recheck_interval=timedelta(0))",
+            "TriggerCheckpointOperator(task_id='t', storage='file:///l', stages=[StageSpec('a')], recheck_interval=17)",
             "recheck_interval must be a timedelta of more than zero",
         ),
         (
             "TriggerCheckpointOperator(task_id='t', storage='file:///l', stages=[StageSpec('a', ('b',))])",
             "the stage names an upstream that is no stage",
         ),
+        (
+            "TriggerCheckpointOperator(task_id='t', storage='file:///l', stages=[StageSpec('a/b')])",  # semantics W1
+            "this stage name cannot be used: a name has 1 to 250 characters",
+        ),
+        (
+            "TriggerCheckpointOperator(task_id='t', storage='file:///l', stages=['a'])",
+            "a stage must be a StageSpec: write StageSpec('routes')",
+        ),
+        ("TriggerCheckpointOperator(task_id='t', storage='file:///l')", "a job needs at least one stage"),
+        (
+            "TriggerCheckpointOperator(task_id='t', storage='file:///l', stages=[StageSpec('a')], config={})",
+            "config must be a CheckpointConfig: write config=CheckpointConfig(retained=3)",
+        ),
+        (
+            "TriggerCheckpointOperator(task_id='t', storage='file:///l', stages=[StageSpec('a')], slice_detail=[1])",
+            "slice_detail must be a JSON object, a dict of texts, numbers, lists and dicts: found list",
+        ),
+        ("SparkEpochOperator(task_id='t', storage='file:///l')", "no application is given: name the Python file or"),
+        ("SparkEpochOperator(task_id='t', storage='file:///l', application='a.py', uid='a/b')", "this stage name"),
     ],
 )
 def test_pieces_without_a_group(dag_file: DagFile, operator: str, text: str) -> None:
-    assert text in dag_file.error(f"with DAG('d', schedule=None):\n    {operator}")
+    found = dag_file.error(f"with DAG('d', schedule=None):\n    {operator}")
+    assert text in found
+    assert "task=`t`" in found
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        "TriggerCheckpointOperator(task_id='t', {}, stages=[StageSpec('a')])",
+        "CheckpointSensor(task_id='t', {})",
+        "RestoreLatestCheckpointOperator(task_id='t', {})",
+        "SparkEpochOperator(task_id='t', {}, application='a.py')",
+        "CheckpointedTaskGroup('t', {})",
+    ],
+)
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ("storage='hdfs://namenode/lake'", "there is no storage for the scheme hdfs"),
+        ("storage='file:///lake', job='a/b'", "this job name cannot be used"),
+        ("storage=None", "no storage is given"),
+    ],
+)
+def test_a_bad_storage_or_job_says_where_it_stands(
+    dag_file: DagFile, operator: str, settings: str, text: str
+) -> None:  # semantics W1
+    found = dag_file.error(f"with DAG('d', schedule=None):\n    {operator.format(settings)}")
+    assert text in found
+    assert ("group=`t`" if "Group" in operator else "task=`t`") in found
+
+
+@pytest.mark.parametrize(
+    ("group", "text"),
+    [
+        ("config={'retained': 3}", "config must be a CheckpointConfig: write config=CheckpointConfig(retained=3)"),
+        ("config='x'", "config must be a CheckpointConfig"),
+        ("config={}", "config must be a CheckpointConfig"),
+        ("slice_detail='a'", "found str"),
+        ("slice_detail={'from': timedelta(1)}", "slice_detail['from'] is of type timedelta"),
+        ("slice_detail={'files': ['a', {'x'}]}", "slice_detail['files'][1] is of type set"),
+        ("slice_detail={'a': float('nan')}", "slice_detail['a'] is nan"),
+        ("slice_detail={1: 'a'}", "slice_detail has the key 1, which is no text"),
+    ],
+)
+def test_what_a_group_is_given(dag_file: DagFile, group: str, text: str) -> None:  # semantics S3, T8
+    found = error(dag_file, group=f"storage='file:///lake', {group}")
+    assert text in found
+    assert "group=`epoch`" in found
+
+
+def test_a_detail_that_is_known_later(dag_file: DagFile) -> None:
+    dag = dag_file.dag("""
+@task
+def found() -> dict:
+    return {"offset": 7}
+
+with DAG("d", schedule=None):
+    offsets = found()
+    for number, detail in enumerate([offsets, "{{ params.detail }}", {"a": [offsets["x"], "{{ ds }}", None, 1.5]}]):
+        with CheckpointedTaskGroup(f"epoch{number}", storage="file:///lake", job=f"j{number}", slice_detail=detail):
+            SparkEpochOperator(task_id="routes", application="a.py")
+""")
+    assert len(dag.tasks) == 10
 
 
 def test_templates_are_checked_when_they_are_rendered(dag_file: DagFile) -> None:

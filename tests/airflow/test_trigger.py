@@ -10,6 +10,7 @@ import pytest
 from airflow.triggers.base import TriggerEvent
 
 from airflow_cairn.checkpoint import CheckpointConfig, Coordinator
+from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.checkpoint.requests import Progress
 from airflow_cairn.storage.errors import ForbiddenError, UnavailableError
@@ -46,7 +47,7 @@ def test_it_survives_being_sent_as_a_letter() -> None:
 
 @pytest.mark.parametrize("interval", [0, -1.0])
 def test_the_interval_is_positive(interval: float) -> None:
-    with pytest.raises(ValueError, match="poll_interval must be above 0 seconds"):
+    with pytest.raises(InvalidConfigError, match="poll_interval must be above 0 seconds"):
         CheckpointTrigger("s3://lake", "flights", "r1", poll_interval=interval)
 
 

@@ -16,6 +16,7 @@ from airflow.sdk.exceptions import (
 from airflow.sdk.execution_time.comms import ErrorResponse
 
 from airflow_cairn.checkpoint import CheckpointConfig
+from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.checkpoint.model import Slice
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
@@ -54,6 +55,14 @@ def test_the_first_trigger(job: Job, said: Said) -> None:
     assert f"{title}: starts empty: no checkpoint yet" in said.text
 
 
+def test_a_detail_is_checked_again_when_it_is_rendered(job: Job) -> None:  # semantics T8
+    trigger = operator(job, slice_detail="{{ params.detail }}")
+    trigger.slice_detail = "{'offsets': [7]}"  # type: ignore[assignment]  # rendered to text, without native objects
+    with pytest.raises(InvalidConfigError, match=r"slice_detail must be a JSON object.*found str \[task=`trigger`\]"):
+        trigger.execute(context(Ti(run_id="r1")))
+    assert job.coordinator.head().pending == ()
+
+
 def test_a_retry_finds_what_it_made_before(job: Job) -> None:  # semantics T9
     once, twice = (operator(job).execute(context(Ti(run_id="r1"))) for _ in range(2))
     assert once == twice
@@ -80,7 +89,10 @@ def test_too_many_are_waited_for(job: Job, said: Said) -> None:  # semantics T1
             context(Ti(run_id="r2", states={"r1": "running"}))
         )
     assert timedelta(seconds=40) <= caught.value.reschedule_date - before < timedelta(seconds=60)
-    assert "checkpoint 1 of DAG run r1 is pending and max_concurrent_checkpoints is 1; looking again in" in said.text
+    assert (
+        "TOO_MANY_CONCURRENT_CHECKPOINTS: checkpoint 1 of DAG run r1 is pending and max_concurrent_checkpoints is 1; "
+        "looking again in 0:00:40" in said.text
+    )
     two = CheckpointConfig(max_concurrent_checkpoints=2)
     assert operator(job, config=two).execute(context(Ti(run_id="r2", states={"r1": "running"})))["checkpoint"] == 2
 
