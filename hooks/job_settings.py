@@ -13,7 +13,7 @@ from ..checkpoint import Coordinator
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.layout import check_job
 from ..storage import check_storage_uri
-from ..storage.errors import CairnError
+from ..storage.errors import CairnError, ForbiddenError
 from .storage import CheckpointStorageHook
 
 
@@ -58,6 +58,17 @@ class JobSettings:
             CairnError: the storage or the connection cannot be used.
         """
         return Coordinator(self.hook().open_store(), self.job)
+
+    @contextmanager
+    def naming_connection(self) -> Iterator[None]:
+        """Let a refusal by an S3 store that is raised in the block also say whose credentials were refused."""
+        try:
+            yield
+        except ForbiddenError as error:
+            if not self.hook().is_s3:
+                raise
+            whose = self.aws_conn_id or "none, so boto3's own chain"
+            raise ForbiddenError(error.message, **{**error.fields, "aws_conn_id": whose}) from error
 
 
 def is_rendered_later(value: object) -> bool:

@@ -59,9 +59,12 @@ class RestoreLatestCheckpointOperator(BaseOperator):
 
         Raises:
             NoCheckpointError: one is required and there is none, or every retained one is damaged.
+            ForbiddenError: the store refuses the connection's credentials.
+            StorageLostError: the bucket does not exist.
         """
         settings = rendered_settings(self)
-        choice = settings.coordinator().restore_latest(required=self.required)
+        with settings.naming_connection():
+            choice = settings.coordinator().restore_latest(required=self.required)
         for damage in choice.damages:
             self.log.warning("not restored, because it is damaged: %s", damage)
         if choice.pointer is None:

@@ -123,7 +123,8 @@ class SparkEpochOperator(SparkSubmitOperator):
         settings = rendered_settings(self)
         coordinator = settings.coordinator()
         epoch = layout.epoch_name(ti.run_id)
-        answer = coordinator.begin(epoch, self.uid, str(ti.id))
+        with settings.naming_connection():
+            answer = coordinator.begin(epoch, self.uid, str(ti.id))
         if isinstance(answer, EpochCompleted):
             raise AirflowSkipException(already_completed(ti.run_id, answer))
         if isinstance(answer, StageAcknowledged):

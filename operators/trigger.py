@@ -141,11 +141,14 @@ class TriggerCheckpointOperator(BaseOperator):
             AirflowRescheduleException: too many checkpoints are pending; asks to be run again later.
             TriggerDeclinedError: it was declined for another reason.
             UnsupportedStorageError: the storage fails the probe (semantics W6).
+            ForbiddenError: the store refuses the connection's credentials.
+            BucketGoneError: the bucket does not exist.
         """
         settings = rendered_settings(self)
         ti = context["ti"]
         store = settings.hook().open_store()
-        ensure_probed(store, nonce=secrets.token_hex(8))
+        with settings.naming_connection():
+            ensure_probed(store, nonce=secrets.token_hex(8))
         request = TriggerRequest(
             epoch=layout.epoch_name(ti.run_id),
             slice=slice_of(context, check_slice_detail(self.slice_detail, rendered=True, task=self.task_id)),
@@ -153,7 +156,8 @@ class TriggerCheckpointOperator(BaseOperator):
             config=self.config,
             owner=Owner(ti.dag_id, ti.run_id),
         )
-        answer = Coordinator(store, settings.job).trigger(request, abandoned=lambda owner: has_ended(ti, owner))
+        with settings.naming_connection():
+            answer = Coordinator(store, settings.job).trigger(request, abandoned=lambda owner: has_ended(ti, owner))
         if isinstance(answer, EpochCompleted):
             raise AirflowSkipException(already_completed(ti.run_id, answer))
         if isinstance(answer, Declined):

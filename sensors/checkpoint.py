@@ -139,6 +139,10 @@ class CheckpointSensor(BaseSensorOperator):
 
     def _look(self, settings: JobSettings, run_id: str) -> dict[str, Any] | None:
         """Look once; give the result once the epoch is completed, by us or by anybody else."""
+        with settings.naming_connection():
+            return self._look_at_store(settings, run_id)
+
+    def _look_at_store(self, settings: JobSettings, run_id: str) -> dict[str, Any] | None:
         coordinator = settings.coordinator()
         epoch = layout.epoch_name(run_id)
         try:

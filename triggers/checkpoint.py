@@ -90,9 +90,11 @@ class CheckpointTrigger(BaseTrigger):
 
     def _look(self) -> Progress:
         # Not in the event loop: opening the store may fetch a connection, and each look waits for the store.
-        if self._coordinator is None:
-            self._coordinator = JobSettings(self.storage, self.job, self.aws_conn_id).coordinator()
-        return self._coordinator.progress(self.epoch)
+        settings = JobSettings(self.storage, self.job, self.aws_conn_id)
+        with settings.naming_connection():
+            if self._coordinator is None:
+                self._coordinator = settings.coordinator()
+            return self._coordinator.progress(self.epoch)
 
 
 def describe(progress: Waiting) -> str:

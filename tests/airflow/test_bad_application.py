@@ -1,0 +1,55 @@
+"""What an application does wrong is what its failed task says: a real `spark-submit`, and the provider's own hook."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from airflow_cairn.checkpoint.layout import epoch_name
+from airflow_cairn.checkpoint.requests import Failed
+from airflow_cairn.operators import SparkEpochOperator
+from airflow_cairn.operators.stage_outcome import StageFailedError
+from tests.support.airflow_stage import Job, Ti, context
+
+pytestmark = pytest.mark.spark
+
+APPLICATION = """
+from airflow_cairn.spark import Epoch
+
+with Epoch.current() as epoch:
+    totals = epoch.spark.range(3)
+    epoch.snapshot("totals", totals)
+    epoch.snapshot("totals", totals)
+"""
+
+
+def test_one_name_for_two_states(
+    job: Job, tmp_path: Path, connections: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics D1
+    application = tmp_path / "twice.py"
+    application.write_text(APPLICATION)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    connections("spark_default", json.dumps({"conn_type": "spark", "host": "local[1]"}))
+    job.trigger("r1")
+    operator = SparkEpochOperator(
+        task_id="routes",
+        application=str(application),
+        storage=job.storage,
+        job=job.name,
+        conf={"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.sql.shuffle.partitions": "1"},
+    )
+    with pytest.raises(StageFailedError) as caught:
+        operator.execute(context(Ti(run_id="r1")))
+    said = "the state 'totals' was written or dropped before in this epoch; each name is used once. Give the second one"
+    assert f"stage routes failed: InvalidStateError: {said}" in str(caught.value)
+    # What the first one had written is gone, and the checkpoint's history says the same.
+    assert not list((job.folder / "flights").glob("chk-*/state/**/*.parquet"))
+    progress = job.coordinator.progress(epoch_name("r1"))
+    assert isinstance(progress, Failed)
+    assert said in progress.detail
