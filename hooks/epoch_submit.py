@@ -22,6 +22,10 @@ OTHER_IDENTITY = frozenset(
 )
 """Variables of the worker that would mix its own identity with the connection's: a foreign session token, say."""
 
+YARN_DEFAULTS = {"spark.yarn.maxAppAttempts": "1"}
+"""YARN starts a driver that failed a second time, with the same handover: once the stage has declined, to no avail, and
+otherwise behind the back of Airflow's retries (measured). A failure is to reach the task, which restores first."""
+
 
 class EpochSubmitHook(SparkSubmitHook):
     """The provider's hook, with more conf and a secret environment for the one process that it starts.
@@ -41,13 +45,15 @@ class EpochSubmitHook(SparkSubmitHook):
 
         Args:
             hook: the provider's hook; it is not used afterwards.
-            conf: the whole conf to submit with; the operator's own dictionary stays as its author wrote it.
+            conf: what to submit with, over the defaults for where the driver runs; the operator's own dictionary stays
+                as its author wrote it.
             py_files: what the application needs on its Python path, separated by commas.
             environment: credentials, for client mode.
         """
         made = cls.__new__(cls)
         made.__dict__.update(vars(hook))
-        made._conf = dict(conf)
+        on_yarn = made.deploys_to_cluster and str(made._connection["master"]).startswith("yarn")
+        made._conf = {**(YARN_DEFAULTS if on_yarn else {}), **conf}
         made._py_files = py_files
         made._secrets = dict(environment)
         made._process_environment = {}

@@ -40,14 +40,16 @@ class StageRun:
         found = acks.read_decline(self.coordinator.files, self.handover.stage, self.execution)
         return found.detail if found else None
 
-    def failure(self, returncode: int | None) -> StageFailedError:
+    def failure(self, returncode: int | None, report: str = "") -> StageFailedError:
         """Say why the application failed, as far as it is known.
 
         Args:
             returncode: the exit status of spark-submit; None if it was not started.
+            report: what the provider says about it; where spark-submit itself ended well, in cluster mode, it tells
+                what became of the application on the cluster.
         """
         declined = self.declined()
-        return self._error(failed_prefix(self.handover.stage) + (declined or _ending(returncode)))
+        return self._error(failed_prefix(self.handover.stage) + (declined or _ending(returncode, report)))
 
     def check_acknowledged(self) -> None:
         """Make sure, after an application that ended well, that its epoch has what the stage owes it.
@@ -96,9 +98,11 @@ def failed_prefix(stage: str) -> str:
     return f"stage {stage} failed: "
 
 
-def _ending(returncode: int | None) -> str:
+def _ending(returncode: int | None, report: str) -> str:
     if returncode is None:
         return "spark-submit did not run to its end and gave no reason"
+    if returncode == 0 and report:
+        return f"{report.splitlines()[0]}; the cluster's own log of the application holds more"
     # A shell reports a signal as 128 + its number, Python as a negative one.
     signal = -returncode if returncode < 0 else returncode - 128
     if returncode < 0 or 128 < returncode < 160:

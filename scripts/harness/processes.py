@@ -27,7 +27,9 @@ from .wait import WaitTimeoutError, wait_until
 
 T = TypeVar("T")
 
-_MARK = "CAIRN_HARNESS_MARK"
+MARK = "CAIRN_HARNESS_MARK"
+"""The variable by which a process that left the tree is found."""
+
 _running: dict[int, RealProcess] = {}
 
 
@@ -60,7 +62,7 @@ class RealProcess:
         self.log = log
         self._mark = secrets.token_hex(8)
         log.parent.mkdir(parents=True, exist_ok=True)
-        full = {**(os.environ if env is None else env), _MARK: self._mark}
+        full = {**(os.environ if env is None else env), MARK: self._mark}
         with log.open("ab") as out:
             self._popen = subprocess.Popen(
                 [str(word) for word in command],
@@ -98,7 +100,7 @@ class RealProcess:
 
     def _is_ours(self, process: psutil.Process) -> bool:
         try:
-            return os.getsid(process.pid) == self.pid or process.environ().get(_MARK) == self._mark
+            return os.getsid(process.pid) == self.pid or process.environ().get(MARK) == self._mark
         except (psutil.Error, OSError):  # gone meanwhile, or another user's
             return False
 

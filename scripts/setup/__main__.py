@@ -1,4 +1,4 @@
-"""`python3 -m scripts.setup [venv] [java] [s3server] [jars]`: make sure that these are there; none named means all."""
+"""`python3 -m scripts.setup [part ...]`: make sure that the parts (see `_PARTS`) are there; none named means all."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 
 from ..s3a_jars import s3a_jars
+from ..yarn_jars import yarn_jars
 from .base import SetupError
 from .java import ensure_java
 from .s3server import ensure_s3_server
@@ -19,6 +20,7 @@ _PARTS: dict[str, Callable[[], object]] = {
     "java": ensure_java,
     "s3server": ensure_s3_server,
     "jars": s3a_jars,
+    "yarn": yarn_jars,
 }
 
 
@@ -26,7 +28,7 @@ def main(names: list[str]) -> int:
     """Make sure that the named parts are there.
 
     Args:
-        names: of `venv`, `java`, `s3server`, `jars`; empty for all.
+        names: of `venv`, `java`, `s3server`, `jars`, `yarn`; empty for all.
 
     Returns:
         The exit status: 0, or 1 after one line on stderr.

@@ -21,7 +21,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow_cairn.checkpoint.errors import FencedError, InvalidConfigError
 from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
-from airflow_cairn.operators.stage_outcome import StageFailedError
+from airflow_cairn.operators.stage_outcome import StageFailedError, StageRun
 from airflow_cairn.storage.errors import InvalidNameError
 from tests.airflow.conftest import Said
 from tests.support import spark_submit_stand_in
@@ -223,6 +223,37 @@ def test_in_cluster_mode_nothing_is_passed(
     environ = {name: value for name, value in submitted["environ"].items() if name != "AIRFLOW_CONN_LAKE"}
     assert CANARY not in str(environ)
     assert "AWS_SECRET_ACCESS_KEY" not in environ
+
+
+YARN = {"deploy-mode": "cluster"}
+
+
+@pytest.mark.parametrize(
+    ("extra", "mine", "attempts"),
+    [(YARN, {}, "1"), (YARN, {"spark.yarn.maxAppAttempts": "3"}, "3"), ({"deploy-mode": "client"}, {}, None)],
+)
+def test_yarn_starts_no_second_driver_by_itself(
+    job: Job,
+    submitted: Submitted,
+    connections: Callable[[str, str], None],
+    extra: dict[str, str],
+    mine: dict[str, str],
+    attempts: str | None,
+) -> None:
+    """semantics F4: a failure reaches the task, and with it the restart strategy; the author may decide otherwise."""
+    connections("yarn", json.dumps({"conn_type": "spark", "host": "yarn", "extra": extra}))
+    job.trigger(RUN)
+    stage(job, conn_id="yarn", durable=False, conf=mine).execute(context(Ti(run_id=RUN)))
+    assert submitted["conf"].get("spark.yarn.maxAppAttempts") == attempts
+
+
+def test_what_became_of_an_application_on_the_cluster_is_told(job: Job) -> None:
+    """In cluster mode spark-submit ends well whatever becomes of the driver: its status is no cause."""
+    job.trigger(RUN)
+    run = StageRun(job.coordinator, job.begin(RUN))
+    error = run.failure(0, "YARN application application_1_0001 ended with state: FAILED\nDiagnostics: a long story")
+    assert "failed: YARN application application_1_0001 ended with state: FAILED; the cluster's own log" in str(error)
+    assert "a long story" not in str(error)
 
 
 def test_the_author_may_override_s3a_but_not_the_handover(

@@ -1,0 +1,95 @@
+"""Jars from Maven Central that the wheel of PySpark does not hold, resolved once by Spark's Ivy into `.cache/ivy`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from .setup.base import CACHE, SetupError, only_one, say
+from .setup.java import ensure_java
+from .setup.venv import ensure_venv
+
+HADOOP = "3.5.0"
+"""The version of Hadoop in the wheel of PySpark; parts of Hadoop that join it must be of the same one."""
+
+_NOTHING_TO_DO = "print('resolved')\n"
+
+
+@dataclass(frozen=True)
+class JarSet:
+    """Jars that are used together."""
+
+    name: str
+    """Names the folder in the cache, and the jars in messages."""
+    packages: tuple[str, ...]
+    """What to give to `spark-submit --packages`."""
+    excludes: tuple[str, ...]
+    """What to give to `--exclude-packages`."""
+
+    @property
+    def _folder(self) -> Path:
+        return CACHE / "ivy" / self.name
+
+    @property
+    def _record(self) -> Path:
+        return self._folder / "jars.json"
+
+    def jars(self) -> list[Path]:
+        """Give the jars, fetching them first if they are not there.
+
+        Raises:
+            SetupError: Maven Central cannot be reached, or there is no Java.
+        """
+        found = self._recorded()
+        if found is None:
+            with only_one():
+                found = self._recorded() or self._resolve()
+        return found
+
+    def _recorded(self) -> list[Path] | None:
+        try:
+            record = json.loads(self._record.read_text())
+        except FileNotFoundError:
+            return None
+        jars = [self._folder / "jars" / name for name in record["jars"]]
+        if record["packages"] != [*self.packages, *self.excludes] or not all(jar.is_file() for jar in jars):
+            return None
+        return jars
+
+    def _resolve(self) -> list[Path]:
+        programs = ensure_venv()
+        say(f"resolving the {self.name} jars from Maven Central (once, about 30 seconds)")
+        for old in (self._folder / "jars").glob("*.jar"):
+            old.unlink()
+        with tempfile.TemporaryDirectory(prefix="cairn-jars-") as folder:
+            application = Path(folder, "nothing.py")
+            application.write_text(_NOTHING_TO_DO)
+            command = [
+                str(programs / "spark-submit"),
+                *("--master", "local[1]"),
+                *("--conf", f"spark.jars.ivy={self._folder}", "--conf", "spark.ui.enabled=false"),
+                *("--packages", ",".join(self.packages), "--exclude-packages", ",".join(self.excludes)),
+                str(application),
+            ]
+            env = {
+                **os.environ,
+                "JAVA_HOME": str(ensure_java()),
+                "SPARK_LOCAL_IP": "127.0.0.1",
+                "PYSPARK_PYTHON": str(programs / "python"),
+            }
+            done = subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, check=False)
+        jars = sorted((self._folder / "jars").glob("*.jar"))
+        if done.returncode or not jars:
+            reasons = (line for line in done.stderr.splitlines() if "unresolved" in line or "Exception" in line)
+            raise SetupError(
+                f"the {self.name} jars could not be resolved:"
+                f" {next(reasons, '').strip() or f'status {done.returncode}'}."
+                " Check that Maven Central can be reached, then type: make setup"
+            )
+        names = [jar.name for jar in jars]
+        self._record.write_text(json.dumps({"packages": [*self.packages, *self.excludes], "jars": names}, indent=1))
+        return jars
