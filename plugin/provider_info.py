@@ -13,13 +13,8 @@ def get_provider_info() -> dict[str, Any]:
         "package-name": PACKAGE,
         "name": "Cairn",
         "description": "Flink-style checkpoints and failover for Spark pipelines.",
-        "integrations": [
-            {
-                "integration-name": "Cairn",
-                "external-doc-url": "https://pypi.org/project/airflow-cairn/",
-                "tags": ["software"],
-            }
-        ],
+        # No `external-doc-url`: the documentation comes with the source, in docs/.
+        "integrations": [{"integration-name": "Cairn", "tags": ["software"]}],
         "operators": [
             {
                 "integration-name": "Cairn",

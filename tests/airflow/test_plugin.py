@@ -34,6 +34,11 @@ def test_airflow_takes_the_provider() -> None:
     assert "airflow_cairn.operators.links.CheckpointLink" in ProvidersManager().extra_links_class_names
 
 
+def test_the_info_names_no_address() -> None:
+    """There is no page yet that would say more than docs/ does."""
+    assert "://" not in str(get_provider_info())
+
+
 def test_every_module_that_the_provider_names_is_there() -> None:
     import importlib
 

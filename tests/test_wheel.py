@@ -1,0 +1,72 @@
+"""The wheel holds what a user needs, and nothing that only this repository needs."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+INFO = f"airflow_cairn-{version('airflow-cairn')}.dist-info"
+ROOT = Path(__file__).parents[1]
+PACKAGES = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests", "scripts", "bench"}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.Path:
+    """Build it from a copy: the build leaves folders behind, and an old one of those would get into the next wheel."""
+    source = tmp_path_factory.mktemp("wheel") / "source"
+    ignored = shutil.ignore_patterns(".*cache*", ".venv", ".git", ".hypothesis", "build", "*.egg-info", "__pycache__")
+    shutil.copytree(ROOT, source, ignore=ignored)
+    code = "import sys; from setuptools.build_meta import build_wheel; print(build_wheel(sys.argv[1]))"
+    command = [sys.executable, "-c", code, str(source.parent)]
+    done = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return zipfile.Path(source.parent / done.stdout.splitlines()[-1])
+
+
+def names(wheel: zipfile.Path) -> set[str]:
+    return {name for name in wheel.root.namelist() if not name.endswith("/")}
+
+
+def test_every_module_is_shipped(wheel: zipfile.Path) -> None:
+    modules = {path.relative_to(ROOT) for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
+    assert {"checkpoint", "dags", "operators", "spark", "storage"} <= PACKAGES
+    assert not {f"airflow_cairn/{module}" for module in modules} - names(wheel)
+
+
+def test_the_example_is_shipped_whole(wheel: zipfile.Path) -> None:
+    """A DAG file without its applications fails at its first task; without .airflowignore those count as DAG files."""
+    wanted = {"__init__.py", "flights.py", ".airflowignore"} | {
+        f"applications/{path.name}" for path in (ROOT / "dags/applications").glob("*.py")
+    }
+    assert len(wanted) > 3
+    prefix = "airflow_cairn/dags/"
+    assert {name.removeprefix(prefix) for name in names(wheel) if name.startswith(prefix)} == wanted
+
+
+def test_nothing_else_is(wheel: zipfile.Path) -> None:
+    tops = {tuple(name.split("/")[:2]) for name in names(wheel)}
+    inside = {name for top, name in tops if top == "airflow_cairn"}
+    assert inside == PACKAGES | {"__init__.py", "py.typed"}
+    assert {top for top, _ in tops} - {"airflow_cairn"} == {INFO}
+
+
+def test_what_airflow_and_the_shell_find(wheel: zipfile.Path) -> None:
+    text = (wheel / INFO / "entry_points.txt").read_text()
+    lines = set(text.split("\n"))
+    assert {
+        "cairn = airflow_cairn.cli.main:main",
+        "cairn = airflow_cairn.plugin.cairn_plugin:CairnPlugin",
+        "provider_info = airflow_cairn.plugin.provider_info:get_provider_info",
+    } <= lines
+
+
+def test_the_provider_that_private_names_were_read_in(wheel: zipfile.Path) -> None:
+    """tests/airflow/test_provider_contract.py holds the names; a major version may rename them."""
+    text = (wheel / INFO / "METADATA").read_text()
+    assert "Requires-Dist: apache-airflow-providers-apache-spark<7,>=6.3" in text
