@@ -61,7 +61,11 @@ class JobSettings:
 
     @contextmanager
     def naming_connection(self) -> Iterator[None]:
-        """Let a refusal by an S3 store that is raised in the block also say whose credentials were refused."""
+        """Let a refusal by an S3 store that is raised in the block also say whose credentials were refused.
+
+        Raises:
+            ForbiddenError: the block's own, with the connection's id.
+        """
         try:
             yield
         except ForbiddenError as error:
@@ -82,6 +86,9 @@ def naming(**where: str | None) -> Iterator[None]:
 
     Args:
         **where: `task` or `group` and its id.
+
+    Raises:
+        CairnError: the block's own, of the same class, with these facts added.
     """
     try:
         yield
