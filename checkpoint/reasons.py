@@ -38,16 +38,6 @@ class Reason(StrEnum):
     FINALIZE_CHECKPOINT_FAILURE = "FINALIZE_CHECKPOINT_FAILURE"
 
 
-COUNTED = frozenset(
-    {
-        Reason.CHECKPOINT_DECLINED,
-        Reason.CHECKPOINT_ASYNC_EXCEPTION,
-        Reason.CHECKPOINT_EXPIRED,
-        Reason.IO_EXCEPTION,
-    }
-)
-"""Reasons that count against `tolerable_failed_checkpoints` (semantics D5)."""
-
 DECLINES = frozenset(
     {
         Reason.CHECKPOINT_DECLINED,

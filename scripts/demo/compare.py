@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_cairn.checkpoint import Coordinator, layout, metadata
-from airflow_cairn.checkpoint.metadata import HandleLine, StageLine
+from airflow_cairn.checkpoint.metadata import HandleLine
+from airflow_cairn.spark.stored import of_checkpoint
 
 Row = tuple[Any, ...]
 
@@ -35,7 +36,7 @@ def compare(coordinator: Coordinator, stage: str, name: str, key: list[str], exp
         key: its key columns.
         expected: where the plain pass wrote the same columns.
     """
-    ours = _rows(_state_files(coordinator, stage, name), key)
+    ours = _rows(state_files(coordinator, stage, name), key)
     theirs = _rows([path.read_bytes() for path in sorted(expected.glob("*.parquet"))], key)
     differences = [
         f"{found}: expected {theirs.get(found)}, found {ours.get(found)}"
@@ -60,19 +61,17 @@ def leftovers(coordinator: Coordinator) -> list[str]:
     return [key for key in found if key not in referred] + uploads
 
 
-def _state_files(coordinator: Coordinator, stage: str, name: str) -> list[bytes]:
+def state_files(coordinator: Coordinator, stage: str, name: str) -> list[bytes]:
+    """Give the content of the files of a stage's state in the newest completed checkpoint; none where there is none."""
     latest = coordinator.head().latest_completed()
     if latest is None:
         return []
     files = coordinator.files
-    found = []
-    current = ""
-    for line in metadata.read(files, latest.metadata):
-        if isinstance(line, StageLine):
-            current = line.stage
-        if isinstance(line, HandleLine) and (current, line.handle.output) == (stage, f"state.{name}"):
-            found.append(files.store.get(files.full(line.handle.path)).data)
-    return found
+    return [
+        files.store.get(files.full(file.handle.path)).data
+        for contents in of_checkpoint(files, latest.metadata, lambda uid: uid == stage)
+        for file in contents.outputs[f"state.{name}"].files
+    ]
 
 
 def _rows(parts: Iterable[bytes], key: list[str]) -> dict[Row, Row]:

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_cairn.checkpoint import Coordinator, metadata
-from airflow_cairn.checkpoint.metadata import HandleLine, StageLine
+from airflow_cairn.checkpoint.metadata import StageLine
 from airflow_cairn.storage import open_store
-from scripts.demo.compare import leftovers
+from scripts.demo.compare import leftovers, state_files
 
 
 class JobStore:
@@ -32,17 +32,8 @@ class JobStore:
 
     def state(self, stage: str, name: str) -> list[dict[str, Any]]:
         """Give the rows of a keyed state in the newest completed checkpoint."""
-        latest = self.coordinator.head().latest_completed()
-        assert latest is not None
-        rows: list[dict[str, Any]] = []
-        current = ""
-        for line in metadata.read(self.files, latest.metadata):
-            if isinstance(line, StageLine):
-                current = line.stage
-            elif isinstance(line, HandleLine) and (current, line.handle.output) == (stage, f"state.{name}"):
-                data = self.files.store.get(self.files.full(line.handle.path)).data
-                rows += pq.read_table(pa.BufferReader(data)).to_pylist()
-        return rows
+        parts = state_files(self.coordinator, stage, name)
+        return [row for part in parts for row in pq.read_table(pa.BufferReader(part)).to_pylist()]
 
     def value(self, stage: str, name: str) -> Any:
         """Give a small JSON state of the newest completed checkpoint."""
