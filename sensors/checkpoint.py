@@ -34,6 +34,10 @@ class CheckpointSensor(BaseSensorOperator):
         aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None for boto3's own chain.
         deferrable: wait in the triggerer.
         poke_interval: seconds (or a timedelta) between two looks; more than 0.
+        retries: tries after the first. Not 0 by default, because Airflow itself can fail a deferred task that did
+            nothing wrong (it takes the end of the process that deferred for the task's own end when the trigger was
+            quick: apache/airflow issues 67287 and 72716); the next try asks the store and goes on.
+        retry_delay: seconds (or a timedelta) between two tries.
         **kwargs: what every sensor takes: `timeout`, `mode`, `soft_fail`, `never_fail`, ….
 
     Raises:
@@ -53,9 +57,11 @@ class CheckpointSensor(BaseSensorOperator):
         aws_conn_id: str | None = None,
         deferrable: bool = True,
         poke_interval: timedelta | float = 5.0,
+        retries: int = 2,
+        retry_delay: timedelta | float = 5.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(poke_interval=poke_interval, **kwargs)
+        super().__init__(poke_interval=poke_interval, retries=retries, retry_delay=retry_delay, **kwargs)
         if self.poke_interval <= 0:
             raise InvalidConfigError(
                 "poke_interval must be above 0 seconds", task=self.task_id, poke_interval=self.poke_interval

@@ -73,6 +73,9 @@ def settings_for(home: Path, ports: AirflowPorts, *, heartbeat_timeout: float, p
         ("dag_processor", "min_file_process_interval"): "10",
         # Two busy cores can keep the API server from answering in the 5 seconds of the default.
         ("workers", "execution_api_timeout"): "30",
+        # How late a supervisor may notice that its task has ended; with 5 seconds, the default, the scheduler can hear
+        # of a deferral after the trigger fired, and fail the task (apache/airflow issue 67287).
+        ("workers", "min_heartbeat_interval"): "1",
     }
 
 

@@ -181,3 +181,10 @@ def test_cleaning_deletes_what_subsumed_checkpoints_left(job: Job, tmp_path: Pat
         sensor(job).execute(context(Ti(run_id=run)))
     folders = sorted(path.name for path in (tmp_path / "storage/flights").glob("chk-*"))
     assert folders == ["chk-0000000003", "chk-0000000004", "chk-0000000005"]
+
+
+def test_a_sensor_is_tried_again_by_default(job: Job) -> None:
+    """Airflow takes the end of the deferring process for the task's end when the trigger is quick: one more try cures it."""
+    assert (sensor(job).retries, sensor(job).retry_delay) == (2, timedelta(seconds=5))
+    assert sensor(job, default_args={"retries": 7}).retries == 7
+    assert sensor(job, default_args={"retries": 7}, retries=0).retries == 0
