@@ -184,7 +184,7 @@ def test_cleaning_deletes_what_subsumed_checkpoints_left(job: Job, tmp_path: Pat
 
 
 def test_a_sensor_is_tried_again_by_default(job: Job) -> None:
-    """Airflow takes the end of the deferring process for the task's end when the trigger is quick: one more try cures it."""
+    """Airflow can take the end of the process that deferred for the end of the task; one more try cures that."""
     assert (sensor(job).retries, sensor(job).retry_delay) == (2, timedelta(seconds=5))
     assert sensor(job, default_args={"retries": 7}).retries == 7
     assert sensor(job, default_args={"retries": 7}, retries=0).retries == 0
