@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..storage.errors import DocumentError, GoneError
-from ..storage.port import Lost
 from . import acks, layout, metadata
 from .errors import CheckpointError, CheckpointNotReadyError
-from .job_files import JobFiles, reference
+from .job_files import JobFiles
 from .metadata import HandleLine, Line, MetadataHeader, StageLine
 from .model import AckDocument, DocumentRef, Execution, PendingDocument
+from .spool import Spool
 
 IN_CHECKPOINT = frozenset({"state", "table"})
 """Kinds of output that belong to a checkpoint; an exchange is dropped when its epoch completes."""
@@ -50,6 +50,8 @@ class Assembler:
         self._document = document
         self._size_bytes = 0
         self._inherited: set[str] | None = None
+        self._tables: dict[str, str] = {}
+        self._owners: dict[str, str] = {}
 
     def write(self) -> Assembled:
         """Read every acknowledgement and write the metadata.
@@ -60,16 +62,18 @@ class Assembler:
             FinalizeError: other metadata stands there already, or what this checkpoint takes over from the one that was
                 restored can no longer be looked up.
         """
-        stages = [self._ack_of(spec.uid) for spec in self._document.stages]
-        tables = self._tables(stages)
-        data = metadata.encode(self._lines(stages))
         key = layout.metadata(self._document.checkpoint, self._document.token)
-        ref = reference(key, data)
-        if isinstance(self._files.create_bytes(key, data), Lost):
-            standing = self._files.get(key, max_bytes=2 * len(data))
-            if standing.data != data:
+        with Spool() as spool:
+            try:
+                metadata.write(self._lines(), spool.put)
+            except OSError as error:
+                raise FinalizeError(
+                    f"the temporary folder of this machine cannot hold the metadata: {error}. Make room there",
+                    key=self._files.full(key),
+                ) from error
+            if not spool.create(self._files, key):
                 raise FinalizeError("other metadata stands there already", key=self._files.full(key))
-        return Assembled(ref, self._size_bytes, tables)
+            return Assembled(spool.reference(key), self._size_bytes, self._tables)
 
     def _ack_of(self, uid: str) -> AckDocument:
         execution = self._document.executions[uid]
@@ -89,21 +93,18 @@ class Assembler:
             raise _broken(uid, execution, f"it has parallelism {ack.parallelism}, expected {spec.parallelism}")
         return ack
 
-    def _tables(self, stages: list[AckDocument]) -> dict[str, str]:
-        tables: dict[str, str] = {}
-        owners: dict[str, str] = {}
-        for ack in stages:
-            for output in ack.outputs:
-                if output.kind != "table":
-                    continue
-                if output.name in tables:
-                    problem = f"it publishes the table {output.name!r}, which {owners[output.name]} publishes too"
-                    raise _broken(ack.stage, self._document.executions[ack.stage], problem)
-                tables[output.name] = output.folder
-                owners[output.name] = ack.stage
-        return tables
+    def _note_tables(self, ack: AckDocument) -> None:
+        for output in ack.outputs:
+            if output.kind != "table":
+                continue
+            if output.name in self._tables:
+                problem = f"it publishes the table {output.name!r}, which {self._owners[output.name]} publishes too"
+                raise _broken(ack.stage, self._document.executions[ack.stage], problem)
+            self._tables[output.name] = output.folder
+            self._owners[output.name] = ack.stage
 
-    def _lines(self, stages: list[AckDocument]) -> Iterator[Line]:
+    def _lines(self) -> Iterator[Line]:
+        """Yield the metadata's lines; one acknowledgement, and one part of it, is in memory at a time."""
         document = self._document
         yield MetadataHeader(
             job=document.job,
@@ -114,7 +115,9 @@ class Assembler:
             stages=tuple(spec.uid for spec in document.stages),
             restored_from=document.restore.checkpoint if document.restore else None,
         )
-        for ack in stages:
+        for spec in document.stages:
+            ack = self._ack_of(spec.uid)
+            self._note_tables(ack)
             yield from self._lines_of(ack)
 
     def _lines_of(self, ack: AckDocument) -> Iterator[Line]:

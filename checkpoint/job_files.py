@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import IO, BinaryIO, TypeVar, cast
 
 from ..storage.errors import BucketGoneError, DocumentError, GoneError, OutcomeUnknownError, UnavailableError
 from ..storage.port import Blob, DeleteFailure, Lost, ObjectStat, ObjectStore, PendingUpload, Written
@@ -37,6 +37,9 @@ KINDS: dict[type, str] = {
     DeclineDocument: "cairn.decline",
 }
 """The `kind` that each document carries."""
+
+READ_BYTES = 1024 * 1024
+"""How much of a large object is read at once."""
 
 CREATE_TRIES = 8
 """How often a create whose answer was lost is looked after and, where nothing stands, sent again."""
@@ -174,6 +177,48 @@ class JobFiles:
             key=self.full(key),
             store=self.store.describe(),
         )
+
+    def create_from(self, ref: DocumentRef, source: IO[bytes]) -> bool:
+        """Write a file's content at `ref.key`, once; True if what `ref` describes stands there now.
+
+        Args:
+            ref: the key, and what the content is.
+            source: seekable; read piece by piece, so that it need not fit into memory.
+
+        Raises:
+            OutcomeUnknownError: its answers were lost and nothing could be learnt; delete nothing.
+        """
+        for _ in range(CREATE_TRIES):
+            try:
+                with _standing_bucket():
+                    answer = self.store.create_from(self.full(ref.key), cast(BinaryIO, source))
+                if isinstance(answer, Written):
+                    return True
+            except OutcomeUnknownError as error:
+                unknown: OutcomeUnknownError | None = error
+            else:
+                unknown = None
+            try:
+                return self._stands(ref)
+            except GoneError:
+                continue  # it never landed, or a cleaner took what stood there
+            except UnavailableError as error:
+                raise unknown or error from error
+        raise OutcomeUnknownError(
+            "the answers of a create were lost again and again; whether it landed is not known. Delete nothing",
+            key=self.full(ref.key),
+            store=self.store.describe(),
+        )
+
+    def _stands(self, ref: DocumentRef) -> bool:
+        """Tell whether the object at `ref.key` is what `ref` describes, reading it piece by piece."""
+        digest, offset = hashlib.sha256(), 0
+        while True:
+            piece = self.read_range(ref.key, offset, READ_BYTES)
+            digest.update(piece)
+            offset += len(piece)
+            if len(piece) < READ_BYTES or offset > ref.size_bytes:
+                return (offset, digest.hexdigest()) == (ref.size_bytes, ref.sha256)
 
     def _settle(self, key: str, data: bytes, unknown: OutcomeUnknownError) -> Written | Lost | None:
         """Learn what came of a create whose answer was lost; None if nothing stands there (semantics W2)."""

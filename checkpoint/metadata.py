@@ -9,14 +9,14 @@ does not matter whose landed.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import cast
 
 from . import documents
 from .codec import Json, from_json, to_json
 from .errors import DocumentError
-from .job_files import JobFiles
+from .job_files import READ_BYTES, JobFiles
 from .model import (
     AckMetrics,
     Attempt,
@@ -36,8 +36,6 @@ from .model import (
 KIND = "cairn.metadata"
 MAX_LINE_BYTES = 2 * documents.MAX_MARKER_BYTES
 """A stage's line holds what its marker held, and a little more."""
-
-READ_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +98,20 @@ def encode_line(line: Line) -> bytes:
     return documents.encode(document)
 
 
-def encode(lines: Iterable[Line]) -> bytes:
-    """Write whole metadata; the trailer is added."""
-    body = bytearray()
+def write(lines: Iterable[Line], put: Callable[[bytes], object]) -> None:
+    """Hand whole metadata to `put`, a line at a time; the trailer is added."""
     stages = handles = 0
     for line in lines:
         stages += isinstance(line, StageLine)
         handles += isinstance(line, HandleLine)
-        body += encode_line(line)
-    body += encode_line(Trailer(stages=stages, handles=handles))
+        put(encode_line(line))
+    put(encode_line(Trailer(stages=stages, handles=handles)))
+
+
+def encode(lines: Iterable[Line]) -> bytes:
+    """Give whole metadata as bytes, for what is known to be small."""
+    body = bytearray()
+    write(lines, body.extend)
     return bytes(body)
 
 

@@ -121,19 +121,31 @@ def verify(files: JobFiles, entry: CompletedEntry) -> Verification:
         UnavailableError: the store could not be asked.
         ForbiddenError: the store refused to answer.
     """
+    damages: list[Damage] = []
+    stateful: list[str] = []
+    handles: list[StateHandle] = []
+    count = size_bytes = 0
+
+    def check_stage() -> None:
+        damages.extend(Damage(entry.id, handle.path, problem) for handle, problem in damaged(files, handles))
+        handles.clear()
+
     try:
-        lines = list(metadata.read(files, entry.metadata))
+        # Stage by stage: no more than one stage's files are in memory, and each folder is listed once all the same.
+        for line in metadata.read(files, entry.metadata):
+            if isinstance(line, HandleLine):
+                handles.append(line.handle)
+                count, size_bytes = count + 1, size_bytes + line.handle.size_bytes
+            elif isinstance(line, StageLine):
+                check_stage()
+                stateful += [line.stage] if line.outputs or line.values else []
+            elif isinstance(line, MetadataHeader) and (line.checkpoint, line.epoch) != (entry.id, entry.epoch):
+                raise DocumentError("it describes another checkpoint", key=files.full(entry.metadata.key))
     except (GoneError, DocumentError) as error:
-        damage = Damage(entry.id, entry.metadata.key, _problem(error))
-        return Verification(entry.id, 0, 0, (damage,))
-    header = lines[0]
-    if not isinstance(header, MetadataHeader) or (header.checkpoint, header.epoch) != (entry.id, entry.epoch):
-        damage = Damage(entry.id, entry.metadata.key, "it describes another checkpoint")
-        return Verification(entry.id, 0, 0, (damage,))
-    handles = [line.handle for line in lines if isinstance(line, HandleLine)]
-    damages = tuple(Damage(entry.id, handle.path, problem) for handle, problem in damaged(files, handles))
-    stateful = tuple(line.stage for line in lines if isinstance(line, StageLine) and (line.outputs or line.values))
-    return Verification(entry.id, len(handles), sum(handle.size_bytes for handle in handles), damages, stateful)
+        # What its lines said before is worth nothing, then.
+        return Verification(entry.id, 0, 0, (Damage(entry.id, entry.metadata.key, _problem(error)),))
+    check_stage()
+    return Verification(entry.id, count, size_bytes, tuple(damages), tuple(stateful))
 
 
 def damaged(files: JobFiles, handles: Iterable[StateHandle]) -> Iterator[tuple[StateHandle, str]]:
@@ -150,7 +162,8 @@ def damaged(files: JobFiles, handles: Iterable[StateHandle]) -> Iterator[tuple[S
     for handle in handles:
         by_folder.setdefault("/".join(handle.path.split("/")[:3]) + "/", []).append(handle)
     for folder, expected in sorted(by_folder.items()):
-        present = {found.key: found for found in files.listing(folder)}
+        named = {handle.path for handle in expected}
+        present = {found.key: found for found in files.listing(folder) if found.key in named}
         for handle in expected:
             found = present.get(handle.path)
             if found is None or (found.etag is None and found.size_bytes == handle.size_bytes):

@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from .clock import Fraction, Sleeper, TokenSource, new_token, system_fraction, system_sleep
 from .errors import (
@@ -57,6 +57,7 @@ from .port import (
 from .uris import StorageUri
 
 _T = TypeVar("_T")
+_PIECE = 1 << 20
 _LINK_TRIES = 100
 _LOCK_TRIES = 2000
 _LOCK_WAIT_S = 0.02
@@ -139,6 +140,21 @@ class LocalStore(ObjectStore):
             OutcomeUnknownError: it stands there, but the disk failed before it was durable.
         """
         return self._publish(key, lambda temp: temp.write(data))
+
+    def create_from(self, key: str, source: BinaryIO) -> WriteResult:
+        """Write an object only if none is there, piece by piece.
+
+        Raises:
+            InvalidKeyError: a folder stands there, or an object where a folder is needed.
+            OutcomeUnknownError: it stands there, but the disk failed before it was durable.
+        """
+
+        def fill(temp: TempFile) -> None:
+            source.seek(0)
+            while piece := source.read(_PIECE):
+                temp.write(piece)
+
+        return self._publish(key, fill)
 
     def copy(self, source: str, target: str) -> WriteResult:
         """Copy an object within the store, only if `target` does not exist yet.

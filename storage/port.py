@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import BinaryIO
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,20 @@ class ObjectStore(ABC):
             ConflictError: 409 until the tries ran out; nothing landed.
             OutcomeUnknownError: the answer was lost and could not be settled.
         """
+
+    def create_from(self, key: str, source: BinaryIO) -> WriteResult:
+        """Write an object only if none is there, as `create` does, from a file that need not fit into memory.
+
+        Args:
+            key: the object.
+            source: seekable; all of it is written, from its first byte, and again where a request is repeated.
+
+        Raises:
+            ConflictError: 409 until the tries ran out; nothing landed.
+            OutcomeUnknownError: the answer was lost and could not be settled.
+        """
+        source.seek(0)
+        return self.create(key, source.read())
 
     @abstractmethod
     def replace(self, key: str, data: bytes, *, expected_etag: str) -> WriteResult:

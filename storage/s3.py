@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 import boto3
@@ -154,6 +154,10 @@ class S3Store(ObjectStore):
         """Write an object only if none is there: one request, two where one stands there already."""
         return self._put(key, data, None, {"IfNoneMatch": "*"})
 
+    def create_from(self, key: str, source: BinaryIO) -> WriteResult:
+        """Write an object only if none is there, in one request that streams the file (5 GiB at most)."""
+        return self._put(key, source, None, {"IfNoneMatch": "*"})
+
     def replace(self, key: str, data: bytes, *, expected_etag: str) -> WriteResult:
         """Swap an object only if it still has `expected_etag`: one request, two where it has not."""
         return self._put(key, data, expected_etag, {"IfMatch": expected_etag})
@@ -212,10 +216,14 @@ class S3Store(ObjectStore):
         except GoneError:
             return
 
-    def _put(self, key: str, data: bytes, expected_etag: str | None, condition: dict[str, str]) -> WriteResult:
+    def _put(
+        self, key: str, data: bytes | BinaryIO, expected_etag: str | None, condition: dict[str, str]
+    ) -> WriteResult:
         full = self._wire.full(key)
 
         def send(metadata: dict[str, str]) -> str:
+            if not isinstance(data, bytes):
+                data.seek(0)  # a request before this one may have sent half of it
             answer = self._wire.send("put_object", Key=full, Body=data, Metadata=metadata, **condition)
             return str(answer["ETag"])
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_cairn.checkpoint import metadata
-from airflow_cairn.checkpoint.job_files import JobFiles, reference
+from airflow_cairn.checkpoint.job_files import READ_BYTES, JobFiles, reference
 from airflow_cairn.checkpoint.metadata import HandleLine, Line, MetadataHeader, StageLine, Trailer
 from airflow_cairn.checkpoint.model import DocumentRef, Execution, Output, Slice, StateHandle
 from airflow_cairn.storage import DocumentError, GoneError
@@ -53,7 +53,7 @@ def test_100_000_files_are_written_and_read_as_a_stream(large: bytes) -> None:  
     assert next(lines) == next(_lines(0))
     assert recording.total == 1, "read piece by piece"
     assert sum(isinstance(line, HandleLine) for line in lines) == HANDLES
-    assert 10 < recording.total <= len(large) // metadata.READ_BYTES + 2
+    assert 10 < recording.total <= len(large) // READ_BYTES + 2
 
 
 def test_small_metadata_costs_one_request() -> None:
@@ -125,7 +125,7 @@ END = Trailer(stages=1, handles=0)
         (_line(HEADER) + b"\n", "cannot be read"),
         (_line(HEADER).replace(b'"format":1', b'"format":99') + _line(END), "written by a newer Cairn"),
         (_line(HEADER).replace(b'"job":"flights"', b'"job":"weather"') + _line(END), "belongs to another job"),
-        (_line(HEADER) + b"x" * (metadata.MAX_LINE_BYTES + metadata.READ_BYTES), "too long"),
+        (_line(HEADER) + b"x" * (metadata.MAX_LINE_BYTES + READ_BYTES), "too long"),
         (_line(HEADER) + _line(STAGE) + _line(FILE).replace(b"chk-0000000003", b"../../../../etc"), "broken at"),
     ],
 )

@@ -10,6 +10,8 @@ the list is out of date. Nothing is skipped for it:
 
 from __future__ import annotations
 
+import io
+import tempfile
 from collections.abc import Callable
 
 import boto3
@@ -68,6 +70,19 @@ def test_a_create_never_overwrites(store: ObjectStore):  # semantics W2
 def test_a_create_of_equal_bytes_is_lost_too(store: ObjectStore):
     etag = tag(store.create("job/a", b"same"))
     assert store.create("job/a", b"same") == Lost(etag)
+
+
+def test_a_create_from_a_file_is_a_create(store: ObjectStore):  # semantics W2, C5
+    data = bytes(range(256)) * 20_000
+    with tempfile.TemporaryFile() as source:
+        source.write(data)  # and the position stands at the end: all of it is written all the same
+        written = tag(store.create_from("k/large", source))
+        assert store.get("k/large").data == data
+        assert store.stat("k/large").etag == written
+        assert store.create_from("k/large", source) == Lost(written)
+        source.truncate(0)
+        tag(store.create_from("k/empty", source))
+    assert store.get("k/empty").data == b""
 
 
 def test_a_swap_needs_the_present_tag(store: ObjectStore):  # semantics W2
@@ -265,6 +280,7 @@ def verbs_for(store: ObjectStore, key: str) -> list[Callable[[], object]]:
         lambda: store.get(key),
         lambda: store.read_range(key, 0, 1),
         lambda: store.create(key, b"x"),
+        lambda: store.create_from(key, io.BytesIO(b"x")),
         lambda: store.replace(key, b"x", expected_etag="x"),
         lambda: store.stat(key),
         lambda: store.copy(key, "target"),

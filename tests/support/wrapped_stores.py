@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from airflow_cairn.storage import (
     Blob,
@@ -68,6 +68,9 @@ class WrappedStore(ObjectStore):
 
     def create(self, key: str, data: bytes) -> WriteResult:
         return self._write("create", key, lambda: self.inner.create(key, data))
+
+    def create_from(self, key: str, source: BinaryIO) -> WriteResult:
+        return self._write("create", key, lambda: self.inner.create_from(key, source))
 
     def replace(self, key: str, data: bytes, *, expected_etag: str) -> WriteResult:
         return self._write("replace", key, lambda: self.inner.replace(key, data, expected_etag=expected_etag))

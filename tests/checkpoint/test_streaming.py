@@ -1,0 +1,110 @@
+"""Completing holds one part of an acknowledgement at a time, not all files of a checkpoint (semantics C5)."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from airflow_cairn.checkpoint import layout, metadata, spool
+from airflow_cairn.checkpoint.assembling import Assembler, FinalizeError
+from airflow_cairn.checkpoint.job_files import JobFiles
+from airflow_cairn.checkpoint.metadata import HandleLine
+from airflow_cairn.checkpoint.model import AckDocument, Output, PendingDocument, StageSpec, StateHandle, SubtaskAck
+from airflow_cairn.storage import open_store
+from airflow_cairn.storage.port import ObjectStore, WriteResult
+from tests.checkpoint.world import JOB, World
+from tests.support.memory_store import MemoryStore
+from tests.support.wrapped_stores import Fault, FaultyStore
+
+
+def _acknowledged(store: ObjectStore, subtasks: int) -> PendingDocument:
+    """One stage of so many subtasks, each with a file of its own, that has acknowledged."""
+    world = World(store, stages=(StageSpec("wide"),))
+    document = world.trigger("e").pending
+    handover = world.submit("e", "wide").handover
+    folder = layout.output_folder(1, "wide", 1, handover.token, "r", "state.totals")
+    handles = (
+        StateHandle("state.totals", f"{folder}part-{number:06d}.snappy.parquet", 1000, f"{number:032x}")
+        for number in range(subtasks)
+    )
+    ack = AckDocument(
+        job=JOB,
+        checkpoint=1,
+        epoch="e",
+        attempt=1,
+        stage="wide",
+        token=handover.token,
+        run="r",
+        parallelism=subtasks,
+        outputs=(Output("state", "totals", folder),),
+        subtasks=tuple(SubtaskAck(number, (handle,)) for number, handle in enumerate(handles)),
+    )
+    world.coordinator().acknowledge(ack)
+    return document
+
+
+def _peak(act: Callable[[], object]) -> int:
+    tracemalloc.start()
+    try:
+        act()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_memory_does_not_grow_with_the_subtasks(tmp_path: Path) -> None:  # semantics C5, A6
+    peaks = []
+    for subtasks in (7_000, 21_000):
+        (tmp_path / str(subtasks)).mkdir()
+        store = open_store(f"file://{tmp_path / str(subtasks)}")
+        document = _acknowledged(store, subtasks)
+        files = JobFiles(store, JOB)
+        peaks.append(_peak(Assembler(files, document).write))
+    assert peaks[1] < 1.5 * peaks[0], f"three times the subtasks took {peaks[1] / peaks[0]:.1f} times the memory"
+
+
+def test_what_is_written_is_every_file_once(tmp_path: Path) -> None:  # semantics C1, C5
+    store = MemoryStore()
+    document = _acknowledged(store, 10_000)
+    files = JobFiles(store, JOB)
+    made = Assembler(files, document).write()
+    assert made.metadata.size_bytes > spool.SPOOL_BYTES, "it went through a file"
+    found = [line.subtask for line in metadata.read(files, made.metadata) if isinstance(line, HandleLine)]
+    assert found == list(range(10_000))
+    assert made.size_bytes == 10_000 * 1000
+    assert Assembler(files, document).write() == made, "a second finisher finds equal bytes"
+
+
+@pytest.mark.parametrize("fault", [Fault.ANSWER_LOST])
+def test_a_lost_answer_of_large_metadata_is_settled_by_what_stands_there(fault: Fault) -> None:  # semantics W2
+    store = MemoryStore()
+    document = _acknowledged(store, 10_000)
+    faulty = FaultyStore(store, 0, fault)
+    made = Assembler(JobFiles(faulty, JOB), document).write()
+    assert faulty.struck
+    assert made == Assembler(JobFiles(store, JOB), document).write()
+
+
+def test_other_metadata_of_the_same_size_is_noticed() -> None:  # semantics C6
+    store = MemoryStore()
+    document = _acknowledged(store, 10_000)
+    files = JobFiles(store, JOB)
+    made = Assembler(files, document).write()
+    data = store.get(files.full(made.metadata.key)).data
+    store.put(files.full(made.metadata.key), data[:-3] + b" }\n")
+    with pytest.raises(FinalizeError, match="other metadata"):
+        Assembler(files, document).write()
+
+
+def test_a_full_temporary_folder_fails_the_checkpoint_by_name(monkeypatch: pytest.MonkeyPatch) -> None:  # semantics C6
+    document = _acknowledged(store := MemoryStore(), 3)
+
+    def full(_self: spool.Spool, _data: bytes) -> WriteResult:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(spool.Spool, "put", full)
+    with pytest.raises(FinalizeError, match="temporary folder of this machine"):
+        Assembler(JobFiles(store, JOB), document).write()
