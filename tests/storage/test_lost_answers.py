@@ -20,6 +20,7 @@ from airflow_cairn.storage import (
 from scripts.harness.s3_server import S3Server
 from tests.support.s3_proxy import (
     Action,
+    Answer,
     Rule,
     S3Proxy,
     answer,
@@ -283,3 +284,11 @@ def test_a_copy_that_was_won_unheard_is_won(store: ObjectStore, direct: ObjectSt
     tag(store.copy("from", "to"))
     assert direct.get("to").data == b"x"
     assert proxy.count("PUT", "lake/to") == 1
+
+
+def test_what_somebody_else_deleted_first_is_deleted(store: ObjectStore, direct: ObjectStore, proxy: S3Proxy):
+    """Some servers answer `NoSuchKey` where two cleaners meet on one object; it is gone all the same (semantics W7)."""
+    body = b"<DeleteResult><Error><Key>lake/a</Key><Code>NoSuchKey</Code><Message>gone</Message></Error></DeleteResult>"
+    proxy.rules.append(Rule("POST", "", lambda *_: Answer(200, [("Content-Type", "application/xml")], body)))
+    assert store.delete(["a"]) == []
+    assert proxy.count("POST", "") == 1, "and not asked again"
