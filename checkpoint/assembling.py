@@ -35,6 +35,8 @@ class Assembled:
     metadata: DocumentRef
     size_bytes: int
     tables: dict[str, str]
+    new_bytes: int
+    """Of the files that the checkpoint's own executions wrote."""
 
 
 class Assembler:
@@ -49,6 +51,7 @@ class Assembler:
         self._files = files
         self._document = document
         self._size_bytes = 0
+        self._new_bytes = 0
         self._inherited: set[str] | None = None
         self._tables: dict[str, str] = {}
         self._owners: dict[str, str] = {}
@@ -73,7 +76,7 @@ class Assembler:
                 ) from error
             if not spool.create(self._files, key):
                 raise FinalizeError("other metadata stands there already", key=self._files.full(key))
-            return Assembled(spool.reference(key), self._size_bytes, self._tables)
+            return Assembled(spool.reference(key), self._size_bytes, self._tables, self._new_bytes)
 
     def _ack_of(self, uid: str) -> AckDocument:
         execution = self._document.executions[uid]
@@ -141,6 +144,7 @@ class Assembler:
                     if handle.output in in_checkpoint:
                         self._check_origin(ack, own, handle.path)
                         self._size_bytes += handle.size_bytes
+                        self._new_bytes += handle.size_bytes if handle.path.startswith(own) else 0
                         yield HandleLine(subtask.index, handle)
                     elif handle.output not in known:
                         raise _broken(ack.stage, execution, f"it names a file of no output: {handle.output}")

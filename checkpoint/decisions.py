@@ -95,6 +95,7 @@ def complete(
     size_bytes: int,
     tables: dict[str, str],
     now_ms: int,
+    new_bytes: int = 0,
 ) -> Head:
     """Complete a pending checkpoint, subsume older pending ones and retain the newest (semantics C1 to C3).
 
@@ -126,6 +127,7 @@ def complete(
         acks=entry.stages,
         stages=entry.stages,
         size_bytes=size_bytes,
+        new_bytes=new_bytes,
         restored_from=entry.restored_from,
         base=entry.base,
     )

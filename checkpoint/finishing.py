@@ -136,7 +136,13 @@ class Finishing:
                 head, entry, Reason.FINALIZE_CHECKPOINT_FAILURE, str(error), now_ms, acks=entry.stages
             )
         return decisions.complete(
-            head, entry, metadata=made.metadata, size_bytes=made.size_bytes, tables=made.tables, now_ms=now_ms
+            head,
+            entry,
+            metadata=made.metadata,
+            size_bytes=made.size_bytes,
+            tables=made.tables,
+            now_ms=now_ms,
+            new_bytes=made.new_bytes,
         )
 
     def _ended(self, head: Head, epoch: str) -> Progress:

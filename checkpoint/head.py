@@ -90,6 +90,8 @@ class EndedEntry:
     """As in `PendingEntry`: a later attempt may carry executions over only while nothing newer has completed."""
     rejected: tuple[Token, ...] = ()
     """Executions that were told `DISCARDED` after this checkpoint ended: their files are gone, nothing carries them."""
+    new_bytes: Count = 0
+    """Of the files that its own executions wrote; the rest it refers to (incremental size)."""
 
     def __post_init__(self) -> None:
         """Refuse an outcome that is none."""

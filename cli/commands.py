@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..checkpoint import Coordinator, views
+from ..checkpoint.codec import to_json
 from ..checkpoint.details import StageRow, details
 from ..checkpoint.errors import NoCheckpointError
 from ..checkpoint.restore import Verification
+from ..checkpoint.stats import Distribution
+from ..checkpoint.stats import stats as stats_of
 from ..checkpoint.views import CheckpointRow
 from ..storage.port import ObjectStore
 from .text import moment, seconds, size, table
@@ -83,6 +86,45 @@ def show(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     return Outcome(lines, {"job": options.job, **found.as_json()})
 
 
+def stats(store: ObjectStore, options: argparse.Namespace) -> Outcome:
+    """Show a job in numbers."""
+    found = stats_of(_job(store, options.job).head())
+    lines = [
+        f"job {found.job}",
+        (
+            f"  triggered {found.triggered}, in progress {found.in_progress}, completed {found.completed}, "
+            f"failed {found.failed}, restored {found.restored}"
+        ),
+        "",
+    ]
+    rows = [
+        _distribution_cells("duration", found.duration_ms, lambda value: f"{value / 1000:.1f} s"),
+        _distribution_cells("size", found.size_bytes, lambda value: size(round(value))),
+        _distribution_cells("new bytes", found.new_bytes, lambda value: size(round(value))),
+        _distribution_cells("acks", found.acks, lambda value: f"{value:g}"),
+    ]
+    lines += table((f"last {found.history}", "min", "avg", "p50", "p95", "p99", "max"), rows)
+    if found.failures:
+        lines += ["", "failed, by reason:", *(f"  {count:>3} {reason}" for reason, count in found.failures.items())]
+    if found.failovers:
+        lines += ["", "failovers:"]
+        for each in found.failovers:
+            lines += [
+                (
+                    f"  {moment(each.at_ms)}  checkpoint {each.checkpoint} of {each.run_id}, attempt {each.attempt}, "
+                    f"{each.acks}/{each.stages} acknowledged"
+                ),
+                f"    {each.root}",
+            ]
+    if found.restores:
+        lines += ["", "restores:"]
+        for restore in found.restores:
+            into = f" into {restore.into}" if restore.into else ""
+            lines.append(f"  {moment(restore.at_ms)}  {restore.checkpoint}{into}, {restore.took_ms} ms: {restore.why}")
+            lines += [f"    bypassed: {damage}" for damage in restore.damages]
+    return Outcome(lines, dict(to_json(found)))
+
+
 def verify(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """Check every file of one retained checkpoint, or of all."""
     coordinator = _job(store, options.job)
@@ -98,6 +140,12 @@ def _job(store: ObjectStore, name: str) -> Coordinator:
         known = ", ".join(row.job for row in views.jobs(store)) or "none"
         raise NoCheckpointError("the storage has no such job", job=name, storage=store.uri, jobs=known)
     return coordinator
+
+
+def _distribution_cells(name: str, found: Distribution | None, say: Callable[[float], str]) -> tuple[str, ...]:
+    if found is None:
+        return (name, *("-" for _ in range(6)))
+    return (name, *(say(each) for each in (found.min, found.avg, found.p50, found.p95, found.p99, found.max)))
 
 
 def _checkpoint_cells(row: CheckpointRow) -> tuple[str, ...]:

@@ -156,3 +156,19 @@ def test_it_runs_where_neither_airflow_nor_spark_can_be_imported(world: World) -
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "flights" in done.stdout
+
+
+def test_stats(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """semantics O1: counts, distributions, failovers and restores, in 80 columns."""
+    assert cairn(world, "stats", "flights") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "  triggered 4, in progress 1, completed 2, failed 1, restored 3"
+    assert lines[3].split() == ["last", "3", "min", "avg", "p50", "p95", "p99", "max"]
+    assert lines[5].split() == ["duration", *["0.0", "s"] * 6]
+    assert lines[8].split() == ["acks", *["4"] * 6]
+    assert "    routes: ValueError: bad row" in lines
+    assert max(len(line) for line in lines) <= 80
+    assert cairn(world, "stats", "flights", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["failures"] == {"JOB_FAILOVER_REGION": 1}
+    assert found["duration_ms"]["count"] == 2

@@ -1,0 +1,118 @@
+"""A job in numbers: counts over its life, distributions over its bounded history, failovers, restores (O1, O2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from . import layout
+from .head import EndedEntry, Head, RestoreRecord
+from .reasons import Reason, Status
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """What a quantity was over the completed checkpoints of the history; each value is one that occurred."""
+
+    count: int
+    min: int
+    avg: float
+    p50: int
+    p95: int
+    p99: int
+    max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failover:
+    """One attempt that ended because a stage failed, and was followed by the next."""
+
+    checkpoint: int
+    """The attempt that ended."""
+    run_id: str
+    attempt: int
+    at_ms: int
+    root: str
+    """The first failure, with its stage."""
+    acks: int
+    """Stages whose acknowledgements the next attempt could take over."""
+    stages: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobStats:
+    """One job in numbers."""
+
+    job: str
+    triggered: int
+    in_progress: int
+    completed: int
+    failed: int
+    restored: int
+    history: int
+    """Ended checkpoints that the distributions and the failovers are taken from; the head keeps the last 100."""
+    duration_ms: Distribution | None
+    """From the trigger to the completion. None, as the next three: nothing in the history has completed."""
+    size_bytes: Distribution | None
+    """Of all files that the checkpoint names."""
+    new_bytes: Distribution | None
+    """Of the files that the checkpoint's own executions wrote (incremental size)."""
+    acks: Distribution | None
+    """Stages that acknowledged."""
+    failures: dict[str, int]
+    """Failed checkpoints of the history by reason."""
+    failovers: tuple[Failover, ...]
+    """Oldest first."""
+    restores: tuple[RestoreRecord, ...]
+    """The last 20, oldest first."""
+
+
+def stats(head: Head) -> JobStats:
+    """Compute a job's numbers from its head alone (semantics O1, O2)."""
+    done = [entry for entry in head.history if entry.status is Status.COMPLETED]
+    failures: dict[str, int] = {}
+    for entry in head.history:
+        if entry.reason is not None:
+            failures[entry.reason] = failures.get(entry.reason, 0) + 1
+    return JobStats(
+        job=head.job,
+        triggered=head.counters.triggered,
+        in_progress=len(head.pending),
+        completed=head.counters.completed,
+        failed=head.counters.failed,
+        restored=head.counters.restored,
+        history=len(head.history),
+        duration_ms=distribution(entry.ended_at_ms - entry.triggered_at_ms for entry in done),
+        size_bytes=distribution(entry.size_bytes for entry in done),
+        new_bytes=distribution(entry.new_bytes for entry in done),
+        acks=distribution(entry.acks for entry in done),
+        failures=dict(sorted(failures.items())),
+        failovers=tuple(_failover(entry) for entry in head.history if entry.reason is Reason.JOB_FAILOVER_REGION),
+        restores=head.restores,
+    )
+
+
+def distribution(values: Iterable[int]) -> Distribution | None:
+    """Describe some values; percentiles by nearest rank. None where there are none."""
+    ordered = sorted(values)
+    if not ordered:
+        return None
+
+    def rank(percent: int) -> int:
+        return ordered[math.ceil(percent * len(ordered) / 100) - 1]
+
+    average = sum(ordered) / len(ordered)
+    return Distribution(len(ordered), ordered[0], average, rank(50), rank(95), rank(99), ordered[-1])
+
+
+def _failover(entry: EndedEntry) -> Failover:
+    return Failover(
+        checkpoint=entry.id,
+        run_id=layout.run_id_of(entry.epoch),
+        attempt=entry.attempt,
+        at_ms=entry.ended_at_ms,
+        root=entry.detail,
+        acks=entry.acks,
+        stages=entry.stages,
+    )
