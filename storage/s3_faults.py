@@ -90,6 +90,12 @@ def explain(fault: Fault, *, store: str, doing: str, key: str) -> StorageError:
         )
     assert isinstance(fault, Refused)
     said = f"{fault.code}: {fault.text}" if fault.text else fault.code
+    if fault.code == "RequestTimeTooSkewed":
+        return ForbiddenError(
+            f"the store refuses requests because its clock and this machine's differ too much ({said}). "
+            f"Set this machine's clock (NTP), then try again; nothing is known about what exists there",
+            **facts,
+        )
     if fault.forbidden:
         return ForbiddenError(
             f"the store refuses these credentials ({said}). Check the keys and their rights; "

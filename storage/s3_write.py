@@ -114,7 +114,9 @@ class ConditionalWrite:
             return self._unknown("until the tries ran out", fault)
         if isinstance(fault, Refused) and fault.status in (409, 412):
             error = self.explain(fault)
-            return ConflictError("another write of this key was under way each time; nothing landed", **error.fields)
+            return ConflictError(
+                "another write of this key was under way each time; nothing landed. Try again", **error.fields
+            )
         return self.explain(fault)
 
     def _unknown(self, why: str, fault: Fault) -> OutcomeUnknownError:
