@@ -205,10 +205,10 @@ class _SkewedAuth(S3SigV4Auth):
     def add_auth(self, request: AWSRequest) -> None:
         stamp = datetime.now(UTC) + self._skew  # noqa: TID251 - the server's clock is the real one
         request.context["timestamp"] = stamp.strftime(SIGV4_TIMESTAMP)
-        self._modify_request_before_signing(request)
+        self._modify_request_before_signing(request)  # type: ignore[attr-defined]
         canonical = self.canonical_request(request)
         signature = self.signature(self.string_to_sign(request, canonical), request)
-        self._inject_signature_to_request(request, signature)
+        self._inject_signature_to_request(request, signature)  # type: ignore[attr-defined]
 
 
 def _skewed(server: S3Server, skew: timedelta) -> Action:
