@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ..storage.errors import DocumentError, GoneError
 from ..storage.port import Lost
-from . import acks, layout
+from . import acks, cancelling, layout
 from .attempts import Attempts
 from .errors import FencedError, TooMuchContentionError
 from .head import Head
@@ -49,6 +49,8 @@ class Claims:
     def begin(self, epoch: str, stage: str, claimant: str) -> BeginAnswer:
         """Claim the right to submit a stage's application; settle what an earlier try left (semantics F5).
 
+        Where a stage that this one reads from has declined, nothing is claimed and the stage declines too (B4).
+
         Args:
             epoch: the epoch's name.
             stage: the stage's uid.
@@ -69,6 +71,9 @@ class Claims:
                 continue
             if acks.has_acknowledged(self._files, stage, current.execution):
                 return StageAcknowledged(current.document.checkpoint)
+            cancelled = cancelling.pass_on(self._files, current.document, stage)
+            if cancelled is not None:
+                return cancelled
             handover = self._claim(current, stage, claimant)
             if handover is None:
                 continue

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from . import acks, decisions
+from . import acks, cancelling, decisions
 from .assembling import Assembler, BrokenAckError, FinalizeError
 from .attempts import Attempts
 from .errors import CheckpointFailedError
@@ -18,8 +18,6 @@ from .head_store import Decision, HeadStore
 from .job_files import JobFiles
 from .reasons import Reason, Status
 from .requests import EpochCompleted, Failed, Progress, Ready, Waiting
-
-_NO_REASON = (Reason.CHECKPOINT_DECLINED, "declined")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +59,9 @@ class Finishing:
                 return Decision(self._ended(settled, epoch), changed)
             executions = self._attempts.document_of(entry).executions
             done = acks.marked(self._files, executions, "acks")
-            for uid in sorted(acks.marked(self._files, executions, "declines") - done):
-                reason, why = acks.why_declined(self._files, uid, executions[uid]) or _NO_REASON
+            declined = acks.marked(self._files, executions, "declines") - done
+            if declined:
+                uid, reason, why = cancelling.root_cause(self._files, executions, declined)
                 detail = f"{uid}: {why}"
                 aborted = decisions.abort(settled, entry, reason, detail, now_ms, acks=len(done))
                 return Decision(Failed(entry.id, entry.attempt, reason, decisions.one_line(detail)), aborted)

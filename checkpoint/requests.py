@@ -115,6 +115,11 @@ def consumers(stages: tuple[StageSpec, ...], uid: str) -> frozenset[str]:
     return frozenset(found)
 
 
+def producers(stages: tuple[StageSpec, ...], uid: str) -> frozenset[str]:
+    """Give the stages whose outputs `uid` reads, directly or through others."""
+    return frozenset(stage.uid for stage in stages if uid in consumers(stages, stage.uid))
+
+
 @dataclass(frozen=True, slots=True)
 class Triggered:
     """A checkpoint is pending for the epoch."""
@@ -160,7 +165,22 @@ class StageAcknowledged:
     checkpoint: int
 
 
-BeginAnswer = Submit | StageAcknowledged | EpochCompleted
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """A stage that this one reads from has declined, so there is nothing to submit before that one has run again (B4).
+
+    The next attempt of the epoch gives both new executions; a later try of this stage finds them.
+    """
+
+    checkpoint: int
+    attempt: int
+    upstream: str
+    """The stage that declined."""
+    detail: str
+    """Why it did, in one line."""
+
+
+BeginAnswer = Submit | StageAcknowledged | EpochCompleted | Cancelled
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from ..checkpoint import layout
-from ..checkpoint.errors import InvalidConfigError
-from ..checkpoint.requests import EpochCompleted, StageAcknowledged
+from ..checkpoint.errors import CheckpointFailedError, InvalidConfigError
+from ..checkpoint.requests import Cancelled, EpochCompleted, StageAcknowledged
 from ..hooks.epoch_submit import EpochSubmitHook
 from ..hooks.job_settings import JobSettings, check_storage_and_job, naming, rendered_settings, scope_of
 from ..spark.conf import handover_conf
@@ -135,6 +135,16 @@ class SparkEpochOperator(SparkSubmitOperator):
                 self.uid,
             )
             return None
+        if isinstance(answer, Cancelled):
+            # semantics B4: a driver would find its input missing after a minute of starting.
+            raise CheckpointFailedError(
+                f"nothing was submitted: {answer.upstream}, which this stage reads from, has declined "
+                f"({answer.detail}). Let {answer.upstream} run again; a later try of this stage then takes part",
+                job=settings.job,
+                checkpoint=answer.checkpoint,
+                attempt=answer.attempt,
+                stage=self.uid,
+            )
         run = StageRun(coordinator, answer.handover)
         self._say_what_is_restored(coordinator, answer.handover)
         self.log.info("%s: submitting", run.title)

@@ -18,8 +18,10 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_cairn.checkpoint.errors import FencedError, InvalidConfigError
+from airflow_cairn.checkpoint import TriggerRequest
+from airflow_cairn.checkpoint.errors import CheckpointFailedError, FencedError, InvalidConfigError
 from airflow_cairn.checkpoint.layout import epoch_name
+from airflow_cairn.checkpoint.model import Slice, StageSpec
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
 from airflow_cairn.operators.stage_outcome import StageFailedError, StageRun
 from airflow_cairn.storage.errors import InvalidNameError
@@ -97,6 +99,16 @@ def test_nothing_to_submit(job: Job, submitted: Submitted, said: Said) -> None:
     assert stage(job).execute(context(Ti(run_id=RUN))) is None
     assert not submitted
     assert f"checkpoint 1 · epoch {RUN} · stage routes: already acknowledged, nothing to submit" in said.text
+
+
+def test_a_stage_below_one_that_declined_starts_no_driver(job: Job, submitted: Submitted) -> None:  # semantics B4
+    stages = (StageSpec("clean"), StageSpec("routes", upstream=("clean",)))
+    job.coordinator.trigger(TriggerRequest(epoch_name(RUN), Slice(), stages))
+    job.decline(job.begin(RUN, "clean"), "ValueError: bad row")
+    with pytest.raises(CheckpointFailedError, match=r"nothing was submitted: clean, .*ValueError: bad row") as failed:
+        stage(job).execute(context(Ti(run_id=RUN)))
+    assert not submitted
+    assert failed.value.fields["attempt"] == 1
 
 
 def test_a_completed_epoch_is_skipped(job: Job, submitted: Submitted) -> None:

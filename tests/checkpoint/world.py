@@ -124,6 +124,7 @@ class World:
         answer = self.coordinator().begin(epoch, stage, self.new_claimant())
         if isinstance(answer, StageAcknowledged | EpochCompleted):
             return None
+        assert isinstance(answer, Submit), answer
         return self.drive(answer.handover)
 
     def run_stages(self, epoch: str) -> None:
