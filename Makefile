@@ -40,6 +40,7 @@ types: ## Check types (strict for storage, checkpoint and spark)
 docs: ## Check links, anchors and code in the documentation
 	@$(SETUP) venv
 	@$(BIN)/python -m scripts.check_docs
+	@$(BIN)/python -m scripts.rules
 
 clean: ## Remove what make made
 	@$(PYTHON) -m scripts.clean

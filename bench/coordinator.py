@@ -1,0 +1,183 @@
+"""What a checkpoint costs: requests against stages and subtasks, and the time and memory of completing it.
+
+Run it as `.venv/bin/python -m bench.coordinator [--subtasks N …] [--json]`. It completes one wide stage on the real S3
+server on loopback, each size in a process of its own, so that peak memory is that size's alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import boto3
+
+from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, TriggerRequest, layout
+from airflow_cairn.checkpoint.model import AckDocument, Output, Slice, StageSpec, StateHandle, SubtaskAck
+from airflow_cairn.checkpoint.requests import Submit, Triggered
+from airflow_cairn.storage import S3Options
+from airflow_cairn.storage.clock import new_token
+from airflow_cairn.storage.s3 import S3Store
+from airflow_cairn.storage.s3_wire import Wire
+from scripts.harness.s3_server import REGION, S3Server
+
+JOB, BUCKET = "bench", "bench"
+SIZES = (100, 1_000, 10_000, 100_000)
+STAGES = (1, 4, 16)
+
+
+def _store() -> S3Store:
+    return S3Store(f"s3://{BUCKET}/root", S3Options(endpoint_url=os.environ["AWS_ENDPOINT_URL_S3"], region=REGION))
+
+
+class _Requests:
+    """Counts what a store really sends."""
+
+    def __init__(self, store: S3Store) -> None:
+        self.count: Counter[str] = Counter()
+        wire: Wire = store._wire
+        inner = wire.call
+
+        def call(operation: str, params: dict[str, object]) -> object:
+            self.count[operation] += 1
+            return inner(operation, params)
+
+        object.__setattr__(wire, "call", call)
+
+
+def begin(store: S3Store, job: str, epoch: str, specs: tuple[StageSpec, ...], subtasks: int) -> int:
+    """Bring an epoch to where all of its stages have acknowledged; gives its checkpoint."""
+    coordinator = Coordinator(store, job)
+    answer = coordinator.trigger(TriggerRequest(epoch, Slice(), specs, CheckpointConfig()))
+    assert isinstance(answer, Triggered), answer
+    for spec in specs:
+        claim = coordinator.begin(epoch, spec.uid, new_token())
+        assert isinstance(claim, Submit), claim
+        handover = claim.handover
+        folder = layout.output_folder(
+            handover.checkpoint, spec.uid, handover.attempt, handover.token, "r", "state.totals"
+        )
+        acknowledged = tuple(
+            SubtaskAck(
+                number,
+                (StateHandle("state.totals", f"{folder}part-{number:06d}.snappy.parquet", 1000, f"{number:032x}"),),
+            )
+            for number in range(subtasks)
+        )
+        coordinator.acknowledge(
+            AckDocument(
+                job=job,
+                checkpoint=handover.checkpoint,
+                epoch=epoch,
+                attempt=handover.attempt,
+                stage=spec.uid,
+                token=handover.token,
+                run="r",
+                parallelism=subtasks,
+                outputs=(Output("state", "totals", folder),),
+                subtasks=acknowledged,
+            )
+        )
+    return answer.pending.checkpoint
+
+
+def requests(stages: int, subtasks: int) -> dict[str, int]:
+    """Count the requests of one checkpoint, from its trigger to the cleaning after it; Spark's own are not in it."""
+    store = _store()
+    counted = _Requests(store)
+    specs = tuple(StageSpec(f"s{number}") for number in range(stages))
+    job = f"requests-{stages}-{subtasks}"
+    checkpoint = begin(store, job, "a", specs, subtasks // stages)
+    coordinator = Coordinator(store, job)
+    coordinator.progress("a")
+    coordinator.complete(checkpoint)
+    coordinator.clean()
+    return {
+        "stages": stages,
+        "subtasks": subtasks,
+        "requests": sum(counted.count.values()),
+        "target": 4 * stages + subtasks // 500 + 12,
+    }
+
+
+def complete(subtasks: int) -> dict[str, float]:
+    """Complete what another process has prepared, in seconds, and clean after it; the peak is of both."""
+    store = _store()
+    entry = Coordinator(store, f"complete-{subtasks}").head().pending[0]
+    started = time.perf_counter()
+    Coordinator(store, f"complete-{subtasks}").complete(entry.id)
+    seconds = time.perf_counter() - started
+    Coordinator(store, f"complete-{subtasks}").clean()
+    return {"subtasks": subtasks, "seconds": round(seconds, 3), "peak_mb": round(peak_mb(), 1)}
+
+
+def peak_mb() -> float:
+    """Give this process's peak memory; `ru_maxrss` would count that of the process that started it, too."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
+
+
+def exponent(points: Sequence[tuple[float, float]]) -> float:
+    """Fit the power of the growth: the slope of a line through the points' logarithms; 1 is linear."""
+    logs = [(math.log(x), math.log(y)) for x, y in points]
+    mean_x, mean_y = (sum(each[axis] for each in logs) / len(logs) for axis in (0, 1))
+    return sum((x - mean_x) * (y - mean_y) for x, y in logs) / sum((x - mean_x) ** 2 for x, _ in logs)
+
+
+def measure(sizes: Sequence[int], stages: Sequence[int]) -> dict[str, object]:
+    """Measure everything on a server that is started for it."""
+    with S3Server() as server:
+        os.environ.update(server.env)
+        boto3.client("s3", endpoint_url=server.endpoint_url, region_name=REGION).create_bucket(Bucket=BUCKET)
+        costs = [requests(count, 1_000 * count) for count in stages]
+        completions = []
+        for size in sizes:
+            for verb in ("prepare", "complete"):
+                words = [sys.executable, "-m", "bench.coordinator", f"--{verb}", str(size)]
+                said = subprocess.run(words, check=True, capture_output=True, text=True, env=dict(os.environ)).stdout
+            completions.append(json.loads(said))
+    by_size = {each["subtasks"]: each for each in completions}
+    middle = costs[len(costs) // 2]
+    return {
+        "requests_per_checkpoint": middle["requests"],
+        "requests_target": middle["target"],
+        "last_ack_to_completed_s_10000": by_size.get(10_000, {}).get("seconds"),
+        "peak_mb_100000": by_size.get(100_000, {}).get("peak_mb"),
+        "growth_exponent": round(exponent([(each["subtasks"], each["seconds"]) for each in completions]), 2),
+        "requests": costs,
+        "completions": completions,
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--subtasks", type=int, nargs="+", default=list(SIZES), help="sizes to complete")
+    parser.add_argument("--stages", type=int, nargs="+", default=list(STAGES), help="stages to count requests for")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--prepare", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--complete", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.prepare:
+        begin(_store(), f"complete-{options.prepare}", "a", (StageSpec("wide"),), options.prepare)
+        return
+    if options.complete:
+        print(json.dumps(complete(options.complete)))
+        return
+    result = measure(options.subtasks, options.stages)
+    if options.json:
+        print(json.dumps(result))
+        return
+    for name, value in result.items():
+        print(f"{name}: {value}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""The benchmark runs, and what it prints is what is documented; it is run small, and no timing is asserted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from bench.coordinator import exponent
+from scripts.setup.base import ROOT
+
+
+def test_the_exponent_is_the_power_of_the_growth() -> None:
+    assert exponent([(x, 3.0 * x) for x in (1, 10, 100)]) == pytest.approx(1)
+    assert exponent([(x, 5.0 * x**2) for x in (1, 10, 100)]) == pytest.approx(2)
+
+
+@pytest.mark.s3
+def test_requests_and_memory_of_a_small_run() -> None:  # semantics A6
+    command = [sys.executable, "-m", "bench.coordinator", "--json", "--subtasks", "100", "3000", "--stages", "1", "2"]
+    found = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+    assert found.keys() >= {
+        "requests_per_checkpoint",
+        "requests_target",
+        "last_ack_to_completed_s_10000",
+        "peak_mb_100000",
+        "growth_exponent",
+    }
+    one, two = (each["requests"] for each in found["requests"])
+    assert two - one <= 9, "another stage costs nine requests at most"
+    few, many = (each["peak_mb"] for each in found["completions"])
+    assert many < 2 * few
