@@ -4,7 +4,8 @@ Knows no Airflow, no Spark and no S3. Clock and ids are injected; everything is 
 """
 
 from .coordinator import Coordinator
+from .reasons import RequestKind
 from .requests import CheckpointConfig, TriggerRequest
 from .runtime import Runtime, system_runtime
 
-__all__ = ["CheckpointConfig", "Coordinator", "Runtime", "TriggerRequest", "system_runtime"]
+__all__ = ["CheckpointConfig", "Coordinator", "RequestKind", "Runtime", "TriggerRequest", "system_runtime"]

@@ -7,10 +7,11 @@ execution falls between the two.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from ..storage.errors import DocumentError, GoneError
 from ..storage.port import Lost
-from . import acks, decisions, layout
+from . import acks, decisions, layout, queue, requesting
 from .carrying import NOTHING, Carried, carry
 from .errors import InvalidConfigError
 from .head import EndedEntry, Head, PendingEntry
@@ -56,15 +57,18 @@ class Attempts:
         self._opener = Opener(files, runtime)
 
     def trigger(self, request: TriggerRequest, abandoned: Callable[[Owner], bool]) -> TriggerAnswer:
-        """Make a checkpoint pending for the epoch, or say why not (semantics T1, T5, T6, T8, T9).
+        """Make a checkpoint pending for the epoch, or say why not (semantics T1 to T6, T8, T9).
+
+        A request that has to wait takes a place in the line; who has ended is passed over. What is free belongs to the
+        first in the line, however late it asks.
 
         Triggering again while it is pending gives the same checkpoint, unless the DAG's stages have changed since, or
         its document is lost: then the attempt ends and the next one begins, which takes over what has not changed.
 
         Args:
             request: the epoch, its input and its stages.
-            abandoned: tells whether the DAG run that owns another pending epoch has ended; such an epoch is aborted
-                with `JOB_FAILURE` instead of being waited for.
+            abandoned: tells whether the DAG run that owns another epoch has ended. If that is pending, it is aborted
+                with `JOB_FAILURE` instead of being waited for; if it waits, it loses its place.
 
         Raises:
             NoCheckpointError: every retained checkpoint is damaged.
@@ -74,6 +78,7 @@ class Attempts:
         """
         self._heads.ensure()
         fixed: Slice | None = None
+        epoch = request.epoch
 
         def decide(head: Head, now_ms: int) -> Decision[TriggerAnswer]:
             nonlocal fixed
@@ -91,8 +96,13 @@ class Attempts:
                 if other.owner is not None and abandoned(other.owner):
                     detail = f"its DAG run {other.owner.run_id} has ended"
                     settled = decisions.abort(settled, other, Reason.JOB_FAILURE, detail, now_ms)
-            if len(settled.pending) >= request.config.max_concurrent_checkpoints:
-                return Decision(_too_many(settled, request), settled if settled != head else None)
+            settled = _without_abandoned(settled, request, abandoned)
+            verdict = requesting.decide(settled, request, now_ms)
+            if not isinstance(verdict, requesting.Admit):
+                # A place in the line is kept by being swapped in; one that is refused loses the place it had.
+                line = verdict.line if isinstance(verdict, requesting.Wait) else queue.leave(settled.waiting, epoch)
+                settled = replace(settled, waiting=line)
+                return Decision(_declined(settled, request, verdict), settled if settled != head else None)
             fixed = fixed or self._fix_slice(request)
             before = next(settled.ended_of_epoch(request.epoch), None)
             opening = Opening(
@@ -303,11 +313,35 @@ def _cause(before: EndedEntry | None) -> str:
     return f"{before.reason}: {before.detail}" if before else ""
 
 
-def _too_many(head: Head, request: TriggerRequest) -> Declined:
+def _without_abandoned(head: Head, request: TriggerRequest, abandoned: Callable[[Owner], bool]) -> Head:
+    """Take from the line who waits before the request but has ended; asked only as far as places are free."""
+    free = request.config.max_concurrent_checkpoints - len(head.pending)
+    for other in head.waiting:
+        if free <= 0 or other.epoch == request.epoch:
+            break
+        if other.owner is not None and abandoned(other.owner):
+            head = replace(head, waiting=queue.leave(head.waiting, other.epoch))
+        else:
+            free -= 1
+    return head
+
+
+def _declined(head: Head, request: TriggerRequest, verdict: requesting.Wait | requesting.Decline) -> Declined:
+    if isinstance(verdict, requesting.Decline):
+        return Declined(verdict.reason, verdict.detail)
+    if verdict.reason is Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS:
+        detail = f"the last checkpoint completed less than min_pause ({request.config.min_pause}) ago"
+    else:
+        detail = _too_many(head, request, verdict.position)
+    return Declined(verdict.reason, detail, verdict.position, verdict.retry_at_ms)
+
+
+def _too_many(head: Head, request: TriggerRequest, position: int) -> str:
+    limit = f"max_concurrent_checkpoints is {request.config.max_concurrent_checkpoints}"
+    if len(head.pending) < request.config.max_concurrent_checkpoints:
+        first = head.waiting[0]
+        whose = f"DAG run {first.owner.run_id}" if first.owner else f"epoch {first.epoch}"
+        return f"{whose} is before it in the line, place {position}, and {limit}"
     held = head.pending[0]
     whose = f" of DAG run {held.owner.run_id}" if held.owner else ""
-    return Declined(
-        Reason.TOO_MANY_CONCURRENT_CHECKPOINTS,
-        f"checkpoint {held.id}{whose} is pending and max_concurrent_checkpoints is "
-        f"{request.config.max_concurrent_checkpoints}",
-    )
+    return f"checkpoint {held.id}{whose} is pending and {limit}; place {position} in the line"

@@ -7,6 +7,7 @@ keeps nothing; every decision is one conditional write of the head, and whoever 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from ..storage.port import ObjectStore
@@ -16,7 +17,7 @@ from .claims import Claims
 from .cleaner import Cleaner, CleanReport
 from .errors import NoCheckpointError
 from .finishing import Finishing
-from .head import EndedEntry, Head, PendingEntry
+from .head import EndedEntry, Head, PendingEntry, Stopped
 from .head_store import Decision, HeadStore
 from .job_files import JobFiles
 from .model import AckDocument, DeclineDocument, Owner, PendingDocument
@@ -104,6 +105,28 @@ class Coordinator:
     def abort(self, checkpoint: int, reason: Reason, detail: str) -> bool:
         """End a pending checkpoint; see `Finishing.abort`."""
         return self._finishing.abort(checkpoint, reason, detail)
+
+    def suspend(self) -> None:
+        """Take no periodic requests; end what is pending, drop what waits (semantics S1). Twice changes nothing."""
+        self._stop(Stopped.SUSPENDED)
+
+    def shutdown(self) -> None:
+        """Take no requests at all until resumed; ends and drops as `suspend` does (semantics S1, T1)."""
+        self._stop(Stopped.SHUTDOWN)
+
+    def resume(self) -> None:
+        """Take every request again; changes nothing where the job was not stopped (semantics S1)."""
+        self._heads.update(
+            lambda head, _now_ms: Decision(None, None if head.stopped is None else replace(head, stopped=None))
+        )
+
+    def _stop(self, how: Stopped) -> None:
+        def decide(head: Head, now_ms: int) -> Decision[None]:
+            stopped = decisions.stop(decisions.expire(head, now_ms), how, now_ms)
+            return Decision(None, stopped if stopped != head else None)
+
+        self._heads.ensure()
+        self._heads.update(decide)
 
     def clean(self) -> CleanReport:
         """Delete what nothing refers to; see `Cleaner.clean`."""

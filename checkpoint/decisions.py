@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from . import queue
 from .head import (
     MAX_HISTORY,
     MAX_RESTORES,
@@ -16,6 +17,7 @@ from .head import (
     Head,
     PendingEntry,
     RestoreRecord,
+    Stopped,
 )
 from .model import DocumentRef
 from .reasons import Reason, Status
@@ -33,10 +35,26 @@ def expire(head: Head, now_ms: int) -> Head:
     return head
 
 
+def stop(head: Head, how: Stopped, now_ms: int) -> Head:
+    """Stop taking requests: end what is pending and drop what waits (semantics S1). Stopping twice changes nothing."""
+    for entry in head.pending:
+        detail = f"the job is stopped: {how}"
+        head = abort(head, entry, Reason.CHECKPOINT_COORDINATOR_SUSPEND, detail, now_ms)
+    # What was shut down stays so; it is not merely suspended.
+    kept = Stopped.SHUTDOWN if head.stopped is Stopped.SHUTDOWN else how
+    return replace(head, waiting=(), stopped=kept)
+
+
 def open_attempt(head: Head, entry: PendingEntry, restore: RestoreRecord | None) -> Head:
     """Make a checkpoint pending under the next id (semantics T5, T6), and record what it restores (R5)."""
     counters = replace(head.counters, triggered=head.counters.triggered + 1)
-    opened = replace(head, next_id=entry.id + 1, pending=(*head.pending, entry), counters=counters)
+    opened = replace(
+        head,
+        next_id=entry.id + 1,
+        pending=(*head.pending, entry),
+        waiting=queue.leave(head.waiting, entry.epoch),
+        counters=counters,
+    )
     return opened if restore is None else record_restore(opened, restore)
 
 

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from .model import Attempt, CheckpointId, Count, DocumentRef, Epoch, Job, Key, OutputName, Owner, Token
-from .reasons import Reason, Status
+from .reasons import Reason, RequestKind, Status
 
 MAX_HISTORY = 100
 """Ended checkpoints that the head remembers (semantics O1)."""
 
 MAX_RESTORES = 20
 """Restores that the head remembers."""
+
+MAX_WAITING = 1_000
+"""Requests that may wait (semantics T2)."""
 
 WRITE_LOG = 64
 """Write ids that the head remembers; the decisions themselves settle what is older (semantics W2)."""
@@ -115,6 +119,27 @@ class RestoreRecord:
     """What was wrong with newer checkpoints, if it is not the newest one."""
 
 
+class Stopped(StrEnum):
+    """What the job's coordinator refuses (semantics S1, T1)."""
+
+    SUSPENDED = "suspended"
+    """Periodic requests."""
+    SHUTDOWN = "shutdown"
+    """Every request."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRequest:
+    """A place in the line of requests (semantics T2); its epoch has no pending attempt."""
+
+    epoch: Epoch
+    kind: RequestKind
+    requested_at_ms: Count
+    """When it took the place, for people; the order is that of the line."""
+    owner: Owner | None = None
+    """Whose DAG run waits; the place is given up when that has ended."""
+
+
 @dataclass(frozen=True, slots=True)
 class Counters:
     """Totals over the job's life (semantics O1)."""
@@ -138,6 +163,10 @@ class Head:
     restores: tuple[RestoreRecord, ...] = ()
     """The last restores, newest last."""
     counters: Counters = field(default_factory=Counters)
+    waiting: tuple[WaitingRequest, ...] = ()
+    """Requests that wait, the next to be admitted first (semantics T2)."""
+    stopped: Stopped | None = None
+    """None: the job takes every request."""
     writes: tuple[Token, ...] = ()
     """Ids of the last writes, newest last; how a writer whose answer was lost learns its outcome (semantics W2)."""
 

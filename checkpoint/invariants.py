@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..storage.errors import CairnError, ErrorKind
-from .head import MAX_HISTORY, MAX_RESTORES, Head
+from .head import MAX_HISTORY, MAX_RESTORES, MAX_WAITING, Head
 
 
 class InvariantError(CairnError):
@@ -53,3 +53,9 @@ def _invariants(old: Head, new: Head) -> Iterator[tuple[str, bool]]:
     yield "only what was pending completes (D3)", completed.keys() - was_completed.keys() <= was_pending.keys()
     yield "no epoch completes twice (T9)", not ({e.epoch for e in new.pending} & old.completions().keys())
     yield "the history is bounded", len(new.history) <= MAX_HISTORY and len(new.restores) <= MAX_RESTORES
+    waiting = [e.epoch for e in new.waiting]
+    ranks = [e.kind.rank for e in new.waiting]
+    yield "no epoch waits twice (T2)", len(set(waiting)) == len(waiting)
+    yield "waiting and pending exclude each other (T9)", not set(waiting) & {e.epoch for e in new.pending}
+    yield "the line is in order (T2)", ranks == sorted(ranks)
+    yield "the line is bounded (T2)", len(waiting) <= MAX_WAITING

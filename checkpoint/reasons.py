@@ -16,8 +16,14 @@ class Status(StrEnum):
 class Reason(StrEnum):
     """Why a checkpoint was not triggered, or ended without completing."""
 
-    # Pre-flight: no checkpoint came of the request (semantics T1).
+    # Pre-flight: no checkpoint came of the request, in the order of the checks (semantics T1).
+    CHECKPOINT_COORDINATOR_SHUTDOWN = "CHECKPOINT_COORDINATOR_SHUTDOWN"
+    PERIODIC_SCHEDULER_SHUTDOWN = "PERIODIC_SCHEDULER_SHUTDOWN"
+    ALREADY_QUEUED = "ALREADY_QUEUED"
+    TOO_MANY_CHECKPOINT_REQUESTS = "TOO_MANY_CHECKPOINT_REQUESTS"
     TOO_MANY_CONCURRENT_CHECKPOINTS = "TOO_MANY_CONCURRENT_CHECKPOINTS"
+    MINIMUM_TIME_BETWEEN_CHECKPOINTS = "MINIMUM_TIME_BETWEEN_CHECKPOINTS"
+    NOT_ALL_REQUIRED_TASKS_RUNNING = "NOT_ALL_REQUIRED_TASKS_RUNNING"
     IO_EXCEPTION = "IO_EXCEPTION"
     TRIGGER_CHECKPOINT_FAILURE = "TRIGGER_CHECKPOINT_FAILURE"
 
@@ -36,6 +42,27 @@ class Reason(StrEnum):
     JOB_FAILURE = "JOB_FAILURE"
     JOB_FAILOVER_REGION = "JOB_FAILOVER_REGION"
     FINALIZE_CHECKPOINT_FAILURE = "FINALIZE_CHECKPOINT_FAILURE"
+
+
+class RequestKind(StrEnum):
+    """Who asks for a checkpoint; the earlier here, the sooner it is admitted (semantics T2)."""
+
+    SAVEPOINT = "savepoint"
+    FORCED = "forced"
+    MANUAL = "manual"
+    """A person, by hand: ignores the pause (semantics T3)."""
+    PERIODIC = "periodic"
+    """A schedule."""
+
+    @property
+    def rank(self) -> int:
+        """0 is admitted first."""
+        return list(RequestKind).index(self)
+
+    @property
+    def forced(self) -> bool:
+        """Whether neither the concurrency limit nor the pause holds it back (semantics T4)."""
+        return self in (RequestKind.SAVEPOINT, RequestKind.FORCED)
 
 
 DECLINES = frozenset(

@@ -8,7 +8,7 @@ from datetime import timedelta
 from ..storage.names import check_name
 from .errors import InvalidConfigError
 from .model import Handover, Owner, PendingDocument, Slice, StageSpec
-from .reasons import Reason
+from .reasons import Reason, RequestKind
 from .restore import Damage
 
 DEFAULT_TIMEOUT = timedelta(hours=6)
@@ -29,6 +29,9 @@ class CheckpointConfig:
     """Completed checkpoints to keep (semantics C3); at least 1."""
     max_concurrent_checkpoints: int = 1
     """Epochs that may be pending at once; at least 1."""
+    min_pause: timedelta = timedelta(0)
+    """How long after a completion the next periodic request is admitted at the earliest (semantics T3); not negative.
+    Manual requests ignore it."""
     allow_non_restored_state: bool = False
     """Start although the latest checkpoint holds state of a stage that the job no longer has; it is then left behind
     for good (semantics R3)."""
@@ -37,6 +40,8 @@ class CheckpointConfig:
         """Check the bounds where the DAG is parsed."""
         if not isinstance(self.timeout, timedelta) or self.timeout_ms < 1:
             raise InvalidConfigError("timeout must be a timedelta of more than zero", timeout=repr(self.timeout))
+        if not isinstance(self.min_pause, timedelta) or self.min_pause < timedelta(0):
+            raise InvalidConfigError("min_pause must be a timedelta of at least zero", min_pause=repr(self.min_pause))
         for option in ("retained", "max_concurrent_checkpoints"):
             value = getattr(self, option)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -52,6 +57,11 @@ class CheckpointConfig:
         """The timeout in whole milliseconds."""
         return self.timeout // timedelta(milliseconds=1)
 
+    @property
+    def min_pause_ms(self) -> int:
+        """The pause in milliseconds, rounded up: it never ends early."""
+        return -(-self.min_pause // timedelta(milliseconds=1))
+
 
 @dataclass(frozen=True, slots=True)
 class TriggerRequest:
@@ -64,10 +74,17 @@ class TriggerRequest:
     stages: tuple[StageSpec, ...]
     config: CheckpointConfig = CheckpointConfig()
     owner: Owner | None = None
+    """The DAG run that asks. Without one a request keeps no place in the line: nobody could tell that it has ended."""
+    kind: RequestKind = RequestKind.MANUAL
+    absent: tuple[str, ...] = ()
+    """Stages that the caller knows cannot take part; the request is then declined (semantics T1)."""
 
     def __post_init__(self) -> None:
         """Check the topology."""
         check_stages(self.stages)
+        unknown = set(self.absent) - {stage.uid for stage in self.stages}
+        if unknown:
+            raise InvalidConfigError("absent names what is no stage of the job", absent=", ".join(sorted(unknown)))
 
 
 def check_stages(stages: tuple[StageSpec, ...]) -> None:
@@ -137,6 +154,10 @@ class Declined:
 
     reason: Reason
     detail: str
+    position: int | None = None
+    """The request's 1-based place in the line, where it is to ask again (semantics T2); None: it is refused."""
+    retry_at_ms: int | None = None
+    """When asking again may help at the earliest (semantics T3), milliseconds since 1970 UTC."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, timezone
 from airflow.sdk.exceptions import AirflowRescheduleException, AirflowRuntimeError, AirflowSkipException
 
-from ..checkpoint import CheckpointConfig, Coordinator, TriggerRequest, layout
+from ..checkpoint import CheckpointConfig, Coordinator, RequestKind, TriggerRequest, layout
 from ..checkpoint.errors import CheckpointError, InvalidConfigError
 from ..checkpoint.model import Owner, Slice, StageSpec
 from ..checkpoint.reasons import Reason
-from ..checkpoint.requests import Declined, EpochCompleted, check_stages
-from ..hooks.job_settings import check_storage_and_job, naming, rendered_settings, scope_of
+from ..checkpoint.requests import Declined, EpochCompleted, Triggered, check_stages
+from ..hooks.job_settings import JobSettings, check_storage_and_job, naming, rendered_settings, scope_of
 from ..hooks.slice_detail import check_slice_detail
 from ..storage.errors import ErrorKind
 from ..storage.names import shorten
@@ -33,6 +33,13 @@ ENDED = frozenset({"success", "failed"})
 """States of a DAG run in which nobody works on its epoch any more."""
 
 
+PERIODIC_RUNS = frozenset({"scheduled", "backfill", "asset_triggered"})
+"""Types of DAG runs that no person asked for one by one (semantics T3)."""
+
+DECLINED_KEY = "cairn_declined"
+"""XCom key of the last answer that was no checkpoint: reason, detail, position, retry_at."""
+
+
 class TriggerDeclinedError(CheckpointError):
     """No checkpoint came of the trigger (semantics T1)."""
 
@@ -47,8 +54,10 @@ class TriggerCheckpointOperator(BaseOperator):
     default for cron expressions is such a timetable), the slice has an end and no start; use
     `CronDataIntervalTimetable` to get a window.
 
-    Too many pending checkpoints are waited for, outside of any worker slot. One whose DAG run has ended or is gone does
-    not hold anybody up: it is aborted. A run that cannot be asked about counts as running.
+    Where too many checkpoints are pending the request takes a place in the line and waits, outside of any worker slot
+    (semantics T2); so does a periodic one until `min_pause` is over (T3). A checkpoint or a place whose DAG run has
+    ended or is gone does not hold anybody up. A run that cannot be asked about counts as running. What is waited for is
+    in the log and in the XCom `cairn_declined`.
 
     Args:
         storage: storage URI (templated).
@@ -58,11 +67,13 @@ class TriggerCheckpointOperator(BaseOperator):
         aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None for boto3's own chain.
         slice_detail: what else belongs to the epoch's input (offsets, a file list), JSON (templated).
         recheck_interval: how long to wait before looking again while too many checkpoints are pending; more than 0.
+        kind: who asks; None: `PERIODIC` for scheduled, backfilled and asset-triggered runs, `MANUAL` for others.
         **kwargs: what every operator takes.
 
     Raises:
         InvalidConfigError: there are no stages or they are no job, no storage is given, `config` is no
-            CheckpointConfig, `slice_detail` is no JSON object, or the interval is not positive.
+            CheckpointConfig, `slice_detail` is no JSON object, the interval is not positive, or `kind` is neither
+            `MANUAL` nor `PERIODIC`.
         InvalidNameError: the job's name or a stage's is outside the grammar (semantics W1).
         UnsupportedStorageError: the storage's scheme is none of ours.
     """
@@ -80,6 +91,7 @@ class TriggerCheckpointOperator(BaseOperator):
         aws_conn_id: str | None = None,
         slice_detail: dict[str, Any] | None = None,
         recheck_interval: timedelta = timedelta(seconds=15),
+        kind: RequestKind | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -90,6 +102,11 @@ class TriggerCheckpointOperator(BaseOperator):
         self.aws_conn_id = aws_conn_id
         self.slice_detail = slice_detail
         self.recheck_interval = recheck_interval
+        self.kind = kind
+        if kind not in (None, RequestKind.MANUAL, RequestKind.PERIODIC):
+            raise InvalidConfigError(
+                "kind must be RequestKind.MANUAL, RequestKind.PERIODIC or None", task=self.task_id, kind=shorten(kind)
+            )
         check_storage_and_job(self.storage, self.job, task=self.task_id)
         check_slice_detail(slice_detail, task=self.task_id)
         self._stage_tasks: tuple[SparkEpochOperator, ...] = ()
@@ -138,7 +155,7 @@ class TriggerCheckpointOperator(BaseOperator):
 
         Raises:
             AirflowSkipException: the epoch is completed already.
-            AirflowRescheduleException: too many checkpoints are pending; asks to be run again later.
+            AirflowRescheduleException: the request has to wait; asks to be run again later.
             TriggerDeclinedError: it was declined for another reason.
             UnsupportedStorageError: the storage fails the probe (semantics W6).
             ForbiddenError: the store refuses the connection's credentials.
@@ -155,20 +172,33 @@ class TriggerCheckpointOperator(BaseOperator):
             stages=self.declared_stages(),
             config=self.config,
             owner=Owner(ti.dag_id, ti.run_id),
+            kind=RequestKind(self.kind) if self.kind else kind_of(context),
         )
         with settings.naming_connection():
             answer = Coordinator(store, settings.job).trigger(request, abandoned=lambda owner: has_ended(ti, owner))
         if isinstance(answer, EpochCompleted):
             raise AirflowSkipException(already_completed(ti.run_id, answer))
         if isinstance(answer, Declined):
-            if answer.reason is Reason.TOO_MANY_CONCURRENT_CHECKPOINTS:
-                self.log.info("%s: %s; looking again in %s", answer.reason, answer.detail, self.recheck_interval)
-                raise AirflowRescheduleException(timezone.utcnow() + self.recheck_interval)
+            retry_at = self._retry_at(answer)
+            ti.xcom_push(DECLINED_KEY, _told(answer, retry_at))
+            if retry_at is not None:
+                self.log.info("%s: %s; looking again at %s", answer.reason, answer.detail, retry_at.isoformat())
+                raise AirflowRescheduleException(retry_at)
             raise TriggerDeclinedError(
                 f"no checkpoint was triggered: {answer.reason}: {answer.detail}", job=settings.job, epoch=ti.run_id
             )
+        return self._triggered(answer, settings, ti.run_id)
+
+    def _retry_at(self, answer: Declined) -> datetime | None:
+        """Say when to ask again; None: never."""
+        if answer.retry_at_ms is not None:
+            return datetime.fromtimestamp(answer.retry_at_ms / 1000, UTC)
+        waits = answer.position is not None or answer.reason is Reason.TOO_MANY_CHECKPOINT_REQUESTS
+        return timezone.utcnow() + self.recheck_interval if waits else None
+
+    def _triggered(self, answer: Triggered, settings: JobSettings, run_id: str) -> dict[str, Any]:
         pending = answer.pending
-        title = f"checkpoint {pending.checkpoint} · epoch {ti.run_id} · attempt {pending.attempt}"
+        title = f"checkpoint {pending.checkpoint} · epoch {run_id} · attempt {pending.attempt}"
         for damage in answer.damages:
             self.log.warning("not restored, because it is damaged: %s", damage)
         self.log.info(
@@ -189,6 +219,24 @@ class TriggerCheckpointOperator(BaseOperator):
             "attempt": pending.attempt,
             "restored_from": restored_from,
         }
+
+
+def kind_of(context: Context) -> RequestKind:
+    """Tell who asks, by the type of the DAG run (semantics T3).
+
+    Args:
+        context: the task's context.
+    """
+    return RequestKind.PERIODIC if str(context["dag_run"].run_type) in PERIODIC_RUNS else RequestKind.MANUAL
+
+
+def _told(answer: Declined, retry_at: datetime | None) -> dict[str, Any]:
+    return {
+        "reason": str(answer.reason),
+        "detail": answer.detail,
+        "position": answer.position,
+        "retry_at": retry_at.isoformat() if retry_at else None,
+    }
 
 
 def _check_stages(stages: tuple[StageSpec, ...]) -> None:

@@ -15,12 +15,12 @@ from airflow.sdk.exceptions import (
 )
 from airflow.sdk.execution_time.comms import ErrorResponse
 
-from airflow_cairn.checkpoint import CheckpointConfig
+from airflow_cairn.checkpoint import CheckpointConfig, RequestKind
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.checkpoint.model import Slice
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
-from airflow_cairn.operators.trigger import slice_of
+from airflow_cairn.operators.trigger import TriggerDeclinedError, slice_of
 from tests.airflow.conftest import Said
 from tests.support.airflow_stage import DagRun, Job, Ti, context
 
@@ -91,7 +91,7 @@ def test_too_many_are_waited_for(job: Job, said: Said) -> None:  # semantics T1
     assert timedelta(seconds=40) <= caught.value.reschedule_date - before < timedelta(seconds=60)
     assert (
         "TOO_MANY_CONCURRENT_CHECKPOINTS: checkpoint 1 of DAG run r1 is pending and max_concurrent_checkpoints is 1; "
-        "looking again in 0:00:40" in said.text
+        "place 1 in the line; looking again at " in said.text
     )
     two = CheckpointConfig(max_concurrent_checkpoints=2)
     assert operator(job, config=two).execute(context(Ti(run_id="r2", states={"r1": "running"})))["checkpoint"] == 2
@@ -135,3 +135,39 @@ def test_slices(run: DagRun, expected: Slice, said: Said) -> None:  # semantics 
 def test_the_storage_is_probed_once(job: Job) -> None:  # semantics W6
     operator(job).execute(context(Ti(run_id="r1")))
     assert (job.folder / "_cairn/probed-v1.json").exists()
+
+
+def test_what_is_waited_for_is_told(job: Job) -> None:  # semantics T1, T2
+    job.trigger("r1")
+    ti = Ti(run_id="r2", states={"r1": "running"})
+    with pytest.raises(AirflowRescheduleException) as caught:
+        operator(job).execute(context(ti))
+    told = ti.xcoms["cairn_declined"]
+    assert (told["reason"], told["position"]) == ("TOO_MANY_CONCURRENT_CHECKPOINTS", 1)
+    assert told["retry_at"] == caught.value.reschedule_date.isoformat()
+    with pytest.raises(AirflowRescheduleException):
+        operator(job).execute(context(ti))
+    assert ti.xcoms["cairn_declined"]["reason"] == "ALREADY_QUEUED"
+
+
+@pytest.mark.parametrize("run_type", ["scheduled", "backfill", "asset_triggered"])
+def test_a_schedule_waits_until_the_pause_ends(job: Job, run_type: str) -> None:  # semantics T3
+    job.complete("r1")
+    (completed,) = job.coordinator.head().completed
+    config = CheckpointConfig(min_pause=timedelta(hours=1))
+    with pytest.raises(AirflowRescheduleException) as caught:
+        operator(job, config=config).execute(context(Ti(run_id="r2"), dag_run=DagRun(run_type=run_type)))
+    assert round(caught.value.reschedule_date.timestamp() * 1000) == completed.completed_at_ms + 3_600_000
+    by_hand = operator(job, config=config, kind=RequestKind.MANUAL)
+    assert by_hand.execute(context(Ti(run_id="r2"), dag_run=DagRun(run_type=run_type)))["checkpoint"] == 2
+
+
+def test_a_stopped_job_fails_the_trigger(job: Job) -> None:  # semantics T1, S1
+    job.coordinator.shutdown()
+    with pytest.raises(TriggerDeclinedError, match="CHECKPOINT_COORDINATOR_SHUTDOWN"):
+        operator(job).execute(context(Ti(run_id="r1")))
+
+
+def test_the_kind_is_checked_at_parse(job: Job) -> None:  # semantics S3
+    with pytest.raises(InvalidConfigError, match="kind must be"):
+        operator(job, kind=RequestKind.FORCED)

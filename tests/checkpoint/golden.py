@@ -17,6 +17,8 @@ from airflow_cairn.checkpoint.head import (
     Head,
     PendingEntry,
     RestoreRecord,
+    Stopped,
+    WaitingRequest,
 )
 from airflow_cairn.checkpoint.job_files import KINDS, encode
 from airflow_cairn.checkpoint.metadata import HandleLine, Line, MetadataHeader, StageLine
@@ -41,7 +43,7 @@ from airflow_cairn.checkpoint.model import (
     StateHandle,
     SubtaskAck,
 )
-from airflow_cairn.checkpoint.reasons import Reason, Status
+from airflow_cairn.checkpoint.reasons import Reason, RequestKind, Status
 
 ROOT = Path(__file__).parent.parent / "golden"
 FOLDER = ROOT / str(documents.FORMAT)
@@ -99,6 +101,8 @@ EXAMPLES: dict[type, Any] = {
                           damages=("checkpoint 2: x: it is gone",)),
         ),
         counters=Counters(3, 1, 1, 2),
+        waiting=(WaitingRequest("x1", RequestKind.PERIODIC, 1_700_000_700_000, _OWNER),),
+        stopped=Stopped.SUSPENDED,
         writes=("00000000000000f1", "00000000000000f2"),
     ),
     EpochDocument: EpochDocument("flights", _EPOCH, _SLICE),

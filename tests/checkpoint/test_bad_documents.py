@@ -27,6 +27,10 @@ OPTIONS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     ),
     "retained": NUMBERS_FROM_1,
     "max_concurrent_checkpoints": NUMBERS_FROM_1,
+    "min_pause": (
+        (timedelta(0), timedelta(days=365)),
+        (timedelta(microseconds=-1), timedelta(days=-1), 0, "10m", None),
+    ),
     "allow_non_restored_state": BOOLEANS,
 }
 """Of each option: values at its bounds and within, values beyond them or of another type."""

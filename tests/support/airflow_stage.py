@@ -31,6 +31,12 @@ class Ti:
     id: uuid.UUID = field(default_factory=lambda: uuid.UUID(int=next(_ids)))
     states: dict[str, str | BaseException] = field(default_factory=dict)
 
+    xcoms: dict[str, Any] = field(default_factory=dict)
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        """Keep what the task says besides its result."""
+        self.xcoms[key] = value
+
     def get_dagrun_state(self, dag_id: str, run_id: str) -> str:
         """Say what the API server would."""
         found = self.states[run_id]
@@ -45,6 +51,7 @@ class DagRun:
 
     data_interval_start: datetime | None = None
     data_interval_end: datetime | None = None
+    run_type: str = "manual"
 
 
 def context(ti: Ti, **more: Any) -> Any:

@@ -1,0 +1,223 @@
+"""The decider, the line, and triggers that wait in it (semantics T1 to T4, T9, S1)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_cairn.checkpoint import CheckpointConfig, RequestKind, TriggerRequest, decisions, queue, requesting
+from airflow_cairn.checkpoint.errors import InvalidConfigError
+from airflow_cairn.checkpoint.head import MAX_WAITING, Head, PendingEntry, Stopped, WaitingRequest
+from airflow_cairn.checkpoint.invariants import InvariantError, check_invariants
+from airflow_cairn.checkpoint.model import DocumentRef, Owner, Slice, StageSpec
+from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.requests import Declined, TriggerAnswer, Triggered
+from tests.checkpoint.world import CONFIG, World
+
+NOW = 1_000_000
+PAUSED = CheckpointConfig(min_pause=timedelta(seconds=60))
+A = PendingEntry(1, "a", 1, "0" * 16, NOW, NOW * 9)
+FULL = tuple(WaitingRequest(f"m{i}", RequestKind.MANUAL, 0) for i in range(MAX_WAITING))
+COMPLETED = decisions.complete(
+    Head("j", next_id=2, pending=(A,)),
+    A,
+    metadata=DocumentRef("chk-1", 1, "ab" * 32),
+    size_bytes=0,
+    tables={},
+    now_ms=NOW,
+)
+BUSY = Head("j", next_id=2, pending=(A,))
+REQUEST = TriggerRequest("b", Slice(), (StageSpec("s"),), PAUSED, Owner("d", "b"), RequestKind.PERIODIC)
+
+
+@pytest.mark.parametrize(
+    ("head", "change", "reason"),
+    [
+        # Each row breaks every later condition too, so that the order shows.
+        (replace(BUSY, stopped=Stopped.SHUTDOWN, waiting=FULL), {}, Reason.CHECKPOINT_COORDINATOR_SHUTDOWN),
+        (replace(BUSY, stopped=Stopped.SUSPENDED, waiting=FULL), {}, Reason.PERIODIC_SCHEDULER_SHUTDOWN),
+        (replace(BUSY, waiting=FULL), {}, Reason.TOO_MANY_CHECKPOINT_REQUESTS),
+        (replace(COMPLETED, pending=(replace(A, id=2),)), {}, Reason.TOO_MANY_CONCURRENT_CHECKPOINTS),
+        (COMPLETED, {}, Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS),
+        (COMPLETED, {"kind": RequestKind.MANUAL}, Reason.NOT_ALL_REQUIRED_TASKS_RUNNING),
+        (
+            replace(BUSY, stopped=Stopped.SHUTDOWN),
+            {"kind": RequestKind.SAVEPOINT},
+            Reason.CHECKPOINT_COORDINATOR_SHUTDOWN,
+        ),
+        (replace(BUSY, waiting=FULL), {"kind": RequestKind.FORCED}, Reason.NOT_ALL_REQUIRED_TASKS_RUNNING),
+    ],
+)
+def test_the_checks_run_in_order(head: Head, change: dict[str, RequestKind], reason: Reason) -> None:  # semantics T1
+    verdict = requesting.decide(head, replace(REQUEST, absent=("s",), **change), NOW)  # type: ignore[arg-type]
+    assert not isinstance(verdict, requesting.Admit)
+    assert verdict.reason is reason
+
+
+def test_suspended_jobs_take_what_is_asked_by_hand() -> None:  # semantics T1
+    head = Head("j", stopped=Stopped.SUSPENDED)
+    assert requesting.decide(head, replace(REQUEST, kind=RequestKind.MANUAL), NOW) == requesting.Admit()
+
+
+@pytest.mark.parametrize("kind", [RequestKind.SAVEPOINT, RequestKind.FORCED])
+def test_forced_requests_pass_both_limits(kind: RequestKind) -> None:  # semantics T4
+    head = replace(COMPLETED, pending=(replace(A, id=2),), waiting=FULL)
+    assert requesting.decide(head, replace(REQUEST, kind=kind), NOW) == requesting.Admit()
+
+
+def test_the_pause_ends_to_the_millisecond() -> None:  # semantics T3
+    early = requesting.decide(COMPLETED, REQUEST, NOW + 59_999)
+    assert isinstance(early, requesting.Wait)
+    assert early.retry_at_ms == NOW + 60_000
+    assert requesting.decide(COMPLETED, REQUEST, NOW + 60_000) == requesting.Admit()
+    assert requesting.decide(COMPLETED, replace(REQUEST, kind=RequestKind.MANUAL), NOW) == requesting.Admit()
+
+
+WISHES = st.lists(st.tuples(st.integers(0, 30), st.sampled_from(RequestKind)), max_size=80)
+
+
+@given(WISHES)
+def test_the_line_is_by_kind_and_then_by_coming(wishes: list[tuple[int, RequestKind]]) -> None:  # semantics T2
+    line: tuple[WaitingRequest, ...] = ()
+    came: dict[str, tuple[int, int]] = {}
+    for turn, (number, kind) in enumerate(wishes):
+        epoch = f"e{number}"
+        joined = queue.join(line, WaitingRequest(epoch, kind, 0))
+        assert joined is not None
+        line = joined
+        if epoch not in came or came[epoch][0] != kind.rank:
+            came[epoch] = (kind.rank, turn)
+    assert [each.epoch for each in line] == sorted(came, key=lambda epoch: came[epoch])
+
+
+def test_a_full_line_drops_its_last_periodic_request() -> None:  # semantics T2
+    periodic = tuple(WaitingRequest(f"p{i}", RequestKind.PERIODIC, 0) for i in range(2))
+    line = (*FULL[:-2], *periodic)
+    joined = queue.join(line, WaitingRequest("x", RequestKind.MANUAL, 0))
+    assert joined is not None
+    assert [each.epoch for each in joined[-2:]] == ["x", "p0"]
+    assert len(joined) == MAX_WAITING
+    assert queue.join(line, WaitingRequest("x", RequestKind.PERIODIC, 0)) is None, "it would be the last itself"
+    assert queue.join(FULL, WaitingRequest("x", RequestKind.MANUAL, 0)) is None
+    assert queue.join(FULL, FULL[5]) == FULL, "who has a place keeps it"
+
+
+@pytest.mark.parametrize(
+    ("broken", "name"),
+    [
+        (replace(BUSY, waiting=(WaitingRequest("b", RequestKind.MANUAL, 0),) * 2), "no epoch waits twice"),
+        (replace(BUSY, waiting=(WaitingRequest("a", RequestKind.MANUAL, 0),)), "waiting and pending exclude"),
+        (
+            replace(
+                BUSY,
+                waiting=(WaitingRequest("b", RequestKind.PERIODIC, 0), WaitingRequest("c", RequestKind.MANUAL, 0)),
+            ),
+            "the line is in order",
+        ),
+        (replace(BUSY, waiting=(*FULL, WaitingRequest("b", RequestKind.MANUAL, 0))), "the line is bounded"),
+    ],
+)
+def test_a_broken_line_is_not_written(broken: Head, name: str) -> None:  # semantics T2, T9
+    with pytest.raises(InvariantError, match=name):
+        check_invariants(BUSY, broken)
+
+
+def ask(
+    world: World, epoch: str, kind: RequestKind = RequestKind.PERIODIC, ended: frozenset[str] = frozenset()
+) -> TriggerAnswer:
+    request = replace(world.request(epoch, Owner("d", epoch)), kind=kind)
+    return world.coordinator().trigger(request, abandoned=lambda owner: owner.run_id in ended)
+
+
+def test_a_free_place_belongs_to_the_first_in_the_line(world: World) -> None:  # semantics T2, T9
+    assert isinstance(ask(world, "a"), Triggered)
+    for epoch in ("b", "c"):
+        answer = ask(world, epoch)
+        assert isinstance(answer, Declined)
+        assert answer.reason is Reason.TOO_MANY_CONCURRENT_CHECKPOINTS
+    again = ask(world, "c")
+    assert isinstance(again, Declined)
+    assert (again.reason, again.position) == (Reason.ALREADY_QUEUED, 2)
+    world.run_epoch("a")
+    assert isinstance(ask(world, "c"), Declined), "b was first"
+    manual = ask(world, "d", RequestKind.MANUAL)
+    assert isinstance(manual, Triggered), "a person goes before a schedule"
+    world.run_epoch("d")
+    assert isinstance(ask(world, "b"), Triggered)
+    assert [each.epoch for each in world.coordinator().head().waiting] == ["c"]
+    world.run_epoch("b")
+    assert isinstance(ask(world, "c"), Triggered)
+    world.run_epoch("c")
+    assert world.coordinator().head().waiting == ()
+    world.audit("a", "d", "b", "c")
+
+
+def test_who_waits_but_has_ended_is_passed_over(world: World) -> None:  # semantics T2
+    for epoch in ("a", "b", "c"):
+        ask(world, epoch)
+    world.run_epoch("a")
+    assert isinstance(ask(world, "c"), Declined)
+    assert isinstance(ask(world, "c", ended=frozenset({"b"})), Triggered)
+    assert world.coordinator().head().waiting == ()
+
+
+def test_asking_again_changes_nothing(world: World) -> None:  # semantics T9
+    ask(world, "a")
+    ask(world, "b")
+    head = world.coordinator().head()
+    ask(world, "b")
+    assert world.coordinator().head() == head
+
+
+def test_a_request_that_nobody_can_be_asked_about_keeps_no_place(world: World) -> None:  # semantics T2
+    ask(world, "a")
+    assert isinstance(world.coordinator().trigger(world.request("b")), Declined)
+    assert world.coordinator().head().waiting == ()
+
+
+def test_the_pause_of_a_job() -> None:  # semantics T3
+    world = World(config=replace(CONFIG, min_pause=timedelta(minutes=1)))
+    world.run_epoch("a")
+    answer = ask(world, "b")
+    assert isinstance(answer, Declined)
+    assert answer.reason is Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS
+    assert answer.retry_at_ms == world.clock.now_ms + 60_000
+    world.clock.advance(timedelta(minutes=1))
+    assert isinstance(ask(world, "b"), Triggered)
+
+
+def test_stopping_and_going_on(world: World) -> None:  # semantics S1
+    ask(world, "a")
+    ask(world, "b")
+    world.coordinator().suspend()
+    head = world.coordinator().head()
+    assert (head.pending, head.waiting) == ((), ())
+    assert head.history[-1].reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND
+    world.coordinator().suspend()
+    assert world.coordinator().head() == head, "twice changes nothing"
+    declined = ask(world, "b")
+    assert isinstance(declined, Declined)
+    assert (declined.reason, declined.position) == (Reason.PERIODIC_SCHEDULER_SHUTDOWN, None)
+    world.coordinator().shutdown()
+    world.coordinator().suspend()
+    declined = ask(world, "b", RequestKind.MANUAL)
+    assert isinstance(declined, Declined)
+    assert declined.reason is Reason.CHECKPOINT_COORDINATOR_SHUTDOWN
+    world.coordinator().resume()
+    assert isinstance(ask(world, "b"), Triggered)
+
+
+@pytest.mark.parametrize("value", [timedelta(microseconds=-1), 60])
+def test_the_bounds_of_the_pause(value: object) -> None:  # semantics S3
+    with pytest.raises(InvalidConfigError, match=r"min_pause must be a timedelta of at least zero \[min_pause=`"):
+        CheckpointConfig(min_pause=value)  # type: ignore[arg-type]
+    assert CheckpointConfig(min_pause=timedelta(microseconds=1)).min_pause_ms == 1
+
+
+def test_only_stages_can_be_absent(world: World) -> None:  # semantics T1
+    with pytest.raises(InvalidConfigError, match="absent names what is no stage"):
+        replace(world.request("a"), absent=("nowhere",))
