@@ -75,6 +75,7 @@ class Attempts:
             InvalidStateError: the slice is too large, or no JSON.
             NonRestoredStateError: the latest checkpoint holds state of a stage that the request lacks, and the config
                 does not allow to leave it behind (semantics R3).
+            UndeliveredNoticesError: too many notices wait for listeners (semantics C4, D4).
         """
         self._heads.ensure()
         fixed: Slice | None = None
@@ -115,6 +116,7 @@ class Attempts:
                 # Whoever triggers again will run the stages again; only what has acknowledged is worth keeping.
                 carried=self._carried(settled, request, running=False),
                 cause=_cause(before),
+                listeners=request.listeners,
                 allow_non_restored_state=request.config.allow_non_restored_state,
             )
             opened = self._opener.open(settled, opening, now_ms)
@@ -168,6 +170,7 @@ class Attempts:
                 before=entry,
                 carried=carried,
                 cause=cause,
+                listeners=entry.listeners,
             )
             opened = self._opener.open(settled, opening, now_ms)
             return Decision(FailedOver(opened.pending, created=True, damages=opened.damages), opened.head)
@@ -219,6 +222,7 @@ class Attempts:
                 before=newest,
                 carried=self._carried(settled, request, restart=stage),
                 cause=_cause(newest),
+                listeners=document.listeners,
             )
             return Decision(None, self._opener.open(settled, opening, now_ms).head)
 

@@ -6,7 +6,7 @@ keeps nothing; every decision is one conditional write of the head, and whoever 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -21,6 +21,7 @@ from .head import EndedEntry, Head, PendingEntry, Stopped
 from .head_store import Decision, HeadStore
 from .job_files import JobFiles
 from .model import AckDocument, DeclineDocument, Owner, PendingDocument
+from .notices import CheckpointListener, Notices
 from .reasons import AckAnswer, Reason
 from .requests import BeginAnswer, EpochCompleted, FailAnswer, Progress, TriggerAnswer, TriggerRequest
 from .runtime import Runtime, system_runtime
@@ -55,6 +56,7 @@ class Coordinator:
         self._claims = Claims(self.files, self._heads, self._attempts)
         self._finishing = Finishing(self.files, self._heads, self._attempts)
         self._stage_side = StageSide(self.files, self._heads, self._attempts)
+        self._notices = Notices(job, self._heads)
         self._cleaner = Cleaner(self.files, self._heads, self._attempts)
 
     @property
@@ -127,6 +129,14 @@ class Coordinator:
 
         self._heads.ensure()
         self._heads.update(decide)
+
+    def deliver(self, listeners: Sequence[CheckpointListener]) -> int:
+        """Tell listeners how checkpoints ended, at least once each; see `Notices.deliver`."""
+        return self._notices.deliver(listeners)
+
+    def forget_listener(self, name: str) -> int:
+        """Give up the notices of a listener that no longer exists; see `Notices.forget`."""
+        return self._notices.forget(name)
 
     def clean(self) -> CleanReport:
         """Delete what nothing refers to; see `Cleaner.clean`."""

@@ -15,6 +15,7 @@ from .head import (
     CompletedEntry,
     EndedEntry,
     Head,
+    Notice,
     PendingEntry,
     RestoreRecord,
     Stopped,
@@ -102,7 +103,7 @@ def abort(
         rejected=rejected,
     )
     counters = replace(head.counters, failed=head.counters.failed + 1)
-    return _end(replace(head, counters=counters), ended)
+    return _notice(_end(replace(head, counters=counters), ended), ended, entry.listeners)
 
 
 def complete(
@@ -153,6 +154,7 @@ def complete(
     head = _end(replace(head, counters=counters), ended)
     sound = tuple(e for e in head.completed if e.id <= (entry.restored_from or 0))
     head = replace(head, completed=(*sound, completed)[-max(1, entry.retained) :])
+    head = _notice(head, ended, entry.listeners)
     for older in head.pending:
         if older.id < entry.id:
             detail = f"checkpoint {entry.id} completed"
@@ -166,6 +168,17 @@ def reject(head: Head, ended: EndedEntry, token: str) -> Head:
         return head
     noted = replace(ended, rejected=(*ended.rejected, token))
     return replace(head, history=tuple(noted if e.id == ended.id else e for e in head.history))
+
+
+def told(head: Head, checkpoint: int, listener: str) -> Head:
+    """Take note that a listener has been told how a checkpoint ended; a notice that nobody waits for goes (C4, D4)."""
+    notices = (
+        replace(each, listeners=tuple(name for name in each.listeners if name != listener))
+        if each.checkpoint == checkpoint
+        else each
+        for each in head.notices
+    )
+    return replace(head, notices=tuple(each for each in notices if each.listeners))
 
 
 def forgotten(old: Head, new: Head) -> dict[str, int]:
@@ -186,3 +199,20 @@ def one_line(text: str) -> str:
 def _end(head: Head, ended: EndedEntry) -> Head:
     pending = tuple(e for e in head.pending if e.id != ended.id)
     return replace(head, pending=pending, history=(*head.history, ended)[-MAX_HISTORY:])
+
+
+def _notice(head: Head, ended: EndedEntry, listeners: tuple[str, ...]) -> Head:
+    """Leave a notice in the version of the head that ends the checkpoint, so that neither stands without the other."""
+    if not listeners:
+        return head
+    notice = Notice(
+        checkpoint=ended.id,
+        epoch=ended.epoch,
+        attempt=ended.attempt,
+        status=ended.status,
+        latest=head.latest_id(),
+        listeners=listeners,
+        reason=ended.reason,
+        detail=ended.detail,
+    )
+    return replace(head, notices=tuple(sorted((*head.notices, notice), key=lambda each: each.checkpoint)))

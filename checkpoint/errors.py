@@ -13,10 +13,12 @@ __all__ = [
     "HeadLostError",
     "InvalidConfigError",
     "InvalidStateError",
+    "ListenerError",
     "NoCheckpointError",
     "NonRestoredStateError",
     "StorageLostError",
     "TooMuchContentionError",
+    "UndeliveredNoticesError",
 ]
 
 
@@ -74,6 +76,18 @@ class HeadLostError(CheckpointError):
 
 class TooMuchContentionError(CheckpointError):
     """The head kept changing under this writer until its tries ran out; nothing of it landed."""
+
+    kind = ErrorKind.CONFLICT
+
+
+class ListenerError(CheckpointError):
+    """A listener failed when it was told how a checkpoint ended; its notice is kept (semantics C4, D4)."""
+
+    kind = ErrorKind.CONFLICT
+
+
+class UndeliveredNoticesError(CheckpointError):
+    """So many notices wait that no further checkpoint may leave one; none was dropped (semantics C4, D4)."""
 
     kind = ErrorKind.CONFLICT
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from .model import Attempt, CheckpointId, Count, DocumentRef, Epoch, Job, Key, OutputName, Owner, Token
+from .model import Attempt, CheckpointId, Count, DocumentRef, Epoch, Job, Key, ListenerName, OutputName, Owner, Token
 from .reasons import Reason, RequestKind, Status
 
 MAX_HISTORY = 100
@@ -21,6 +21,9 @@ MAX_RESTORES = 20
 
 MAX_WAITING = 1_000
 """Requests that may wait (semantics T2)."""
+
+MAX_NOTICES = 100
+"""Notices that may wait to be delivered, those of pending checkpoints included; beyond it nothing is triggered."""
 
 WRITE_LOG = 64
 """Write ids that the head remembers; the decisions themselves settle what is older (semantics W2)."""
@@ -47,6 +50,8 @@ class PendingEntry:
     """Stages that must acknowledge."""
     replayed: tuple[Epoch, ...] = ()
     """Earlier epochs whose input is read again, because their checkpoints turned out damaged."""
+    listeners: tuple[ListenerName, ...] = ()
+    """Who is to be told how it ended; each has a notice kept free in the head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +106,24 @@ class EndedEntry:
         """Refuse an outcome that is none."""
         if self.status is Status.PENDING:
             raise ValueError("an ended checkpoint is not pending")
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """How a checkpoint ended, for listeners that have not been told yet (semantics C4, D4)."""
+
+    checkpoint: CheckpointId
+    epoch: Epoch
+    attempt: Attempt
+    status: Status
+    latest: CheckpointId | None
+    """The newest completed checkpoint when this one had ended; itself, if it completed."""
+    listeners: tuple[ListenerName, ...]
+    """Who is still to be told."""
+    reason: Reason | None = None
+    """Why it was aborted; None if it completed."""
+    detail: str = ""
+    """The same, for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +185,8 @@ class Head:
     history: tuple[EndedEntry, ...] = ()
     restores: tuple[RestoreRecord, ...] = ()
     """The last restores, newest last."""
+    notices: tuple[Notice, ...] = ()
+    """Endings that somebody is still to be told of, by id."""
     counters: Counters = field(default_factory=Counters)
     waiting: tuple[WaitingRequest, ...] = ()
     """Requests that wait, the next to be admitted first (semantics T2)."""
@@ -198,6 +223,10 @@ class Head:
     def ended_of_epoch(self, epoch: str) -> Iterator[EndedEntry]:
         """Yield the epoch's ended attempts, newest first, as far as the history remembers them."""
         return (entry for entry in reversed(self.history) if entry.epoch == epoch)
+
+    def notices_owed(self) -> int:
+        """Count the notices that wait and those that the pending checkpoints will leave."""
+        return len(self.notices) + sum(bool(entry.listeners) for entry in self.pending)
 
     def carryable(self, epoch: str) -> EndedEntry | None:
         """Give the ended attempt whose executions a new attempt of the epoch may carry over (semantics F2).

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..storage.errors import CairnError, ErrorKind
-from .head import MAX_HISTORY, MAX_RESTORES, MAX_WAITING, Head
+from .head import MAX_HISTORY, MAX_NOTICES, MAX_RESTORES, MAX_WAITING, Head
 
 
 class InvariantError(CairnError):
@@ -52,6 +52,9 @@ def _invariants(old: Head, new: Head) -> Iterator[tuple[str, bool]]:
     yield "what was pending is pending or has an outcome (D3)", all(i in pending or i in ended for i in was_pending)
     yield "only what was pending completes (D3)", completed.keys() - was_completed.keys() <= was_pending.keys()
     yield "no epoch completes twice (T9)", not ({e.epoch for e in new.pending} & old.completions().keys())
+    listened = {e.id for e in old.pending if e.listeners} - pending.keys()
+    yield "whoever listens is told (C4, D4)", listened <= {notice.checkpoint for notice in new.notices}
+    yield "the notices are bounded", new.notices_owed() <= max(MAX_NOTICES, old.notices_owed())
     yield "the history is bounded", len(new.history) <= MAX_HISTORY and len(new.restores) <= MAX_RESTORES
     waiting = [e.epoch for e in new.waiting]
     ranks = [e.kind.rank for e in new.waiting]

@@ -31,6 +31,7 @@ Epoch = Annotated[str, _name("epoch")]
 Job = Annotated[str, layout.check_job]
 Token = Annotated[str, layout.check_token]
 OutputName = Annotated[str, _name("output")]
+ListenerName = Annotated[str, _name("listener")]
 Key = Annotated[str, layout.check_relative]
 CheckpointId = Annotated[int, _at_least(1)]
 Count = Annotated[int, _at_least(0)]
@@ -149,6 +150,8 @@ class PendingDocument:
     owner: Owner | None = None
     cause: str = ""
     """Why this attempt was opened, for people: the failure of the one before."""
+    listeners: tuple[ListenerName, ...] = ()
+    """Who is to be told how it ended (semantics C4, D4)."""
 
     def stage(self, uid: str) -> StageSpec | None:
         """Give a stage by uid, None if the checkpoint does not expect it."""

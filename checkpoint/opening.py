@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from . import decisions, layout, restore
 from .carrying import NOTHING, Carried
-from .errors import NonRestoredStateError
-from .head import EndedEntry, Head, PendingEntry
+from .errors import NonRestoredStateError, UndeliveredNoticesError
+from .head import MAX_NOTICES, EndedEntry, Head, PendingEntry
 from .job_files import JobFiles
 from .model import Execution, Limits, Owner, PendingDocument, Slice, StageSpec
 from .runtime import Runtime
@@ -33,6 +33,8 @@ class Opening:
     """What it takes over from that one, if both restore the same."""
     cause: str = ""
     """Why it is opened, for people; empty for an epoch's first."""
+    listeners: tuple[str, ...] = ()
+    """Who is to be told how it ended (semantics C4, D4)."""
     allow_non_restored_state: bool = True
     """Whether state that no stage claims may be left behind. Asked at the trigger; what follows has the same stages, or
     the author's word already (semantics R3, F2)."""
@@ -71,7 +73,9 @@ class Opener:
             NoCheckpointError: every retained checkpoint is damaged.
             InvalidStateError: the slice or the stages are too large for a document.
             NonRestoredStateError: the checkpoint holds state of a stage that the job no longer has (semantics R3).
+            UndeliveredNoticesError: the head has no room for the notice that the attempt would leave.
         """
+        self._check_room(head, opening)
         choice = restore.choose(self._files, head)
         if not opening.allow_non_restored_state:
             self._check_claimed(choice, opening.stages)
@@ -90,6 +94,7 @@ class Opener:
             replay=choice.replay,
             owner=opening.owner,
             cause=decisions.one_line(opening.cause),
+            listeners=opening.listeners,
         )
         self._files.create(layout.pending(document.checkpoint, document.token), document)
         entry = PendingEntry(
@@ -105,11 +110,25 @@ class Opener:
             retained=opening.limits.retained,
             stages=len(opening.stages),
             replayed=tuple(replayed.epoch for replayed in choice.replay),
+            listeners=opening.listeners,
         )
         record = choice.record(
             document.cause or "a new epoch", now_ms, self._runtime.now_ms(), into=document.checkpoint
         )
         return Opened(decisions.open_attempt(head, entry, record), document, choice.damages)
+
+    def _check_room(self, head: Head, opening: Opening) -> None:
+        if opening.listeners and head.notices_owed() >= MAX_NOTICES:
+            waiting = sorted({name for notice in head.notices for name in notice.listeners})
+            raise UndeliveredNoticesError(
+                "too many notices wait for listeners; none was dropped and no checkpoint is opened until some are "
+                "delivered. Find out why these listeners fail; one that no longer exists is given up by "
+                "Coordinator.forget_listener(name)",
+                job=self._files.job,
+                waiting=len(head.notices),
+                limit=MAX_NOTICES,
+                listeners=", ".join(waiting) or ", ".join(opening.listeners),
+            )
 
     def _check_claimed(self, choice: restore.RestoreChoice, stages: tuple[StageSpec, ...]) -> None:
         unclaimed = sorted(set(choice.stateful) - {stage.uid for stage in stages})

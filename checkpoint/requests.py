@@ -78,13 +78,19 @@ class TriggerRequest:
     kind: RequestKind = RequestKind.MANUAL
     absent: tuple[str, ...] = ()
     """Stages that the caller knows cannot take part; the request is then declined (semantics T1)."""
+    listeners: tuple[str, ...] = ()
+    """Names of those who are to be told how the attempt ended (semantics C4, D4); its later attempts have the same."""
 
     def __post_init__(self) -> None:
-        """Check the topology."""
+        """Check the topology and the listeners' names."""
         check_stages(self.stages)
         unknown = set(self.absent) - {stage.uid for stage in self.stages}
         if unknown:
             raise InvalidConfigError("absent names what is no stage of the job", absent=", ".join(sorted(unknown)))
+        for name in self.listeners:
+            check_name("listener", name)
+            if self.listeners.count(name) > 1:
+                raise InvalidConfigError("two listeners have the same name; give each its own", listener=name)
 
 
 def check_stages(stages: tuple[StageSpec, ...]) -> None:

@@ -30,6 +30,7 @@ _OF_ALIAS: dict[Any, st.SearchStrategy[Any]] = {
     model.Token: TOKENS,
     model.Key: KEYS,
     model.OutputName: NAMES,
+    model.ListenerName: NAMES,
     model.Stage: NAMES,
     model.Epoch: NAMES,
     model.Job: st.just("flights"),

@@ -15,6 +15,7 @@ from airflow_cairn.checkpoint.head import (
     Counters,
     EndedEntry,
     Head,
+    Notice,
     PendingEntry,
     RestoreRecord,
     Stopped,
@@ -82,7 +83,7 @@ EXAMPLES: dict[type, Any] = {
         next_id=4,
         pending=(
             PendingEntry(3, _EPOCH, 2, "00000000000000b3", 1_700_000_600_000, 1_700_022_200_000, 1, 1, _OWNER, 3, 2,
-                         ("x",)),
+                         ("x",), ("warehouse",)),
         ),
         completed=(
             CompletedEntry(
@@ -99,6 +100,9 @@ EXAMPLES: dict[type, Any] = {
         restores=(
             RestoreRecord(checkpoint=1, into=3, at_ms=1_700_000_600_000, took_ms=7, why="routes: killed",
                           damages=("checkpoint 2: x: it is gone",)),
+        ),
+        notices=(
+            Notice(2, _EPOCH, 1, Status.FAILED, 1, ("warehouse",), Reason.JOB_FAILOVER_REGION, "routes: killed"),
         ),
         counters=Counters(3, 1, 1, 2),
         waiting=(WaitingRequest("x1", RequestKind.PERIODIC, 1_700_000_700_000, _OWNER),),
@@ -121,6 +125,7 @@ EXAMPLES: dict[type, Any] = {
         replay=(ReplayedEpoch(_BEFORE, Slice()),),
         owner=_OWNER,
         cause="routes: killed",
+        listeners=("warehouse",),
     ),
     Handover: Handover(
         job="flights",

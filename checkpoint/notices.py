@@ -1,0 +1,135 @@
+"""Tells listeners how checkpoints ended: notify-complete and notify-aborted, at least once (semantics C4, D4).
+
+The swap that ends a checkpoint leaves a notice in the same version of the head. Whoever comes next calls the listener
+and takes the notice away afterwards, by another swap: a notifier that dies in between leaves it for the next one, which
+calls again. So a listener must be idempotent by checkpoint id. Two notifiers at once may both call it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from . import decisions
+from .errors import InvalidConfigError, ListenerError
+from .head import Head, Notice
+from .head_store import Decision, HeadStore
+from .reasons import Status
+
+
+class CheckpointListener(Protocol):
+    """Wants to know how checkpoints end: a sink that commits in two phases, say.
+
+    Both methods may be called more than once for one checkpoint, and from different processes. An error of theirs keeps
+    the notice; it never touches the checkpoint, which has ended.
+    """
+
+    @property
+    def name(self) -> str:
+        """What the listener is called in the job, within the grammar of names (semantics W1)."""
+
+    def notify_checkpoint_complete(self, notice: Notice) -> None:
+        """Commit what was staged for the checkpoint, unless that has been done."""
+
+    def notify_checkpoint_aborted(self, notice: Notice) -> None:
+        """Drop what was staged for the checkpoint; `notice.latest` is the newest completed one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    notice: Notice
+    error: Exception
+
+
+class Notices:
+    """The notices of one job.
+
+    Args:
+        job: the job's name.
+        heads: the job's head.
+    """
+
+    def __init__(self, job: str, heads: HeadStore) -> None:
+        self._job = job
+        self._heads = heads
+
+    def deliver(self, listeners: Sequence[CheckpointListener]) -> int:
+        """Tell each of these listeners what it has not been told, in the order of checkpoint ids.
+
+        A listener that fails hears of no later checkpoint before it has heard of this one; the others go on. Costs one
+        read of the head where nothing waits, and one swap for each call of a listener.
+
+        Args:
+            listeners: those that this process can call; notices for others wait.
+
+        Returns:
+            How many calls succeeded.
+
+        Raises:
+            InvalidConfigError: two listeners have the same name.
+            ListenerError: a listener failed; all others have been told. The first failure is its cause.
+        """
+        known = {listener.name: listener for listener in listeners}
+        if len(known) != len(listeners):
+            names = ", ".join(sorted(listener.name for listener in listeners))
+            raise InvalidConfigError(
+                "two listeners have the same name; give each its own", job=self._job, listeners=names
+            )
+        calls = 0
+        failures: dict[str, _Failure] = {}
+        head = self._heads.load()
+        while (due := _next(head, known.keys() - failures.keys())) is not None:
+            notice, name = due
+            try:
+                _call(known[name], notice)
+            except Exception as error:  # noqa: BLE001 - foreign code: whatever it raises keeps its notice
+                failures[name] = _Failure(notice, error)
+                continue
+            calls += 1
+            head = self._told(notice.checkpoint, name)
+        for name, failure in failures.items():
+            raise ListenerError(
+                "the listener failed; its notice is kept and it is told again by whoever comes next. Mend the "
+                f"listener, the checkpoint itself has ended: {decisions.one_line(repr(failure.error))}",
+                job=self._job,
+                listener=name,
+                checkpoint=failure.notice.checkpoint,
+                status=failure.notice.status.value,
+                failed=", ".join(sorted(failures)),
+            ) from failure.error
+        return calls
+
+    def forget(self, name: str) -> int:
+        """Give up all notices of one listener, because it no longer exists; returns how many.
+
+        Checkpoints that are pending still leave theirs.
+        """
+
+        def decide(head: Head, _now_ms: int) -> Decision[int]:
+            waiting = [notice.checkpoint for notice in head.notices if name in notice.listeners]
+            changed = head
+            for checkpoint in waiting:
+                changed = decisions.told(changed, checkpoint, name)
+            return Decision(len(waiting), changed if waiting else None)
+
+        return self._heads.update(decide)[1]
+
+    def _told(self, checkpoint: int, name: str) -> Head:
+        def decide(head: Head, _now_ms: int) -> Decision[None]:
+            changed = decisions.told(head, checkpoint, name)
+            return Decision(None, changed if changed != head else None)
+
+        return self._heads.update(decide)[0]
+
+
+def _next(head: Head, names: Collection[str]) -> tuple[Notice, str] | None:
+    """Give the oldest notice that one of these is to be told of, and which."""
+    return next(((each, name) for each in head.notices for name in each.listeners if name in names), None)
+
+
+def _call(listener: CheckpointListener, notice: Notice) -> None:
+    if notice.status is Status.COMPLETED:
+        listener.notify_checkpoint_complete(notice)
+    else:
+        listener.notify_checkpoint_aborted(notice)

@@ -1,0 +1,199 @@
+"""Whoever listens is told how a checkpoint ended, at least once, also when the notifier died (semantics C4, D4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from airflow_cairn.checkpoint import decisions
+from airflow_cairn.checkpoint.errors import InvalidConfigError, ListenerError, UndeliveredNoticesError
+from airflow_cairn.checkpoint.head import MAX_NOTICES, Head, Notice, PendingEntry
+from airflow_cairn.checkpoint.invariants import InvariantError, check_invariants
+from airflow_cairn.checkpoint.reasons import Reason, Status
+from airflow_cairn.checkpoint.requests import NothingToDo, Triggered, TriggerRequest
+from airflow_cairn.storage import InvalidNameError
+from tests.checkpoint.world import TIMEOUT, World
+
+
+class Killed(BaseException):
+    """The notifier's process ends here."""
+
+
+@dataclass
+class Listener:
+    """Remembers what it was told; fails or dies as often as asked, before or after it has taken note."""
+
+    name: str = "warehouse"
+    told: list[tuple[int, str, int | None]] = field(default_factory=list)
+    failures: int = 0
+    kills: int = 0
+
+    def notify_checkpoint_complete(self, notice: Notice) -> None:
+        assert notice.status is Status.COMPLETED
+        self._hear(notice, "complete")
+
+    def notify_checkpoint_aborted(self, notice: Notice) -> None:
+        assert notice.reason is not None
+        self._hear(notice, notice.reason.value)
+
+    def _hear(self, notice: Notice, how: str) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionError("the warehouse is down")
+        self.told.append((notice.checkpoint, how, notice.latest))
+        if self.kills:
+            self.kills -= 1
+            raise Killed
+
+
+def _trigger(world: World, epoch: str, *listeners: str) -> Triggered:
+    answer = world.coordinator().trigger(replace(world.request(epoch), listeners=listeners or ("warehouse",)))
+    assert isinstance(answer, Triggered)
+    return answer
+
+
+def _complete(world: World, epoch: str, *listeners: str) -> None:
+    checkpoint = _trigger(world, epoch, *listeners).pending.checkpoint
+    for stage in world.stages:
+        world.run_stage(epoch, stage.uid)
+    world.coordinator().complete(checkpoint)
+
+
+def test_nobody_listens_and_nothing_is_kept(world: World) -> None:  # semantics C4
+    world.run_epoch("a")
+    assert world.coordinator().head().notices == ()
+    assert world.coordinator().deliver([Listener()]) == 0
+
+
+def test_complete_is_told_once_and_then_gone(world: World) -> None:  # semantics C4
+    _complete(world, "a")
+    listener = Listener()
+    assert [world.coordinator().deliver([listener]) for _ in range(2)] == [1, 0]
+    assert listener.told == [(1, "complete", 1)]
+    world.audit("a")
+
+
+def test_the_swap_that_completes_leaves_the_notice(world: World) -> None:  # semantics C1, C4
+    """The finisher dies right after its swap: the notice is there for the next one."""
+    _complete(world, "a", "warehouse", "mail")
+    (notice,) = world.coordinator().head().notices
+    assert (notice.checkpoint, notice.listeners) == (1, ("warehouse", "mail"))
+
+
+def test_a_notifier_that_is_killed_is_followed_by_another(world: World) -> None:  # semantics C4
+    _complete(world, "a")
+    listener = Listener(kills=1)
+    with pytest.raises(Killed):
+        world.coordinator().deliver([listener])
+    assert world.coordinator().deliver([listener]) == 1
+    assert listener.told == [(1, "complete", 1)] * 2, "at least once"
+
+
+def test_an_abort_carries_the_latest_completed_id(world: World) -> None:  # semantics C4, D4
+    _complete(world, "a")
+    _trigger(world, "b")
+    world.coordinator().abort(2, Reason.CHECKPOINT_DECLINED, "bad row")
+    listener = Listener()
+    assert world.coordinator().deliver([listener]) == 2
+    assert listener.told == [(1, "complete", 1), (2, "CHECKPOINT_DECLINED", 1)]
+
+
+def test_a_failover_tells_of_the_old_attempt_and_the_next_has_the_same_listeners(world: World) -> None:  # F2, D4
+    _trigger(world, "a")
+    world.submit("a", "clean", "first")
+    answer = world.coordinator().fail("a", "clean", "first", "killed")
+    assert not isinstance(answer, NothingToDo)
+    listener = Listener()
+    world.coordinator().deliver([listener])
+    assert listener.told == [(1, "JOB_FAILOVER_REGION", None)]
+    entry = world.coordinator().head().pending_of_epoch("a")
+    assert entry is not None
+    assert (entry.id, entry.listeners) == (2, ("warehouse",))
+
+
+def test_an_attempt_that_is_taken_up_has_the_same_listeners(world: World) -> None:  # semantics D2, D4
+    _trigger(world, "a")
+    world.clock.advance(TIMEOUT)
+    world.submit("a", "clean")
+    head = world.coordinator().head()
+    assert [(n.checkpoint, n.reason) for n in head.notices] == [(1, Reason.CHECKPOINT_EXPIRED)]
+    assert [entry.listeners for entry in head.pending] == [("warehouse",)]
+
+
+def test_a_listener_that_fails_keeps_its_notices_in_order_and_stops_nobody(world: World) -> None:  # semantics C4
+    _complete(world, "a", "warehouse", "mail")
+    _complete(world, "b", "warehouse", "mail")
+    broken, sound = Listener(failures=1), Listener("mail")
+    with pytest.raises(ListenerError, match="its notice is kept") as caught:
+        world.coordinator().deliver([broken, sound])
+    assert isinstance(caught.value.__cause__, ConnectionError)
+    assert (caught.value.fields["listener"], caught.value.fields["checkpoint"]) == ("warehouse", 1)
+    assert broken.told == []
+    assert sound.told == [(1, "complete", 1), (2, "complete", 2)]
+    assert world.coordinator().deliver([broken, sound]) == 2
+    assert broken.told == [(1, "complete", 1), (2, "complete", 2)]
+    assert world.coordinator().head().notices == ()
+
+
+def test_notices_for_others_wait(world: World) -> None:  # semantics C4
+    _complete(world, "a", "warehouse", "mail")
+    assert world.coordinator().deliver([Listener("mail")]) == 1
+    assert [notice.listeners for notice in world.coordinator().head().notices] == [("warehouse",)]
+
+
+def test_at_the_bound_nothing_is_dropped_and_nothing_is_triggered(world: World) -> None:  # semantics C4, D4
+    for number in range(MAX_NOTICES):
+        checkpoint = _trigger(world, f"e{number}").pending.checkpoint
+        world.coordinator().abort(checkpoint, Reason.CHECKPOINT_DECLINED, "bad row")
+    with pytest.raises(UndeliveredNoticesError, match="none was dropped"):
+        _trigger(world, "late")
+    assert len(world.coordinator().head().notices) == MAX_NOTICES
+    world.trigger("quiet")  # who has no listeners is not held up
+    world.coordinator().abort(MAX_NOTICES + 1, Reason.CHECKPOINT_DECLINED, "")
+    assert world.coordinator().forget_listener("warehouse") == MAX_NOTICES
+    _trigger(world, "late")
+
+
+def test_a_failover_at_the_bound_leaves_the_attempt_pending(world: World) -> None:  # semantics C4, F2
+    for number in range(MAX_NOTICES - 1):
+        checkpoint = _trigger(world, f"e{number}").pending.checkpoint
+        world.coordinator().abort(checkpoint, Reason.CHECKPOINT_DECLINED, "")
+    _trigger(world, "a")
+    world.submit("a", "clean", "first")
+    with pytest.raises(UndeliveredNoticesError):
+        world.coordinator().fail("a", "clean", "first", "killed")
+    assert world.pending_id("a") == MAX_NOTICES
+    world.coordinator().deliver([Listener()])
+    world.coordinator().fail("a", "clean", "first", "killed")
+    assert world.pending_id("a") == MAX_NOTICES + 1
+
+
+@pytest.mark.parametrize(
+    ("names", "error", "text"),
+    [
+        (("warehouse", "warehouse"), InvalidConfigError, "the same name"),
+        (("../x",), InvalidNameError, "listener"),
+        (("",), InvalidNameError, "listener"),
+    ],
+)
+def test_bad_names_are_refused_at_the_request(
+    world: World, names: tuple[str, ...], error: type[Exception], text: str
+) -> None:  # semantics W1
+    request = world.request("a")
+    with pytest.raises(error, match=text):
+        TriggerRequest("a", request.slice, request.stages, listeners=names)
+
+
+def test_two_listeners_of_one_name_are_refused(world: World) -> None:
+    with pytest.raises(InvalidConfigError, match="the same name"):
+        world.coordinator().deliver([Listener(), Listener()])
+
+
+def test_a_head_that_ends_a_checkpoint_without_its_notice_is_refused() -> None:  # semantics C4, D4
+    entry = PendingEntry(1, "a", 1, "00000000000000b1", 0, 10, listeners=("warehouse",))
+    before = Head("flights", next_id=2, pending=(entry,))
+    after = decisions.abort(before, entry, Reason.CHECKPOINT_DECLINED, "", 5)
+    check_invariants(before, after)
+    with pytest.raises(InvariantError, match="whoever listens is told"):
+        check_invariants(before, replace(after, notices=()))
