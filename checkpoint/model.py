@@ -228,7 +228,7 @@ class AckMetrics:
     start_delay_ms: Count = 0
     """From the trigger to the application's start."""
     sync_ms: Count = 0
-    """In which the application waited for its snapshots to be written."""
+    """In which the application waited for its snapshots to be written, the step before them included."""
     async_ms: Count = 0
     """Listing, checksums and the acknowledgement itself."""
     state_bytes: Count = 0

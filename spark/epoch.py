@@ -7,7 +7,7 @@ There are no locks: a driver may die anywhere, and whoever comes next settles wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,6 +22,7 @@ from ..storage.errors import GoneError
 from ..storage.names import check_name
 from ..storage.port import ObjectStore
 from . import conf, fence, leaving, slices, upstream
+from .before_snapshot import BeforeSnapshot
 from .carried import Carried
 from .session import session
 from .stored import StageContents, Stored, frame
@@ -61,6 +62,7 @@ class Epoch:
         self._now_ms = runtime.now_ms
         self._run = runtime.new_token()
         self._writer = Writer(self._files, handover, self._run, runtime.now_ms)
+        self._before_snapshot = BeforeSnapshot(runtime.now_ms)
         self._carried = Carried(handover.stage)
         self._upstream: dict[str, StageContents] = {}
         self._lock = Lock()
@@ -180,6 +182,20 @@ class Epoch:
             self._upstream[stage] = upstream.load(self._files, self._handover.upstream, stage)
         return frame(self.spark, self._files, upstream.choose(self._upstream[stage], name, kind))
 
+    def before_snapshot(self, step: Callable[[], object]) -> None:
+        """Have a short step run once, before the first snapshot or table is written (semantics B5).
+
+        With neither it runs when the block ends without an error. If it fails, the stage declines.
+
+        Args:
+            step: takes nothing; it may `put` values, and writes no snapshot, table or exchange.
+
+        Raises:
+            InvalidStateError: outside the block, called twice, after the first snapshot, or it is no function.
+        """
+        self._check_open("before_snapshot")
+        self._before_snapshot.set(step)
+
     def snapshot(self, name: str, df: DataFrame, key: str | Sequence[str] = ()) -> None:
         """Write a state of this stage; the next epoch gets it from `state(name)`. Runs the DataFrame now.
 
@@ -297,14 +313,24 @@ class Epoch:
         """Acknowledge, or decline.
 
         Raises:
+            InvalidStateError: the step before the snapshot failed, or what it leaves does not fit into a marker.
             FencedError: the attempt was replaced meanwhile; what it wrote has been deleted.
             UnavailableError: it is not known whether the acknowledgement arrived.
         """
-        self._phase = "left"
         if error is not None and not (isinstance(error, SystemExit) and error.code in (None, 0)):
+            self._phase = "left"
             leaving.decline(self._coordinator, self._handover, self._writer, error)
             return
-        metrics = AckMetrics(self._start_delay_ms, self._writer.times.sync_ms, self._writer.times.async_ms)
+        try:
+            # The block is still open to the step, which may put values.
+            self._before_snapshot.run()
+        except BaseException as problem:
+            leaving.decline(self._coordinator, self._handover, self._writer, problem)
+            raise
+        finally:
+            self._phase = "left"
+        sync_ms = self._before_snapshot.took_ms + self._writer.times.sync_ms
+        metrics = AckMetrics(self._start_delay_ms, sync_ms, self._writer.times.async_ms)
         try:
             outputs = {**self._carried.outputs, **self._outputs}
             ack = leaving.acknowledgement(self._handover, self._run, outputs, self._carried.values, metrics)
@@ -326,6 +352,8 @@ class Epoch:
                     name=name,
                 )
             self._taken.add(output_id)
+        if kind != "exchange":
+            self._before_snapshot.run()
         stored = self._writer.write(kind, name, df, columns)
         with self._lock:
             self._outputs[output_id] = stored
