@@ -76,11 +76,15 @@ class StageSide:
         return Decision(acks.judge(settled, None, ack), changed)
 
     def _lends(self, ended: EndedEntry, ack: AckDocument) -> bool:
-        """Tell whether a next attempt could carry the execution over, unless the head says otherwise."""
-        document = self._attempts.readable(ended)
-        if document is None or ack.token in ended.rejected:
+        """Tell whether a next attempt could carry the execution over, unless the head says otherwise.
+
+        True also where the attempt's document cannot be read: it may be gone because a next attempt has carried the
+        execution over already and a cleaner came. The swap that notes the rejection finds that out.
+        """
+        if ack.token in ended.rejected:
             return False
-        return ack.token in {execution.token for execution in document.executions.values()}
+        document = self._attempts.readable(ended)
+        return document is None or ack.token in {execution.token for execution in document.executions.values()}
 
     def _may_have_completed_with(self, head: Head, ack: AckDocument) -> bool:
         """Tell whether the epoch has completed with this execution; True also where that can no longer be told.

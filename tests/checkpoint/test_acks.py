@@ -215,6 +215,23 @@ def test_a_driver_that_lost_to_the_one_the_epoch_completed_with_is_discarded(wor
     world.audit("a")
 
 
+def test_a_document_that_a_cleaner_took_does_not_tell_a_driver_that_nothing_lends(world: World) -> None:  # A2, D3
+    """Found by `tests/protocol_model`: the next attempt had carried the execution that was then told to delete."""
+    world.trigger("a")
+    ack = world.write(world.submit("a", "clean").handover)
+    token = world.coordinator().head().pending[0].token
+    world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")
+
+    def others() -> None:
+        world.trigger("a")
+        world.coordinator().clean()
+
+    store = InterleavingStore(world.store, "get", 0, others, suffix=f"pending-{token}.json")
+    assert world.coordinator(store).acknowledge(ack) is AckAnswer.SUCCESS
+    world.run_epoch("a")
+    world.audit("a")
+
+
 def test_who_was_told_discarded_is_never_carried_over(world: World) -> None:  # semantics A2, F2
     """Its files are gone; an attempt that took its marker for an ack would refer to nothing."""
     world.trigger("a")
