@@ -133,6 +133,8 @@ def opener(rules: Rules, me: str, epoch: str, failed: Exec | None) -> Program:
         return "nothing to do"
     if before is not None and failed is None:
         return "pending"
+    if before is None and head.history and rules.mutation == "stuck_after_abort":
+        return "nothing to take up"
     before = before or carryable(head, epoch)
     carried: dict[int, Exec] = {}
     settled = head

@@ -25,10 +25,11 @@ def test_every_state_holds_every_property(scenario: Scenario, numbered: bool) ->
         ("id_reused", CARRY, "used twice"),
         ("two_heads", FAILOVER, "dangling"),
         ("existence_counts", FAILOVER, "does not count"),
-        ("carry_rejected", REJECT, "dangling"),
-        ("rejection_not_noted", REJECT, "dangling"),
-        ("gone_lends_nothing", REJECT, "dangling"),
+        ("carry_rejected", REJECT, "DISCARDED"),
+        ("rejection_not_noted", REJECT, "DISCARDED"),
+        ("gone_lends_nothing", REJECT, "DISCARDED"),
         ("other_base", EPOCHS, "another base"),
+        ("stuck_after_abort", CARRY, "nobody can complete"),
     ],
 )
 def test_a_planted_mistake_is_found(mutation: str, scenario: Scenario, property_: str) -> None:
