@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 
-from airflow_cairn.checkpoint import decisions
-from airflow_cairn.checkpoint.errors import InvalidConfigError, ListenerError, UndeliveredNoticesError
+from airflow_cairn.checkpoint import Coordinator, decisions
+from airflow_cairn.checkpoint.errors import (
+    CheckpointFailedError,
+    InvalidConfigError,
+    ListenerError,
+    UndeliveredNoticesError,
+)
 from airflow_cairn.checkpoint.head import MAX_NOTICES, Head, Notice, PendingEntry
 from airflow_cairn.checkpoint.invariants import InvariantError, check_invariants
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.checkpoint.requests import NothingToDo, Triggered, TriggerRequest
-from airflow_cairn.storage import InvalidNameError
-from tests.checkpoint.world import TIMEOUT, World
+from airflow_cairn.storage import InvalidNameError, UnavailableError, open_store
+from tests.checkpoint.world import JOB, TIMEOUT, World
+from tests.support.wrapped_stores import Crashed, Fault, FaultyStore
 
 
 class Killed(BaseException):
@@ -197,3 +208,75 @@ def test_a_head_that_ends_a_checkpoint_without_its_notice_is_refused() -> None: 
     check_invariants(before, after)
     with pytest.raises(InvariantError, match="whoever listens is told"):
         check_invariants(before, replace(after, notices=()))
+
+
+OPERATIONS = {
+    "completing": lambda world, store: world.coordinator(store).complete(1),
+    "aborting": lambda world, store: world.coordinator(store).abort(1, Reason.CHECKPOINT_DECLINED, "bad row"),
+}
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("at", range(2))
+@pytest.mark.parametrize("name", list(OPERATIONS))
+def test_an_ending_and_its_notice_stand_or_fall_together(name: str, at: int, fault: Fault) -> None:
+    # semantics C1, C4, D3, D4: every write of the operation; the last one is the swap
+    world = World()
+    _trigger(world, "a")
+    for stage in world.stages:
+        world.run_stage("a", stage.uid)
+    store = FaultyStore(world.store, at, fault)
+    with suppress(Crashed, UnavailableError):
+        OPERATIONS[name](world, store)
+    head = world.coordinator().head()
+    assert [n.checkpoint for n in head.notices] == [e.id for e in head.history]
+    with suppress(CheckpointFailedError):
+        OPERATIONS[name](world, world.store)
+    listener = Listener()
+    world.coordinator().deliver([listener])
+    assert [told[0] for told in listener.told] == [1], "told, and once: no notice was left twice"
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("at", range(2))
+def test_delivering_is_at_least_once_at_every_write(world: World, at: int, fault: Fault) -> None:  # semantics C4
+    _complete(world, "a")
+    _complete(world, "b")
+    listener = Listener()
+    store = FaultyStore(world.store, at, fault)
+    with suppress(Crashed, UnavailableError):
+        world.coordinator(store).deliver([listener])
+    assert store.struck
+    world.coordinator().deliver([listener])
+    again = 1 if fault in (Fault.CRASH_BEFORE, Fault.FAILS) else 0
+    ids = [told[0] for told in listener.told]
+    assert sorted(set(ids)) == [1, 2]
+    assert ids == sorted(ids), "in the order of ids"
+    assert len(ids) == 2 + again, "a lost answer is settled; only what did not land is told again"
+    assert world.coordinator().head().notices == ()
+
+
+def test_a_notifier_killed_by_the_system_is_followed_by_another(tmp_path: Path) -> None:  # semantics C4
+    """A real process, ended by SIGKILL between the listener's work and the swap that takes the notice away."""
+    store = tmp_path / "store"
+    store.mkdir()
+    note = tmp_path / "told"
+    world = World(open_store(store.as_uri()))
+    _complete(world, "a")
+    process = multiprocessing.get_context("spawn").Process(target=_notify_and_die, args=(store.as_uri(), note))
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    assert note.read_text() == "1"
+    listener = Listener()
+    assert [world.coordinator().deliver([listener]) for _ in range(2)] == [1, 0]
+    assert listener.told == [(1, "complete", 1)]
+
+
+def _notify_and_die(storage: str, note: Path) -> None:
+    class Dying(Listener):
+        def _hear(self, notice: Notice, how: str) -> None:
+            note.write_text(str(notice.checkpoint))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Coordinator(open_store(storage), JOB).deliver([Dying()])
