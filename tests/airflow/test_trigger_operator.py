@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import (
 )
 from airflow.sdk.execution_time.comms import ErrorResponse
 
-from airflow_cairn.checkpoint import CheckpointConfig, RequestKind
+from airflow_cairn.checkpoint import CheckpointConfig, RequestKind, queue
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.checkpoint.model import Slice
@@ -166,6 +166,17 @@ def test_a_stopped_job_fails_the_trigger(job: Job) -> None:  # semantics T1, S1
     job.coordinator.shutdown()
     with pytest.raises(TriggerDeclinedError, match="CHECKPOINT_COORDINATOR_SHUTDOWN"):
         operator(job).execute(context(Ti(run_id="r1")))
+
+
+def test_a_full_line_is_asked_again(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics T2
+    monkeypatch.setattr(queue, "MAX_WAITING", 1)  # 1,000 runs would take long
+    job.trigger("r1")
+    for run_id in ("r2", "r3"):
+        ti = Ti(run_id=run_id, states={"r1": "running"})
+        with pytest.raises(AirflowRescheduleException):
+            operator(job).execute(context(ti))
+    assert ti.xcoms["cairn_declined"]["reason"] == "TOO_MANY_CHECKPOINT_REQUESTS"
+    assert [each.epoch for each in job.coordinator.head().waiting] == ["r2"]
 
 
 def test_the_kind_is_checked_at_parse(job: Job) -> None:  # semantics S3

@@ -103,6 +103,9 @@ def test_a_full_line_drops_its_last_periodic_request() -> None:  # semantics T2
     assert len(joined) == MAX_WAITING
     assert queue.join(line, WaitingRequest("x", RequestKind.PERIODIC, 0)) is None, "it would be the last itself"
     assert queue.join(FULL, WaitingRequest("x", RequestKind.MANUAL, 0)) is None
+    taken = queue.join(FULL[:-1], WaitingRequest("x", RequestKind.MANUAL, 0))
+    assert taken is not None
+    assert len(taken) == MAX_WAITING, "the last place is taken"
     assert queue.join(FULL, FULL[5]) == FULL, "who has a place keeps it"
 
 
