@@ -7,5 +7,22 @@ from .coordinator import Coordinator
 from .reasons import RequestKind
 from .requests import CheckpointConfig, TriggerRequest
 from .runtime import Runtime, system_runtime
+from .source import RunFacts, Source
+from .source_files import FileSource
+from .source_interval import DataInterval
+from .source_values import AssetEvents, Offsets
 
-__all__ = ["CheckpointConfig", "Coordinator", "RequestKind", "Runtime", "TriggerRequest", "system_runtime"]
+__all__ = [
+    "AssetEvents",
+    "CheckpointConfig",
+    "Coordinator",
+    "DataInterval",
+    "FileSource",
+    "Offsets",
+    "RequestKind",
+    "RunFacts",
+    "Runtime",
+    "Source",
+    "TriggerRequest",
+    "system_runtime",
+]

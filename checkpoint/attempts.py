@@ -11,9 +11,10 @@ from dataclasses import replace
 
 from ..storage.errors import DocumentError, GoneError
 from ..storage.port import Lost
-from . import acks, decisions, layout, queue, requesting
+from . import acks, decisions, fixing, layout, queue, requesting, restore
 from .carrying import NOTHING, Carried, carry
 from .errors import InvalidConfigError
+from .fixing import Refused
 from .head import EndedEntry, Head, PendingEntry
 from .head_store import Decision, HeadStore
 from .job_files import JobFiles
@@ -80,6 +81,7 @@ class Attempts:
         self._heads.ensure()
         fixed: Slice | None = None
         epoch = request.epoch
+        notes: list[str] = []
 
         def decide(head: Head, now_ms: int) -> Decision[TriggerAnswer]:
             nonlocal fixed
@@ -104,7 +106,12 @@ class Attempts:
                 line = verdict.line if isinstance(verdict, requesting.Wait) else queue.leave(settled.waiting, epoch)
                 settled = replace(settled, waiting=line)
                 return Decision(_declined(settled, request, verdict), settled if settled != head else None)
-            fixed = fixed or self._fix_slice(request)
+            choice = restore.choose(self._files, settled)
+            placed = self._place(settled, request, fixed, choice)
+            if isinstance(placed, Refused):
+                settled = replace(settled, waiting=queue.leave(settled.waiting, epoch))
+                return Decision(placed, settled if settled != head else None)
+            fixed, log = placed
             before = next(settled.ended_of_epoch(request.epoch), None)
             opening = Opening(
                 epoch=request.epoch,
@@ -119,8 +126,10 @@ class Attempts:
                 listeners=request.listeners,
                 allow_non_restored_state=request.config.allow_non_restored_state,
             )
-            opened = self._opener.open(settled, opening, now_ms)
-            return Decision(Triggered(opened.pending, created=True, damages=opened.damages), opened.head)
+            opened = self._opener.open(settled, opening, now_ms, choice)
+            notes.extend(log)
+            answer = Triggered(opened.pending, created=True, damages=opened.damages, log=tuple(notes))
+            return Decision(answer, opened.head)
 
         return self._heads.update(decide)[1]
 
@@ -292,6 +301,37 @@ class Attempts:
         if isinstance(self._files.create(key, wanted), Lost):
             return self._files.read(EpochDocument, key)[0].slice
         return request.slice
+
+    def _place(
+        self, head: Head, request: TriggerRequest, fixed: Slice | None, choice: restore.RestoreChoice
+    ) -> tuple[Slice, tuple[str, ...]] | Refused:
+        """Fix what the epoch reads, if nothing has, and move the sources' positions over it (semantics T8)."""
+        positions = fixing.positions_at(choice, request.sources)
+        if isinstance(positions, Refused):
+            return positions
+        log: tuple[str, ...] = ()
+        fixed = fixed or self._stored_slice(request.epoch)
+        if request.run is None:
+            fixed = fixed or self._fix_slice(request)
+            if not positions and fixed.base is None:
+                return fixed, ()
+        elif fixed is None:
+            asked = fixing.read(request.slice, request.sources, request.run, positions)
+            if isinstance(asked, Refused):
+                return asked
+            wanted, log = asked
+            first = fixing.place(wanted, request.sources, positions, head.latest_id())
+            if isinstance(first, Refused):
+                return first
+            fixed = self._fix_slice(replace(request, slice=first))
+        placed = fixing.place(fixed, request.sources, positions, head.latest_id())
+        return placed if isinstance(placed, Refused) else (placed, log)
+
+    def _stored_slice(self, epoch: str) -> Slice | None:
+        try:
+            return self._files.read(EpochDocument, layout.epoch_slice(epoch))[0].slice
+        except GoneError:
+            return None
 
     def _carried(
         self, head: Head, request: TriggerRequest, *, restart: str | None = None, running: bool = True

@@ -188,7 +188,8 @@ def _handover(current: _Current, stage: str, claimant: str) -> Handover:
         stage=stage,
         token=execution.token,
         claimant=claimant,
-        slice=document.slice,
+        # The positions are no business of the application, and may be large.
+        slice=replace(document.slice, positions=None),
         restore=document.restore,
         replay=document.replay,
         upstream={uid: document.executions[uid] for uid in (spec.upstream if spec else ())},

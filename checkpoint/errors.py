@@ -16,6 +16,7 @@ __all__ = [
     "ListenerError",
     "NoCheckpointError",
     "NonRestoredStateError",
+    "SourceMovedError",
     "StorageLostError",
     "TooMuchContentionError",
     "UndeliveredNoticesError",
@@ -88,6 +89,12 @@ class ListenerError(CheckpointError):
 
 class UndeliveredNoticesError(CheckpointError):
     """So many notices wait that no further checkpoint may leave one; none was dropped (semantics C4, D4)."""
+
+    kind = ErrorKind.CONFLICT
+
+
+class SourceMovedError(CheckpointError):
+    """Another epoch completed since this one's input was placed; only a trigger can place it anew (semantics T8)."""
 
     kind = ErrorKind.CONFLICT
 

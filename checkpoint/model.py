@@ -48,6 +48,12 @@ class Slice:
     """ISO 8601 with offset; the first moment after the slice. None: no window."""
     detail: dict[str, Json] = field(default_factory=dict)
     """What the DAG author put in at the first trigger (file list, offsets); JSON."""
+    sources: dict[str, Json] | None = None
+    """What each source reads in this epoch, by its name; fixed at the first trigger."""
+    positions: dict[str, Json] | None = None
+    """What each source has read up to and including this epoch, by its name."""
+    base: int | None = None
+    """The completed checkpoint on which `positions` stand, 0 for none at all; None: the job has no sources."""
 
 
 @dataclass(frozen=True, slots=True)

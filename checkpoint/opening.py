@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from . import decisions, layout, restore
 from .carrying import NOTHING, Carried
-from .errors import NonRestoredStateError, UndeliveredNoticesError
+from .errors import NonRestoredStateError, SourceMovedError, UndeliveredNoticesError
 from .head import MAX_NOTICES, EndedEntry, Head, PendingEntry
 from .job_files import JobFiles
 from .model import Execution, Limits, Owner, PendingDocument, Slice, StageSpec
@@ -61,22 +61,34 @@ class Opener:
         self._files = files
         self._runtime = runtime
 
-    def open(self, head: Head, opening: Opening, now_ms: int) -> Opened:
+    def open(self, head: Head, opening: Opening, now_ms: int, choice: restore.RestoreChoice | None = None) -> Opened:
         """Write the pending document of an attempt and give the head that makes it pending (semantics T5, T6, R1, R5).
 
         Args:
             head: the version decided on; the attempt before has ended in it.
             opening: what to open.
             now_ms: the time, milliseconds since 1970 UTC.
+            choice: what to restore, where the caller has looked already.
 
         Raises:
+            SourceMovedError: another epoch has completed since the positions of the sources were worked out.
             NoCheckpointError: every retained checkpoint is damaged.
             InvalidStateError: the slice or the stages are too large for a document.
             NonRestoredStateError: the checkpoint holds state of a stage that the job no longer has (semantics R3).
             UndeliveredNoticesError: the head has no room for the notice that the attempt would leave.
         """
         self._check_room(head, opening)
-        choice = restore.choose(self._files, head)
+        fixed_on = opening.slice.base
+        if fixed_on is not None and fixed_on != (head.latest_id() or 0):
+            raise SourceMovedError(
+                "another epoch has completed since this one's input was placed: run (or clear) the task that triggers "
+                "the checkpoint, which checks that nothing is read twice",
+                job=self._files.job,
+                epoch=layout.run_id_of(opening.epoch),
+                placed_on=fixed_on,
+                newest=head.latest_id(),
+            )
+        choice = choice or restore.choose(self._files, head)
         if not opening.allow_non_restored_state:
             self._check_claimed(choice, opening.stages)
         restored_from = choice.pointer.checkpoint if choice.pointer else None

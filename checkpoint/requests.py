@@ -7,9 +7,11 @@ from datetime import timedelta
 
 from ..storage.names import check_name
 from .errors import InvalidConfigError
+from .fixing import Refused
 from .model import Handover, Owner, PendingDocument, Slice, StageSpec
 from .reasons import Reason, RequestKind
 from .restore import Damage
+from .source import RunFacts, Source
 
 DEFAULT_TIMEOUT = timedelta(hours=6)
 """An epoch does the work itself, where Flink's ten minutes only take a snapshot."""
@@ -80,10 +82,16 @@ class TriggerRequest:
     """Stages that the caller knows cannot take part; the request is then declined (semantics T1)."""
     listeners: tuple[str, ...] = ()
     """Names of those who are to be told how the attempt ended (semantics C4, D4); its later attempts have the same."""
+    sources: tuple[Source, ...] = ()
+    """What says, at the first trigger, what the epoch reads (semantics T8)."""
+    run: RunFacts | None = None
+    """What the sources may know; needed where there are any."""
 
     def __post_init__(self) -> None:
         """Check the topology and the listeners' names."""
         check_stages(self.stages)
+        if self.sources and self.run is None:
+            raise InvalidConfigError("a request with sources needs `run`, the facts of the DAG run", epoch=self.epoch)
         unknown = set(self.absent) - {stage.uid for stage in self.stages}
         if unknown:
             raise InvalidConfigError("absent names what is no stage of the job", absent=", ".join(sorted(unknown)))
@@ -152,6 +160,8 @@ class Triggered:
     """False: it was pending before (semantics T9)."""
     damages: tuple[Damage, ...] = ()
     """Why newer completed checkpoints were not restored."""
+    log: tuple[str, ...] = ()
+    """What the sources have to say, if this trigger fixed the epoch's input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +184,7 @@ class EpochCompleted:
     checkpoint: int
 
 
-TriggerAnswer = Triggered | Declined | EpochCompleted
+TriggerAnswer = Triggered | Declined | EpochCompleted | Refused
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ why. A store that cannot be asked is an error and never damage. Nothing here wri
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..storage.errors import DocumentError, GoneError
 from . import layout, metadata
@@ -16,7 +16,7 @@ from .errors import NoCheckpointError
 from .head import CompletedEntry, Head, RestoreRecord
 from .job_files import JobFiles
 from .metadata import HandleLine, MetadataHeader, StageLine
-from .model import EpochDocument, ReplayedEpoch, RestorePointer, StateHandle
+from .model import EpochDocument, ReplayedEpoch, RestorePointer, Slice, StateHandle
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,8 @@ class Verification:
     damages: tuple[Damage, ...]
     stateful: tuple[str, ...] = ()
     """Uids of the stages that it holds anything of."""
+    slice: Slice | None = None
+    """The input of its epoch, with its sources' positions; None where it cannot be read."""
 
     @property
     def whole(self) -> bool:
@@ -60,6 +62,8 @@ class RestoreChoice:
     damages: tuple[Damage, ...] = ()
     stateful: tuple[str, ...] = ()
     """Uids of the stages that the checkpoint holds anything of; each must be claimed (semantics R3)."""
+    slice: Slice | None = None
+    """The input of the checkpoint's epoch, with its sources' positions (semantics T8)."""
 
     def record(self, why: str, begin_ms: int, end_ms: int, *, into: int | None = None) -> RestoreRecord | None:
         """Describe the restore for the head, None if it starts empty (semantics R5).
@@ -100,7 +104,7 @@ def choose(files: JobFiles, head: Head) -> RestoreChoice:
             lost = [epoch for each in reversed(bypassed) for epoch in (*each.replayed, each.epoch)]
             replay = tuple(_replayed(files, epoch) for epoch in lost)
             pointer = RestorePointer(entry.id, entry.metadata)
-            return RestoreChoice(pointer, replay, tuple(damages), found.stateful)
+            return RestoreChoice(pointer, replay, tuple(damages), found.stateful, found.slice)
         damages.extend(found.damages)
         bypassed.append(entry)
     if bypassed:
@@ -124,6 +128,7 @@ def verify(files: JobFiles, entry: CompletedEntry) -> Verification:
     damages: list[Damage] = []
     stateful: list[str] = []
     handles: list[StateHandle] = []
+    slice_: Slice | None = None
     count = size_bytes = 0
 
     def check_stage() -> None:
@@ -139,13 +144,15 @@ def verify(files: JobFiles, entry: CompletedEntry) -> Verification:
             elif isinstance(line, StageLine):
                 check_stage()
                 stateful += [line.stage] if line.outputs or line.values else []
-            elif isinstance(line, MetadataHeader) and (line.checkpoint, line.epoch) != (entry.id, entry.epoch):
-                raise DocumentError("it describes another checkpoint", key=files.full(entry.metadata.key))
+            elif isinstance(line, MetadataHeader):
+                if (line.checkpoint, line.epoch) != (entry.id, entry.epoch):
+                    raise DocumentError("it describes another checkpoint", key=files.full(entry.metadata.key))
+                slice_ = line.slice
     except (GoneError, DocumentError) as error:
         # What its lines said before is worth nothing, then.
         return Verification(entry.id, 0, 0, (Damage(entry.id, entry.metadata.key, _problem(error)),))
     check_stage()
-    return Verification(entry.id, count, size_bytes, tuple(damages), tuple(stateful))
+    return Verification(entry.id, count, size_bytes, tuple(damages), tuple(stateful), slice_)
 
 
 def damaged(files: JobFiles, handles: Iterable[StateHandle]) -> Iterator[tuple[StateHandle, str]]:
@@ -190,7 +197,8 @@ def _replayed(files: JobFiles, epoch: str) -> ReplayedEpoch:
             epoch=layout.run_id_of(epoch),
             key=files.full(key),
         ) from error
-    return ReplayedEpoch(epoch, document.slice)
+    # The checkpoint before holds the positions.
+    return ReplayedEpoch(epoch, replace(document.slice, positions=None))
 
 
 def _problem(error: GoneError | DocumentError) -> str:

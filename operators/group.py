@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -10,6 +10,7 @@ from airflow.sdk import TaskGroup, TriggerRule
 
 from ..checkpoint import CheckpointConfig
 from ..checkpoint.errors import InvalidConfigError
+from ..checkpoint.source import Source, check_sources
 from ..hooks.job_settings import CheckpointScope, check_storage_and_job, naming, scope_of
 from ..hooks.slice_detail import check_slice_detail
 from ..sensors.checkpoint import CheckpointSensor
@@ -37,11 +38,12 @@ class CheckpointedTaskGroup(TaskGroup):
         aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None for boto3's own chain.
         conn_id: the Spark connection of the stages; `spark_default` by default.
         slice_detail: what belongs to the epoch's input besides the run's data interval (JSON, templated).
+        source: what the epoch reads: a `Source` or a list of them; None for the run's data interval as it is.
         **kwargs: what every task group takes.
 
     Raises:
-        InvalidConfigError: no storage is given, `config` is no CheckpointConfig, `slice_detail` is no JSON object, or
-            the group lies in another one.
+        InvalidConfigError: no storage is given, `config` is no CheckpointConfig, `slice_detail` is no JSON object,
+            `source` is no Source or does not fit the config, or the group lies in another one.
         InvalidNameError: the job's name is outside the grammar (semantics W1).
         UnsupportedStorageError: the storage's scheme is none of ours.
     """
@@ -56,6 +58,7 @@ class CheckpointedTaskGroup(TaskGroup):
         aws_conn_id: str | None = None,
         conn_id: str | None = None,
         slice_detail: dict[str, Any] | None = None,
+        source: Source | Sequence[Source] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(group_id=group_id, **kwargs)
@@ -72,6 +75,8 @@ class CheckpointedTaskGroup(TaskGroup):
         self._config = check_config(config, group=self.group_id)
         check_slice_detail(slice_detail, group=self.group_id)
         self._slice_detail = slice_detail
+        with naming(group=self.group_id):
+            self._sources = check_sources(source, self._config.max_concurrent_checkpoints)
         self._trigger: TriggerCheckpointOperator | None = None
         self._check_only_one()
 
@@ -95,6 +100,7 @@ class CheckpointedTaskGroup(TaskGroup):
             config=self._config,
             aws_conn_id=scope.aws_conn_id,
             slice_detail=self._slice_detail,
+            source=self._sources,
         )
         return self
 

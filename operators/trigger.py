@@ -13,14 +13,17 @@ from airflow.sdk.exceptions import AirflowRescheduleException, AirflowRuntimeErr
 
 from ..checkpoint import CheckpointConfig, Coordinator, RequestKind, TriggerRequest, layout
 from ..checkpoint.errors import CheckpointError, InvalidConfigError
+from ..checkpoint.fixing import Refused
 from ..checkpoint.model import Owner, Slice, StageSpec
 from ..checkpoint.reasons import Reason
 from ..checkpoint.requests import Declined, EpochCompleted, Triggered, check_stages
+from ..checkpoint.source import Source, check_sources
 from ..hooks.job_settings import JobSettings, check_storage_and_job, naming, rendered_settings, scope_of
 from ..hooks.slice_detail import check_slice_detail
 from ..storage.errors import ErrorKind
 from ..storage.names import shorten
 from ..storage.probe import ensure_probed
+from .run_facts import run_facts
 from .spark_epoch import SparkEpochOperator, already_completed
 
 if TYPE_CHECKING:
@@ -46,6 +49,12 @@ class TriggerDeclinedError(CheckpointError):
     kind = ErrorKind.CONFLICT
 
 
+class SourceRefusedError(CheckpointError):
+    """A source has nothing that this run may read; the text says what to do (semantics T8)."""
+
+    kind = ErrorKind.CONFLICT
+
+
 class TriggerCheckpointOperator(BaseOperator):
     """Triggers the checkpoint of this DAG run's epoch (semantics T5, T6, T8, T9).
 
@@ -66,14 +75,15 @@ class TriggerCheckpointOperator(BaseOperator):
         config: how checkpoints are made.
         aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None for boto3's own chain.
         slice_detail: what else belongs to the epoch's input (offsets, a file list), JSON (templated).
+        source: what the epoch reads: a `Source` or a list of them; None for the run's data interval as it is.
         recheck_interval: how long to wait before looking again while too many checkpoints are pending; more than 0.
         kind: who asks; None: `PERIODIC` for scheduled, backfilled and asset-triggered runs, `MANUAL` for others.
         **kwargs: what every operator takes.
 
     Raises:
         InvalidConfigError: there are no stages or they are no job, no storage is given, `config` is no
-            CheckpointConfig, `slice_detail` is no JSON object, the interval is not positive, or `kind` is neither
-            `MANUAL` nor `PERIODIC`.
+            CheckpointConfig, `slice_detail` is no JSON object, `source` is no Source or does not fit the config, the
+            interval is not positive, or `kind` is neither `MANUAL` nor `PERIODIC`.
         InvalidNameError: the job's name or a stage's is outside the grammar (semantics W1).
         UnsupportedStorageError: the storage's scheme is none of ours.
     """
@@ -90,6 +100,7 @@ class TriggerCheckpointOperator(BaseOperator):
         config: CheckpointConfig | None = None,
         aws_conn_id: str | None = None,
         slice_detail: dict[str, Any] | None = None,
+        source: Source | Sequence[Source] | None = None,
         recheck_interval: timedelta = timedelta(seconds=15),
         kind: RequestKind | None = None,
         **kwargs: Any,
@@ -101,6 +112,8 @@ class TriggerCheckpointOperator(BaseOperator):
         self.config = check_config(config, task=self.task_id)
         self.aws_conn_id = aws_conn_id
         self.slice_detail = slice_detail
+        with naming(task=self.task_id):
+            self.sources = check_sources(source, self.config.max_concurrent_checkpoints)
         self.recheck_interval = recheck_interval
         self.kind = kind
         if kind not in (None, RequestKind.MANUAL, RequestKind.PERIODIC):
@@ -157,6 +170,7 @@ class TriggerCheckpointOperator(BaseOperator):
             AirflowSkipException: the epoch is completed already.
             AirflowRescheduleException: the request has to wait; asks to be run again later.
             TriggerDeclinedError: it was declined for another reason.
+            SourceRefusedError: a source has nothing that this run may read.
             UnsupportedStorageError: the storage fails the probe (semantics W6).
             ForbiddenError: the store refuses the connection's credentials.
             BucketGoneError: the bucket does not exist.
@@ -173,6 +187,8 @@ class TriggerCheckpointOperator(BaseOperator):
             config=self.config,
             owner=Owner(ti.dag_id, ti.run_id),
             kind=RequestKind(self.kind) if self.kind else kind_of(context),
+            sources=self.sources,
+            run=run_facts(context) if self.sources else None,
         )
         with settings.naming_connection():
             answer = Coordinator(store, settings.job).trigger(request, abandoned=lambda owner: has_ended(ti, owner))
@@ -187,6 +203,10 @@ class TriggerCheckpointOperator(BaseOperator):
             raise TriggerDeclinedError(
                 f"no checkpoint was triggered: {answer.reason}: {answer.detail}", job=settings.job, epoch=ti.run_id
             )
+        if isinstance(answer, Refused):
+            raise SourceRefusedError(
+                f"no checkpoint was triggered: {answer.detail}", job=settings.job, epoch=ti.run_id, source=answer.source
+            )
         return self._triggered(answer, settings, ti.run_id)
 
     def _retry_at(self, answer: Declined) -> datetime | None:
@@ -198,6 +218,8 @@ class TriggerCheckpointOperator(BaseOperator):
 
     def _triggered(self, answer: Triggered, settings: JobSettings, run_id: str) -> dict[str, Any]:
         pending = answer.pending
+        for line in answer.log:
+            self.log.info("%s", line)
         title = f"checkpoint {pending.checkpoint} · epoch {run_id} · attempt {pending.attempt}"
         for damage in answer.damages:
             self.log.warning("not restored, because it is damaged: %s", damage)

@@ -149,6 +149,17 @@ class Epoch:
         """
         return slices.hull_of(self._handover)
 
+    def files(self, source: str = "files") -> list[str]:
+        """Give the files to read, as Spark names them, in the order of `slices` (semantics T8).
+
+        Args:
+            source: the name of the job's `FileSource`.
+
+        Raises:
+            InvalidStateError: the epoch has no files of such a source.
+        """
+        return slices.files_of(self._handover, source)
+
     def state(self, name: str) -> DataFrame | None:
         """Give this stage's state as the restored checkpoint holds it; None if it holds none of that name.
 

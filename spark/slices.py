@@ -39,6 +39,8 @@ def hull_of(handover: Handover) -> Slice:
 def _problem(slices: Sequence[Slice]) -> str:
     if any(each.detail for each in slices):
         return "they carry details of the DAG author's, which only the author can join"
+    if any(set(part) != {"start", "end"} for each in slices for part in (each.sources or {}).values()):
+        return "they read from sources that are no windows of time"
     for each in slices:
         if each.start is None or each.end is None:
             return "one of them is no window of time"
@@ -56,3 +58,20 @@ def _same(end: str | None, start: str | None) -> bool:
         return datetime.fromisoformat(end) == datetime.fromisoformat(start)
     except ValueError:
         return end == start
+
+
+def files_of(handover: Handover, source: str) -> list[str]:
+    """Give the files that a source fixed for every slice, oldest slice first.
+
+    Raises:
+        InvalidStateError: the epoch's own slice has no files of that source.
+    """
+    parts = [(each.sources or {}).get(source) for each in slices_of(handover)]
+    if not isinstance(parts[-1], dict) or "files" not in parts[-1]:
+        raise InvalidStateError(
+            "the epoch has no files of this source: give the group source=FileSource(…, name=…), or read epoch.slices",
+            job=handover.job,
+            source=source,
+            sources=", ".join(sorted(handover.slice.sources or {})) or "none",
+        )
+    return [file["url"] for part in parts if isinstance(part, dict) for file in part.get("files", ())]

@@ -1,0 +1,82 @@
+"""Fixing an epoch's input, and moving the sources' positions over it (semantics T8).
+
+What to read is fixed once, at the epoch's first trigger. The position after it is worked out each time an attempt is
+opened on another completed checkpoint; a source refuses where that checkpoint has read some of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from .codec import Json
+from .model import Slice
+from .restore import RestoreChoice
+from .source import Refusal, RunFacts, Source
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A source has nothing that the epoch may read; no checkpoint was made."""
+
+    source: str
+    detail: str
+
+
+def positions_at(choice: RestoreChoice, sources: tuple[Source, ...]) -> dict[str, Json] | Refused:
+    """Give what the newest completed epoch had read, also where its checkpoint is damaged and will be replayed."""
+    positions: dict[str, Json] = dict(choice.slice.positions or {}) if choice.slice else {}
+    for epoch in choice.replay:
+        moved = advanced(positions, epoch.slice, sources)
+        if isinstance(moved, Refused):
+            return moved
+        positions = moved
+    return positions
+
+
+def read(
+    slice_: Slice, sources: tuple[Source, ...], run: RunFacts, positions: Mapping[str, Json]
+) -> tuple[Slice, tuple[str, ...]] | Refused:
+    """Ask each source what the epoch reads.
+
+    Args:
+        slice_: the run's window and the author's detail.
+        sources: the job's sources.
+        run: the facts of the DAG run.
+        positions: what was read so far, by the source's name.
+
+    Returns:
+        The slice, and lines for the log; or the first refusal.
+    """
+    log: list[str] = []
+    for source in sources:
+        answer = source.read(run, positions.get(source.name))
+        if isinstance(answer, Refusal):
+            return Refused(source.name, answer.text)
+        log.extend(f"{source.name}: {line}" for line in answer.log)
+        slice_ = replace(slice_, sources={**(slice_.sources or {}), source.name: answer.part})
+        if answer.window is not None:
+            slice_ = replace(slice_, start=answer.window[0], end=answer.window[1])
+    return slice_, tuple(log)
+
+
+def place(
+    slice_: Slice, sources: tuple[Source, ...], positions: Mapping[str, Json], base: int | None
+) -> Slice | Refused:
+    """Give the slice with the positions after it, as an attempt on top of checkpoint `base` has them."""
+    after = advanced(positions, slice_, sources)
+    return after if isinstance(after, Refused) else replace(slice_, positions=after, base=base or 0)
+
+
+def advanced(positions: Mapping[str, Json], slice_: Slice, sources: tuple[Source, ...]) -> dict[str, Json] | Refused:
+    """Move the positions over what a slice reads. A source that the DAG no longer has keeps its position."""
+    after = dict(positions)
+    by_name = {source.name: source for source in sources}
+    for name, part in (slice_.sources or {}).items():
+        if name not in by_name:
+            return Refused(name, f"the epoch reads from the source {name!r}, which the DAG no longer has: put it back")
+        moved = by_name[name].advance(after.get(name), part)
+        if isinstance(moved, Refusal):
+            return Refused(name, moved.text)
+        after[name] = moved
+    return after

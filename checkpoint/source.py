@@ -1,0 +1,128 @@
+"""What an epoch reads: the `Source` protocol, and plain values for what a source needs to know (semantics T8).
+
+A source is asked once an epoch, at its first trigger, what to read; the answer is fixed with the epoch. What the job
+has read so far is the source's *position*, a part of each completed checkpoint. It moves only by `advance`, which
+refuses a part that holds anything read before. So nothing is folded in twice, whatever was triggered, failed or
+cleared in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol, runtime_checkable
+
+from ..storage.names import check_name, shorten
+from ..storage.port import ObjectStore
+from .codec import Json
+from .errors import InvalidConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class AssetEvent:
+    """One event of an asset that triggered the run."""
+
+    id: str
+    """Unique among the events of the asset."""
+    uri: str
+    at: str
+    """ISO 8601 with offset."""
+    extra: Json = None
+    source_run_id: str | None = None
+
+
+def _no_store(uri: str, _connection: str | None) -> ObjectStore:
+    raise InvalidConfigError("this trigger was given no way to open a store for its source", uri=uri)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What a source may know of the DAG run that triggers the epoch."""
+
+    run_id: str
+    run_type: str = "scheduled"
+    logical_date: datetime | None = None
+    data_interval_start: datetime | None = None
+    data_interval_end: datetime | None = None
+    events: tuple[AssetEvent, ...] = ()
+    open_store: Callable[[str, str | None], ObjectStore] = field(default=_no_store, compare=False)
+    """Opens the store of a URI with the credentials of an Airflow connection, or with boto3's own chain for None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What to read."""
+
+    part: Json
+    """What the application gets in `slice.sources`, and what `advance` takes in."""
+    log: tuple[str, ...] = ()
+    """For the trigger's log."""
+    window: tuple[str | None, str | None] | None = None
+    """Start and end of the slice, if the source reads a window of time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """There is nothing that the epoch may read; `text` says why and what to do."""
+
+    text: str
+
+
+@runtime_checkable
+class Source(Protocol):
+    """What an epoch reads, and how far the job has read."""
+
+    @property
+    def name(self) -> str:
+        """The source's name, unique in the job; its position is kept under it."""
+
+    @property
+    def positioned(self) -> bool:
+        """Whether what one epoch reads depends on what those before have read."""
+
+    def read(self, run: RunFacts, position: Json) -> Reading | Refusal:
+        """Say what the epoch of `run` reads, after `position` (None: nothing has been read)."""
+
+    def advance(self, position: Json, part: Json) -> Json | Refusal:
+        """Give the position after `part`, or refuse because some of it was read before. Pure."""
+
+
+def check_sources(source: object, max_concurrent: int) -> tuple[Source, ...]:
+    """Check a job's sources where the DAG is parsed (semantics S3, T8).
+
+    Args:
+        source: one source, a list of them, or None for none.
+        max_concurrent: `max_concurrent_checkpoints` of the job.
+
+    Raises:
+        InvalidConfigError: something is no source, two have one name, or several epochs may be pending at once.
+        InvalidNameError: a name is outside the grammar (semantics W1).
+    """
+    if source is None:
+        return ()
+    sources = tuple(source) if isinstance(source, Sequence) else (source,)
+    names = set()
+    for each in sources:
+        if isinstance(each, type) or not isinstance(each, Source):
+            raise InvalidConfigError("source must be a Source, or a list: write FileSource(uri)", source=shorten(each))
+        if check_name("source", each.name) in names:
+            raise InvalidConfigError("two sources have one name; give one of them another (name='…')", source=each.name)
+        names.add(each.name)
+        if each.positioned and max_concurrent != 1:
+            raise InvalidConfigError(
+                "max_concurrent_checkpoints must be 1 with this source: two epochs at once would read the same input",
+                source=each.name,
+                max_concurrent_checkpoints=max_concurrent,
+            )
+    return sources
+
+
+def check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
+    """Check an option that has a few values.
+
+    Raises:
+        InvalidConfigError: it has another.
+    """
+    if value not in choices:
+        raise InvalidConfigError(f"{option} must be one of {', '.join(choices)}", **{option: shorten(value)})
