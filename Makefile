@@ -1,6 +1,6 @@
 # Every target brings what it needs: uv, .venv, Java, the S3 server, the s3a jars (see scripts/setup).
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint types docs clean
+.PHONY: help setup demo test test-fast soak lint types docs clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -26,7 +26,11 @@ test: ## Run every test, on real Airflow, Spark and S3
 
 test-fast: ## Run what needs neither Airflow nor Spark (under two minutes)
 	@$(SETUP) venv
-	@$(BIN)/pytest -m "not e2e and not spark and not s3"
+	@$(BIN)/pytest -m "not e2e and not spark and not s3 and not simulation"
+
+soak: ## Simulate seeds that no test runs, until one fails: [FROM=200] [TO=5000]
+	@$(SETUP) venv
+	@$(BIN)/python -m tests.simulation.simulate $(or $(FROM),200) $(or $(TO),5000)
 
 lint: ## Check style, docstrings and banned calls
 	@$(SETUP) venv

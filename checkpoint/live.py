@@ -47,7 +47,7 @@ def find_live(files: JobFiles, attempts: Attempts, head: Head) -> Live:
     for entry in head.pending:
         live.keys.update((layout.pending(entry.id, entry.token), layout.metadata(entry.id, entry.token)))
         _keep_attempt(files, live, attempts.document_of(entry), ())
-    for epoch in {ended.epoch for ended in head.history}:
+    for epoch in dict.fromkeys(ended.epoch for ended in head.history):
         ended = head.carryable(epoch)
         document = attempts.readable(ended)
         if ended is not None and document is not None:

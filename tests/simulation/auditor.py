@@ -1,0 +1,240 @@
+"""Watches the store from outside, without faults, and keeps its own account of what may never happen.
+
+It looks at every version of the head as it lands, at every deletion before it happens, and at what processes are told.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from functools import lru_cache
+
+from airflow_cairn.checkpoint import acks, layout, metadata
+from airflow_cairn.checkpoint.head import CompletedEntry, Head
+from airflow_cairn.checkpoint.job_files import JobFiles
+from airflow_cairn.checkpoint.metadata import HandleLine, StageLine
+from airflow_cairn.checkpoint.model import AckDocument, DocumentRef, Execution, PendingDocument
+from airflow_cairn.checkpoint.reasons import AckAnswer, Status
+from airflow_cairn.storage import GoneError
+from tests.support.memory_store import MemoryStore
+
+
+class ViolationError(AssertionError):
+    """Something happened that may never happen."""
+
+
+class Auditor:
+    """Keeps the account of one job.
+
+    Args:
+        memory: the store itself.
+        job: the job's name.
+    """
+
+    def __init__(self, memory: MemoryStore, job: str) -> None:
+        self._files = JobFiles(memory, job)
+        self.head = Head(job=job)
+        self.folded: list[str] = []
+        """Epochs in the order in which they completed."""
+        self.outcomes: dict[int, Status] = {}
+        self._seen_pending: dict[int, str] = {}
+        self._documents: dict[int, PendingDocument] = {}
+        """Of what is pending."""
+        self._live: dict[tuple[int, str, str], PendingDocument] = {}
+        self._listed_until: dict[str, int] = {}
+        """The last revision of the head at which an execution was listed by a pending attempt."""
+        self._completed_with: set[str] = set()
+        self.discarded: set[str] = set()
+        self.problem: ViolationError | None = None
+
+    def fail(self, rule: str, what: object) -> None:
+        """Note the first violation; it may happen in any process, so the run's own loop raises it."""
+        violation = ViolationError(f"{rule}: {what}")
+        self.problem = self.problem or violation
+        raise violation
+
+    def check(self, holds: object, rule: str, what: object) -> None:
+        if not holds:
+            self.fail(rule, what)
+
+    # What is told.
+
+    def written(self, key: str) -> None:
+        """Look at what has just been written."""
+        if self._files.bare(key) == layout.HEAD:
+            self._swapped(self._files.read(Head, layout.HEAD, max_bytes=1 << 24)[0])
+
+    def deleting(self, keys: Iterable[str], run: str | None, actor: str) -> None:
+        """Look at what is about to be deleted: nothing that is referred to (semantics C3)."""
+        referred = self.referred()
+        for full in keys:
+            key = self._files.bare(full)
+            self.check(key not in referred, "deleted what is referred to (C3)", f"{key} by {actor}")
+            if layout.execution_of(key) in self._live:
+                own = run is not None and f"/{run}/" in key
+                self.check(own, "deleted what a pending attempt may name (C3)", f"{key} by {actor}")
+
+    def aborting(self, key: str) -> None:
+        """Look at an upload that is about to be aborted (semantics W7)."""
+        bare = self._files.bare(key)
+        self.check(layout.execution_of(bare) not in self._live, "aborted a living driver's upload (W7)", bare)
+
+    def answered(self, ack: AckDocument, answer: AckAnswer, asked_at: int) -> None:
+        """Look at what a driver is told (semantics A2)."""
+        if answer is AckAnswer.SUCCESS:
+            listed = self._listed_until.get(ack.token, -1) >= asked_at
+            known = listed or ack.token in self._completed_with or ack.epoch in self.folded
+            self.check(known, "told SUCCESS to an execution that nobody lists (A2, W4)", ack.token)
+        elif answer in (AckAnswer.DISCARDED, AckAnswer.UNKNOWN):
+            self.discarded.add(ack.token)
+            self.check(ack.token not in self._completed_with, "told DISCARDED, and it counted (A2)", ack.token)
+
+    def completed(self, epoch: str, checkpoint: int) -> None:
+        """Look at an answer that says `completed` (semantics D3)."""
+        known = self.outcomes.get(checkpoint) is Status.COMPLETED and epoch in self.folded
+        self.check(known, "said completed of what is not (D3)", f"{epoch} in {checkpoint}")
+
+    def not_completed(self, checkpoint: int) -> None:
+        """Look at an answer that says that a checkpoint failed (semantics D3)."""
+        self.check(
+            self.outcomes.get(checkpoint) is not Status.COMPLETED, "said failed of what completed (D3)", checkpoint
+        )
+
+    # What the head says.
+
+    def _swapped(self, new: Head) -> None:
+        old, self.head = self.head, new
+        self.check(new.revision == old.revision + 1, "a swap was lost (W2)", f"{old.revision} -> {new.revision}")
+        self.check(new.next_id >= old.next_id, "ids go back (T5)", f"{old.next_id} -> {new.next_id}")
+        before = {entry.id: entry for entry in old.pending}
+        self._documents = {}
+        for entry in new.pending:
+            token = self._seen_pending.setdefault(entry.id, entry.token)
+            self.check(token == entry.token, "an id is used again (T5)", entry.id)
+            self.check(entry.id not in self.outcomes, "an ended checkpoint is pending again (D3)", entry.id)
+            self.check(entry.epoch not in self.folded, "a completed epoch is pending again (T9)", entry.epoch)
+            self._documents[entry.id] = self._document(entry.id, entry.token)
+            if entry.id not in before:
+                self._opened(self._documents[entry.id])
+        self._live = {
+            (execution.home, uid, execution.token): document
+            for document in self._documents.values()
+            for uid, execution in document.executions.items()
+        }
+        for _, _, token in self._live:
+            self._listed_until[token] = new.revision
+        for ended in new.history:
+            known = self.outcomes.setdefault(ended.id, ended.status)
+            self.check(known is ended.status, "two outcomes of one checkpoint (D3)", ended.id)
+        for entry_id in before:
+            there = entry_id in self.outcomes or entry_id in self._documents
+            self.check(there, "a pending checkpoint vanished without an outcome (D3)", entry_id)
+        retained = {entry.id for entry in old.completed}
+        for done in new.completed:
+            if done.id not in retained:
+                self.check(done.id in before, "completed what was not pending (D3)", done.id)
+                self._completed(done, self._document(done.id, done.token))
+
+    def _document(self, checkpoint: int, token: str) -> PendingDocument:
+        try:
+            return self._files.read(PendingDocument, layout.pending(checkpoint, token))[0]
+        except GoneError:
+            self.fail("a pending checkpoint's document is gone (C3)", checkpoint)
+            raise
+
+    def _opened(self, document: PendingDocument) -> None:
+        """What it takes over must be whole, and may not have been told that it does not count (semantics F2)."""
+        for uid, execution in document.executions.items():
+            if execution.home == document.checkpoint:
+                continue
+            self.check(execution.token not in self.discarded, "carried what was discarded (A2, F2)", execution.token)
+            for key in self._named_by(uid, execution):
+                self.check(self._stands(key), "carried an execution whose files are gone (F2)", key)
+
+    def _completed(self, entry: CompletedEntry, document: PendingDocument) -> None:
+        self.check(entry.epoch not in self.folded, "an epoch completed twice (T9)", entry.epoch)
+        self.folded.append(entry.epoch)
+        states = self.states(entry)
+        wanted = dict.fromkeys((stage.uid for stage in document.stages), self.folded)
+        self.check(
+            states == wanted, "an epoch is lost or doubled in the state", f"{entry.id}: {states} for {self.folded}"
+        )
+        tokens = {uid: execution.token for uid, execution in document.executions.items()}
+        for line in metadata.read(self._files, entry.metadata):
+            if isinstance(line, StageLine):
+                token = tokens[line.stage]
+                self._completed_with.add(token)
+                self.check(line.execution.token == token, "completed with another execution (W4)", line.stage)
+                self.check(token not in self.discarded, "completed with what was discarded (A2)", line.stage)
+                read = line.values.get("read")
+                expected = {uid: tokens[uid] for uid in read} if isinstance(read, dict) else None
+                self.check(read == expected, "a stage read from what was run again (F1)", line.stage)
+        for key in self._refs(entry.metadata):
+            self.check(self._stands(key), "a completed checkpoint names what is gone (C3)", key)
+
+    # What is referred to.
+
+    def referred(self) -> set[str]:
+        """Every key that a retained or a pending checkpoint refers to."""
+        found: set[str] = set()
+        for entry in self.head.completed:
+            found.update(self._refs(entry.metadata))
+        for document in self._documents.values():
+            found.add(layout.pending(document.checkpoint, document.token))
+            if document.restore is not None:
+                found.update(self._refs(document.restore.metadata))
+            for uid, execution in document.executions.items():
+                found.update(self._named_by(uid, execution))
+        return found
+
+    def states(self, entry: CompletedEntry) -> dict[str, list[str]]:
+        """Give the epochs folded into each stage's state."""
+        found: dict[str, list[str]] = {}
+        stage = ""
+        for line in metadata.read(self._files, entry.metadata):
+            if isinstance(line, StageLine):
+                stage = line.stage
+            elif isinstance(line, HandleLine) and line.handle.output == "state.totals":
+                try:
+                    found[stage] = json.loads(self._files.get(line.handle.path, max_bytes=1 << 20).data)
+                except GoneError:
+                    self.fail("a completed checkpoint names what is gone (C3)", line.handle.path)
+        return found
+
+    def _refs(self, ref: DocumentRef) -> frozenset[str]:
+        try:
+            return self._refs_of(ref.key, ref)
+        except GoneError:
+            self.fail("a retained checkpoint's metadata is gone (C3)", ref.key)
+            raise
+
+    @lru_cache(maxsize=64)  # noqa: B019 - lives as long as one run
+    def _refs_of(self, key: str, ref: DocumentRef) -> frozenset[str]:
+        lines = metadata.read(self._files, ref)
+        return frozenset({key, *(line.handle.path for line in lines if isinstance(line, HandleLine))})
+
+    def _named_by(self, uid: str, execution: Execution) -> set[str]:
+        """The marker of an execution and what it names, if it has acknowledged."""
+        try:
+            ack = acks.read_ack(self._files, uid, execution)
+        except GoneError:
+            return set()
+        marker = layout.ack(execution.home, uid, execution.token)
+        return {marker, *(handle.path for subtask in ack.subtasks for handle in subtask.handles)}
+
+    def _stands(self, key: str) -> bool:
+        try:
+            self._files.stat(key)
+        except GoneError:
+            return False
+        return True
+
+    def at_rest(self, standing: set[str], uploads: int) -> None:
+        """Nothing is left over once everything has ended and was cleaned (semantics C3, D4, W7)."""
+        self.check(not self.head.pending, "something is pending at rest", self.head.pending)
+        referred = self.referred()
+        self.check(standing <= referred, "orphans at rest", sorted(standing - referred))
+        self.check(referred <= standing, "dangling references at rest (C3)", sorted(referred - standing))
+        self.check(uploads == 0, "uploads are left over (W7)", uploads)
+        ended = set(self.outcomes)
+        self.check(ended == set(range(1, self.head.next_id)), "an id has no outcome (D3)", ended)

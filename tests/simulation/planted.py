@@ -1,0 +1,125 @@
+"""Eleven protocol bugs, each a small change of the real classes, that the simulation must find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from airflow_cairn.checkpoint import acks, attempts, cleaner, decisions
+from airflow_cairn.checkpoint.carrying import Carried
+from airflow_cairn.checkpoint.cleaner import Cleaner
+from airflow_cairn.checkpoint.finishing import Finishing
+from airflow_cairn.checkpoint.head import Head
+from airflow_cairn.checkpoint.head_store import HeadStore
+from airflow_cairn.checkpoint.model import AckDocument
+from airflow_cairn.checkpoint.reasons import AckAnswer
+from airflow_cairn.checkpoint.stage_side import StageSide
+from airflow_cairn.storage import UnavailableError
+
+PLANTED: dict[str, Callable[[], Any]] = {}
+
+
+@contextmanager
+def put_in_place(where: Any, attribute: str, value: Any) -> Iterator[None]:
+    """Let something stand in another's place for a while."""
+    original = getattr(where, attribute)
+    setattr(where, attribute, value)
+    try:
+        yield
+    finally:
+        setattr(where, attribute, original)
+
+
+def _plant(name: str, where: Any, attribute: str) -> Callable[[Callable[[Any], Any]], None]:
+    """Register a bug: the function takes the original and gives what stands in its place."""
+
+    def register(make: Callable[[Any], Any]) -> None:
+        PLANTED[name] = lambda: put_in_place(where, attribute, make(getattr(where, attribute)))
+
+    return register
+
+
+@_plant("the head is swapped without comparing", HeadStore, "_swap")
+def _no_compare(original: Any) -> Any:
+    def swap(self: Any, version: Any, wanted: Head) -> Any:
+        return original(self, replace(version, etag=self._load().etag), wanted)
+
+    return swap
+
+
+@_plant("the cleaner goes beyond the ids of the head that it read", Cleaner, "_below")
+def _no_bound(original: Any) -> Any:
+    return lambda self, head: original(self, replace(head, next_id=head.next_id + 1))
+
+
+@_plant("an id is used again", decisions, "abort")
+def _id_again(original: Any) -> Any:
+    def abort(head: Head, entry: Any, *args: Any, **kwargs: Any) -> Head:
+        ended: Head = original(head, entry, *args, **kwargs)
+        last = entry.id == head.next_id - 1
+        return replace(ended, next_id=entry.id, history=ended.history[:-1]) if last else ended
+
+    return abort
+
+
+@_plant("a checkpoint completes on any base", Finishing, "_finish")
+def _any_base(original: Any) -> Any:
+    return lambda self, head, entry, now_ms: original(self, head, replace(entry, base=head.latest_id()), now_ms)
+
+
+@_plant("an acknowledgement counts whatever its token", acks, "judge")
+def _any_token(original: Any) -> Any:
+    def judge(head: Head, pending: Any, document: AckDocument) -> AckAnswer:
+        return AckAnswer.SUCCESS if pending is not None else original(head, pending, document)
+
+    return judge
+
+
+@_plant("the cleaner ignores what a next attempt may carry over", cleaner, "find_live")
+def _no_carryable(original: Any) -> Any:
+    return lambda files, attempts, head: original(files, attempts, replace(head, history=()))
+
+
+@_plant("state is deleted when the outcome is unknown", StageSide, "acknowledge")
+def _delete_unknown(original: Any) -> Any:
+    def acknowledge(self: Any, ack: AckDocument) -> AckAnswer:
+        try:
+            return original(self, ack)
+        except UnavailableError:
+            self._delete_execution(ack)
+            raise
+
+    return acknowledge
+
+
+@_plant("no note is made of an epoch that the history forgets", HeadStore, "_note_forgotten")
+def _no_note(original: Any) -> Any:
+    return lambda self, old, new: None
+
+
+@_plant("the readers of a failed stage carry over", attempts, "carry")
+def _readers_carry(original: Any) -> Any:
+    def carry(files: Any, before: Any, stages: Any, **options: Any) -> Carried:
+        found: Carried = original(files, before, stages, **options)
+        acknowledged = acks.marked(files, before.executions, "acks")
+        return replace(found, executions={**{uid: before.executions[uid] for uid in acknowledged}, **found.executions})
+
+    return carry
+
+
+@_plant("the second driver of an execution deletes the first one's files", StageSide, "acknowledge")
+def _duplicate_deletes(original: Any) -> Any:
+    def acknowledge(self: Any, ack: AckDocument) -> AckAnswer:
+        answer: AckAnswer = original(self, ack)
+        if answer is AckAnswer.DUPLICATE:
+            self._delete_execution(ack)
+        return answer
+
+    return acknowledge
+
+
+@_plant("what was told DISCARDED is not noted", decisions, "reject")
+def _no_reject(original: Any) -> Any:
+    return lambda head, ended, token: head

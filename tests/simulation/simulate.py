@@ -1,0 +1,153 @@
+"""Runs seeds, replays one alone, and makes a failing one smaller.
+
+python -m tests.simulation.simulate 1000 2000     # seeds 1000 to 1999, as long as they hold
+CAIRN_SEED=17 python -m tests.simulation.simulate # one seed alone; where it fails, it is made smaller
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from airflow_cairn.checkpoint import decisions, head_store, invariants
+from airflow_cairn.checkpoint.documents import MAX_MARKER_BYTES
+from airflow_cairn.checkpoint.job_files import JobFiles
+from airflow_cairn.storage.errors import CairnError
+from tests.simulation.auditor import ViolationError
+from tests.simulation.hub import Plan, plan
+from tests.simulation.planted import put_in_place
+from tests.simulation.processes import Job
+
+HISTORY = 12
+"""Ended checkpoints that a simulated head remembers: so few that forgetting is part of every run."""
+
+WRITE_LOG = 6
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a failing run showed."""
+
+    plan: Plan
+    what: str
+    at: int
+    """The step."""
+
+    def __str__(self) -> str:
+        return (
+            f"CAIRN_SEED={self.plan.seed}: step {self.at}: {self.what}\n"
+            f"replay: CAIRN_SEED={self.plan.seed} .venv/bin/python -m tests.simulation.simulate\n"
+            f"{self.plan.steps} steps, {self.plan.width} processes, {len(self.plan.faults)} faults, the last of them "
+            f"{[f'{step}: {fault}' for step, fault in self.plan.faults.items()][-8:]}"
+        )
+
+
+@contextmanager
+def short_memories() -> Iterator[None]:
+    """Let heads forget soon, and parse equal bytes once: the codec has tests of its own, and takes half the time."""
+    parse = JobFiles.parse
+    known: dict[tuple[type, str, bytes], Any] = {}
+
+    def parsed(files: JobFiles, cls: type, key: str, data: bytes, *, max_bytes: int = MAX_MARKER_BYTES) -> Any:
+        found = known.get((cls, key, data))
+        if found is None:
+            found = known[cls, key, data] = parse(files, cls, key, data, max_bytes=max_bytes)
+        return found
+
+    with ExitStack() as stack:
+        for where, attribute, value in (
+            (decisions, "MAX_HISTORY", HISTORY),
+            (invariants, "MAX_HISTORY", HISTORY),
+            (head_store, "WRITE_LOG", WRITE_LOG),
+            (JobFiles, "parse", parsed),
+        ):
+            stack.enter_context(put_in_place(where, attribute, value))
+        yield
+
+
+def run(plan: Plan) -> tuple[Job, Found | None]:
+    """Run a plan to its end, or to the first thing that may never happen."""
+    job = Job(plan)
+    with short_memories():
+        try:
+            while job.hub.step < plan.steps:
+                while len(job.hub.actors) < plan.width:
+                    job.spawn()
+                job.hub.turn()
+                if job.auditor.problem:
+                    raise job.auditor.problem
+            _settle(job)
+        except (ViolationError, CairnError, AssertionError) as error:
+            what = job.auditor.problem or error
+            return job, Found(plan, f"{type(what).__name__}: {what}", job.hub.step)
+    return job, None
+
+
+def _settle(job: Job) -> None:
+    job.hub.drain()
+    if job.auditor.problem:
+        raise job.auditor.problem
+    for epoch in sorted({*(entry.epoch for entry in job.auditor.head.pending), job.next_epoch()}):
+        job.settle(epoch)
+    coordinator = job.coordinator()
+    coordinator.clean()
+    report = coordinator.clean()
+    job.auditor.check((report.deleted, report.failures) == (0, ()), "cleaning again finds more", report)
+    standing = {found.key for found in coordinator.files.listing("") if found.key.startswith("chk-")}
+    job.auditor.at_rest(standing, len(list(job.memory.uploads(""))))
+    job.auditor.check(job.auditor.folded, "nothing ever completed", job.hub.step)
+
+
+def shrink(found: Found) -> Found:
+    """Make a failing plan smaller, as long as it fails: fewer steps, fewer faults by halves, fewer processes."""
+    best = _again(replace(found.plan, steps=found.at + 1)) or found
+    size = max(1, len(best.plan.faults) // 2)
+    while size:
+        steps = sorted(best.plan.faults)
+        for begin in range(0, len(steps), size):
+            gone = set(steps[begin : begin + size])
+            left = {step: fault for step, fault in best.plan.faults.items() if step not in gone}
+            best = _again(replace(best.plan, faults=left)) or best
+        size //= 2
+    for width in range(2, best.plan.width):
+        smaller = _again(replace(best.plan, width=width))
+        if smaller:
+            return smaller
+    return best
+
+
+def _again(plan: Plan) -> Found | None:
+    found = run(plan)[1]
+    if found is None:
+        return None
+    cut = {step: fault for step, fault in plan.faults.items() if step <= found.at}
+    return replace(found, plan=replace(plan, faults=cut))
+
+
+def main(arguments: list[str]) -> int:
+    """Run what the arguments or `CAIRN_SEED` say; 1 if a seed fails."""
+    logging.disable()
+    alone = os.environ.get("CAIRN_SEED")
+    first, last = (int(alone), int(alone) + 1) if alone else (int(each) for each in arguments)
+    for seed in range(first, last):
+        job, found = run(plan(seed))
+        if found is not None:
+            print(found)
+            print("making it smaller ...", flush=True)
+            print(shrink(found))
+            return 1
+        print(
+            f"seed {seed}: {job.hub.step} steps, {len(job.auditor.folded)} epochs, "
+            f"{job.auditor.head.next_id - 1} checkpoints",
+            flush=True,
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
