@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from airflow_cairn.storage import ObjectStat, OutcomeUnknownError, PendingUpload, UnavailableError, WriteResult, Written
 from airflow_cairn.storage.port import DeleteFailures
@@ -53,6 +53,10 @@ class SimStore(WrappedStore):
 
     def create(self, key: str, data: bytes) -> WriteResult:
         return self._write("create", key, lambda: self._seen(key, self._memory.create(key, data)))
+
+    def create_from(self, key: str, source: BinaryIO) -> WriteResult:
+        source.seek(0)  # read whole now: it may be closed when a late write lands
+        return self.create(key, source.read())
 
     def replace(self, key: str, data: bytes, *, expected_etag: str) -> WriteResult:
         return self._write(
