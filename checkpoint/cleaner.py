@@ -59,7 +59,7 @@ class Cleaner:
         """
         head, live = self._heads.observe(
             lambda head, now_ms: (head, find_live(self._files, self._attempts, head)),
-            doubt=lambda found: bool(found[1].unknown),
+            doubt=lambda found: found[1].outdated or bool(found[1].unknown),
         )
         dead = [found.key for found in self._below(head) if not live.holds(found.key)]
         failures = self._files.delete(dead)

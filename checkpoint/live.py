@@ -25,6 +25,9 @@ class Live:
     keys: set[str] = field(default_factory=set)
     tokens: set[tuple[int, str, str]] = field(default_factory=set)
     """Home, stage and token of executions of which everything is kept."""
+    outdated: bool = False
+    """Whether what an ended attempt may lend could not be read: if the head has moved on, another cleaner took the
+    document because the next attempt holds those executions now, and this look must not be acted on."""
     unknown: dict[str, str] = field(default_factory=dict)
     """Metadata that cannot be read, with what is wrong; it and all before it is kept."""
 
@@ -50,6 +53,7 @@ def find_live(files: JobFiles, attempts: Attempts, head: Head) -> Live:
     for epoch in dict.fromkeys(ended.epoch for ended in head.history):
         ended = head.carryable(epoch)
         document = attempts.readable(ended)
+        live.outdated |= ended is not None and document is None
         if ended is not None and document is not None:
             live.keys.add(layout.pending(ended.id, ended.token))
             _keep_attempt(files, live, document, ended.rejected)

@@ -67,6 +67,27 @@ def test_a_cleaner_with_an_outdated_head_deletes_nothing_alive(
     world.audit(*epochs)
 
 
+def test_a_slow_cleaner_keeps_what_the_next_attempt_has_carried_over(world: World) -> None:  # semantics C3, F2
+    """The document that it goes by is taken by a quicker cleaner, because another attempt holds the executions now."""
+    world.run_epoch("a")
+    world.trigger("b")
+    ended = world.pending_id("b")
+    world.run_stage("b", "clean")
+    world.clock.advance(TIMEOUT)
+    world.coordinator().progress("b")
+    token = next(entry.token for entry in world.coordinator().head().history if entry.id == ended)
+
+    def take_up_and_clean() -> None:
+        world.submit("b", "routes")
+        world.coordinator().clean()
+
+    store = InterleavingStore(world.store, "get", 0, take_up_and_clean, suffix=f"pending-{token}.json")
+    world.coordinator(store).clean()
+    assert any(key.startswith(f"{layout.folder(ended)}acks/clean/") for key in world.standing())
+    world.run_epoch("b")
+    world.audit("a", "b")
+
+
 def test_a_cleaning_that_dies_half_way_is_finished_by_the_next(world: World) -> None:  # semantics C3
     class DiesHalfWay(WrappedStore):
         def delete(self, keys: Iterable[str]) -> DeleteFailures:
