@@ -95,7 +95,11 @@ class FileSource:
         return Reading({"uri": self.uri, "files": files, "changed": list(changed[:100])}, tuple(log))
 
     def advance(self, position: Json, part: Json) -> Json | Refusal:
-        """Add the files of `part` to those read; refuse a file that was read since."""
+        """Add the files of `part` to those read; refuse a file that was read since.
+
+        Raises:
+            DocumentError: `part` or `position` was not written by a FileSource.
+        """
         if not isinstance(part, dict) or not isinstance(part.get("files"), list):
             raise DocumentError("this is no part of a FileSource: give the source a new name", found=str(part)[:80])
         seen = self._seen(position)

@@ -51,7 +51,11 @@ class AssetEvents:
         return Reading([asdict(event) for event in events], (f"{skipped} events were read before",) if skipped else ())
 
     def advance(self, position: Json, part: Json) -> Json | Refusal:
-        """Add the events' ids to those read; refuse an event that was read."""
+        """Add the events' ids to those read; refuse an event that was read.
+
+        Raises:
+            DocumentError: `part` or `position` was not written by AssetEvents.
+        """
         known, new = _ids(position), _ids([each["id"] for each in part] if isinstance(part, list) else part)
         twice = sorted(set(known) & set(new))
         if twice:
@@ -118,7 +122,11 @@ class Offsets:
         return Reading({"from": position, "read": answer[0], "to": answer[1]})
 
     def advance(self, position: Json, part: Json) -> Json | Refusal:
-        """Go to the end of `part`; refuse one that starts elsewhere than at the position."""
+        """Go to the end of `part`; refuse one that starts elsewhere than at the position.
+
+        Raises:
+            DocumentError: `part` was not written by Offsets.
+        """
         if not isinstance(part, dict) or "to" not in part:
             raise DocumentError("this is no part of Offsets: give the source a new name", found=str(part)[:80])
         if part.get("from") != position:
