@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import IO, BinaryIO, TypeVar, cast
+from typing import IO, TypeVar
 
 from ..storage.errors import BucketGoneError, DocumentError, GoneError, OutcomeUnknownError, UnavailableError
 from ..storage.port import Blob, DeleteFailure, Lost, ObjectStat, ObjectStore, PendingUpload, Written
@@ -191,7 +191,7 @@ class JobFiles:
         for _ in range(CREATE_TRIES):
             try:
                 with _standing_bucket():
-                    answer = self.store.create_from(self.full(ref.key), cast(BinaryIO, source))
+                    answer = self.store.create_from(self.full(ref.key), source)
                 if isinstance(answer, Written):
                     return True
             except OutcomeUnknownError as error:

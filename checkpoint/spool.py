@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from types import TracebackType
-from typing import IO, cast
 
 from .job_files import JobFiles
 from .model import DocumentRef
@@ -50,4 +49,4 @@ class Spool:
         Raises:
             OutcomeUnknownError: its answers were lost and nothing could be learnt; delete nothing.
         """
-        return files.create_from(self.reference(key), cast(IO[bytes], self._file))
+        return files.create_from(self.reference(key), self._file)

@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import IO, TypeVar
 
 from .clock import Fraction, Sleeper, TokenSource, new_token, system_fraction, system_sleep
 from .errors import (
@@ -141,7 +141,7 @@ class LocalStore(ObjectStore):
         """
         return self._publish(key, lambda temp: temp.write(data))
 
-    def create_from(self, key: str, source: BinaryIO) -> WriteResult:
+    def create_from(self, key: str, source: IO[bytes]) -> WriteResult:
         """Write an object only if none is there, piece by piece.
 
         Raises:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import IO
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class ObjectStore(ABC):
             OutcomeUnknownError: the answer was lost and could not be settled.
         """
 
-    def create_from(self, key: str, source: BinaryIO) -> WriteResult:
+    def create_from(self, key: str, source: IO[bytes]) -> WriteResult:
         """Write an object only if none is there, as `create` does, from a file that need not fit into memory.
 
         Args:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, BinaryIO
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 import boto3
@@ -154,7 +154,7 @@ class S3Store(ObjectStore):
         """Write an object only if none is there: one request, two where one stands there already."""
         return self._put(key, data, None, {"IfNoneMatch": "*"})
 
-    def create_from(self, key: str, source: BinaryIO) -> WriteResult:
+    def create_from(self, key: str, source: IO[bytes]) -> WriteResult:
         """Write an object only if none is there, in one request that streams the file (5 GiB at most)."""
         return self._put(key, source, None, {"IfNoneMatch": "*"})
 
@@ -217,7 +217,7 @@ class S3Store(ObjectStore):
             return
 
     def _put(
-        self, key: str, data: bytes | BinaryIO, expected_etag: str | None, condition: dict[str, str]
+        self, key: str, data: bytes | IO[bytes], expected_etag: str | None, condition: dict[str, str]
     ) -> WriteResult:
         full = self._wire.full(key)
 

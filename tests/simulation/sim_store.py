@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import BinaryIO, TypeVar
+from typing import IO, TypeVar
 
 from airflow_cairn.storage import ObjectStat, OutcomeUnknownError, PendingUpload, UnavailableError, WriteResult, Written
 from airflow_cairn.storage.port import DeleteFailures
@@ -54,7 +54,7 @@ class SimStore(WrappedStore):
     def create(self, key: str, data: bytes) -> WriteResult:
         return self._write("create", key, lambda: self._seen(key, self._memory.create(key, data)))
 
-    def create_from(self, key: str, source: BinaryIO) -> WriteResult:
+    def create_from(self, key: str, source: IO[bytes]) -> WriteResult:
         source.seek(0)  # read whole now: it may be closed when a late write lands
         return self.create(key, source.read())
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import BinaryIO, TypeVar
+from typing import IO, TypeVar
 
 from airflow_cairn.storage import (
     Blob,
@@ -69,7 +69,7 @@ class WrappedStore(ObjectStore):
     def create(self, key: str, data: bytes) -> WriteResult:
         return self._write("create", key, lambda: self.inner.create(key, data))
 
-    def create_from(self, key: str, source: BinaryIO) -> WriteResult:
+    def create_from(self, key: str, source: IO[bytes]) -> WriteResult:
         return self._write("create", key, lambda: self.inner.create_from(key, source))
 
     def replace(self, key: str, data: bytes, *, expected_etag: str) -> WriteResult:
