@@ -153,10 +153,7 @@ class Coordinator:
         """
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
-            settled = decisions.expire(head, now_ms)
-            for entry in settled.pending:
-                detail = "the job is being restored"
-                settled = decisions.abort(settled, entry, Reason.CHECKPOINT_COORDINATOR_SUSPEND, detail, now_ms)
+            settled = decisions.suspend_pending(decisions.expire(head, now_ms), "the job is being restored", now_ms)
             return Decision(None, settled if settled != head else None)
 
         def choose(head: Head, now_ms: int) -> Decision[restore.RestoreChoice]:

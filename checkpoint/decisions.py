@@ -38,12 +38,17 @@ def expire(head: Head, now_ms: int) -> Head:
 
 def stop(head: Head, how: Stopped, now_ms: int) -> Head:
     """Stop taking requests: end what is pending and drop what waits (semantics S1). Stopping twice changes nothing."""
-    for entry in head.pending:
-        detail = f"the job is stopped: {how}"
-        head = abort(head, entry, Reason.CHECKPOINT_COORDINATOR_SUSPEND, detail, now_ms)
+    head = suspend_pending(head, f"the job is stopped: {how}", now_ms)
     # What was shut down stays so; it is not merely suspended.
     kept = Stopped.SHUTDOWN if head.stopped is Stopped.SHUTDOWN else how
     return replace(head, waiting=(), stopped=kept)
+
+
+def suspend_pending(head: Head, detail: str, now_ms: int) -> Head:
+    """End everything that is pending, because the job stops or is restored (semantics S1, R5)."""
+    for entry in head.pending:
+        head = abort(head, entry, Reason.CHECKPOINT_COORDINATOR_SUSPEND, detail, now_ms)
+    return head
 
 
 def open_attempt(head: Head, entry: PendingEntry, restore: RestoreRecord | None) -> Head:
@@ -86,21 +91,8 @@ def abort(
         acks: stages that had acknowledged, as far as known.
         rejected: tokens of executions that no later attempt may carry over.
     """
-    ended = EndedEntry(
-        id=entry.id,
-        epoch=entry.epoch,
-        attempt=entry.attempt,
-        token=entry.token,
-        status=Status.FAILED,
-        triggered_at_ms=entry.triggered_at_ms,
-        ended_at_ms=max(now_ms, entry.triggered_at_ms),
-        reason=reason,
-        detail=one_line(detail),
-        acks=acks,
-        stages=entry.stages,
-        restored_from=entry.restored_from,
-        base=entry.base,
-        rejected=rejected,
+    ended = replace(
+        _ended(entry, Status.FAILED, now_ms, acks=acks), reason=reason, detail=one_line(detail), rejected=rejected
     )
     counters = replace(head.counters, failed=head.counters.failed + 1)
     return _notice(_end(replace(head, counters=counters), ended), ended, entry.listeners)
@@ -135,20 +127,8 @@ def complete(
         replayed=entry.replayed,
         tables=tables,
     )
-    ended = EndedEntry(
-        id=entry.id,
-        epoch=entry.epoch,
-        attempt=entry.attempt,
-        token=entry.token,
-        status=Status.COMPLETED,
-        triggered_at_ms=entry.triggered_at_ms,
-        ended_at_ms=completed.completed_at_ms,
-        acks=entry.stages,
-        stages=entry.stages,
-        size_bytes=size_bytes,
-        new_bytes=new_bytes,
-        restored_from=entry.restored_from,
-        base=entry.base,
+    ended = replace(
+        _ended(entry, Status.COMPLETED, now_ms, acks=entry.stages), size_bytes=size_bytes, new_bytes=new_bytes
     )
     counters = replace(head.counters, completed=head.counters.completed + 1)
     head = _end(replace(head, counters=counters), ended)
@@ -194,6 +174,22 @@ def one_line(text: str) -> str:
     """Make a text fit to be kept in the head: one line, at most `MAX_DETAIL` characters, all of them UTF-8."""
     line = " ".join(text.encode("utf-8", "replace").decode().split())
     return line if len(line) <= MAX_DETAIL else line[: MAX_DETAIL - 1] + "…"
+
+
+def _ended(entry: PendingEntry, status: Status, now_ms: int, *, acks: int) -> EndedEntry:
+    return EndedEntry(
+        id=entry.id,
+        epoch=entry.epoch,
+        attempt=entry.attempt,
+        token=entry.token,
+        status=status,
+        triggered_at_ms=entry.triggered_at_ms,
+        ended_at_ms=max(now_ms, entry.triggered_at_ms),
+        acks=acks,
+        stages=entry.stages,
+        restored_from=entry.restored_from,
+        base=entry.base,
+    )
 
 
 def _end(head: Head, ended: EndedEntry) -> Head:
