@@ -6,13 +6,14 @@ execution falls between the two.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ..storage.errors import DocumentError, GoneError
 from ..storage.port import Lost
 from . import acks, decisions, fixing, layout, queue, requesting, restore
 from .carrying import NOTHING, Carried, carry
+from .codec import Json
 from .errors import InvalidConfigError
 from .fixing import Refused
 from .head import EndedEntry, Head, PendingEntry
@@ -41,6 +42,7 @@ from .requests import (
     TriggerRequest,
 )
 from .runtime import Runtime
+from .source import RunFacts
 
 
 class Attempts:
@@ -310,22 +312,33 @@ class Attempts:
         if isinstance(positions, Refused):
             return positions
         log: tuple[str, ...] = ()
-        fixed = fixed or self._stored_slice(request.epoch)
         if request.run is None:
             fixed = fixed or self._fix_slice(request)
             if not positions and fixed.base is None:
                 return fixed, ()
-        elif fixed is None:
-            asked = fixing.read(request.slice, request.sources, request.run, positions)
-            if isinstance(asked, Refused):
-                return asked
-            wanted, log = asked
-            first = fixing.place(wanted, request.sources, positions, head.latest_id())
-            if isinstance(first, Refused):
-                return first
-            fixed = self._fix_slice(replace(request, slice=first))
+        else:
+            read = self._read_once(head, request, request.run, fixed, positions)
+            if isinstance(read, Refused):
+                return read
+            fixed, log = read
         placed = fixing.place(fixed, request.sources, positions, head.latest_id())
         return placed if isinstance(placed, Refused) else (placed, log)
+
+    def _read_once(
+        self, head: Head, request: TriggerRequest, run: RunFacts, fixed: Slice | None, positions: Mapping[str, Json]
+    ) -> tuple[Slice, tuple[str, ...]] | Refused:
+        """Ask the sources what the epoch reads, unless that stands already."""
+        fixed = fixed or self._stored_slice(request.epoch)
+        if fixed is not None:
+            return fixed, ()
+        asked = fixing.read(request.slice, request.sources, run, positions)
+        if isinstance(asked, Refused):
+            return asked
+        wanted, log = asked
+        first = fixing.place(wanted, request.sources, positions, head.latest_id())
+        if isinstance(first, Refused):
+            return first
+        return self._fix_slice(replace(request, slice=first)), log
 
     def _stored_slice(self, epoch: str) -> Slice | None:
         try:
