@@ -9,6 +9,7 @@ from ..storage.names import check_name
 from .errors import InvalidConfigError
 from .fixing import Refused
 from .model import Handover, Owner, PendingDocument, Slice, StageSpec
+from .options import check_whole
 from .reasons import Reason, RequestKind
 from .restore import Damage
 from .source import RunFacts, Source
@@ -45,9 +46,7 @@ class CheckpointConfig:
         if not isinstance(self.min_pause, timedelta) or self.min_pause < timedelta(0):
             raise InvalidConfigError("min_pause must be a timedelta of at least zero", min_pause=repr(self.min_pause))
         for option in ("retained", "max_concurrent_checkpoints"):
-            value = getattr(self, option)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise InvalidConfigError(f"{option} must be a whole number of at least 1", **{option: repr(value)})
+            check_whole(option, getattr(self, option))
         if not isinstance(self.allow_non_restored_state, bool):
             raise InvalidConfigError(
                 "allow_non_restored_state must be True or False",

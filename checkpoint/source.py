@@ -116,13 +116,3 @@ def check_sources(source: object, max_concurrent: int) -> tuple[Source, ...]:
                 max_concurrent_checkpoints=max_concurrent,
             )
     return sources
-
-
-def check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
-    """Check an option that has a few values.
-
-    Raises:
-        InvalidConfigError: it has another.
-    """
-    if value not in choices:
-        raise InvalidConfigError(f"{option} must be one of {', '.join(choices)}", **{option: shorten(value)})

@@ -13,7 +13,8 @@ from ..storage.uris import parse_storage_uri
 from . import documents
 from .codec import Json
 from .errors import DocumentError, InvalidConfigError
-from .source import Reading, Refusal, RunFacts, check_choice
+from .options import check_choice, check_whole
+from .source import Reading, Refusal, RunFacts
 
 MAX_POSITION_BYTES = 512 * 1024
 """Largest position: names, sizes and tags of every file read. More is refused, not cut."""
@@ -60,8 +61,8 @@ class FileSource:
             raise InvalidConfigError("pattern must be a text of at least one character", pattern=shorten(self.pattern))
         for option in ("max_files", "max_bytes"):
             value = getattr(self, option)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise InvalidConfigError(f"{option} must be a whole number of at least 1", **{option: shorten(value)})
+            if value is not None:
+                check_whole(option, value)
         check_choice("on_change", self.on_change, ("report", "read", "refuse"))
 
     def read(self, run: RunFacts, position: Json) -> Reading | Refusal:

@@ -9,7 +9,8 @@ from typing import ClassVar
 from ..storage.names import check_name
 from .codec import Json
 from .errors import DocumentError
-from .source import Reading, Refusal, RunFacts, check_choice
+from .options import check_choice
+from .source import Reading, Refusal, RunFacts
 
 _FIRST = datetime.min.replace(tzinfo=UTC)
 Window = tuple[datetime, datetime]

@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from ..checkpoint import layout
 from ..checkpoint.errors import CheckpointFailedError, InvalidConfigError
+from ..checkpoint.options import check_whole
 from ..checkpoint.requests import Cancelled, EpochCompleted, StageAcknowledged
 from ..hooks.epoch_submit import EpochSubmitHook
 from ..hooks.job_settings import JobSettings, check_storage_and_job, naming, rendered_settings, scope_of
@@ -88,7 +89,9 @@ class SparkEpochOperator(SparkSubmitOperator):
             self._conn_id = scope.conn_id
         with naming(task=self.task_id):
             self.uid = check_name("stage", uid if uid is not None else self._own_task_id())
-        self.parallelism = _check_parallelism(self.task_id, parallelism)
+        if parallelism is not None:
+            check_whole("parallelism", parallelism, task=self.task_id)
+        self.parallelism = parallelism
         self.name = name or f"{self.job} {self.uid}"
         check_storage_and_job(self.storage, self.job, task=self.task_id)
         if self.application is None or self.application == "":
@@ -257,11 +260,3 @@ def already_completed(run_id: str, answer: EpochCompleted) -> str:
         f"epoch {run_id} is completed: checkpoint {answer.checkpoint} holds it. It is not run again, because its input "
         "would be folded in twice"
     )
-
-
-def _check_parallelism(task: str, parallelism: object) -> int | None:
-    if parallelism is None:
-        return None
-    if not isinstance(parallelism, int) or isinstance(parallelism, bool) or parallelism < 1:
-        raise InvalidConfigError("parallelism must be a whole number of at least 1", task=task, parallelism=parallelism)
-    return parallelism
