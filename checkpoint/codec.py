@@ -15,6 +15,7 @@ import types
 from collections.abc import Callable, Hashable
 from enum import Enum
 from functools import cache
+from types import MappingProxyType
 from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from ..storage.errors import CairnError
@@ -24,6 +25,9 @@ T = TypeVar("T")
 
 Json = Any
 """A value of the user's own, already known to be JSON."""
+
+SPARSE = MappingProxyType({"sparse": True})
+"""`field(metadata=SPARSE)`: the field is left out of the JSON while it is empty, which must be its default."""
 
 _Reader = Callable[[Any], Any]
 
@@ -42,12 +46,15 @@ class _MisfitError(Exception):
 
 
 def to_json(value: Any) -> Any:
-    """Turn a dataclass, and whatever it holds, into plain JSON values; a None that is the default is left out."""
+    """Turn a dataclass, and whatever it holds, into plain JSON values.
+
+    A None that is the default is left out, and so is what is empty in a field that is `SPARSE`.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         document = {}
         for field in dataclasses.fields(value):
             content = getattr(value, field.name)
-            if content is None and field.default is None:
+            if not content and ((content is None and field.default is None) or "sparse" in field.metadata):
                 continue
             document[field.name] = to_json(content)
         return document

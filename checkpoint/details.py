@@ -11,7 +11,7 @@ from .codec import Json, to_json
 from .coordinator import Coordinator
 from .head import CompletedEntry, Head
 from .job_files import JobFiles
-from .metadata import HandleLine, MetadataHeader, StageLine
+from .metadata import HandleLine, InFlightLine, MetadataHeader, StageLine
 from .model import AckMetrics, Execution, Output, PendingDocument, Slice, StateHandle
 from .views import CheckpointRow, entry_of, row_of
 
@@ -117,6 +117,9 @@ def _of_metadata(files: JobFiles, found: CheckpointDetails, entry: CompletedEntr
         elif isinstance(line, StageLine):
             stages.extend(close())
             open_line, handles = line, []
+        elif isinstance(line, InFlightLine):
+            stages.extend(close())
+            open_line, handles = None, []
         elif isinstance(line, HandleLine):
             handles.append(line.handle)
     stages.extend(close())

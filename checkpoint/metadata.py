@@ -1,7 +1,9 @@
 """`_metadata`: what a completed checkpoint holds, as JSON lines that are written and read as a stream (semantics C5).
 
 Line 1 is the header (job, checkpoint, epoch, stages), then one line per stage (outputs, values, metrics), each followed
-by one line per file of its states and tables, and last a trailer that counts them, so that a truncated file is noticed.
+by one line per file of its states and tables, then one line per execution of which somebody has still to read what it
+wrote (in-flight data), each followed by its files, and last a trailer that counts them, so that a truncated file is
+noticed.
 The content is a pure function of the pending document and the acknowledgements: two finishers write equal bytes, and it
 does not matter whose landed.
 """
@@ -14,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from . import documents
-from .codec import Json, from_json, to_json
+from .codec import SPARSE, Json, from_json, to_json
 from .errors import DocumentError
 from .job_files import READ_BYTES, JobFiles
 from .model import (
@@ -28,6 +30,7 @@ from .model import (
     Job,
     Output,
     OutputName,
+    OwedEpoch,
     Slice,
     Stage,
     StateHandle,
@@ -61,11 +64,23 @@ class StageLine:
     outputs: tuple[Output, ...] = ()
     values: dict[OutputName, Json] = field(default_factory=dict)
     metrics: AckMetrics = field(default_factory=AckMetrics)
+    owes: tuple[OwedEpoch, ...] = field(default=(), metadata=SPARSE)
+    """Epochs that the stage has not folded in, oldest first. Where there are any the stage was left out of this
+    checkpoint, and the rest of the line is what the restored one says of it (semantics B3, F6)."""
+
+
+@dataclass(frozen=True, slots=True)
+class InFlightLine:
+    """What an execution wrote for its readers and one of them has not read; its files follow (semantics B3)."""
+
+    stage: Stage
+    execution: Execution
+    outputs: tuple[Output, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class HandleLine:
-    """One file of the stage named last, and the subtask that wrote it."""
+    """One file of the stage or execution named last, and the subtask that wrote it."""
 
     subtask: Count
     handle: StateHandle
@@ -73,17 +88,19 @@ class HandleLine:
 
 @dataclass(frozen=True, slots=True)
 class Trailer:
-    """The last line: how many stages and files must have come before."""
+    """The last line: how many stages, files and executions with in-flight data must have come before."""
 
     stages: Count
     handles: Count
+    in_flight: Count = field(default=0, metadata=SPARSE)
 
 
-Line = MetadataHeader | StageLine | HandleLine | Trailer
+Line = MetadataHeader | StageLine | InFlightLine | HandleLine | Trailer
 
 _TAGS: dict[type, str] = {
     MetadataHeader: KIND,
     StageLine: "stage",
+    InFlightLine: "in-flight",
     HandleLine: "file",
     Trailer: "end",
 }
@@ -100,12 +117,13 @@ def encode_line(line: Line) -> bytes:
 
 def write(lines: Iterable[Line], put: Callable[[bytes], object]) -> None:
     """Hand whole metadata to `put`, a line at a time; the trailer is added."""
-    stages = handles = 0
+    stages = handles = in_flight = 0
     for line in lines:
         stages += isinstance(line, StageLine)
         handles += isinstance(line, HandleLine)
+        in_flight += isinstance(line, InFlightLine)
         put(encode_line(line))
-    put(encode_line(Trailer(stages=stages, handles=handles)))
+    put(encode_line(Trailer(stages=stages, handles=handles, in_flight=in_flight)))
 
 
 def encode(lines: Iterable[Line]) -> bytes:
@@ -129,7 +147,7 @@ def read(files: JobFiles, ref: DocumentRef) -> Iterator[Line]:
     """
     where = files.full(ref.key)
     digest = hashlib.sha256()
-    seen: dict[type, int] = {MetadataHeader: 0, StageLine: 0, HandleLine: 0}
+    seen: dict[type, int] = {MetadataHeader: 0, StageLine: 0, InFlightLine: 0, HandleLine: 0}
     trailer: Trailer | None = None
     for raw in _lines(files, ref, digest):
         if trailer is not None:
@@ -148,7 +166,7 @@ def read(files: JobFiles, ref: DocumentRef) -> Iterator[Line]:
         raise DocumentError(
             "the metadata has been altered", key=where, expected=f"sha256:{ref.sha256}", found=digest.hexdigest()
         )
-    if trailer != Trailer(stages=seen[StageLine], handles=seen[HandleLine]):
+    if trailer != Trailer(stages=seen[StageLine], handles=seen[HandleLine], in_flight=seen[InFlightLine]):
         raise DocumentError("the metadata is truncated", key=where, size_bytes=ref.size_bytes)
 
 

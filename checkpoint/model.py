@@ -10,7 +10,7 @@ from typing import Annotated
 
 from ..storage.names import check_name
 from . import layout
-from .codec import Json
+from .codec import SPARSE, Json
 from .reasons import Reason
 
 
@@ -130,6 +130,21 @@ class ReplayedEpoch:
 
 
 @dataclass(frozen=True, slots=True)
+class OwedEpoch:
+    """An epoch that a stage has not folded in: its checkpoint completed without the stage (semantics B3, F6).
+
+    What the executions in `inputs` wrote for their readers is in-flight data: the metadata of the restored checkpoint
+    holds it, an `InFlightLine` for each execution.
+    """
+
+    epoch: Epoch
+    slice: Slice
+    inputs: dict[Stage, Execution] = field(default_factory=dict, metadata=SPARSE)
+    """By upstream, the execution whose output of this epoch is still to be read. An upstream that was left out too is
+    missing here: what it writes later covers this epoch."""
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """The options of the job that an attempt was opened with; the next attempt takes them over."""
 
@@ -182,6 +197,8 @@ class Handover:
     replay: tuple[ReplayedEpoch, ...] = ()
     upstream: dict[Stage, Execution] = field(default_factory=dict)
     parallelism: Annotated[int, _at_least(1)] | None = None
+    backlog: tuple[OwedEpoch, ...] = field(default=(), metadata=SPARSE)
+    """Epochs that the stage owes, oldest first: read before `replay` and the epoch's own (semantics B3, F6)."""
 
 
 @dataclass(frozen=True, slots=True)

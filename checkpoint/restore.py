@@ -15,7 +15,7 @@ from .decisions import one_line
 from .errors import NoCheckpointError
 from .head import CompletedEntry, Head, RestoreRecord
 from .job_files import JobFiles
-from .metadata import HandleLine, MetadataHeader, StageLine
+from .metadata import HandleLine, InFlightLine, MetadataHeader, StageLine
 from .model import EpochDocument, ReplayedEpoch, RestorePointer, Slice, StateHandle
 
 
@@ -144,6 +144,8 @@ def verify(files: JobFiles, entry: CompletedEntry) -> Verification:
             elif isinstance(line, StageLine):
                 check_stage()
                 stateful += [line.stage] if line.outputs or line.values else []
+            elif isinstance(line, InFlightLine):
+                check_stage()
             elif isinstance(line, MetadataHeader):
                 if (line.checkpoint, line.epoch) != (entry.id, entry.epoch):
                     raise DocumentError("it describes another checkpoint", key=files.full(entry.metadata.key))

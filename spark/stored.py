@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..checkpoint import acks, metadata
 from ..checkpoint.codec import Json
 from ..checkpoint.job_files import JobFiles
-from ..checkpoint.metadata import HandleLine, StageLine
+from ..checkpoint.metadata import HandleLine, InFlightLine, StageLine
 from ..checkpoint.model import AckDocument, DocumentRef, Output, StateHandle
 from ..storage.errors import DocumentError
 
@@ -69,6 +69,8 @@ def of_checkpoint(files: JobFiles, ref: DocumentRef, wanted: Callable[[str], boo
             keep = wanted(line.stage)
             if keep:
                 found.append(_contents(line.stage, line.outputs, line.values))
+        elif isinstance(line, InFlightLine):
+            keep = False
         elif isinstance(line, HandleLine) and keep:
             _add(found[-1], [File(line.subtask, line.handle)], files.full(ref.key))
     return found

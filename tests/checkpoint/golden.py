@@ -22,7 +22,7 @@ from airflow_cairn.checkpoint.head import (
     WaitingRequest,
 )
 from airflow_cairn.checkpoint.job_files import KINDS, encode
-from airflow_cairn.checkpoint.metadata import HandleLine, Line, MetadataHeader, StageLine
+from airflow_cairn.checkpoint.metadata import HandleLine, InFlightLine, Line, MetadataHeader, StageLine
 from airflow_cairn.checkpoint.model import (
     AckDocument,
     AckMetrics,
@@ -35,6 +35,7 @@ from airflow_cairn.checkpoint.model import (
     Handover,
     Limits,
     Output,
+    OwedEpoch,
     Owner,
     PendingDocument,
     ReplayedEpoch,
@@ -59,6 +60,9 @@ _REF = DocumentRef("chk-0000000001/_metadata-00000000000000a1", 512, "ab" * 32)
 _FOLDER = "chk-0000000003/state/routes/2-00000000000000d1/00000000000000e1/state.totals/"
 _TOTALS = Output("state", "totals", _FOLDER, '{"type":"struct","fields":[]}', ("origin", "destination"))
 _HANDLE = StateHandle("state.totals", f"{_FOLDER}part-00000-ü.parquet", 20_480, '"0123456789abcdef"')
+_OWED = OwedEpoch(_BEFORE, Slice(), {"clean": Execution("00000000000000c0", 1, 1)})
+_ROWS_FOLDER = "chk-0000000001/state/clean/1-00000000000000c0/00000000000000e2/exchange.main/"
+_ROWS = Output("exchange", "main", _ROWS_FOLDER, '{"type":"struct","fields":[]}')
 _STAGES = (StageSpec("clean"), StageSpec("routes", ("clean",), 2))
 _ACK = AckDocument(
     job="flights",
@@ -140,6 +144,7 @@ EXAMPLES: dict[type, Any] = {
         replay=(ReplayedEpoch(_BEFORE, Slice()),),
         upstream={"clean": _CLEAN},
         parallelism=2,
+        backlog=(_OWED,),
     ),
     AckDocument: _ACK,
     AckPart: AckPart("flights", _ROUTES.token, "00000000000000e1", _ACK.subtasks),
@@ -153,6 +158,9 @@ METADATA: tuple[Line, ...] = (
     StageLine("clean", _CLEAN, 1),
     StageLine("routes", _ROUTES, 2, (_TOTALS,), _ACK.values, _ACK.metrics),
     HandleLine(0, _HANDLE),
+    StageLine("report", Execution("00000000000000a7", 1, 1), 1, (), {}, AckMetrics(), (_OWED,)),
+    InFlightLine("clean", _OWED.inputs["clean"], (_ROWS,)),
+    HandleLine(0, StateHandle("exchange.main", f"{_ROWS_FOLDER}part-00000.parquet", 512, '"89abcdef01234567"')),
 )
 
 

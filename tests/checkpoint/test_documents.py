@@ -17,10 +17,12 @@ from airflow_cairn.checkpoint.codec import from_json, to_json
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.head import Head
 from airflow_cairn.checkpoint.job_files import KINDS, JobFiles, encode
-from airflow_cairn.checkpoint.model import AckDocument, Handover, PendingDocument, Slice
+from airflow_cairn.checkpoint.metadata import StageLine, Trailer
+from airflow_cairn.checkpoint.model import AckDocument, Handover, OwedEpoch, PendingDocument, Slice
 from airflow_cairn.storage import DocumentError, InvalidKeyError
 from airflow_cairn.storage.names import NAME_GRAMMAR, check_name
 from tests.checkpoint.generated import documents_of
+from tests.checkpoint.golden import EXAMPLES
 from tests.support.memory_store import MemoryStore
 
 FILES = JobFiles(MemoryStore(), "flights")
@@ -312,3 +314,12 @@ def test_the_error_says_where_in_the_document(examples: dict[type, Any]) -> None
 def test_slices_are_the_author_s_own() -> None:  # semantics T8
     slice_ = Slice("2026-01-01", None, {"offsets": {"0": 17}, "files": ["a", "..", "/etc"]})
     assert from_json(Slice, to_json(slice_), key="x") == slice_
+
+
+def test_a_job_that_leaves_nobody_out_has_the_documents_that_it_always_had() -> None:  # semantics B3, F6
+    whole = dataclasses.replace(EXAMPLES[Handover], backlog=())
+    assert "backlog" not in to_json(whole)
+    assert _parse(Handover, encode(whole)) == whole
+    assert "inputs" not in to_json(OwedEpoch("a", Slice()))
+    assert "owes" not in to_json(StageLine("clean", EXAMPLES[Handover].upstream["clean"], 1))
+    assert "in_flight" not in to_json(Trailer(1, 2))

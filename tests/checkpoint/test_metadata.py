@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from airflow_cairn.checkpoint import metadata
 from airflow_cairn.checkpoint.job_files import READ_BYTES, JobFiles, reference
-from airflow_cairn.checkpoint.metadata import HandleLine, Line, MetadataHeader, StageLine, Trailer
+from airflow_cairn.checkpoint.metadata import HandleLine, InFlightLine, Line, MetadataHeader, StageLine, Trailer
 from airflow_cairn.checkpoint.model import DocumentRef, Execution, Output, Slice, StateHandle
 from airflow_cairn.storage import DocumentError, GoneError
 from tests.checkpoint.generated import documents_of
@@ -105,7 +105,7 @@ def _line(line: Line) -> bytes:
     return metadata.encode_line(line)
 
 
-HEADER, STAGE, _, FILE = METADATA
+HEADER, STAGE, _, FILE, _, IN_FLIGHT, _ = METADATA
 END = Trailer(stages=1, handles=0)
 
 
@@ -119,6 +119,7 @@ END = Trailer(stages=1, handles=0)
         (_line(HEADER) + _line(STAGE), "truncated"),
         (_line(HEADER) + _line(STAGE) + _line(END) + _line(STAGE), "goes on behind its end"),
         (_line(HEADER) + _line(STAGE) + _line(Trailer(stages=1, handles=1)), "truncated"),
+        (_line(HEADER) + _line(STAGE) + _line(IN_FLIGHT) + _line(END), "truncated"),
         (_line(HEADER) + b'{"kind":"other"}\n', "does not belong there"),
         (_line(HEADER) + b'{"kind":["file"]}\n', "does not belong there"),
         (_line(HEADER) + b"[]\n", "does not belong there"),
@@ -148,7 +149,7 @@ def test_a_stage_s_line_may_be_as_long_as_its_marker() -> None:  # semantics A4,
     assert _read(*_stored(data))[1] == line
 
 
-@given(st.one_of([documents_of(cls) for cls in (MetadataHeader, StageLine, HandleLine)]))
+@given(st.one_of([documents_of(cls) for cls in (MetadataHeader, StageLine, InFlightLine, HandleLine)]))
 def test_lines_come_back_as_they_were(line: Line) -> None:  # semantics C5
     raw = metadata.encode_line(line)
     assert raw.count(b"\n") == 1
