@@ -11,14 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from airflow_cairn.checkpoint import Coordinator, TriggerRequest
 from airflow_cairn.checkpoint.model import AckDocument, Slice, StageSpec, SubtaskAck
 from airflow_cairn.checkpoint.reasons import AckAnswer, Status
 from airflow_cairn.checkpoint.requests import Submit, Triggered
 from airflow_cairn.storage.local import LocalStore
 from tests.checkpoint.world import JOB
+from tests.support.children import line_of, tell
 
 ROUNDS = 24
 ONLY = (StageSpec("only"),)
@@ -34,19 +33,8 @@ class Racers:
     def run(self, epoch: str, checkpoint: int) -> dict[str, str]:
         """Start all at once on one checkpoint; give what each one says."""
         for process in self.processes.values():
-            assert process.stdin is not None
-            process.stdin.write(f"{epoch} {checkpoint}\n")
-            process.stdin.flush()
-        return {name: json.loads(_line(process)) for name, process in self.processes.items()}
-
-
-def _line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line:
-        assert process.stderr is not None
-        pytest.fail(process.stderr.read())
-    return line
+            tell(process, f"{epoch} {checkpoint}")
+        return {name: json.loads(line_of(process)) for name, process in self.processes.items()}
 
 
 @contextmanager
@@ -66,7 +54,7 @@ def racers(root: Path, *roles: str) -> Iterator[Racers]:
     }
     try:
         for process in processes.values():
-            assert _line(process) == "ready\n"
+            assert line_of(process) == "ready\n"
         yield Racers(processes)
     finally:
         for process in processes.values():

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-import pytest
-
 from scripts.harness.s3_server import S3Server
+from tests.support.children import line_of, tell
 
 ROLES = ("finisher", "aborter", "expirer", "cleaner") * 2
 REPOSITORY = Path(__file__).parents[2]
@@ -42,11 +41,11 @@ class Party:
         for process, role in zip(self.processes, random.sample(ROLES, len(ROLES)), strict=True):
             # A finisher has more to do than the others; it would lose every race if they did not look around first.
             looks = 0 if role in ("finisher", "cleaner") else random.randrange(9)
-            _tell(process, f"{role} {epoch} {checkpoint} {looks}")
+            tell(process, f"{role} {epoch} {checkpoint} {looks}")
         for process in self.processes:
-            assert _line(process) == "set\n"
+            assert line_of(process) == "set\n"
         os.write(self.barrier, b"." * len(self.processes))
-        return [Said(**json.loads(_line(process))) for process in self.processes]
+        return [Said(**json.loads(line_of(process))) for process in self.processes]
 
 
 @contextmanager
@@ -59,7 +58,7 @@ def party(server: S3Server, uri: str, job: str) -> Iterator[Party]:
         while len(processes) < len(ROLES):
             processes.append(_started(command, server, waiting))
         for process in processes:
-            assert _line(process) == "ready\n"
+            assert line_of(process) == "ready\n"
         yield Party(tuple(processes), barrier)
     finally:
         for process in processes:
@@ -80,18 +79,3 @@ def _started(command: list[str], server: S3Server, waiting: int) -> subprocess.P
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def _tell(process: subprocess.Popen[str], line: str) -> None:
-    assert process.stdin is not None
-    process.stdin.write(f"{line}\n")
-    process.stdin.flush()
-
-
-def _line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line:
-        assert process.stderr is not None
-        pytest.fail(process.stderr.read())
-    return line
