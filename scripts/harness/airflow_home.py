@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import httpx
 import psutil
@@ -22,15 +20,13 @@ from ..setup.venv import VENV
 from .airflow_api import AirflowApi
 from .airflow_config import AirflowPorts, Settings, settings_for, write_config
 from .airflow_database import ensure_database
-from .processes import RealProcess, stop_all
+from .processes import RealProcess
+from .service import Service
 from .wait import wait_until
 
 Component = Literal["api-server", "scheduler", "dag-processor", "triggerer"]
 COMPONENTS: tuple[Component, ...] = ("api-server", "scheduler", "dag-processor", "triggerer")
 USERNAME = "admin"
-
-_STOP_GRACE_S = 4.0
-"""Enough for a task's `on_kill`; the scheduler itself would wait for its tasks for much longer."""
 
 _KEPT_OUT = ("AIRFLOW_", "AWS_", "SPARK_", "PYSPARK_", "VIRTUAL_ENV")
 
@@ -39,8 +35,8 @@ class AirflowCommandError(AssertionError):
     """An `airflow` command failed."""
 
 
-class AirflowHome:
-    """Makes an AIRFLOW_HOME and runs Airflow in it, from `with` or `start()` to `stop()`.
+class AirflowHome(Service):
+    """An AIRFLOW_HOME and the Airflow that runs in it.
 
     Args:
         home: the folder; None for a temporary one that `stop()` removes.
@@ -52,6 +48,9 @@ class AirflowHome:
         parallelism: tasks that may run at once.
     """
 
+    stop_grace_s: ClassVar[float] = 4.0
+    """Enough for a task's `on_kill`; the scheduler itself would wait for its tasks for much longer."""
+
     def __init__(
         self,
         home: Path | None = None,
@@ -62,18 +61,21 @@ class AirflowHome:
         heartbeat_timeout: float = 300,
         parallelism: int = 4,
     ) -> None:
-        self._own_home = home is None
-        self.home = Path(tempfile.mkdtemp(prefix="cairn-airflow-")) if home is None else home.absolute()
+        super().__init__("airflow", home)
         self.mode = mode
         self.ports = AirflowPorts()
         self.password = secrets.token_urlsafe(12)
         self.started_in_s = 0.0
         """How long the last start took."""
         self._extra_env = dict(env or {})
-        self._processes: dict[str, RealProcess] = {}
         wanted = settings_for(self.home, self.ports, heartbeat_timeout=heartbeat_timeout, parallelism=parallelism)
         self._write_home({**wanted, **(settings or {})})
         self.api = AirflowApi(self.url, USERNAME, self.password)
+
+    @property
+    def home(self) -> Path:
+        """The AIRFLOW_HOME."""
+        return self.root
 
     @property
     def url(self) -> str:
@@ -108,7 +110,7 @@ class AirflowHome:
             **self._extra_env,
         }
 
-    def start(self, timeout: float = 120) -> None:
+    def start(self, timeout: float = 240) -> None:
         """Start Airflow and wait until every component says that it is healthy.
 
         Args:
@@ -129,14 +131,7 @@ class AirflowHome:
     def stop(self) -> None:
         """End every process, tasks and Spark drivers included, and remove the folder if it was made here."""
         self.api.close()
-        stop_all(list(self._processes.values()), grace=_STOP_GRACE_S)
-        self._processes.clear()
-        if self._own_home:
-            shutil.rmtree(self.home, ignore_errors=True)
-
-    def family(self) -> list[psutil.Process]:
-        """Give all processes of this Airflow that run now."""
-        return [member for process in self._processes.values() for member in process.family()]
+        super().stop()
 
     def kill_component(self, component: Component) -> None:
         """End a component and its children at once by SIGKILL, as a machine that dies would.
@@ -218,17 +213,6 @@ class AirflowHome:
     def wait_until_healthy(self, timeout: float = 60) -> None:
         """Wait until every component says that it is healthy."""
         wait_until(lambda: self._unhealthy() == [], timeout, "a healthy Airflow", interval=0.5)
-
-    def __enter__(self) -> AirflowHome:
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
 
 def _is_component(process: psutil.Process, component: str) -> bool:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import psutil
 
 from ..setup.s3server import ensure_s3_server
 from .ports import LOOPBACK, free_port, is_listening
 from .processes import ProcessDiedError, RealProcess
+from .service import Service
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -20,8 +17,8 @@ if TYPE_CHECKING:
 REGION = "us-east-1"
 
 
-class S3Server:
-    """Runs from `with` to its end; objects live in a folder that goes with it.
+class S3Server(Service):
+    """The server; objects live in a folder that goes with it.
 
     Args:
         root: where to keep the objects and the log; None for a temporary folder.
@@ -34,12 +31,10 @@ class S3Server:
     def __init__(
         self, root: Path | None = None, *, access_key: str = "cairn-access", secret_key: str = "cairn-secret-0123456789"
     ) -> None:
-        self._own_root = root is None
-        self.root = Path(tempfile.mkdtemp(prefix="cairn-s3-")) if root is None else root
+        super().__init__("s3", root)
         self.access_key = access_key
         self.secret_key = secret_key
         self.port = 0
-        self._process: RealProcess | None = None
 
     @property
     def endpoint_url(self) -> str:
@@ -88,20 +83,8 @@ class S3Server:
                 if not tries_left:
                     raise
             else:
-                self._process = process
+                self._processes["versitygw"] = process
                 return
-
-    def stop(self) -> None:
-        """End the server and remove its folder if it made it."""
-        if self._process:
-            self._process.stop()
-            self._process = None
-        if self._own_root:
-            shutil.rmtree(self.root, ignore_errors=True)
-
-    def family(self) -> list[psutil.Process]:
-        """Give the server's processes that run now."""
-        return self._process.family() if self._process else []
 
     def client(self) -> S3Client:
         """Give a boto3 client for this server, that tries each request once."""
@@ -125,10 +108,3 @@ class S3Server:
         """
         self.client().create_bucket(Bucket=name)
         return name
-
-    def __enter__(self) -> S3Server:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from ..setup.java import ensure_java
 from ..setup.venv import VENV
 from .ports import LOOPBACK, free_port
-from .processes import RealProcess, stop_all
+from .processes import RealProcess
+from .service import Service
 
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
 _START_TIMEOUT_S = 90.0
 
 
-class SparkCluster:
-    """Runs from `with` to its end. Executors get 1 GiB and one core each.
+class SparkCluster(Service):
+    """The cluster. Executors get 1 GiB and one core each.
 
     Args:
         workers: how many.
@@ -33,13 +30,11 @@ class SparkCluster:
     """
 
     def __init__(self, workers: int = 2, root: Path | None = None, *, env: Mapping[str, str] | None = None) -> None:
+        super().__init__("spark", root)
         self.workers = workers
-        self._own_root = root is None
-        self.root = Path(tempfile.mkdtemp(prefix="cairn-spark-")) if root is None else root
         self.port = 0
         self.web_port = 0
         self._extra_env = dict(env or {})
-        self._processes: list[RealProcess] = []
 
     @property
     def master_url(self) -> str:
@@ -63,17 +58,12 @@ class SparkCluster:
         self._run("master", [_MASTER, *address]).wait_until(
             lambda: self.state() is not None, _START_TIMEOUT_S, f"the Spark master at {self.web_url}"
         )
-        for number in range(self.workers):
+        workers = [
             self._run(f"worker-{number}", [_WORKER, *self._worker_options(number), self.master_url])
-        for worker in self._processes[1:]:
+            for number in range(self.workers)
+        ]
+        for worker in workers:
             worker.wait_until(lambda: self.alive_workers() == self.workers, _START_TIMEOUT_S, f"{worker.name} to join")
-
-    def stop(self) -> None:
-        """End daemons, executors and drivers, and remove the folder if it was made here."""
-        stop_all(self._processes, grace=3.0)
-        self._processes.clear()
-        if self._own_root:
-            shutil.rmtree(self.root, ignore_errors=True)
 
     def state(self) -> dict[str, Any] | None:
         """Give what the master tells about itself (workers, applications, drivers), None while it does not answer."""
@@ -89,10 +79,6 @@ class SparkCluster:
         """Count the workers that the master takes for alive."""
         state = self.state()
         return sum(worker["state"] == "ALIVE" for worker in state["workers"]) if state else 0
-
-    def family(self) -> list[psutil.Process]:
-        """Give all processes of the cluster that run now, executors and cluster-mode drivers included."""
-        return [member for process in self._processes for member in process.family()]
 
     def _worker_options(self, number: int) -> list[str]:
         folder = self.root / f"worker-{number}"
@@ -113,16 +99,5 @@ class SparkCluster:
         }
         log = self.root / f"{name}.log"
         process = RealProcess(name, [VENV / "bin" / "spark-class", *command], log, env=env, cwd=self.root)
-        self._processes.append(process)
+        self._processes[name] = process
         return process
-
-    def __enter__(self) -> SparkCluster:
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()

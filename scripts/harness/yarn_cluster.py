@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-import psutil
 import pyspark
 
 from ..setup.java import ensure_java
 from ..yarn_jars import yarn_jars
 from .ports import LOOPBACK, free_port
-from .processes import MARK, RealProcess, stop_all
+from .processes import MARK, RealProcess
+from .service import Service
 
 _SERVERS = "org.apache.hadoop.yarn.server"
 _RM, _NM = "yarn.resourcemanager", "yarn.nodemanager"
@@ -34,8 +32,8 @@ appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 """
 
 
-class YarnCluster:
-    """Runs from `with` to its end.
+class YarnCluster(Service):
+    """The two daemons and the containers that they start.
 
     Args:
         root: where the daemons keep logs, containers and configuration; None for a temporary folder.
@@ -43,11 +41,9 @@ class YarnCluster:
     """
 
     def __init__(self, root: Path | None = None, *, memory_mb: int = 3072) -> None:
-        self._own_root = root is None
-        self.root = Path(tempfile.mkdtemp(prefix="cairn-yarn-")) if root is None else root.absolute()
+        super().__init__("yarn", root)
         self.memory_mb = memory_mb
         self.web_port = 0
-        self._processes: list[RealProcess] = []
 
     @property
     def conf_dir(self) -> Path:
@@ -85,17 +81,10 @@ class YarnCluster:
         self._write_conf()
         self._run("resourcemanager", "ResourceManager")
         node = self._run("nodemanager", "NodeManager")
-        for process in self._processes:
+        for process in self._processes.values():
             process.wait_until(
                 lambda: self.running_nodes() == 1, _START_TIMEOUT_S, f"{node.name} to join {self.rm_web_url}"
             )
-
-    def stop(self) -> None:
-        """End daemons and containers, and remove the folder if it was made here."""
-        stop_all(self._processes, grace=3.0)
-        self._processes.clear()
-        if self._own_root:
-            shutil.rmtree(self.root, ignore_errors=True)
 
     def running_nodes(self) -> int:
         """Count the nodes that take containers."""
@@ -110,10 +99,6 @@ class YarnCluster:
         """
         found = _rows(self._ask("apps", must_answer=True), "apps", "app")
         return sorted(found, key=lambda app: str(app["id"]))
-
-    def family(self) -> list[psutil.Process]:
-        """Give all processes of the cluster that run now, containers included."""
-        return [member for process in self._processes for member in process.family()]
 
     def _ask(self, what: str, *, must_answer: bool = False) -> Any:
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -172,19 +157,8 @@ class YarnCluster:
             *("-cp", os.pathsep.join(map(str, class_path)), f"{_SERVERS}.{name}.{daemon}"),
         ]
         process = RealProcess(name, command, self.root / f"{name}.log", env=env, cwd=self.root)
-        self._processes.append(process)
+        self._processes[name] = process
         return process
-
-    def __enter__(self) -> YarnCluster:
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
 
 _KEPT_OUT = ("SPARK_", "PYSPARK_", "HADOOP_", "YARN_", "PYTHON", "AWS_")
