@@ -16,7 +16,7 @@ from .metadata import HandleLine, Line, MetadataHeader, StageLine
 from .model import AckDocument, DocumentRef, Execution, PendingDocument
 from .spool import Spool
 
-IN_CHECKPOINT = frozenset({"state", "table"})
+IN_CHECKPOINT = frozenset({"state", "table", "list", "files", "value"})
 """Kinds of output that belong to a checkpoint; an exchange is dropped when its epoch completes."""
 
 
@@ -136,6 +136,7 @@ class Assembler:
             outputs=kept,
             values=ack.values,
             metrics=ack.metrics,
+            max_parallelism=self._document.max_parallelism.get(ack.stage),
         )
         known, in_checkpoint = {output.id for output in ack.outputs}, {output.id for output in kept}
         try:

@@ -64,6 +64,8 @@ class StageLine:
     outputs: tuple[Output, ...] = ()
     values: dict[OutputName, Json] = field(default_factory=dict)
     metrics: AckMetrics = field(default_factory=AckMetrics)
+    max_parallelism: Attempt | None = None
+    """The highest parallelism that it may be restored at (semantics R4); None: it named no parallelism."""
     owes: tuple[OwedEpoch, ...] = field(default=(), metadata=SPARSE)
     """Epochs that the stage has not folded in, oldest first. Where there are any the stage was left out of this
     checkpoint, and the rest of the line is what the restored one says of it (semantics B3, F6)."""

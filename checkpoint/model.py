@@ -91,6 +91,8 @@ class StageSpec:
     """Stages whose outputs of this epoch it reads, directly."""
     parallelism: Annotated[int, _at_least(1)] | None = None
     """Subtasks that must acknowledge; None: as many as the stage says."""
+    max_parallelism: Annotated[int, _at_least(1)] | None = None
+    """The highest that it will ever be restored at (semantics R4); None: derived, or what its state was made with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +175,8 @@ class PendingDocument:
     """Why this attempt was opened, for people: the failure of the one before."""
     listeners: tuple[ListenerName, ...] = ()
     """Who is to be told how it ended (semantics C4, D4)."""
+    max_parallelism: dict[Stage, Attempt] = field(default_factory=dict, metadata=SPARSE)
+    """Of each stage that names a parallelism, the highest that it may be restored at (semantics R4)."""
 
     def stage(self, uid: str) -> StageSpec | None:
         """Give a stage by uid, None if the checkpoint does not expect it."""
@@ -203,10 +207,11 @@ class Handover:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One thing that a stage wrote: a state, a table, or what its downstreams read."""
+    """One thing that a stage wrote: some state, a table, or what its downstreams read."""
 
     kind: str
-    """`state`, `table` (both belong to the checkpoint) or `exchange` (dropped when it completes)."""
+    """`state` (a DataFrame), `list`, `files`, `value` (a value that is too large for an acknowledgement) and
+    `table` belong to the checkpoint; `exchange` is dropped when it completes."""
     name: OutputName
     folder: Key
     """Where its files lie; an older checkpoint's folder if the stage left it unchanged."""

@@ -7,9 +7,11 @@ not handed out. After the swap everything is there.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
-from . import decisions, layout, restore
+from . import assignment, decisions, layout, restore
 from .carrying import NOTHING, Carried
 from .errors import NonRestoredStateError, SourceMovedError, UndeliveredNoticesError
 from .head import MAX_NOTICES, EndedEntry, Head, PendingEntry
@@ -73,8 +75,9 @@ class Opener:
         Raises:
             SourceMovedError: another epoch has completed since the positions of the sources were worked out.
             NoCheckpointError: every retained checkpoint is damaged.
-            InvalidStateError: the slice or the stages are too large for a document.
             NonRestoredStateError: the checkpoint holds state of a stage that the job no longer has (semantics R3).
+            InvalidStateError: a stage cannot be restored at its parallelism (semantics R4), or the slice or the stages
+                are too large for a document.
             UndeliveredNoticesError: the head has no room for the notice that the attempt would leave.
         """
         self._check_room(head, opening)
@@ -107,6 +110,7 @@ class Opener:
             owner=opening.owner,
             cause=decisions.one_line(opening.cause),
             listeners=opening.listeners,
+            max_parallelism=self._max_parallelism(choice, opening.stages),
         )
         self._files.create(layout.pending(document.checkpoint, document.token), document)
         entry = PendingEntry(
@@ -143,16 +147,25 @@ class Opener:
             )
 
     def _check_claimed(self, choice: restore.RestoreChoice, stages: tuple[StageSpec, ...]) -> None:
-        unclaimed = sorted(set(choice.stateful) - {stage.uid for stage in stages})
+        claimed = {stage.uid for stage in stages}
+        unclaimed = sorted(
+            (each for each in choice.stages if each.state and each.uid not in claimed), key=lambda each: each.uid
+        )
         if unclaimed and choice.pointer is not None:
             raise NonRestoredStateError(
                 "the checkpoint holds state that no stage claims: was a stage renamed or removed? Give the stage its "
                 "old name by `uid=`, or leave that state behind by CheckpointConfig(allow_non_restored_state=True)",
                 job=self._files.job,
                 checkpoint=choice.pointer.checkpoint,
-                unclaimed=", ".join(unclaimed),
+                unclaimed=", ".join(each.uid for each in unclaimed),
+                state=_listed(f"{each.uid}: {name}" for each in unclaimed for name in each.state),
                 stages=", ".join(sorted(stage.uid for stage in stages)),
             )
+
+    def _max_parallelism(self, choice: restore.RestoreChoice, stages: tuple[StageSpec, ...]) -> dict[str, int]:
+        if choice.pointer is None:
+            return assignment.match((), stages)
+        return assignment.match(choice.stages, stages, job=self._files.job, checkpoint=choice.pointer.checkpoint)
 
     def _executions(self, head: Head, opening: Opening, restored_from: int | None) -> dict[str, Execution]:
         attempt, carried = 1, opening.carried.executions
@@ -165,3 +178,9 @@ class Opener:
             stage.uid: carried.get(stage.uid) or Execution(self._runtime.new_token(), head.next_id, attempt)
             for stage in opening.stages
         }
+
+
+def _listed(names: Iterable[str]) -> str:
+    """List the first of many names for an error text."""
+    first = list(islice(names, 11))
+    return ", ".join(first[:10]) + (", …" if len(first) > 10 else "")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from ..storage.names import check_name
+from .assignment import check_parallelism
 from .errors import InvalidConfigError
 from .fixing import Refused
 from .model import Handover, Owner, PendingDocument, Slice, StageSpec
@@ -103,6 +104,8 @@ class TriggerRequest:
 def check_stages(stages: tuple[StageSpec, ...]) -> None:
     """Check a job's stages: at least one, uids unique and within the grammar, upstreams known, no cycle.
 
+    So are parallelism and maximum, each and together (semantics R4).
+
     Raises:
         InvalidConfigError: naming the stage at fault.
         InvalidNameError: a uid is outside the grammar (semantics W1).
@@ -123,8 +126,7 @@ def check_stages(stages: tuple[StageSpec, ...]) -> None:
                     upstream=upstream,
                     stages=", ".join(sorted(uids)),
                 )
-        if stage.parallelism is not None and stage.parallelism < 1:
-            raise InvalidConfigError("parallelism must be at least 1", stage=stage.uid, parallelism=stage.parallelism)
+        check_parallelism(stage.parallelism, stage.max_parallelism, stage=stage.uid)
     for stage in stages:
         if stage.uid in consumers(stages, stage.uid):
             circle = sorted(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from ..storage.errors import DocumentError, GoneError
 from . import layout, metadata
+from .assignment import RestoredStage
 from .decisions import one_line
 from .errors import NoCheckpointError
 from .head import CompletedEntry, Head, RestoreRecord
@@ -41,8 +42,8 @@ class Verification:
     files: int
     size_bytes: int
     damages: tuple[Damage, ...]
-    stateful: tuple[str, ...] = ()
-    """Uids of the stages that it holds anything of."""
+    stages: tuple[RestoredStage, ...] = ()
+    """What it holds of each stage, which has to be claimed and to fit (semantics R3, R4)."""
     slice: Slice | None = None
     """The input of its epoch, with its sources' positions; None where it cannot be read."""
 
@@ -60,8 +61,8 @@ class RestoreChoice:
     replay: tuple[ReplayedEpoch, ...] = ()
     """Epochs whose checkpoints were bypassed, oldest first: their input has to be read again."""
     damages: tuple[Damage, ...] = ()
-    stateful: tuple[str, ...] = ()
-    """Uids of the stages that the checkpoint holds anything of; each must be claimed (semantics R3)."""
+    stages: tuple[RestoredStage, ...] = ()
+    """What the checkpoint holds of each stage; it must be claimed, and fit (semantics R3, R4)."""
     slice: Slice | None = None
     """The input of the checkpoint's epoch, with its sources' positions (semantics T8)."""
 
@@ -104,7 +105,7 @@ def choose(files: JobFiles, head: Head) -> RestoreChoice:
             lost = [epoch for each in reversed(bypassed) for epoch in (*each.replayed, each.epoch)]
             replay = tuple(_replayed(files, epoch) for epoch in lost)
             pointer = RestorePointer(entry.id, entry.metadata)
-            return RestoreChoice(pointer, replay, tuple(damages), found.stateful, found.slice)
+            return RestoreChoice(pointer, replay, tuple(damages), found.stages, found.slice)
         damages.extend(found.damages)
         bypassed.append(entry)
     if bypassed:
@@ -126,7 +127,7 @@ def verify(files: JobFiles, entry: CompletedEntry) -> Verification:
         ForbiddenError: the store refused to answer.
     """
     damages: list[Damage] = []
-    stateful: list[str] = []
+    stages: list[RestoredStage] = []
     handles: list[StateHandle] = []
     slice_: Slice | None = None
     count = size_bytes = 0
@@ -143,7 +144,7 @@ def verify(files: JobFiles, entry: CompletedEntry) -> Verification:
                 count, size_bytes = count + 1, size_bytes + line.handle.size_bytes
             elif isinstance(line, StageLine):
                 check_stage()
-                stateful += [line.stage] if line.outputs or line.values else []
+                stages.append(_stage_of(line))
             elif isinstance(line, InFlightLine):
                 check_stage()
             elif isinstance(line, MetadataHeader):
@@ -154,7 +155,12 @@ def verify(files: JobFiles, entry: CompletedEntry) -> Verification:
         # What its lines said before is worth nothing, then.
         return Verification(entry.id, 0, 0, (Damage(entry.id, entry.metadata.key, _problem(error)),))
     check_stage()
-    return Verification(entry.id, count, size_bytes, tuple(damages), tuple(stateful), slice_)
+    return Verification(entry.id, count, size_bytes, tuple(damages), tuple(stages), slice_)
+
+
+def _stage_of(line: StageLine) -> RestoredStage:
+    state = (*(output.id for output in line.outputs), *(f"value.{name}" for name in line.values))
+    return RestoredStage(line.stage, line.parallelism, line.max_parallelism, state)
 
 
 def damaged(files: JobFiles, handles: Iterable[StateHandle]) -> Iterator[tuple[StateHandle, str]]:

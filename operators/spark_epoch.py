@@ -12,8 +12,8 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from ..checkpoint import layout
+from ..checkpoint.assignment import check_parallelism
 from ..checkpoint.errors import CheckpointFailedError, InvalidConfigError
-from ..checkpoint.options import check_whole
 from ..checkpoint.requests import Cancelled, EpochCompleted, StageAcknowledged
 from ..hooks.epoch_submit import EpochSubmitHook
 from ..hooks.job_settings import JobSettings, check_storage_and_job, naming, rendered_settings, scope_of
@@ -52,14 +52,16 @@ class SparkEpochOperator(SparkSubmitOperator):
             the driver gets its credentials by the environment of spark-submit; in cluster mode it uses the cluster's.
         uid: the stage's name in the job; state is matched to it (semantics R3). The task's own id without those of
             its groups by default; set it to rename the task and keep its state.
-        parallelism: subtasks that must acknowledge, at least 1; None for as many as the application writes.
+        parallelism: subtasks that must acknowledge, 1 to 32768; None for as many as the application writes.
+        max_parallelism: the highest parallelism that the stage's state will ever be restored at (semantics R4); None
+            for the one that it was made with, or at first half as much again as `parallelism`, rounded up.
         conn_id: the Spark connection; inside a group the group's, else `spark_default`.
         name: the application's name in Spark (templated); job and uid by default.
         **kwargs: everything else that `SparkSubmitOperator` takes.
 
     Raises:
-        InvalidConfigError: no storage, no application, parallelism below 1, a secret or a reserved key in conf,
-            env_vars, application_args or another text.
+        InvalidConfigError: no storage, no application, a parallelism out of its bounds, a secret or a reserved key in
+            conf, env_vars, application_args or another text.
         InvalidNameError: job or uid are outside the grammar (semantics W1).
         UnsupportedStorageError: the storage's scheme is none of ours.
     """
@@ -76,6 +78,7 @@ class SparkEpochOperator(SparkSubmitOperator):
         aws_conn_id: str | None = None,
         uid: str | None = None,
         parallelism: int | None = None,
+        max_parallelism: int | None = None,
         conn_id: str | None = None,
         name: str | None = None,
         **kwargs: Any,
@@ -89,9 +92,9 @@ class SparkEpochOperator(SparkSubmitOperator):
             self._conn_id = scope.conn_id
         with naming(task=self.task_id):
             self.uid = check_name("stage", uid if uid is not None else self._own_task_id())
-        if parallelism is not None:
-            check_whole("parallelism", parallelism, task=self.task_id)
+        check_parallelism(parallelism, max_parallelism, task=self.task_id)
         self.parallelism = parallelism
+        self.max_parallelism = max_parallelism
         self.name = name or f"{self.job} {self.uid}"
         check_storage_and_job(self.storage, self.job, task=self.task_id)
         if self.application is None or self.application == "":

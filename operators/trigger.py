@@ -156,6 +156,7 @@ class TriggerCheckpointOperator(BaseOperator):
                 task.uid,
                 tuple(sorted(uids[task_id] for task_id in task.upstream_task_ids if task_id in uids)),
                 task.parallelism,
+                task.max_parallelism,
             )
             for task in self._stage_tasks
         )

@@ -57,6 +57,20 @@ def test_parallelism(dag_file: DagFile, parallelism: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("stage", "text"),
+    [
+        ("parallelism=32769", "parallelism must be at most 32768"),
+        ("parallelism=4, max_parallelism=0", "max_parallelism must be a whole number of at least 1"),
+        ("parallelism=4, max_parallelism=32769", "max_parallelism must be at most 32768"),
+        ("parallelism=9, max_parallelism=8", "parallelism must not be above max_parallelism"),
+        ("max_parallelism=8", "max_parallelism bounds parallelism, and the stage names none"),
+    ],
+)
+def test_the_maximum_parallelism(dag_file: DagFile, stage: str, text: str) -> None:  # semantics R4
+    assert text in error(dag_file, stage=stage)
+
+
+@pytest.mark.parametrize(
     ("config", "text"),
     [
         ("timeout=timedelta(0)", "timeout must be a timedelta of more than zero"),

@@ -63,7 +63,7 @@ _HANDLE = StateHandle("state.totals", f"{_FOLDER}part-00000-ü.parquet", 20_480,
 _OWED = OwedEpoch(_BEFORE, Slice(), {"clean": Execution("00000000000000c0", 1, 1)})
 _ROWS_FOLDER = "chk-0000000001/state/clean/1-00000000000000c0/00000000000000e2/exchange.main/"
 _ROWS = Output("exchange", "main", _ROWS_FOLDER, '{"type":"struct","fields":[]}')
-_STAGES = (StageSpec("clean"), StageSpec("routes", ("clean",), 2))
+_STAGES = (StageSpec("clean"), StageSpec("routes", ("clean",), 2, 16))
 _ACK = AckDocument(
     job="flights",
     checkpoint=3,
@@ -130,6 +130,7 @@ EXAMPLES: dict[type, Any] = {
         owner=_OWNER,
         cause="routes: killed",
         listeners=("warehouse",),
+        max_parallelism={"routes": 16},
     ),
     Handover: Handover(
         job="flights",
@@ -156,9 +157,9 @@ EXAMPLES: dict[type, Any] = {
 METADATA: tuple[Line, ...] = (
     MetadataHeader("flights", 3, _EPOCH, 2, _SLICE, ("clean", "routes"), 1),
     StageLine("clean", _CLEAN, 1),
-    StageLine("routes", _ROUTES, 2, (_TOTALS,), _ACK.values, _ACK.metrics),
+    StageLine("routes", _ROUTES, 2, (_TOTALS,), _ACK.values, _ACK.metrics, 16),
     HandleLine(0, _HANDLE),
-    StageLine("report", Execution("00000000000000a7", 1, 1), 1, (), {}, AckMetrics(), (_OWED,)),
+    StageLine("report", Execution("00000000000000a7", 1, 1), 1, (), {}, AckMetrics(), None, (_OWED,)),
     InFlightLine("clean", _OWED.inputs["clean"], (_ROWS,)),
     HandleLine(0, StateHandle("exchange.main", f"{_ROWS_FOLDER}part-00000.parquet", 512, '"89abcdef01234567"')),
 )

@@ -296,6 +296,7 @@ def test_state_that_no_stage_claims_is_an_error(world: World) -> None:
         world.coordinator().trigger(world.request("e2"))
     text = str(refused.value)
     assert "unclaimed=`airports, report, routes`" in text
+    assert "report: table.league, report: value.seen, routes: state.totals" in text
     assert "stages=`clean, lines`" in text
     assert "uid=" in text
     assert "allow_non_restored_state=True" in text
