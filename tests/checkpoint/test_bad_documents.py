@@ -2,61 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint import CheckpointConfig, documents, layout
-from airflow_cairn.checkpoint.errors import InvalidConfigError
+from airflow_cairn.checkpoint import documents, layout
 from airflow_cairn.storage import CairnError
 from airflow_cairn.storage.local import LocalStore
 from tests.checkpoint.world import JOB, World
 
-NUMBERS_FROM_1: tuple[tuple[Any, ...], tuple[Any, ...]] = ((1, 2, 10**6), (0, -1, 1.0, "1", True, None))
-BOOLEANS: tuple[tuple[Any, ...], tuple[Any, ...]] = ((True, False), (0, 1, "yes", None))
-OPTIONS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
-    "timeout": (
-        (timedelta(milliseconds=1), timedelta(days=365)),
-        (timedelta(0), timedelta(microseconds=999), timedelta(seconds=-1), 600, "10m", None),
-    ),
-    "retained": NUMBERS_FROM_1,
-    "max_concurrent_checkpoints": NUMBERS_FROM_1,
-    "min_pause": (
-        (timedelta(0), timedelta(days=365)),
-        (timedelta(microseconds=-1), timedelta(days=-1), 0, "10m", None),
-    ),
-    "allow_non_restored_state": BOOLEANS,
-}
-"""Of each option: values at its bounds and within, values beyond them or of another type."""
-
 GIGABYTE = 1 << 30
-
-
-def test_every_option_has_its_bounds_tested() -> None:  # semantics S3
-    assert {field.name for field in dataclasses.fields(CheckpointConfig)} == set(OPTIONS), "a new option needs a row"
-
-
-@pytest.mark.parametrize(
-    ("option", "value"), [(option, value) for option, (good, _) in OPTIONS.items() for value in good], ids=repr
-)
-def test_an_option_at_its_bound_is_taken(option: str, value: Any) -> None:  # semantics S3
-    assert getattr(CheckpointConfig(**{option: value}), option) == value
-
-
-@pytest.mark.parametrize(
-    ("option", "value"), [(option, value) for option, (_, bad) in OPTIONS.items() for value in bad], ids=repr
-)
-def test_an_option_beyond_its_bound_is_refused_by_name_and_value(option: str, value: Any) -> None:  # semantics S3
-    with pytest.raises(InvalidConfigError) as raised:
-        CheckpointConfig(**{option: value})
-    assert option in raised.value.message
-    assert raised.value.fields[option] == repr(value), "the value is shown"
 
 
 class _Capped(LocalStore):

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_cairn.checkpoint import CheckpointConfig, layout
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.storage import DeleteFailure, ForbiddenError, GoneError, PendingUpload
+from airflow_cairn.storage import ForbiddenError, GoneError
 from airflow_cairn.storage.port import DeleteFailures
 from tests.checkpoint.world import JOB, TIMEOUT, World
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore, WrappedStore
@@ -104,49 +104,6 @@ def test_a_cleaning_that_dies_half_way_is_finished_by_the_next(world: World) -> 
     assert len(world.referred()) < len(world.standing()) < before
     world.coordinator().clean()
     world.audit("a", "b")
-
-
-def test_pending_uploads_of_dead_attempts_are_aborted(world: World) -> None:  # semantics W7
-    world.trigger("a")
-    dead = world.submit("a", "clean").handover
-    alive = world.submit("a", "clean").handover
-    folders = [
-        layout.output_folder(each.checkpoint, "clean", each.attempt, each.token, "r", "state.totals")
-        for each in (dead, alive)
-    ]
-    for folder in folders:
-        world.memory.begin_upload(f"{JOB}/{folder}part-0")
-    world.memory.begin_upload(f"{JOB}/chk-0000000009/state/clean/1-x/r/o/part-0")
-    world.memory.begin_upload("another/chk-0000000001/state/clean/1-x/r/o/part-0")
-    assert world.coordinator().clean().uploads_aborted == 1
-    left = [upload.key for upload in world.memory.uploads("")]
-    assert left == [
-        f"{JOB}/{folders[1]}part-0",
-        f"{JOB}/chk-0000000009/state/clean/1-x/r/o/part-0",
-        "another/chk-0000000001/state/clean/1-x/r/o/part-0",
-    ]
-
-
-def test_what_may_not_be_deleted_is_reported_and_fails_nothing(world: World) -> None:  # semantics W7
-    class Locked(WrappedStore):
-        def delete(self, keys: Iterable[str]) -> DeleteFailures:
-            wanted = list(keys)
-            self.inner.delete(wanted[1:])
-            return [DeleteFailure(wanted[0], "AccessDenied: object lock")]
-
-        def abort_upload(self, upload: PendingUpload) -> None:
-            raise ForbiddenError("no right to abort", key=upload.key)
-
-    world.run_stages("a")
-    world.coordinator().complete(1)
-    world.memory.begin_upload(f"{JOB}/chk-0000000001/state/clean/1-dead/r/o/part-0")
-    report = world.coordinator(Locked(world.store)).clean()
-    locked, unaborted = report.failures
-    assert locked.reason == "AccessDenied: object lock"
-    assert "no right to abort" in unaborted.reason
-    assert (report.uploads_aborted, report.deleted > 0) == (0, True)
-    world.coordinator().clean()
-    world.audit("a")
 
 
 def test_uploads_that_may_not_be_listed_fail_nothing(world: World) -> None:  # semantics W7

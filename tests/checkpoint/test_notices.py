@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,55 +20,12 @@ from airflow_cairn.checkpoint.errors import (
 )
 from airflow_cairn.checkpoint.head import MAX_NOTICES, Head, Notice, PendingEntry
 from airflow_cairn.checkpoint.invariants import InvariantError, check_invariants
-from airflow_cairn.checkpoint.reasons import Reason, Status
-from airflow_cairn.checkpoint.requests import NothingToDo, Triggered, TriggerRequest
+from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.requests import TriggerRequest
 from airflow_cairn.storage import InvalidNameError, UnavailableError, open_store
+from tests.checkpoint.listening import Listener, complete_told, trigger_told
 from tests.checkpoint.world import JOB, TIMEOUT, World
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore
-
-
-class Killed(BaseException):
-    """The notifier's process ends here."""
-
-
-@dataclass
-class Listener:
-    """Remembers what it was told; fails or dies as often as asked, before or after it has taken note."""
-
-    name: str = "warehouse"
-    told: list[tuple[int, str, int | None]] = field(default_factory=list)
-    failures: int = 0
-    kills: int = 0
-
-    def notify_checkpoint_complete(self, notice: Notice) -> None:
-        assert notice.status is Status.COMPLETED
-        self._hear(notice, "complete")
-
-    def notify_checkpoint_aborted(self, notice: Notice) -> None:
-        assert notice.reason is not None
-        self._hear(notice, notice.reason.value)
-
-    def _hear(self, notice: Notice, how: str) -> None:
-        if self.failures:
-            self.failures -= 1
-            raise ConnectionError("the warehouse is down")
-        self.told.append((notice.checkpoint, how, notice.latest))
-        if self.kills:
-            self.kills -= 1
-            raise Killed
-
-
-def _trigger(world: World, epoch: str, *listeners: str) -> Triggered:
-    answer = world.coordinator().trigger(replace(world.request(epoch), listeners=listeners or ("warehouse",)))
-    assert isinstance(answer, Triggered)
-    return answer
-
-
-def _complete(world: World, epoch: str, *listeners: str) -> None:
-    checkpoint = _trigger(world, epoch, *listeners).pending.checkpoint
-    for stage in world.stages:
-        world.run_stage(epoch, stage.uid)
-    world.coordinator().complete(checkpoint)
 
 
 def test_nobody_listens_and_nothing_is_kept(world: World) -> None:  # semantics C4
@@ -77,54 +34,8 @@ def test_nobody_listens_and_nothing_is_kept(world: World) -> None:  # semantics 
     assert world.coordinator().deliver([Listener()]) == 0
 
 
-def test_complete_is_told_once_and_then_gone(world: World) -> None:  # semantics C4
-    _complete(world, "a")
-    listener = Listener()
-    assert [world.coordinator().deliver([listener]) for _ in range(2)] == [1, 0]
-    assert listener.told == [(1, "complete", 1)]
-    world.audit("a")
-
-
-def test_the_swap_that_completes_leaves_the_notice(world: World) -> None:  # semantics C1, C4
-    """The finisher dies right after its swap: the notice is there for the next one."""
-    _complete(world, "a", "warehouse", "mail")
-    (notice,) = world.coordinator().head().notices
-    assert (notice.checkpoint, notice.listeners) == (1, ("warehouse", "mail"))
-
-
-def test_a_notifier_that_is_killed_is_followed_by_another(world: World) -> None:  # semantics C4
-    _complete(world, "a")
-    listener = Listener(kills=1)
-    with pytest.raises(Killed):
-        world.coordinator().deliver([listener])
-    assert world.coordinator().deliver([listener]) == 1
-    assert listener.told == [(1, "complete", 1)] * 2, "at least once"
-
-
-def test_an_abort_carries_the_latest_completed_id(world: World) -> None:  # semantics C4, D4
-    _complete(world, "a")
-    _trigger(world, "b")
-    world.coordinator().abort(2, Reason.CHECKPOINT_DECLINED, "bad row")
-    listener = Listener()
-    assert world.coordinator().deliver([listener]) == 2
-    assert listener.told == [(1, "complete", 1), (2, "CHECKPOINT_DECLINED", 1)]
-
-
-def test_a_failover_tells_of_the_old_attempt_and_the_next_has_the_same_listeners(world: World) -> None:  # F2, D4
-    _trigger(world, "a")
-    world.submit("a", "clean", "first")
-    answer = world.coordinator().fail("a", "clean", "first", "killed")
-    assert not isinstance(answer, NothingToDo)
-    listener = Listener()
-    world.coordinator().deliver([listener])
-    assert listener.told == [(1, "JOB_FAILOVER_REGION", None)]
-    entry = world.coordinator().head().pending_of_epoch("a")
-    assert entry is not None
-    assert (entry.id, entry.listeners) == (2, ("warehouse",))
-
-
 def test_an_attempt_that_is_taken_up_has_the_same_listeners(world: World) -> None:  # semantics D2, D4
-    _trigger(world, "a")
+    trigger_told(world, "a")
     world.clock.advance(TIMEOUT)
     world.submit("a", "clean")
     head = world.coordinator().head()
@@ -133,8 +44,8 @@ def test_an_attempt_that_is_taken_up_has_the_same_listeners(world: World) -> Non
 
 
 def test_a_listener_that_fails_keeps_its_notices_in_order_and_stops_nobody(world: World) -> None:  # semantics C4
-    _complete(world, "a", "warehouse", "mail")
-    _complete(world, "b", "warehouse", "mail")
+    complete_told(world, "a", "warehouse", "mail")
+    complete_told(world, "b", "warehouse", "mail")
     broken, sound = Listener(failures=1), Listener("mail")
     with pytest.raises(ListenerError, match="its notice is kept") as caught:
         world.coordinator().deliver([broken, sound])
@@ -148,29 +59,29 @@ def test_a_listener_that_fails_keeps_its_notices_in_order_and_stops_nobody(world
 
 
 def test_notices_for_others_wait(world: World) -> None:  # semantics C4
-    _complete(world, "a", "warehouse", "mail")
+    complete_told(world, "a", "warehouse", "mail")
     assert world.coordinator().deliver([Listener("mail")]) == 1
     assert [notice.listeners for notice in world.coordinator().head().notices] == [("warehouse",)]
 
 
 def test_at_the_bound_nothing_is_dropped_and_nothing_is_triggered(world: World) -> None:  # semantics C4, D4
     for number in range(MAX_NOTICES):
-        checkpoint = _trigger(world, f"e{number}").pending.checkpoint
+        checkpoint = trigger_told(world, f"e{number}").pending.checkpoint
         world.coordinator().abort(checkpoint, Reason.CHECKPOINT_DECLINED, "bad row")
     with pytest.raises(UndeliveredNoticesError, match="none was dropped"):
-        _trigger(world, "late")
+        trigger_told(world, "late")
     assert len(world.coordinator().head().notices) == MAX_NOTICES
     world.trigger("quiet")  # who has no listeners is not held up
     world.coordinator().abort(MAX_NOTICES + 1, Reason.CHECKPOINT_DECLINED, "")
     assert world.coordinator().forget_listener("warehouse") == MAX_NOTICES
-    _trigger(world, "late")
+    trigger_told(world, "late")
 
 
 def test_a_failover_at_the_bound_leaves_the_attempt_pending(world: World) -> None:  # semantics C4, F2
     for number in range(MAX_NOTICES - 1):
-        checkpoint = _trigger(world, f"e{number}").pending.checkpoint
+        checkpoint = trigger_told(world, f"e{number}").pending.checkpoint
         world.coordinator().abort(checkpoint, Reason.CHECKPOINT_DECLINED, "")
-    _trigger(world, "a")
+    trigger_told(world, "a")
     world.submit("a", "clean", "first")
     with pytest.raises(UndeliveredNoticesError):
         world.coordinator().fail("a", "clean", "first", "killed")
@@ -222,7 +133,7 @@ OPERATIONS = {
 def test_an_ending_and_its_notice_stand_or_fall_together(name: str, at: int, fault: Fault) -> None:
     # semantics C1, C4, D3, D4: every write of the operation; the last one is the swap
     world = World()
-    _trigger(world, "a")
+    trigger_told(world, "a")
     for stage in world.stages:
         world.run_stage("a", stage.uid)
     store = FaultyStore(world.store, at, fault)
@@ -240,8 +151,8 @@ def test_an_ending_and_its_notice_stand_or_fall_together(name: str, at: int, fau
 @pytest.mark.parametrize("fault", list(Fault))
 @pytest.mark.parametrize("at", range(2))
 def test_delivering_is_at_least_once_at_every_write(world: World, at: int, fault: Fault) -> None:  # semantics C4
-    _complete(world, "a")
-    _complete(world, "b")
+    complete_told(world, "a")
+    complete_told(world, "b")
     listener = Listener()
     store = FaultyStore(world.store, at, fault)
     with suppress(Crashed, UnavailableError):
@@ -262,7 +173,7 @@ def test_a_notifier_killed_by_the_system_is_followed_by_another(tmp_path: Path) 
     store.mkdir()
     note = tmp_path / "told"
     world = World(open_store(store.as_uri()))
-    _complete(world, "a")
+    complete_told(world, "a")
     process = multiprocessing.get_context("spawn").Process(target=_notify_and_die, args=(store.as_uri(), note))
     process.start()
     process.join(60)

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from airflow_cairn.checkpoint import acks
 from airflow_cairn.checkpoint.errors import InvalidStateError
-from airflow_cairn.checkpoint.model import Execution
-from airflow_cairn.checkpoint.requests import Submit
-from airflow_cairn.spark import Epoch
 from airflow_cairn.spark.before_snapshot import BeforeSnapshot
 from tests.spark.pipeline import Pipeline
 
@@ -80,43 +75,6 @@ def test_what_is_no_step(step: BeforeSnapshot) -> None:
     step.run()
     with pytest.raises(InvalidStateError, match="at the start"):
         step.set(list)
-
-
-def opened(folder: Path) -> tuple[Pipeline, Submit, Epoch]:
-    """Give a stage's epoch that needs no Spark, because it only puts values."""
-    pipeline = Pipeline(f"file://{folder}/lake", None)
-    pipeline.trigger("day1")
-    submit = pipeline.begin("day1")
-    return pipeline, submit, Epoch(cast("SparkSession", None), pipeline.store, submit.handover)
-
-
-def execution(submit: Submit) -> Execution:
-    return Execution(submit.handover.token, submit.handover.checkpoint, submit.handover.attempt)
-
-
-def test_a_block_that_writes_nothing_runs_it_at_its_end(tmp_path: Path) -> None:  # semantics B5
-    pipeline, submit, epoch = opened(tmp_path)
-    with epoch:
-        epoch.before_snapshot(lambda: epoch.put("sequence", 7))
-        assert epoch.get("sequence") is None
-    assert acks.read_ack(pipeline.coordinator.files, "routes", execution(submit)).values == {"sequence": 7}
-
-
-def test_a_stage_whose_step_fails_declines(tmp_path: Path) -> None:  # semantics B5, D1
-    pipeline, submit, epoch = opened(tmp_path)
-
-    def fail() -> None:
-        raise OSError("no buffer")
-
-    with pytest.raises(OSError, match="no buffer"), epoch:
-        epoch.before_snapshot(fail)
-    files = pipeline.coordinator.files
-    assert not acks.has_acknowledged(files, "routes", execution(submit))
-    declined = acks.read_decline(files, "routes", execution(submit))
-    assert declined is not None
-    assert "no buffer" in declined.detail
-    with pytest.raises(InvalidStateError, match="after the epoch's block"):
-        epoch.before_snapshot(fail)
 
 
 @pytest.mark.spark

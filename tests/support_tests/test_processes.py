@@ -23,7 +23,11 @@ pathlib.Path(sys.argv[1]).write_text(str(child.pid))
 """
 
 _STARTER = """
-import pathlib, sys, threading
+import pathlib, signal, sys, threading
+# What the one who runs the tests ignores (nohup, a shell's background) is inherited: this process must not care.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for number in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)
 from scripts.harness.processes import RealProcess
 folder = pathlib.Path(sys.argv[1])
 RealProcess("sleep", ["sleep", "600"], folder / "log")

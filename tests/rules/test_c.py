@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
-from airflow_cairn.checkpoint import CheckpointConfig, layout, metadata
-from airflow_cairn.checkpoint.errors import CheckpointFailedError, CheckpointNotReadyError
-from airflow_cairn.checkpoint.head import MAX_HISTORY
+from airflow_cairn.checkpoint import CheckpointConfig, decisions, invariants, layout, metadata
+from airflow_cairn.checkpoint.errors import CheckpointFailedError, CheckpointNotReadyError, ListenerError
 from airflow_cairn.checkpoint.metadata import HandleLine, MetadataHeader, StageLine
 from airflow_cairn.checkpoint.model import AckDocument
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.checkpoint.requests import EpochCompleted, Failed, Ready, Triggered
+from airflow_cairn.storage import DeleteFailure
+from airflow_cairn.storage.port import DeleteFailures
+from tests.checkpoint.listening import Killed, Listener, complete_told, trigger_told
 from tests.checkpoint.world import JOB, TIMEOUT, World
-from tests.support.wrapped_stores import InterleavingStore, RecordingStore
+from tests.support.memory_store import MemoryStore
+from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore, RecordingStore, WrappedStore
 
 
 def test_the_metadata_is_written_before_the_decision(world: World) -> None:  # semantics C1
@@ -238,13 +242,22 @@ def _publishing(ack: AckDocument) -> AckDocument:
     return replace(ack, outputs=outputs)
 
 
-def test_the_history_is_bounded_and_no_epoch_is_forgotten(world: World) -> None:  # semantics O1, T9
+@pytest.fixture
+def short_history(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A head that remembers 10 ended checkpoints instead of 100, so that a test need not make as many."""
+    assert (decisions.MAX_HISTORY, invariants.MAX_HISTORY) == (100, 100)
+    for module in (decisions, invariants):
+        monkeypatch.setattr(module, "MAX_HISTORY", 10)
+    return 10
+
+
+def test_the_history_is_bounded_and_no_epoch_is_forgotten(world: World, short_history: int) -> None:  # semantics O1, T9
     world.stages = world.stages[:1]
-    epochs = [f"e{number:03d}" for number in range(MAX_HISTORY + 5)]
+    epochs = [f"e{number:03d}" for number in range(short_history + 5)]
     for epoch in epochs:
         world.run_epoch(epoch)
     head = world.coordinator().head()
-    assert len(head.history) == MAX_HISTORY
+    assert len(head.history) == short_history
     notes = [key for key in world.memory.all_keys() if "/epochs/completed/" in key]
     assert len(notes) == 5, "noted when the head forgets them, and not before"
     for epoch in (epochs[0], epochs[4], epochs[5], epochs[-1]):
@@ -255,11 +268,13 @@ def test_the_history_is_bounded_and_no_epoch_is_forgotten(world: World) -> None:
         world.coordinator().complete(1)
 
 
-def test_a_trigger_that_slept_while_its_epoch_was_forgotten_folds_nothing_in_twice(world: World) -> None:  # T9, W2
+def test_a_trigger_that_slept_while_its_epoch_was_forgotten_folds_nothing_in_twice(
+    world: World, short_history: int
+) -> None:  # semantics T9, W2
     """Its answer was lost, and before it looks the epoch completes and falls out of the history."""
     world.stages = world.stages[:1]
     world.run_epoch("z")
-    epochs = [f"e{number:03d}" for number in range(MAX_HISTORY + 1)]
+    epochs = [f"e{number:03d}" for number in range(short_history + 1)]
 
     def a_year_goes_by() -> None:
         world.run_epoch("a")
@@ -271,13 +286,15 @@ def test_a_trigger_that_slept_while_its_epoch_was_forgotten_folds_nothing_in_twi
     assert world.folded()["clean"].count("a") == 1
 
 
-def test_a_finisher_that_slept_as_long_learns_the_outcome_too(world: World) -> None:  # semantics W2, D3
+def test_a_finisher_that_slept_as_long_learns_the_outcome_too(
+    world: World, short_history: int
+) -> None:  # semantics W2, D3
     world.stages = world.stages[:1]
     world.run_stages("a")
 
     def a_year_goes_by() -> None:
         world.run_epoch("a")
-        for number in range(MAX_HISTORY + 1):
+        for number in range(short_history + 1):
             world.run_epoch(f"e{number:03d}")
 
     store = InterleavingStore(world.store, "replace", 0, a_year_goes_by)
@@ -320,3 +337,137 @@ def test_every_status_of_the_history_is_final(world: World) -> None:  # semantic
     world.run_epoch("a")
     statuses = [entry.status for entry in world.coordinator().head().history]
     assert statuses == [Status.FAILED, Status.COMPLETED]
+
+
+def test_complete_is_told_once_and_then_gone(world: World) -> None:  # semantics C4
+    complete_told(world, "a")
+    listener = Listener()
+    assert [world.coordinator().deliver([listener]) for _ in range(2)] == [1, 0]
+    assert listener.told == [(1, "complete", 1)]
+    world.audit("a")
+
+
+def test_the_swap_that_completes_leaves_the_notice(world: World) -> None:  # semantics C1, C4
+    """The finisher dies right after its swap: the notice is there for the next one."""
+    complete_told(world, "a", "warehouse", "mail")
+    (notice,) = world.coordinator().head().notices
+    assert (notice.checkpoint, notice.listeners) == (1, ("warehouse", "mail"))
+
+
+def test_a_notifier_that_is_killed_is_followed_by_another(world: World) -> None:  # semantics C4
+    complete_told(world, "a")
+    listener = Listener(kills=1)
+    with pytest.raises(Killed):
+        world.coordinator().deliver([listener])
+    assert world.coordinator().deliver([listener]) == 1
+    assert listener.told == [(1, "complete", 1)] * 2, "at least once"
+
+
+def test_an_abort_carries_the_latest_completed_id(world: World) -> None:  # semantics C4, D4
+    complete_told(world, "a")
+    trigger_told(world, "b")
+    world.coordinator().abort(2, Reason.CHECKPOINT_DECLINED, "bad row")
+    listener = Listener()
+    assert world.coordinator().deliver([listener]) == 2
+    assert listener.told == [(1, "complete", 1), (2, "CHECKPOINT_DECLINED", 1)]
+
+
+def test_every_listener_hears_of_it_though_one_fails(world: World) -> None:  # semantics C4
+    complete_told(world, "a", "warehouse", "mail")
+    broken, sound = Listener(failures=1), Listener("mail")
+    with pytest.raises(ListenerError):
+        world.coordinator().deliver([broken, sound])
+    assert (broken.told, sound.told) == ([], [(1, "complete", 1)])
+    world.coordinator().deliver([broken, sound])
+    assert (broken.told, sound.told) == ([(1, "complete", 1)], [(1, "complete", 1)])
+
+
+@pytest.mark.parametrize("at", [0, 1], ids=["metadata", "head"])
+@pytest.mark.parametrize("fault", [Fault.CRASH_BEFORE, Fault.CRASH_AFTER])
+def test_a_crash_while_completing_is_finished_by_whoever_comes_next(
+    world: World, at: int, fault: Fault
+) -> None:  # semantics C1
+    world.run_stages("a")
+    with pytest.raises(Crashed):
+        world.coordinator(FaultyStore(world.store, at, fault)).complete(1)
+    assert world.coordinator().complete(1) == EpochCompleted("a", 1)
+    world.audit("a")
+
+
+def test_whoever_waits_hears_completed_only_once_store_and_history_have_it(world: World) -> None:  # semantics C3
+    world.run_stages("a")
+    heard = []
+
+    def ask() -> None:
+        heard.append(world.coordinator().progress("a"))
+
+    world.coordinator(InterleavingStore(world.store, "replace", 0, ask)).complete(1)
+    ask()
+    assert heard == [Ready(1), EpochCompleted("a", 1)]
+    head = world.coordinator().head()
+    assert [entry.id for entry in head.completed] == [entry.id for entry in head.history] == [1]
+
+
+def test_a_deletion_that_fails_does_not_fail_the_new_checkpoint(world: World) -> None:  # semantics C3
+    class Keeps(WrappedStore):
+        def delete(self, keys: Iterable[str]) -> DeleteFailures:
+            return [DeleteFailure(key, "AccessDenied") for key in keys]
+
+    for epoch in ("a", "b"):
+        world.run_epoch(epoch)
+    world.run_stages("c")
+    keeper = world.coordinator(Keeps(world.store))
+    assert keeper.complete(3) == EpochCompleted("c", 3)
+    assert keeper.clean().failures
+    assert [entry.id for entry in world.coordinator().head().completed] == [2, 3]
+    world.coordinator().clean()
+    world.audit("a", "b", "c")
+
+
+def test_a_state_file_goes_once_no_retained_checkpoint_refers_to_it_and_not_before(
+    world: World,
+) -> None:  # semantics C3
+    world.run_epoch("a")
+    first = world.referred()
+    world.run_epoch("b")
+    assert first <= world.standing(), "retained is 2"
+    world.run_epoch("c")
+    assert first & world.standing() == {key for key in first if "state.lookup" in key}, "only what c refers to"
+
+
+def test_metadata_of_a_newer_format_is_refused_by_name(world: World) -> None:  # semantics C5
+    for epoch in ("a", "b"):
+        world.run_epoch(epoch)
+    key = f"{JOB}/{world.coordinator().head().completed[-1].metadata.key}"
+    world.memory.put(key, world.memory.get(key).data.replace(b'"format":1', b'"format":2', 1))
+    (damage,) = world.coordinator().verify(2)[0].damages
+    assert (damage.checkpoint, f"{JOB}/{damage.key}") == (2, key)
+    assert "written by a newer Cairn" in damage.problem
+
+
+def test_a_job_survives_being_moved_to_another_bucket(world: World) -> None:  # semantics C5
+    """No document names the root: keys are relative to the job's prefix."""
+    for epoch in ("a", "b"):
+        world.run_epoch(epoch)
+    moved = World(MemoryStore("elsewhere"))
+    for key in world.memory.all_keys():
+        moved.memory.put(key, world.memory.get(key).data)
+    assert all(found.whole for found in moved.coordinator().verify())
+    moved.run_epoch("c")
+    assert moved.folded()["clean"] == ["a", "b", "c"]
+
+
+def test_where_the_metadata_cannot_be_written_state_goes_and_the_stages_are_told(world: World) -> None:  # semantics C6
+    complete_told(world, "z")
+    trigger_told(world, "a")
+    for stage in world.stages:
+        world.run_stage("a", stage.uid)
+    entry = world.coordinator().head().pending[0]
+    world.memory.put(f"{JOB}/{layout.metadata(2, entry.token)}", b"somebody else's")
+    with pytest.raises(CheckpointFailedError, match="FINALIZE_CHECKPOINT_FAILURE"):
+        world.coordinator().complete(2)
+    listener = Listener()
+    world.coordinator().deliver([listener])
+    assert listener.told == [(1, "complete", 1), (2, "FINALIZE_CHECKPOINT_FAILURE", 1)]
+    world.run_epoch("b")
+    assert world.standing() == world.referred(), "nothing can carry its state over any more"

@@ -1,14 +1,25 @@
-"""A stage that cannot take part passes the cancellation on (semantics B4)."""
+"""Barriers: what an epoch reads, the step before the snapshot, and cancellation passed on (semantics B1 to B5)."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from airflow_cairn.checkpoint import acks
 from airflow_cairn.checkpoint.cancelling import root_cause
+from airflow_cairn.checkpoint.errors import InvalidStateError
+from airflow_cairn.checkpoint.model import Execution, Slice
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.requests import Cancelled, Failed, StageAcknowledged, Submit
-from tests.checkpoint.world import World
+from airflow_cairn.spark import Epoch
+from tests.checkpoint.world import CONFIG, World
+from tests.spark.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.mark.parametrize("stage", ["routes", "report"])
@@ -67,3 +78,55 @@ def test_the_next_attempt_runs_both_anew(world: World) -> None:  # semantics B4,
 def test_a_cause_is_asked_for_only_where_one_declined(world: World) -> None:
     with pytest.raises(ValueError, match="no stage has declined"):
         root_cause(world.files, {}, ())
+
+
+def test_a_stage_reads_its_epoch_s_slice_and_its_upstreams_outputs_of_that_epoch(world: World) -> None:  # semantics B1
+    """Two epochs are under way; what one of them reads is all of its own and nothing of the other."""
+    world.config = replace(CONFIG, max_concurrent_checkpoints=2)
+    pending = {epoch: world.trigger(epoch).pending for epoch in ("a", "b")}
+    for epoch in ("b", "a"):
+        world.run_stage(epoch, "clean")
+    for epoch in ("a", "b"):
+        handover = world.submit(epoch, "routes").handover
+        assert handover.slice == Slice(detail={"of": epoch})
+        assert handover.upstream == {"clean": pending[epoch].executions["clean"]}
+        world.write(handover)  # asserts that what it reads is of its epoch
+
+
+def _opened(folder: Path) -> tuple[Pipeline, Submit, Epoch]:
+    """Give a stage's epoch that needs no Spark, because it only puts values."""
+    pipeline = Pipeline(f"file://{folder}/lake", None)
+    pipeline.trigger("day1")
+    submit = pipeline.begin("day1")
+    return pipeline, submit, Epoch(cast("SparkSession", None), pipeline.store, submit.handover)
+
+
+def _execution(submit: Submit) -> Execution:
+    return Execution(submit.handover.token, submit.handover.checkpoint, submit.handover.attempt)
+
+
+def test_a_pre_barrier_step_runs_before_the_snapshot_even_if_nothing_else_is_written(
+    tmp_path: Path,
+) -> None:  # semantics B5
+    pipeline, submit, epoch = _opened(tmp_path)
+    with epoch:
+        epoch.before_snapshot(lambda: epoch.put("sequence", 7))
+        assert epoch.get("sequence") is None
+    assert acks.read_ack(pipeline.coordinator.files, "routes", _execution(submit)).values == {"sequence": 7}
+
+
+def test_a_stage_whose_pre_barrier_step_fails_declines(tmp_path: Path) -> None:  # semantics B5, D1
+    pipeline, submit, epoch = _opened(tmp_path)
+
+    def fail() -> None:
+        raise OSError("no buffer")
+
+    with pytest.raises(OSError, match="no buffer"), epoch:
+        epoch.before_snapshot(fail)
+    files = pipeline.coordinator.files
+    assert not acks.has_acknowledged(files, "routes", _execution(submit))
+    declined = acks.read_decline(files, "routes", _execution(submit))
+    assert declined is not None
+    assert "no buffer" in declined.detail
+    with pytest.raises(InvalidStateError, match="after the epoch's block"):
+        epoch.before_snapshot(fail)

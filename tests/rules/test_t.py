@@ -1,4 +1,4 @@
-"""Triggering: ids, the fixed slice, idempotence, the conditions inside the write (semantics T5, T6, T8, T9, S3)."""
+"""Triggering: pre-checks, the line, the pause, ids, the fixed slice, idempotence (semantics T1 to T9)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_cairn.checkpoint import CheckpointConfig, layout
-from airflow_cairn.checkpoint.errors import HeadLostError, InvalidConfigError, InvalidStateError
-from airflow_cairn.checkpoint.model import EpochDocument, Owner, Slice, StageSpec
+from airflow_cairn.checkpoint import RequestKind, layout, queue
+from airflow_cairn.checkpoint.errors import HeadLostError, InvalidStateError
+from airflow_cairn.checkpoint.model import EpochDocument, Owner, Slice
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requests import Declined, EpochCompleted, Triggered, TriggerRequest
+from airflow_cairn.checkpoint.requests import Declined, EpochCompleted, TriggerAnswer, Triggered
 from airflow_cairn.storage import InvalidNameError
 from tests.checkpoint.world import CONFIG, JOB, STAGES, TIMEOUT, World
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore
@@ -179,20 +179,6 @@ def test_a_pending_document_that_is_lost_is_no_dead_end(world: World) -> None:  
     world.audit("z", "a")
 
 
-def test_options_of_the_job_outlive_an_attempt(world: World) -> None:  # semantics S3, C3
-    world.config = CheckpointConfig(timeout=TIMEOUT, retained=5)
-    for epoch in ("a", "b", "c", "d"):
-        world.run_epoch(epoch)
-    world.trigger("e")
-    world.clock.advance(TIMEOUT)
-    world.submit("e", "clean")  # opens the next attempt by itself
-    entry = world.coordinator().head().pending_of_epoch("e")
-    assert entry is not None
-    assert (entry.retained, entry.expires_at_ms - entry.triggered_at_ms) == (5, 600_000)
-    world.run_epoch("e")
-    assert len(world.coordinator().head().completed) == 5
-
-
 def test_a_lost_head_is_never_taken_for_a_new_job(world: World) -> None:  # semantics T5, W3
     world.run_epoch("a")
     world.store.delete([f"{JOB}/head.json"])
@@ -219,6 +205,7 @@ def test_a_slice_that_no_reader_would_take_back_is_refused(world: World) -> None
 
 
 @pytest.mark.parametrize(
+<<<<<<< HEAD:tests/checkpoint/test_trigger.py
     ("stages", "message"),
     [
         ((), "at least one stage"),
@@ -255,6 +242,8 @@ def test_an_option_out_of_its_bounds_is_named_with_its_value(option: str, value:
 
 
 @pytest.mark.parametrize(
+=======
+>>>>>>> 037bccd (Give each rule one test module by its letter, with a test for each of its sentences):tests/rules/test_t.py
     "epoch", ["", ".", "..", "a/b", "a\n", "-x", "a" * 251, "scheduled__2026-01-01T00:00:00+00:00"]
 )
 def test_an_epoch_that_is_no_name_is_refused(world: World, epoch: str) -> None:  # semantics W1
@@ -267,3 +256,132 @@ def test_what_was_fixed_is_readable_by_anyone(world: World) -> None:  # semantic
     world.trigger("a")
     document, _ = world.files.read(EpochDocument, layout.epoch_slice("a"))
     assert document == EpochDocument(JOB, "a", world.request("a").slice)
+
+
+def _ask(
+    world: World, epoch: str, kind: RequestKind = RequestKind.PERIODIC, absent: tuple[str, ...] = ()
+) -> TriggerAnswer:
+    """A request that keeps its place in the line: its DAG run can be asked about."""
+    request = replace(world.request(epoch, Owner("dag", f"run {epoch}")), kind=kind, absent=absent)
+    return world.coordinator().trigger(request)
+
+
+def _declined(answer: TriggerAnswer) -> Reason:
+    assert isinstance(answer, Declined), answer
+    return answer.reason
+
+
+def test_each_pre_check_has_its_own_reason_in_this_order(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics T1
+    """Everything is wrong at first; each step cures what was named, and the next check speaks."""
+    monkeypatch.setattr(queue, "MAX_WAITING", 2)
+    world.config = replace(CONFIG, min_pause=timedelta(minutes=1))
+    coordinator = world.coordinator()
+    world.run_epoch("a")
+
+    def ask() -> TriggerAnswer:
+        return _ask(world, "x", absent=("clean",))
+
+    coordinator.shutdown()
+    assert _declined(ask()) is Reason.CHECKPOINT_COORDINATOR_SHUTDOWN
+    coordinator.resume()
+    coordinator.suspend()
+    assert _declined(ask()) is Reason.PERIODIC_SCHEDULER_SHUTDOWN
+    coordinator.resume()
+    for epoch in ("b", "c", "d"):  # one is pending, two wait
+        _ask(world, epoch, RequestKind.MANUAL)
+    assert _declined(ask()) is Reason.TOO_MANY_CHECKPOINT_REQUESTS
+    coordinator.suspend()  # empties the line
+    coordinator.resume()
+    _ask(world, "b", RequestKind.MANUAL)
+    assert _declined(ask()) is Reason.TOO_MANY_CONCURRENT_CHECKPOINTS
+    assert _declined(ask()) is Reason.ALREADY_QUEUED, "the answer while one waits"
+    coordinator.abort(world.pending_id("b"), Reason.JOB_FAILURE, "by hand")
+    assert _declined(ask()) is Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS
+    world.clock.advance(timedelta(minutes=1))
+    assert _declined(ask()) is Reason.NOT_ALL_REQUIRED_TASKS_RUNNING
+    assert isinstance(_ask(world, "x"), Triggered), "nothing is wrong any more"
+
+
+@pytest.mark.parametrize("end", ["completed", "aborted", "expired"])
+def test_when_a_checkpoint_ends_the_next_waiting_request_is_considered(world: World, end: str) -> None:  # semantics T2
+    _ask(world, "a")
+    assert _declined(_ask(world, "b")) is Reason.TOO_MANY_CONCURRENT_CHECKPOINTS
+    assert _declined(_ask(world, "b")) is Reason.ALREADY_QUEUED
+    if end == "completed":
+        world.run_epoch("a")
+    elif end == "aborted":
+        world.coordinator().abort(world.pending_id("a"), Reason.JOB_FAILURE, "by hand")
+    else:
+        world.clock.advance(TIMEOUT)
+    assert isinstance(_ask(world, "b"), Triggered)
+
+
+def test_manual_requests_go_before_periodic_ones_and_the_oldest_first(world: World) -> None:  # semantics T2
+    _ask(world, "a")
+    _ask(world, "p1")
+    _ask(world, "m1", RequestKind.MANUAL)
+    _ask(world, "p2")
+    _ask(world, "m2", RequestKind.MANUAL)
+    assert [each.epoch for each in world.coordinator().head().waiting] == ["m1", "m2", "p1", "p2"]
+
+
+@pytest.mark.parametrize(
+    ("waiting", "left"),
+    [
+        ((("m1", RequestKind.MANUAL), ("p1", RequestKind.PERIODIC)), ["m1", "x"]),
+        ((("m1", RequestKind.MANUAL), ("m2", RequestKind.MANUAL)), ["m1", "m2"]),
+    ],
+    ids=["drops its last periodic request", "refuses the new one if it holds none"],
+)
+def test_a_full_queue(
+    world: World, monkeypatch: pytest.MonkeyPatch, waiting: tuple[tuple[str, RequestKind], ...], left: list[str]
+) -> None:  # semantics T2
+    assert queue.MAX_WAITING == 1000
+    monkeypatch.setattr(queue, "MAX_WAITING", 2)
+    _ask(world, "a")
+    for epoch, kind in waiting:
+        _ask(world, epoch, kind)
+    expected = Reason.TOO_MANY_CONCURRENT_CHECKPOINTS if "x" in left else Reason.TOO_MANY_CHECKPOINT_REQUESTS
+    assert _declined(_ask(world, "x", RequestKind.MANUAL)) is expected
+    assert [each.epoch for each in world.coordinator().head().waiting] == left
+
+
+def test_the_pause_begins_with_a_completion_and_with_nothing_else(world: World) -> None:  # semantics T3
+    world.config = replace(CONFIG, min_pause=timedelta(minutes=1))
+    _ask(world, "a")
+    world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")
+    assert isinstance(_ask(world, "b"), Triggered), "an abort starts no pause"
+    world.run_epoch("b")
+    answer = _ask(world, "c")
+    assert _declined(answer) is Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS
+    assert isinstance(answer, Declined)
+    assert answer.retry_at_ms == world.clock.now_ms + 60_000, "rescheduled for the moment it ends"
+
+
+def test_manual_requests_ignore_the_pause(world: World) -> None:  # semantics T3
+    world.config = replace(CONFIG, min_pause=timedelta(minutes=1))
+    world.run_epoch("a")
+    assert isinstance(_ask(world, "b", RequestKind.MANUAL), Triggered)
+
+
+def test_savepoints_pass_the_limit_and_the_pause_and_start_a_pause_themselves(world: World) -> None:  # semantics T4
+    world.config = replace(CONFIG, min_pause=timedelta(minutes=1))
+    world.run_epoch("z")
+    _ask(world, "a", RequestKind.MANUAL)
+    assert isinstance(_ask(world, "s", RequestKind.SAVEPOINT), Triggered), "beside a, and within the pause"
+    world.coordinator().abort(world.pending_id("a"), Reason.JOB_FAILURE, "by hand")
+    world.clock.advance(timedelta(seconds=59))
+    world.run_epoch("s")
+    world.clock.advance(timedelta(seconds=59))
+    assert _declined(_ask(world, "b")) is Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS
+
+
+def test_ids_go_on_across_a_restore_from_an_older_checkpoint(world: World) -> None:  # semantics T5
+    for epoch in ("a", "b"):
+        world.run_epoch(epoch)
+    world.store.delete([f"{JOB}/{key}" for key in world.standing() if "chk-0000000002/_metadata" in key])
+    answer = world.trigger("c")
+    assert answer.pending.restore is not None
+    assert (answer.pending.restore.checkpoint, answer.pending.checkpoint) == (1, 3)

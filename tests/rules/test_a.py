@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from dataclasses import replace
 
 import pytest
 
-from airflow_cairn.checkpoint import ack_parts, acks, layout
+from airflow_cairn.checkpoint import ack_parts, acks, layout, metadata
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidStateError
-from airflow_cairn.checkpoint.model import AckDocument, Execution, StateHandle, SubtaskAck
+from airflow_cairn.checkpoint.metadata import HandleLine, StageLine
+from airflow_cairn.checkpoint.model import AckDocument, AckMetrics, Execution, StageSpec, StateHandle, SubtaskAck
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from airflow_cairn.checkpoint.requests import Ready, Waiting
 from airflow_cairn.storage import DocumentError, OutcomeUnknownError, UnavailableError
@@ -348,3 +350,85 @@ def test_a_marker_that_names_another_execution_is_refused(world: World) -> None:
     world.coordinator().acknowledge(ack)
     with pytest.raises(DocumentError, match="of another execution"):
         acks.read_ack(world.files, "clean", Execution(ack.token, 1, 2))
+
+
+def test_an_ack_names_who_acknowledges_what_and_at_what_cost(world: World) -> None:  # semantics A1
+    world.trigger("a")
+    handover = world.submit("a", "clean").handover
+    metrics = AckMetrics(start_delay_ms=5, sync_ms=7, async_ms=11, state_bytes=13)
+    ack = replace(world.write(handover), metrics=metrics)
+    world.coordinator().acknowledge(ack)
+    marker = json.loads(world.memory.get(f"{JOB}/{layout.ack(1, 'clean', handover.token)}").data)
+    assert {name: marker[name] for name in ("job", "checkpoint", "stage", "token", "attempt", "parallelism")} == {
+        "job": JOB,
+        "checkpoint": 1,
+        "stage": "clean",
+        "token": handover.token,
+        "attempt": 1,
+        "parallelism": 2,
+    }
+    assert marker["metrics"] == {"start_delay_ms": 5, "sync_ms": 7, "async_ms": 11, "state_bytes": 13}
+    assert [subtask["index"] for subtask in marker["subtasks"]] == [0, 1]
+    for handle in marker["subtasks"][0]["handles"]:
+        found = world.files.stat(handle["path"])
+        assert (handle["size_bytes"], handle["checksum"]) == (found.size_bytes, found.etag)
+    assert [(output["kind"], output["name"]) for output in marker["outputs"]] == [
+        ("state", "totals"),
+        ("exchange", "rows"),
+    ]
+
+
+def test_small_state_travels_inside_the_ack_and_makes_no_file(world: World) -> None:  # semantics A4
+    world.stages = (StageSpec("clean"),)
+    world.trigger("a")
+    handover = world.submit("a", "clean").handover
+    ack = AckDocument(
+        JOB, 1, "a", 1, "clean", handover.token, "r", 1, values={"high_water": 17}, subtasks=(SubtaskAck(0),)
+    )
+    world.coordinator().acknowledge(ack)
+    world.coordinator().complete(1)
+    assert not [key for key in world.standing() if "/state/" in key], "no bytes: no file"
+    (completed,) = world.coordinator().head().completed
+    lines = list(metadata.read(world.files, completed.metadata))
+    assert [line.values for line in lines if isinstance(line, StageLine)] == [{"high_water": 17}]
+    assert not [line for line in lines if isinstance(line, HandleLine)], "and no handle"
+
+
+def test_the_cost_of_an_ack_does_not_grow_with_its_subtasks(world: World) -> None:  # semantics A6
+    costs = []
+    for subtasks in (1, 1000):
+        twin = World()
+        twin.trigger("a")
+        ack = replace(
+            twin.write(twin.submit("a", "clean").handover),
+            parallelism=subtasks,
+            outputs=(),
+            subtasks=tuple(map(SubtaskAck, range(subtasks))),
+        )
+        recording = RecordingStore(twin.store)
+        assert twin.coordinator(recording).acknowledge(ack) is AckAnswer.SUCCESS
+        costs.append(recording.total)
+    assert costs[0] == costs[1]
+
+
+def test_a_thousand_stages_are_polled_with_as_many_requests_as_one() -> None:  # semantics A6
+    costs = []
+    for count in (1, 1000):
+        world = World(stages=tuple(StageSpec(f"s{number}") for number in range(count)))
+        world.trigger("a")
+        recording = RecordingStore(world.store)
+        assert isinstance(world.coordinator(recording).progress("a"), Waiting)
+        costs.append(recording.total)
+    assert costs[0] == costs[1]
+
+
+@pytest.mark.parametrize("ended", ["completed", "aborted"])
+def test_an_ack_for_a_checkpoint_that_has_ended_is_discarded(world: World, ended: str) -> None:  # semantics A2
+    world.trigger("a")
+    late = world.write(world.submit("a", "clean").handover)
+    if ended == "completed":
+        world.run_epoch("a")
+    else:
+        world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")
+    assert world.coordinator().acknowledge(late) is AckAnswer.DISCARDED
+    assert not _standing(world, late), "its state is deleted"

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import pytest
 
-from airflow_cairn.checkpoint import Coordinator, layout
-from airflow_cairn.checkpoint.errors import InvalidStateError, StorageLostError, TooMuchContentionError
+from airflow_cairn.checkpoint import Coordinator, acks, layout
+from airflow_cairn.checkpoint.errors import (
+    CheckpointFailedError,
+    InvalidStateError,
+    StorageLostError,
+    TooMuchContentionError,
+)
 from airflow_cairn.checkpoint.head import WRITE_LOG, Head
 from airflow_cairn.checkpoint.head_store import MAX_TRIES, Decision, HeadStore
 from airflow_cairn.checkpoint.invariants import InvariantError
@@ -17,18 +25,28 @@ from airflow_cairn.checkpoint.requests import EpochCompleted, FailedOver, Submit
 from airflow_cairn.checkpoint.runtime import Runtime
 from airflow_cairn.storage import (
     BucketGoneError,
+    CairnError,
+    DeleteFailure,
     DocumentError,
     ForbiddenError,
     InvalidNameError,
     Lost,
     ObjectStore,
     OutcomeUnknownError,
+    PendingUpload,
     UnavailableError,
+    UnsupportedStorageError,
     WriteResult,
     Written,
+    ensure_probed,
+    open_store,
 )
+from airflow_cairn.storage.port import DeleteFailures
 from tests.checkpoint.world import JOB, World
+from tests.support.memory_store import MemoryStore
 from tests.support.wrapped_stores import Fault, FaultyStore, InterleavingStore, RecordingStore, WrappedStore
+
+T = TypeVar("T")
 
 
 def _heads(world: World, store: ObjectStore | None = None) -> HeadStore:
@@ -310,3 +328,155 @@ def test_a_head_that_would_outgrow_its_reader_is_not_written(
     monkeypatch.setattr("airflow_cairn.checkpoint.documents.MAX_HEAD_BYTES", size + 10)
     with pytest.raises(InvalidStateError, match="head would grow larger"):
         world.trigger("b")
+
+
+def test_pending_uploads_of_dead_attempts_are_aborted(world: World) -> None:  # semantics W7
+    world.trigger("a")
+    dead = world.submit("a", "clean").handover
+    alive = world.submit("a", "clean").handover
+    folders = [
+        layout.output_folder(each.checkpoint, "clean", each.attempt, each.token, "r", "state.totals")
+        for each in (dead, alive)
+    ]
+    for folder in folders:
+        world.memory.begin_upload(f"{JOB}/{folder}part-0")
+    world.memory.begin_upload(f"{JOB}/chk-0000000009/state/clean/1-x/r/o/part-0")
+    world.memory.begin_upload("another/chk-0000000001/state/clean/1-x/r/o/part-0")
+    assert world.coordinator().clean().uploads_aborted == 1
+    left = [upload.key for upload in world.memory.uploads("")]
+    assert left == [
+        f"{JOB}/{folders[1]}part-0",
+        f"{JOB}/chk-0000000009/state/clean/1-x/r/o/part-0",
+        "another/chk-0000000001/state/clean/1-x/r/o/part-0",
+    ]
+
+
+def test_what_may_not_be_deleted_is_reported_and_fails_nothing(world: World) -> None:  # semantics W7
+    class Locked(WrappedStore):
+        def delete(self, keys: Iterable[str]) -> DeleteFailures:
+            wanted = list(keys)
+            self.inner.delete(wanted[1:])
+            return [DeleteFailure(wanted[0], "AccessDenied: object lock")]
+
+        def abort_upload(self, upload: PendingUpload) -> None:
+            raise ForbiddenError("no right to abort", key=upload.key)
+
+    world.run_stages("a")
+    world.coordinator().complete(1)
+    world.memory.begin_upload(f"{JOB}/chk-0000000001/state/clean/1-dead/r/o/part-0")
+    report = world.coordinator(Locked(world.store)).clean()
+    locked, unaborted = report.failures
+    assert locked.reason == "AccessDenied: object lock"
+    assert "no right to abort" in unaborted.reason
+    assert (report.uploads_aborted, report.deleted > 0) == (0, True)
+    world.coordinator().clean()
+    world.audit("a")
+
+
+@pytest.mark.parametrize("epochs", ["a", "abc"], ids=["retained still", "subsumed since"])
+def test_a_stalled_writer_that_makes_a_cleaned_name_again_has_no_effect(
+    world: World, epochs: str
+) -> None:  # semantics W4
+    """It slept from before its marker until everything it knew was cleaned; then its create wins, and means nothing."""
+    world.trigger("a")
+    stalled = world.write(world.submit("a", "clean").handover)
+    for epoch in epochs:
+        world.run_epoch(epoch)
+    assert not any(stalled.token in key for key in world.standing())
+    head = world.coordinator().head()
+    assert acks.write_ack(world.files, stalled), "the name is free again"
+    world.coordinator().acknowledge(stalled)
+    assert world.coordinator().head() == head
+    world.coordinator().clean()
+    world.audit(*epochs)
+
+
+def test_markers_and_handovers_carry_their_token_inside(world: World) -> None:  # semantics W4
+    world.trigger("a")
+    handover = world.submit("a", "clean").handover
+    world.drive(handover)
+    world.decline(world.submit("a", "routes").handover)
+    token_of = {}
+    for key in world.standing():
+        kind = key.split("/")[1]
+        if kind in ("acks", "declines", "handover"):
+            token_of[kind] = layout.token_of(key.split("/")[3])
+            assert json.loads(world.files.get(key, max_bytes=1 << 20).data)["token"] == token_of[kind]
+    assert token_of.keys() == {"acks", "declines", "handover"}
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../../weather/head.json", "s3://other/chk-0000000001/x", "file:///x"])
+def test_a_key_outside_the_job_s_prefix_is_refused_before_any_read_or_delete(
+    world: World, path: str
+) -> None:  # semantics W5
+    """A marker names it; the finisher refuses the marker, and asks the store for nothing outside the job."""
+    world.run_stages("a")
+    key = next(key for key in world.memory.all_keys() if "/acks/clean/" in key)
+    data = world.memory.get(key).data
+    path_of_it = json.loads(data)["subtasks"][0]["handles"][0]["path"]
+    world.memory.put(key, data.replace(path_of_it.encode(), path.encode()))
+    asked: list[str] = []
+
+    class Notes(WrappedStore):
+        def _read(self, verb: str, key: str, call: Callable[[], T]) -> T:
+            asked.append(key)
+            return call()
+
+        def _write(self, verb: str, key: str, call: Callable[[], T]) -> T:
+            asked.append(key)
+            return call()
+
+    coordinator = world.coordinator(Notes(world.store))
+    with pytest.raises(CheckpointFailedError, match="the acknowledgement of clean cannot be used"):
+        coordinator.complete(1)
+    coordinator.clean()
+    assert all(each.startswith(f"{JOB}/") and ".." not in each for each in asked if each)
+
+
+class _Lies(WrappedStore):
+    """A store that breaks one promise: it says `Written` where a condition should have refused."""
+
+    def __init__(self, inner: MemoryStore, promise: str) -> None:
+        super().__init__(inner)
+        self.memory = inner
+        self.promise = promise
+
+    def create(self, key: str, data: bytes) -> WriteResult:
+        if self.promise == "a create of a key that is present":
+            self.memory.put(key, data)
+            return Written(self.memory.stat(key).etag or "")
+        return self.inner.create(key, data)
+
+    def replace(self, key: str, data: bytes, *, expected_etag: str) -> WriteResult:
+        present = key in self.memory.all_keys()
+        if self.promise == ("a swap with a stale tag" if present else "a swap of a key that is absent"):
+            self.memory.put(key, data)
+            return Written(self.memory.stat(key).etag or "")
+        return self.inner.replace(key, data, expected_etag=expected_etag)
+
+
+@pytest.mark.parametrize(
+    "promise", ["a create of a key that is present", "a swap with a stale tag", "a swap of a key that is absent"]
+)
+def test_a_store_that_breaks_a_promise_is_refused_by_name(promise: str) -> None:  # semantics W6
+    store = _Lies(MemoryStore("liar"), promise)
+    with pytest.raises(UnsupportedStorageError, match=promise) as refused:
+        ensure_probed(store, nonce="n")
+    assert "s3://liar" in str(refused.value)
+
+
+def test_a_storage_is_probed_once_by_sixteen_writers_started_together(world: World) -> None:  # semantics W6
+    recording = RecordingStore(MemoryStore())
+    ensure_probed(recording, nonce="n")
+    racing = Counter(write.key for write in recording.writes if "/probe/" in write.key and write.verb != "delete")
+    raced = {key: count for key, count in racing.items() if count >= 16}
+    assert len([key for key in raced if "create-" in key]) == 2, "two rounds of creates"
+    assert len([key for key in raced if "swap-" in key]) == 2, "and two of swaps"
+    before = recording.total
+    ensure_probed(recording, nonce="m")
+    assert recording.total == before + 1, "it is remembered in the storage"
+
+
+def test_an_s3_express_bucket_is_refused() -> None:  # semantics W6
+    with pytest.raises(CairnError, match="lists its keys in no order"):
+        open_store("s3://lake--use1-az4--x-s3/cairn")

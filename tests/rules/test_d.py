@@ -11,9 +11,10 @@ import pytest
 from airflow_cairn.checkpoint import layout
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidStateError
 from airflow_cairn.checkpoint.model import DeclineDocument
-from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, Status
-from airflow_cairn.checkpoint.requests import EpochCompleted, Failed, Waiting
+from airflow_cairn.checkpoint.reasons import DECLINES, AckAnswer, Reason, Status
+from airflow_cairn.checkpoint.requests import EpochCompleted, Failed, NothingToDo, Waiting
 from airflow_cairn.storage import CairnError
+from tests.checkpoint.listening import Listener, trigger_told
 from tests.checkpoint.world import JOB, TIMEOUT, World
 from tests.support.wrapped_stores import InterleavingStore
 
@@ -218,3 +219,37 @@ def test_a_detail_that_is_no_utf8_is_kept_as_far_as_it_is(world: World) -> None:
     checkpoint = world.trigger("a").pending.checkpoint
     assert world.coordinator().abort(checkpoint, Reason.JOB_FAILURE, "caf\udce9")
     assert world.coordinator().head().history[-1].detail == "caf?"
+
+
+def test_a_failover_tells_of_the_old_attempt_and_the_next_has_the_same_listeners(
+    world: World,
+) -> None:  # semantics F2, D4
+    trigger_told(world, "a")
+    world.submit("a", "clean", "first")
+    answer = world.coordinator().fail("a", "clean", "first", "killed")
+    assert not isinstance(answer, NothingToDo)
+    listener = Listener()
+    world.coordinator().deliver([listener])
+    assert listener.told == [(1, "JOB_FAILOVER_REGION", None)]
+    entry = world.coordinator().head().pending_of_epoch("a")
+    assert entry is not None
+    assert (entry.id, entry.listeners) == (2, ("warehouse",))
+
+
+@pytest.mark.parametrize("reason", sorted(DECLINES))
+def test_a_decline_names_its_reason_and_the_checkpoint_ends_with_it(
+    world: World, reason: Reason
+) -> None:  # semantics D1
+    world.trigger("a")
+    token = world.submit("a", "clean").handover.token
+    world.coordinator().decline(DeclineDocument(JOB, 1, "a", "clean", token, reason, "boom"))
+    assert world.coordinator().progress("a") == Failed(1, 1, reason, "clean: boom")
+
+
+def test_aborting_notifies_the_stages(world: World) -> None:  # semantics D4
+    trigger_told(world, "a")
+    world.decline(world.submit("a", "clean").handover)
+    world.coordinator().progress("a")
+    listener = Listener()
+    world.coordinator().deliver([listener])
+    assert listener.told == [(1, "CHECKPOINT_DECLINED", None)]

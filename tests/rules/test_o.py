@@ -1,0 +1,120 @@
+"""A job in numbers, against numbers counted by hand (semantics O1, O2)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from airflow_cairn.checkpoint import decisions, invariants
+from airflow_cairn.checkpoint.head import Head
+from airflow_cairn.checkpoint.reasons import Reason, Status
+from airflow_cairn.checkpoint.stats import Distribution, distribution, stats
+from airflow_cairn.checkpoint.views import checkpoints
+from airflow_cairn.storage.local import LocalStore
+from tests.checkpoint.world import World
+
+
+def test_percentiles_are_values_that_occurred() -> None:  # semantics O1
+    assert distribution([]) is None
+    assert distribution([7]) == Distribution(1, 7, 7.0, 7, 7, 7, 7)
+    assert distribution(range(100, 0, -1)) == Distribution(100, 1, 50.5, 50, 95, 99, 100)
+    assert distribution([1, 1, 1, 9]) == Distribution(4, 1, 3.0, 1, 9, 9, 9)
+
+
+def test_a_job_that_never_ran_has_no_distributions() -> None:  # semantics O1
+    found = stats(Head("flights"))
+    assert (found.triggered, found.duration_ms, found.failures, found.failovers) == (0, None, {}, ())
+
+
+def test_a_job_in_numbers(world: World) -> None:  # semantics O1, O2
+    for epoch, seconds in (("a", 1), ("b", 3)):
+        world.run_stages(epoch)
+        world.clock.advance(timedelta(seconds=seconds))
+        world.run_epoch(epoch)
+    world.trigger("c")
+    world.run_stage("c", "clean")
+    world.submit("c", "routes", "try-x")
+    world.coordinator().fail("c", "routes", "try-x", "killed by signal 9")
+    head = world.coordinator().head()
+    found = stats(head)
+    assert (found.triggered, found.in_progress, found.completed, found.failed, found.restored) == (4, 1, 2, 1, 3)
+    assert found.duration_ms == Distribution(2, 1000, 2000.0, 1000, 3000, 3000, 3000)
+    assert found.acks == Distribution(2, 4, 4.0, 4, 4, 4, 4)
+    assert found.failures == {"JOB_FAILOVER_REGION": 1}
+    (failover,) = found.failovers
+    assert (failover.checkpoint, failover.attempt, failover.root) == (3, 1, "routes: killed by signal 9")
+    assert (failover.acks, failover.stages) == (1, 4)
+    first, second = (entry for entry in head.history if entry.status == "COMPLETED")
+    assert first.new_bytes == first.size_bytes > 0
+    assert second.size_bytes - second.new_bytes == len('"written once"'), "one file is referred to, not written again"
+    assert found.new_bytes is not None
+    assert found.new_bytes.max == max(first.new_bytes, second.new_bytes)
+    assert [restore.checkpoint for restore in found.restores] == [1, 2, 2]
+
+
+def test_each_checkpoint_says_what_became_of_it(world: World) -> None:  # semantics O1
+    """Id, status, trigger time, duration, size, incremental size, acknowledged of expected, reason."""
+    begun = world.clock.now_ms
+    world.run_stages("a")
+    world.clock.advance(timedelta(seconds=2))
+    world.run_epoch("a")
+    world.trigger("b")
+    world.decline(world.submit("b", "clean").handover, "ValueError: bad row")
+    world.coordinator().progress("b")
+    failed, done = checkpoints(world.coordinator())
+    assert (done.id, done.run_id, done.status, done.triggered_at_ms, done.duration_ms) == (
+        1,
+        "a",
+        Status.COMPLETED,
+        begun,
+        2000,
+    )
+    assert (done.acks, done.stages, done.size_bytes > 0, done.retained) == (4, 4, True, True)
+    assert (failed.id, failed.status, failed.reason, failed.detail) == (
+        2,
+        Status.FAILED,
+        Reason.CHECKPOINT_DECLINED,
+        "clean: ValueError: bad row",
+    )
+
+
+def test_a_failover_has_one_entry_with_its_root_failure(world: World) -> None:  # semantics O1
+    world.trigger("a")
+    world.submit("a", "clean", "try-1")
+    for _ in range(2):  # the same failure, reported twice
+        world.coordinator().fail("a", "clean", "try-1", "killed by signal 9")
+    (failover,) = stats(world.coordinator().head()).failovers
+    assert (failover.checkpoint, failover.root) == (1, "clean: killed by signal 9")
+
+
+def test_the_history_is_bounded_and_the_counts_are_not(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics O1
+    for module in (decisions, invariants):
+        monkeypatch.setattr(module, "MAX_HISTORY", 3)
+    for epoch in "abcde":
+        world.run_epoch(epoch)
+    found = stats(world.coordinator().head())
+    assert (found.history, found.completed, found.triggered) == (3, 5, 5)
+
+
+def test_all_of_it_is_read_from_the_store_without_spark_or_airflow(tmp_path: Path) -> None:  # semantics O2
+    """A process that may import neither reads the counts and every checkpoint of a job from its files."""
+    local = World(LocalStore(tmp_path))
+    local.run_epoch("a")
+    program = """
+import sys
+for name in ("airflow", "pyspark", "py4j", "boto3"):
+    sys.modules[name] = None
+from airflow_cairn.checkpoint import Coordinator, stats, views
+from airflow_cairn.storage import open_store
+coordinator = Coordinator(open_store(sys.argv[1]), "flights")
+print(stats.stats(coordinator.head()).completed, [row.id for row in views.checkpoints(coordinator)])
+"""
+    command = [sys.executable, "-c", program, tmp_path.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.stdout, done.returncode) == ("1 [1]\n", 0), done.stderr

@@ -1,0 +1,87 @@
+"""Options and topology: taken within their bounds, refused beyond where the DAG is parsed (semantics S3)."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from airflow_cairn.checkpoint import CheckpointConfig
+from airflow_cairn.checkpoint.errors import InvalidConfigError
+from airflow_cairn.checkpoint.model import Slice, StageSpec
+from airflow_cairn.checkpoint.requests import TriggerRequest
+from tests.checkpoint.world import CONFIG, TIMEOUT, World
+
+NUMBERS_FROM_1: tuple[tuple[Any, ...], tuple[Any, ...]] = ((1, 2, 10**6), (0, -1, 1.0, "1", True, None))
+BOOLEANS: tuple[tuple[Any, ...], tuple[Any, ...]] = ((True, False), (0, 1, "yes", None))
+OPTIONS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
+    "timeout": (
+        (timedelta(milliseconds=1), timedelta(days=365)),
+        (timedelta(0), timedelta(microseconds=999), timedelta(seconds=-1), 600, "10m", None),
+    ),
+    "retained": NUMBERS_FROM_1,
+    "max_concurrent_checkpoints": NUMBERS_FROM_1,
+    "min_pause": (
+        (timedelta(0), timedelta(days=365)),
+        (timedelta(microseconds=-1), timedelta(days=-1), 0, "10m", None),
+    ),
+    "allow_non_restored_state": BOOLEANS,
+}
+"""Of each option: values at its bounds and within, values beyond them or of another type."""
+
+
+def test_every_option_has_its_bounds_tested() -> None:  # semantics S3
+    assert {field.name for field in dataclasses.fields(CheckpointConfig)} == set(OPTIONS), "a new option needs a row"
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [(option, value) for option, (good, _) in OPTIONS.items() for value in good], ids=repr
+)
+def test_an_option_at_its_bound_is_taken(option: str, value: Any) -> None:  # semantics S3
+    assert getattr(CheckpointConfig(**{option: value}), option) == value
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [(option, value) for option, (_, bad) in OPTIONS.items() for value in bad], ids=repr
+)
+def test_an_option_beyond_its_bound_is_refused_by_name_and_value(option: str, value: Any) -> None:  # semantics S3
+    with pytest.raises(InvalidConfigError) as raised:
+        CheckpointConfig(**{option: value})
+    assert option in raised.value.message
+    assert raised.value.fields[option] == repr(value), "the value is shown"
+
+
+def test_options_of_the_job_outlive_an_attempt(world: World) -> None:  # semantics S3, C3
+    world.config = CheckpointConfig(timeout=TIMEOUT, retained=5)
+    for epoch in ("a", "b", "c", "d"):
+        world.run_epoch(epoch)
+    world.trigger("e")
+    world.clock.advance(TIMEOUT)
+    world.submit("e", "clean")  # opens the next attempt by itself
+    entry = world.coordinator().head().pending_of_epoch("e")
+    assert entry is not None
+    assert (entry.retained, entry.expires_at_ms - entry.triggered_at_ms) == (5, 600_000)
+    world.run_epoch("e")
+    assert len(world.coordinator().head().completed) == 5
+
+
+@pytest.mark.parametrize(
+    ("stages", "message"),
+    [
+        ((), "at least one stage"),
+        ((StageSpec("a"), StageSpec("a")), "same uid"),
+        ((StageSpec("a", upstream=("b",)),), "no stage"),
+        ((StageSpec("a", upstream=("b",)), StageSpec("b", upstream=("a",))), "circle"),
+        ((StageSpec("a", upstream=("a",)),), "circle"),
+        ((StageSpec("a", parallelism=0),), "parallelism must be at least 1"),
+    ],
+)
+def test_a_topology_that_is_none_is_refused(stages: tuple[StageSpec, ...], message: str) -> None:  # semantics S3
+    with pytest.raises(InvalidConfigError, match=message):
+        TriggerRequest("a", Slice(), stages, CONFIG)
+
+
+def test_a_pause_is_rounded_up_so_that_it_never_ends_early() -> None:  # semantics S3, T3
+    assert CheckpointConfig(min_pause=timedelta(microseconds=1)).min_pause_ms == 1
