@@ -75,7 +75,8 @@ def test_options_of_the_job_outlive_an_attempt(world: World) -> None:  # semanti
         ((StageSpec("a", upstream=("b",)),), "no stage"),
         ((StageSpec("a", upstream=("b",)), StageSpec("b", upstream=("a",))), "circle"),
         ((StageSpec("a", upstream=("a",)),), "circle"),
-        ((StageSpec("a", parallelism=0),), "parallelism must be at least 1"),
+        ((StageSpec("a", parallelism=0),), "parallelism must be a whole number of at least 1"),
+        ((StageSpec("a", parallelism=5, max_parallelism=4),), "parallelism must not be above max_parallelism"),
     ],
 )
 def test_a_topology_that_is_none_is_refused(stages: tuple[StageSpec, ...], message: str) -> None:  # semantics S3

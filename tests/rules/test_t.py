@@ -205,45 +205,6 @@ def test_a_slice_that_no_reader_would_take_back_is_refused(world: World) -> None
 
 
 @pytest.mark.parametrize(
-<<<<<<< HEAD:tests/checkpoint/test_trigger.py
-    ("stages", "message"),
-    [
-        ((), "at least one stage"),
-        ((StageSpec("a"), StageSpec("a")), "same uid"),
-        ((StageSpec("a", upstream=("b",)),), "no stage"),
-        ((StageSpec("a", upstream=("b",)), StageSpec("b", upstream=("a",))), "circle"),
-        ((StageSpec("a", upstream=("a",)),), "circle"),
-        ((StageSpec("a", parallelism=0),), "parallelism must be a whole number of at least 1"),
-        ((StageSpec("a", parallelism=5, max_parallelism=4),), "parallelism must not be above max_parallelism"),
-    ],
-)
-def test_a_topology_that_is_none_is_refused(stages: tuple[StageSpec, ...], message: str) -> None:  # semantics S3
-    with pytest.raises(InvalidConfigError, match=message):
-        TriggerRequest("a", Slice(), stages, CONFIG)
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("timeout", timedelta(0)),
-        ("timeout", timedelta(seconds=-1)),
-        ("timeout", 600),
-        ("retained", 0),
-        ("retained", True),
-        ("retained", 2.5),
-        ("max_concurrent_checkpoints", 0),
-        ("max_concurrent_checkpoints", "1"),
-    ],
-)
-def test_an_option_out_of_its_bounds_is_named_with_its_value(option: str, value: object) -> None:  # semantics S3
-    with pytest.raises(InvalidConfigError, match=option) as caught:
-        CheckpointConfig(**{option: value})  # type: ignore[arg-type]
-    assert caught.value.fields == {option: repr(value)}
-
-
-@pytest.mark.parametrize(
-=======
->>>>>>> 037bccd (Give each rule one test module by its letter, with a test for each of its sentences):tests/rules/test_t.py
     "epoch", ["", ".", "..", "a/b", "a\n", "-x", "a" * 251, "scheduled__2026-01-01T00:00:00+00:00"]
 )
 def test_an_epoch_that_is_no_name_is_refused(world: World, epoch: str) -> None:  # semantics W1
