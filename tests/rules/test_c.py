@@ -10,6 +10,7 @@ import pytest
 
 from airflow_cairn.checkpoint import CheckpointConfig, decisions, invariants, layout, metadata
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, CheckpointNotReadyError, ListenerError
+from airflow_cairn.checkpoint.head import MAX_HISTORY
 from airflow_cairn.checkpoint.metadata import HandleLine, MetadataHeader, StageLine
 from airflow_cairn.checkpoint.model import AckDocument
 from airflow_cairn.checkpoint.reasons import Reason, Status
@@ -245,7 +246,7 @@ def _publishing(ack: AckDocument) -> AckDocument:
 @pytest.fixture
 def short_history(monkeypatch: pytest.MonkeyPatch) -> int:
     """A head that remembers 10 ended checkpoints instead of 100, so that a test need not make as many."""
-    assert (decisions.MAX_HISTORY, invariants.MAX_HISTORY) == (100, 100)
+    assert MAX_HISTORY == 100
     for module in (decisions, invariants):
         monkeypatch.setattr(module, "MAX_HISTORY", 10)
     return 10

@@ -9,6 +9,7 @@ import pytest
 
 from airflow_cairn.checkpoint import RequestKind, layout, queue
 from airflow_cairn.checkpoint.errors import HeadLostError, InvalidStateError
+from airflow_cairn.checkpoint.head import MAX_WAITING
 from airflow_cairn.checkpoint.model import EpochDocument, Owner, Slice
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.requests import Declined, EpochCompleted, TriggerAnswer, Triggered
@@ -299,7 +300,7 @@ def test_manual_requests_go_before_periodic_ones_and_the_oldest_first(world: Wor
 def test_a_full_queue(
     world: World, monkeypatch: pytest.MonkeyPatch, waiting: tuple[tuple[str, RequestKind], ...], left: list[str]
 ) -> None:  # semantics T2
-    assert queue.MAX_WAITING == 1000
+    assert MAX_WAITING == 1000
     monkeypatch.setattr(queue, "MAX_WAITING", 2)
     _ask(world, "a")
     for epoch, kind in waiting:
