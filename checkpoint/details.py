@@ -1,31 +1,27 @@
-"""One checkpoint, stage by stage: who has acknowledged, what was written, how long it took (semantics O1, O2)."""
+"""One checkpoint, stage by stage and subtask by subtask, slowest first (semantics O1, O2).
+
+A stage's subtasks acknowledge together, in one marker (A6), so the time that is known is the stage's; among its
+subtasks the one that wrote most comes first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 
 from ..storage.errors import DocumentError, GoneError
 from . import acks, layout, metadata
-from .codec import Json, to_json
+from .codec import Json
 from .coordinator import Coordinator
 from .head import CompletedEntry, Head
 from .job_files import JobFiles
 from .metadata import HandleLine, InFlightLine, MetadataHeader, StageLine
-from .model import AckMetrics, Execution, Output, PendingDocument, Slice, StateHandle
+from .model import AckMetrics, Execution, PendingDocument, Slice
+from .tally import OutputRow, SubtaskRow, Tally
 from .views import CheckpointRow, entry_of, row_of
 
-
-@dataclass(frozen=True, slots=True)
-class OutputRow:
-    """One output of a stage."""
-
-    kind: str
-    name: str
-    folder: str
-    """Relative to the job's prefix; an older checkpoint's if the stage left it unchanged."""
-    files: int = 0
-    size_bytes: int = 0
+SUBTASKS = 3
+"""Subtasks of each stage that are described unless asked otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +35,15 @@ class StageRow:
     """The checkpoint in whose folder it writes; an older one if it was carried over."""
     attempt: int
     acknowledged: bool
+    carried: bool = False
+    """Whether it was taken over from an earlier attempt, and not run in this one (semantics F2)."""
     declined: str | None = None
     """Why it will not acknowledge."""
     problem: str | None = None
     """Why its acknowledgement cannot be read."""
     parallelism: int | None = None
+    """Its subtasks; None while it has not acknowledged and the job does not fix it."""
+    acked_subtasks: int = 0
     files: int = 0
     size_bytes: int = 0
     new_bytes: int = 0
@@ -52,6 +52,30 @@ class StageRow:
     values: tuple[str, ...] = ()
     """Names of its small JSON state."""
     metrics: AckMetrics | None = None
+    subtasks: tuple[SubtaskRow, ...] = ()
+    """The largest ones, largest first; empty before it has acknowledged."""
+
+    @property
+    def subtasks_left_out(self) -> int:
+        """Subtasks that have acknowledged and have no row."""
+        return self.acked_subtasks - len(self.subtasks)
+
+    @property
+    def took_ms(self) -> int | None:
+        """From the trigger to the acknowledgement, as far as its metrics say; None before it has acknowledged."""
+        if self.metrics is None:
+            return None
+        return max(self.metrics.end_to_end_ms, self.metrics.start_delay_ms + self.metrics.sync_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Slowest:
+    """Whom a checkpoint waited for longest, of those that have acknowledged in it."""
+
+    stage: str
+    end_to_end_ms: int
+    subtask: int
+    """The one of its subtasks that wrote most; the others acknowledged in the same marker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +84,10 @@ class CheckpointDetails:
 
     row: CheckpointRow
     stages: tuple[StageRow, ...] = ()
-    """Empty for a past checkpoint whose files are gone."""
+    """What has not acknowledged first, then slowest first, what was carried over last. Empty for a past checkpoint
+    whose files are gone."""
+    slowest: Slowest | None = None
+    """None where nothing has acknowledged in this checkpoint."""
     slice: Slice | None = None
     replay: tuple[str, ...] = ()
     """Run ids of older epochs whose input is read again."""
@@ -69,17 +96,48 @@ class CheckpointDetails:
     tables: tuple[str, ...] = ()
     """Names of the tables it published."""
 
-    def as_json(self) -> Json:
-        """Give it as plain JSON values."""
-        return to_json(self)
+    @property
+    def acked_subtasks(self) -> int:
+        """Subtasks that have acknowledged."""
+        return sum(stage.acked_subtasks for stage in self.stages)
+
+    @property
+    def expected_subtasks(self) -> int | None:
+        """Subtasks that have to; None while a stage's number is not known."""
+        known = [stage.parallelism for stage in self.stages if stage.parallelism is not None]
+        return sum(known) if len(known) == len(self.stages) else None
+
+    def as_json(self, *, stages: int | None = None) -> dict[str, Json]:
+        """Give it as plain JSON values; every field is there, None where nothing is known.
+
+        Args:
+            stages: how many stages to give, from the first; all by default.
+        """
+        shown = self.stages[:stages]
+        described = [
+            {**asdict(stage), "took_ms": stage.took_ms, "subtasks_left_out": stage.subtasks_left_out} for stage in shown
+        ]
+        return {
+            "checkpoint": {**asdict(self.row), "duration_ms": self.row.duration_ms},
+            "stages": described,
+            "stages_left_out": len(self.stages) - len(shown),
+            "acked_subtasks": self.acked_subtasks,
+            "expected_subtasks": self.expected_subtasks,
+            "slowest": asdict(self.slowest) if self.slowest else None,
+            "slice": asdict(self.slice) if self.slice else None,
+            "replay": list(self.replay),
+            "cause": self.cause,
+            "tables": list(self.tables),
+        }
 
 
-def details(coordinator: Coordinator, checkpoint: int) -> CheckpointDetails:
+def details(coordinator: Coordinator, checkpoint: int, *, subtasks: int = SUBTASKS) -> CheckpointDetails:
     """Describe a pending, retained or past checkpoint (semantics O2).
 
     Args:
         coordinator: of the job.
         checkpoint: its id.
+        subtasks: of how many subtasks of each stage to give a row, at least 1.
 
     Raises:
         NoCheckpointError: the head knows nothing of that id.
@@ -92,36 +150,46 @@ def details(coordinator: Coordinator, checkpoint: int) -> CheckpointDetails:
         found = CheckpointDetails(row_of(coordinator, head, entry))
         retained = head.completed_by_id(checkpoint)
         if retained is not None:
-            return _of_metadata(coordinator.files, found, retained)
+            return _in_order(_of_metadata(coordinator.files, found, retained, subtasks))
         document = None if isinstance(entry, CompletedEntry) else coordinator.pending_document(entry)
-        return found if document is None else _of_document(coordinator.files, found, document)
+        return found if document is None else _in_order(_of_document(coordinator.files, found, document, subtasks))
 
     return coordinator.observe(look)
 
 
-def _of_metadata(files: JobFiles, found: CheckpointDetails, entry: CompletedEntry) -> CheckpointDetails:
+def _in_order(found: CheckpointDetails) -> CheckpointDetails:
+    def place(stage: StageRow) -> tuple[bool, bool, int]:
+        return (stage.carried and stage.acknowledged, stage.acknowledged, -(stage.took_ms or 0))
+
+    stages = tuple(sorted(found.stages, key=place))
+    own = next((stage for stage in stages if stage.acknowledged and not stage.carried and stage.subtasks), None)
+    slowest = Slowest(own.stage, own.took_ms or 0, own.subtasks[0].index) if own else None
+    return replace(found, stages=stages, slowest=slowest)
+
+
+def _of_metadata(files: JobFiles, found: CheckpointDetails, entry: CompletedEntry, keep: int) -> CheckpointDetails:
     stages: list[StageRow] = []
     header: MetadataHeader | None = None
-    open_line: StageLine | None = None
-    handles: list[StateHandle] = []
+    line_of: StageLine | None = None
+    tally: Tally | None = None
 
     def close() -> Iterator[StageRow]:
-        if open_line is not None:
-            row = _row(open_line.stage, open_line.execution)
-            filled = _filled(row, open_line.outputs, handles, open_line.parallelism, open_line.metrics)
-            yield replace(filled, values=tuple(sorted(open_line.values)))
+        if line_of is not None and tally is not None:
+            row = _row(found, line_of.stage, line_of.execution)
+            row = replace(row, metrics=line_of.metrics, values=tuple(sorted(line_of.values)))
+            yield _filled(row, tally, line_of.parallelism)
 
     for line in metadata.read(files, entry.metadata):
         if isinstance(line, MetadataHeader):
             header = line
         elif isinstance(line, StageLine):
             stages.extend(close())
-            open_line, handles = line, []
+            line_of, tally = line, Tally(line.outputs, _folder(line.stage, line.execution), keep)
         elif isinstance(line, InFlightLine):
             stages.extend(close())
-            open_line, handles = None, []
-        elif isinstance(line, HandleLine):
-            handles.append(line.handle)
+            line_of = tally = None
+        elif isinstance(line, HandleLine) and tally is not None:
+            tally.add(line.subtask, line.handle)
     stages.extend(close())
     return replace(
         found,
@@ -132,15 +200,16 @@ def _of_metadata(files: JobFiles, found: CheckpointDetails, entry: CompletedEntr
     )
 
 
-def _of_document(files: JobFiles, found: CheckpointDetails, document: PendingDocument) -> CheckpointDetails:
+def _of_document(files: JobFiles, found: CheckpointDetails, document: PendingDocument, keep: int) -> CheckpointDetails:
     acknowledged = acks.marked(files, document.executions, "acks")
     declined = acks.marked(files, document.executions, "declines")
     stages = []
     for spec in document.stages:
         execution = document.executions[spec.uid]
-        row = replace(_row(spec.uid, execution, acknowledged=spec.uid in acknowledged), parallelism=spec.parallelism)
+        row = _row(found, spec.uid, execution, acknowledged=spec.uid in acknowledged)
+        row = replace(row, parallelism=spec.parallelism)
         if spec.uid in acknowledged:
-            row = _of_ack(files, row, execution)
+            row = _of_ack(files, row, execution, keep)
         elif spec.uid in declined:
             why = acks.why_declined(files, spec.uid, execution)
             row = replace(row, declined=why[1] if why else None)
@@ -154,39 +223,36 @@ def _of_document(files: JobFiles, found: CheckpointDetails, document: PendingDoc
     )
 
 
-def _of_ack(files: JobFiles, row: StageRow, execution: Execution) -> StageRow:
+def _of_ack(files: JobFiles, row: StageRow, execution: Execution, keep: int) -> StageRow:
     try:
         ack = acks.read_ack(files, row.stage, execution)
-        handles = [handle for subtask in acks.subtasks_of(files, ack) for handle in subtask.handles]
+        tally = Tally(ack.outputs, _folder(row.stage, execution), keep)
+        for subtask in acks.subtasks_of(files, ack):
+            for handle in subtask.handles:
+                tally.add(subtask.index, handle)
     except (GoneError, DocumentError) as error:
         return replace(row, problem=str(error))
-    filled = _filled(row, ack.outputs, handles, ack.parallelism, ack.metrics)
-    return replace(filled, values=tuple(sorted(ack.values)))
+    return _filled(replace(row, metrics=ack.metrics, values=tuple(sorted(ack.values))), tally, ack.parallelism)
 
 
-def _row(stage: str, execution: Execution, *, acknowledged: bool = True) -> StageRow:
-    return StageRow(stage, execution.token, execution.home, execution.attempt, acknowledged)
+def _row(found: CheckpointDetails, stage: str, execution: Execution, *, acknowledged: bool = True) -> StageRow:
+    carried = execution.home != found.row.id
+    return StageRow(stage, execution.token, execution.home, execution.attempt, acknowledged, carried)
 
 
-def _filled(
-    row: StageRow, outputs: Iterable[Output], handles: Iterable[StateHandle], parallelism: int, metrics: AckMetrics
-) -> StageRow:
-    rows = {output.id: OutputRow(output.kind, output.name, output.folder) for output in outputs}
-    own = layout.execution_folder(row.home, row.stage, row.attempt, row.execution)
-    new_bytes = 0
-    for handle in handles:
-        new_bytes += handle.size_bytes if handle.path.startswith(own) else 0
-        before = rows.get(handle.output)
-        if before is not None:
-            rows[handle.output] = replace(
-                before, files=before.files + 1, size_bytes=before.size_bytes + handle.size_bytes
-            )
+def _folder(stage: str, execution: Execution) -> str:
+    return layout.execution_folder(execution.home, stage, execution.attempt, execution.token)
+
+
+def _filled(row: StageRow, tally: Tally, parallelism: int) -> StageRow:
+    outputs = tally.outputs()
     return replace(
         row,
         parallelism=parallelism,
-        files=sum(each.files for each in rows.values()),
-        size_bytes=sum(each.size_bytes for each in rows.values()),
-        new_bytes=new_bytes,
-        outputs=tuple(rows.values()),
-        metrics=metrics,
+        acked_subtasks=parallelism,
+        files=sum(each.files for each in outputs),
+        size_bytes=sum(each.size_bytes for each in outputs),
+        new_bytes=tally.new_bytes,
+        outputs=outputs,
+        subtasks=tally.subtasks(parallelism),
     )

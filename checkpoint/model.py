@@ -261,6 +261,8 @@ class AckMetrics:
     """Listing, checksums and the acknowledgement itself."""
     state_bytes: Count = 0
     """Bytes of the files that this execution wrote for its checkpoint, what it took over unchanged not counted."""
+    end_to_end_ms: Count = 0
+    """From the trigger to the acknowledgement; 0 where the trigger's moment was not known any more."""
 
 
 @dataclass(frozen=True, slots=True)

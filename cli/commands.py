@@ -8,15 +8,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..checkpoint import Coordinator, views
-from ..checkpoint.codec import to_json
-from ..checkpoint.details import StageRow, details
+from ..checkpoint.details import details
 from ..checkpoint.errors import NoCheckpointError
 from ..checkpoint.restore import Verification
 from ..checkpoint.stats import Distribution
 from ..checkpoint.stats import stats as stats_of
 from ..checkpoint.views import CheckpointRow
 from ..storage.port import ObjectStore
-from .text import moment, seconds, size, table
+from . import showing
+from .text import duration, moment, size, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,29 +61,9 @@ def checkpoints(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 def show(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """Show one checkpoint."""
     coordinator = _job(store, options.job)
-    found = details(coordinator, options.checkpoint)
-    row = found.row
-    lines = [
-        f"checkpoint {row.id} of {options.job}: {row.status}{f' ({row.reason})' if row.reason else ''}",
-        f"  epoch          {row.run_id}, attempt {row.attempt}",
-        f"  triggered      {moment(row.triggered_at_ms)}, took {seconds(row.triggered_at_ms, row.ended_at_ms)}",
-        f"  restored from  {row.restored_from or 'nothing: it started empty'}",
-        f"  size           {size(row.size_bytes)}",
-        f"  retained       {'yes' if row.retained else 'no'}",
-    ]
-    lines += [f"  detail         {row.detail}"] if row.detail else []
-    lines += [f"  opened because {found.cause}"] if found.cause else []
-    lines += [f"  reads again    {', '.join(found.replay)}"] if found.replay else []
-    lines += ["", *(_stage_lines(found.stages) if found.stages else ["its files have left the store"])]
-    tables = [
-        f"  {output.name}  {coordinator.files.spark_url(output.folder)}"
-        for stage in found.stages
-        for output in stage.outputs
-        if output.kind == "table"
-    ]
-    if tables:
-        lines += ["", "tables:", *tables]
-    return Outcome(lines, {"job": options.job, **found.as_json()})
+    found = details(coordinator, options.checkpoint, subtasks=options.subtasks)
+    document = {"job": options.job, **found.as_json(stages=options.limit)}
+    return Outcome(showing.lines(coordinator.files, found, options.limit), document)
 
 
 def stats(store: ObjectStore, options: argparse.Namespace) -> Outcome:
@@ -98,7 +78,7 @@ def stats(store: ObjectStore, options: argparse.Namespace) -> Outcome:
         "",
     ]
     rows = [
-        _distribution_cells("duration", found.duration_ms, lambda value: f"{value / 1000:.1f} s"),
+        _distribution_cells("duration", found.duration_ms, lambda value: duration(round(value))),
         _distribution_cells("size", found.size_bytes, lambda value: size(round(value))),
         _distribution_cells("new bytes", found.new_bytes, lambda value: size(round(value))),
         _distribution_cells("acks", found.acks, lambda value: f"{value:g}"),
@@ -122,7 +102,7 @@ def stats(store: ObjectStore, options: argparse.Namespace) -> Outcome:
             into = f" into {restore.into}" if restore.into else ""
             lines.append(f"  {moment(restore.at_ms)}  {restore.checkpoint}{into}, {restore.took_ms} ms: {restore.why}")
             lines += [f"    bypassed: {damage}" for damage in restore.damages]
-    return Outcome(lines, dict(to_json(found)))
+    return Outcome(lines, asdict(found))
 
 
 def verify(store: ObjectStore, options: argparse.Namespace) -> Outcome:
@@ -157,25 +137,10 @@ def _checkpoint_cells(row: CheckpointRow) -> tuple[str, ...]:
         f"{row.acks}/{row.stages}",
         size(row.size_bytes) if row.size_bytes else "-",
         moment(row.triggered_at_ms),
-        seconds(row.triggered_at_ms, row.ended_at_ms),
+        duration(row.duration_ms),
         str(row.restored_from or "-"),
         "retained" if row.retained else "",
     )
-
-
-def _stage_lines(stages: tuple[StageRow, ...]) -> list[str]:
-    rows = [cells for stage in stages for cells in _stage_cells(stage)]
-    return table(("stage", "acknowledged", "attempt", "subtasks", "wrote", "files", "size"), rows)
-
-
-def _stage_cells(stage: StageRow) -> Iterator[tuple[str, ...]]:
-    said = f"BROKEN: {stage.problem}" if stage.problem else "yes" if stage.acknowledged else "no"
-    said = f"declined: {stage.declined}" if stage.declined else said
-    first = (stage.stage, said, str(stage.attempt), str(stage.parallelism or "-"))
-    wrote = [(f"{out.kind} {out.name}", str(out.files), size(out.size_bytes)) for out in stage.outputs]
-    wrote += [(f"value {name}", "-", "-") for name in stage.values]
-    for number, cells in enumerate(wrote or [("-", "-", "-")]):
-        yield (*(first if number == 0 else ("", "", "", "")), *cells)
 
 
 def _verification_lines(found: Verification) -> Iterator[str]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from ..checkpoint.details import SUBTASKS
 from ..storage import S3Options, open_store
 from ..storage.errors import CairnError
 from . import commands
 from .commands import Outcome
+from .text import printable
 
 DAMAGED = 1
 FAILED = 2
@@ -36,11 +39,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CairnError as error:
         print(f"cairn: {error}", file=sys.stderr)
         return FAILED
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         if options.json:
             print(json.dumps(outcome.document, indent=2, sort_keys=True))
         else:
-            print("\n".join(outcome.lines))
+            print("\n".join(printable(line) for line in outcome.lines))
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader (`head`, a pager) has seen enough; Python would complain once more at exit.
@@ -60,9 +65,19 @@ def _parser() -> argparse.ArgumentParser:
     verb = _command(verbs, "checkpoints", "list a job's checkpoints, newest first")
     verb.add_argument("job", metavar="JOB")
     verb.set_defaults(run=commands.checkpoints)
-    verb = _command(verbs, "show", "show one checkpoint: its stages, what they wrote, its tables")
+    verb = _command(verbs, "show", "show one checkpoint by stage and subtask, slowest first, and what it wrote")
     verb.add_argument("job", metavar="JOB")
     verb.add_argument("checkpoint", metavar="ID", type=_checkpoint_id)
+    verb.add_argument(
+        "--limit", metavar="N", type=_between(1, 10_000), default=20, help="stages to show, from 1 to 10000 (20)"
+    )
+    verb.add_argument(
+        "--subtasks",
+        metavar="N",
+        type=_between(1, 100_000),
+        default=SUBTASKS,
+        help=f"subtasks of each stage to show, from 1 to 100000 ({SUBTASKS})",
+    )
     verb.set_defaults(run=commands.show)
     verb = _command(verbs, "stats", "show a job in numbers: counts, durations, sizes, failovers, restores")
     verb.add_argument("job", metavar="JOB")
@@ -86,6 +101,15 @@ def _command(
     verb.add_argument("--region", metavar="NAME", help="the region that S3 requests are signed for")
     verb.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return verb
+
+
+def _between(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or not low <= int(text) <= high:
+            raise argparse.ArgumentTypeError(f"expected a number from {low} to {high}, found {text!r}")
+        return int(text)
+
+    return parse
 
 
 def _checkpoint_id(text: str) -> int:

@@ -1,21 +1,83 @@
-"""Tables, moments and sizes as people read them."""
+"""Tables, bars, moments and sizes as people read them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+import textwrap
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 
 _KIBI = 1024
+_LABEL = 17
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lay out rows below headings, columns as wide as their widest cell."""
+def width() -> int:
+    """Give how many columns to fill: the terminal's, or those of `COLUMNS`, between 80 and 120; 100 without either."""
+    return min(120, max(80, shutil.get_terminal_size((100, 24)).columns))
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Collection[str] = ()) -> list[str]:
+    """Lay out rows below headings, columns as wide as their widest cell.
+
+    Args:
+        headings: what stands above the columns.
+        rows: their cells.
+        right: the headings whose columns are flush right.
+    """
     widths = [max(len(row[column]) for row in (headings, *rows)) for column in range(len(headings))]
     ruled = ["-" * width for width in widths]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in (headings, ruled, *rows)
-    ]
+
+    def line(row: Sequence[str]) -> str:
+        cells = zip(headings, row, widths, strict=True)
+        return "  ".join(
+            cell.rjust(width) if heading in right else cell.ljust(width) for heading, cell, width in cells
+        ).rstrip()
+
+    return [line(row) for row in (headings, ruled, *rows)]
+
+
+def fit(text: str, columns: int) -> str:
+    """Shorten a name in its middle, where it is longer than there is room."""
+    if len(text) <= columns:
+        return text
+    tail = (columns - 1) // 2
+    return f"{text[: columns - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def bar(parts: Sequence[tuple[str, int]], whole: int, columns: int) -> str:
+    """Draw amounts one after another.
+
+    Args:
+        parts: the character and the amount of each.
+        whole: the amount that fills all columns; an amount of which the whole is none draws nothing.
+        columns: how wide the bar may become.
+    """
+    drawn, before = "", 0
+    for character, amount in parts:
+        before += amount
+        end = round(columns * before / whole) if whole else 0
+        drawn += character * (min(end, columns) - len(drawn))
+    return drawn or (parts[-1][0] if before else "")
+
+
+def labelled(label: str, text: str, columns: int) -> list[str]:
+    """Write a label and a text beside it, as many lines as it takes."""
+    first, *others = textwrap.wrap(text, columns - _LABEL, break_long_words=False, break_on_hyphens=False) or [""]
+    return [f"  {label}".ljust(_LABEL) + first, *(" " * _LABEL + line for line in others)]
+
+
+def paragraph(text: str, columns: int) -> list[str]:
+    """Write a text in as many lines as it takes, all but the first indented; words are not broken."""
+    return textwrap.wrap(text, columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
+def printable(line: str) -> str:
+    """Replace what a terminal would take for a command to it: names and errors come from outside."""
+    return (
+        line
+        if line.isprintable()
+        else "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in line)
+    )
 
 
 def moment(at_ms: int | None) -> str:
@@ -23,9 +85,17 @@ def moment(at_ms: int | None) -> str:
     return "-" if at_ms is None else f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
 
 
-def seconds(begin_ms: int, end_ms: int | None) -> str:
-    """Write how long something took."""
-    return "-" if end_ms is None else f"{(end_ms - begin_ms) / 1000:.1f} s"
+def duration(took_ms: int | None) -> str:
+    """Write how long something took, in two units at most."""
+    if took_ms is None:
+        return "-"
+    if took_ms < 99_950:
+        return f"{took_ms / 1000:.1f} s"
+    minutes, seconds = divmod(round(took_ms / 1000), 60)
+    if minutes < 100:
+        return f"{minutes}m {seconds:02}s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h {minutes:02}m" if hours < 48 else f"{hours // 24}d {hours % 24:02}h"
 
 
 def size(count: int) -> str:

@@ -68,6 +68,7 @@ class Epoch:
         self._lock = Lock()
         self._taken: set[str] = set()
         self._outputs: dict[str, Stored] = {}
+        self._triggered_at_ms: int | None = None
         self._start_delay_ms = 0
         self._phase: Literal["new", "open", "left"] = "new"
 
@@ -307,9 +308,8 @@ class Epoch:
         """
         if self._phase != "new":
             raise InvalidStateError("an epoch is entered once; use one `with Epoch.current() as epoch:` an application")
-        triggered_at_ms = fence.check(self._coordinator, self._handover)
-        if triggered_at_ms is not None:
-            self._start_delay_ms = max(0, self._now_ms() - triggered_at_ms)
+        self._triggered_at_ms = fence.check(self._coordinator, self._handover)
+        self._start_delay_ms = self._since_trigger_ms()
         try:
             self._carried.load(self._files, self._handover.restore)
         except Exception as error:
@@ -341,7 +341,9 @@ class Epoch:
         finally:
             self._phase = "left"
         sync_ms = self._before_snapshot.took_ms + self._writer.times.sync_ms
-        metrics = AckMetrics(self._start_delay_ms, sync_ms, self._writer.times.async_ms)
+        metrics = AckMetrics(
+            self._start_delay_ms, sync_ms, self._writer.times.async_ms, end_to_end_ms=self._since_trigger_ms()
+        )
         try:
             outputs = {**self._carried.outputs, **self._outputs}
             ack = leaving.acknowledgement(self._handover, self._run, outputs, self._carried.values, metrics)
@@ -349,6 +351,9 @@ class Epoch:
             leaving.decline(self._coordinator, self._handover, self._writer, problem)
             raise
         leaving.acknowledge(self._coordinator, self._handover, ack)
+
+    def _since_trigger_ms(self) -> int:
+        return 0 if self._triggered_at_ms is None else max(0, self._now_ms() - self._triggered_at_ms)
 
     def _write(self, kind: OutputKind, name: str, df: DataFrame, key: str | Sequence[str]) -> None:
         self._check_open({"state": "snapshot", "table": "publish", "exchange": "write"}[kind])

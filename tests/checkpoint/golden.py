@@ -75,7 +75,7 @@ _ACK = AckDocument(
     parallelism=2,
     outputs=(_TOTALS,),
     values={"rows": 17, "seen": {"JFK": [1.5, None, True]}},
-    metrics=AckMetrics(12, 340, 56, 8_192),
+    metrics=AckMetrics(12, 340, 56, 8_192, 900),
     subtasks=(SubtaskAck(0, (_HANDLE,)), SubtaskAck(1)),
     parts=(DocumentRef("chk-0000000003/acks/routes/x-y-00000.json", 9, "cd" * 32),),
 )

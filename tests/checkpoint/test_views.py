@@ -9,13 +9,14 @@ import pytest
 
 from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, layout, views
 from airflow_cairn.checkpoint.codec import to_json
-from airflow_cairn.checkpoint.details import details
+from airflow_cairn.checkpoint.details import Slowest, details
 from airflow_cairn.checkpoint.errors import NoCheckpointError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.requests import EpochCompleted
 from airflow_cairn.checkpoint.runtime import Runtime
 from airflow_cairn.storage import GoneError
 from tests.checkpoint.world import JOB, TIMEOUT, World
+from tests.support import jobs
 from tests.support.memory_store import MemoryStore
 from tests.support.wrapped_stores import InterleavingStore, RecordingStore
 
@@ -78,11 +79,13 @@ def test_details_of_a_pending_checkpoint(busy: World) -> None:
     assert found.cause == "routes: killed by signal 9"
     assert found.slice == busy.request(EPOCH).slice
     assert [(stage.stage, stage.home, stage.attempt, stage.acknowledged) for stage in found.stages] == [
-        ("clean", 4, 1, True),
         ("routes", 5, 2, False),
-        ("airports", 4, 1, True),
         ("report", 5, 2, False),
-    ]
+        ("clean", 4, 1, True),
+        ("airports", 4, 1, True),
+    ], "what is still awaited comes first, what was carried over last"
+    assert [stage.carried for stage in found.stages] == [False, False, True, True]
+    assert (found.acked_subtasks, found.expected_subtasks, found.slowest) == (4, None, None)
     assert stages["routes"].declined == "ValueError: bad row"
     assert stages["report"].parallelism == 2
     clean, airports = stages["clean"], stages["airports"]
@@ -104,6 +107,20 @@ def test_details_of_a_retained_checkpoint(busy: World) -> None:
     assert [output.name for output in found.stages[3].outputs] == ["totals", "league"]
     assert sum(stage.size_bytes for stage in found.stages) == found.row.size_bytes
     assert sum(stage.files for stage in found.stages) == 6
+    assert found.acked_subtasks == found.expected_subtasks == 8
+
+
+def test_stages_come_slowest_first_and_their_largest_subtasks(world: World) -> None:  # semantics O1
+    wide = jobs.wide(world.store, 4)
+    checkpoint = jobs.run(wide, "a", 20)
+    found = details(wide.coordinator(), checkpoint, subtasks=2)
+    assert [stage.stage[-2:] for stage in found.stages] == ["03", "02", "01", "00"]
+    assert [stage.took_ms for stage in found.stages] == [18_200, 11_100, 5_700, 2_000]
+    for stage in found.stages:
+        assert [each.index for each in stage.subtasks] == [6, 13], "the largest, then the lower number"
+        assert {(each.files, each.size_bytes, each.new_bytes) for each in stage.subtasks} == {(1, 241_000, 241_000)}
+        assert (stage.acked_subtasks, stage.subtasks_left_out) == (20, 18)
+    assert found.slowest == Slowest("flights.stage_03", 18_200, 6)
 
 
 def test_details_of_a_past_checkpoint(busy: World) -> None:
@@ -127,7 +144,7 @@ def test_details_of_a_replay(world: World) -> None:  # semantics R1
 def test_a_broken_ack_is_shown_as_a_problem(busy: World) -> None:  # semantics W5
     marker = next(key for key in busy.memory.all_keys() if "chk-0000000004/acks/clean/" in key)
     busy.memory.put(marker, b"{")
-    clean = details(busy.coordinator(), 5).stages[0]
+    clean = next(stage for stage in details(busy.coordinator(), 5).stages if stage.stage == "clean")
     assert clean.acknowledged
     assert clean.problem is not None
     assert marker in clean.problem

@@ -72,7 +72,7 @@ def test_show_a_pending_one(world: World, capsys: pytest.CaptureFixture[str]) ->
     lines = capsys.readouterr().out.splitlines()
     assert "  opened because routes: ValueError: bad row" in lines
     stages = {line.split()[0]: line.split()[1:3] for line in lines if line.startswith(("clean", "routes", "airports"))}
-    assert stages == {"clean": ["yes", "1"], "routes": ["no", "2"], "airports": ["no", "1"]}
+    assert stages == {"clean": ["2/2", "kept"], "routes": ["0/?", "-"], "airports": ["0/?", "-"]}
 
 
 def test_verify_says_what_is_damaged(world: World, capsys: pytest.CaptureFixture[str]) -> None:

@@ -355,7 +355,7 @@ def test_a_marker_that_names_another_execution_is_refused(world: World) -> None:
 def test_an_ack_names_who_acknowledges_what_and_at_what_cost(world: World) -> None:  # semantics A1
     world.trigger("a")
     handover = world.submit("a", "clean").handover
-    metrics = AckMetrics(start_delay_ms=5, sync_ms=7, async_ms=11, state_bytes=13)
+    metrics = AckMetrics(start_delay_ms=5, sync_ms=7, async_ms=11, state_bytes=13, end_to_end_ms=17)
     ack = replace(world.write(handover), metrics=metrics)
     world.coordinator().acknowledge(ack)
     marker = json.loads(world.memory.get(f"{JOB}/{layout.ack(1, 'clean', handover.token)}").data)
@@ -367,7 +367,13 @@ def test_an_ack_names_who_acknowledges_what_and_at_what_cost(world: World) -> No
         "attempt": 1,
         "parallelism": 2,
     }
-    assert marker["metrics"] == {"start_delay_ms": 5, "sync_ms": 7, "async_ms": 11, "state_bytes": 13}
+    assert marker["metrics"] == {
+        "start_delay_ms": 5,
+        "sync_ms": 7,
+        "async_ms": 11,
+        "state_bytes": 13,
+        "end_to_end_ms": 17,
+    }
     assert [subtask["index"] for subtask in marker["subtasks"]] == [0, 1]
     for handle in marker["subtasks"][0]["handles"]:
         found = world.files.stat(handle["path"])
