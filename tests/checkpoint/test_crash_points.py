@@ -5,23 +5,34 @@ The writes are taken from a recording store and not from a hand-written list.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
 import pytest
 
 from airflow_cairn.checkpoint.errors import CheckpointError
-from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.storage import UnavailableError
-from tests.checkpoint.operations import EPOCH, OPERATIONS, Operation, forked, writes_of
+from tests.checkpoint.operation import EPOCH, Operation, forked, writes_of
+from tests.checkpoint.operations_attempt import ATTEMPT_OPERATIONS
+from tests.checkpoint.operations_request import REQUEST_OPERATIONS
 from tests.checkpoint.world import TIMEOUT, World
+from tests.support.parsed_once import parsed_once
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _quick() -> Iterator[None]:
+    with parsed_once():
+        yield
+
+
+OPERATIONS = (*ATTEMPT_OPERATIONS, *REQUEST_OPERATIONS)
+
+
 def _finish(world: World) -> None:
-    world.run_epoch("e1")
-    world.run_epoch(EPOCH)
+    world.settle("e1", EPOCH)
 
 
 def _abort(world: World) -> None:
@@ -40,6 +51,16 @@ def _take_over(world: World) -> None:
         world.coordinator().begin(EPOCH, "clean", world.new_claimant())
 
 
+def _overtake(world: World) -> None:
+    """What is pending is given up, and another epoch completes."""
+    world.coordinator().suspend()
+    world.settle("e1", "e3")
+
+
+def _stop(world: World) -> None:
+    world.coordinator().shutdown()
+
+
 def _clean(world: World) -> None:
     world.coordinator().clean()
 
@@ -49,6 +70,8 @@ OTHERS: dict[str, Callable[[World], None]] = {
     "an aborter": _abort,
     "an expirer": _expire,
     "a newer try": _take_over,
+    "another epoch": _overtake,
+    "who stops the job": _stop,
     "a cleaner": _clean,
 }
 
@@ -82,7 +105,7 @@ CASES = _cases()
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_whoever_comes_next_settles_it(case: Case) -> None:  # semantics C1, D3, W2
-    with case.operation.markers():
+    with case.operation.limited():
         _strike_and_settle(case)
 
 
@@ -100,9 +123,11 @@ def _strike_and_settle(case: Case) -> None:
     except CheckpointError:
         assert other is not None, "only somebody else can make it fail"
     assert store.struck
-    for epoch in ("e1", EPOCH, "e3"):
-        world.run_epoch(epoch)
-    world.audit("e1", EPOCH, "e3")
+    refused = world.settle(*case.operation.epochs)
+    assert not refused or case.other == "another epoch", "only who was overtaken has nothing left to read"
+    done = [each.epoch for each in world.coordinator().head().history if each.status is Status.COMPLETED]
+    assert sorted((*done, *refused)) == sorted(case.operation.epochs), "each completed once"
+    world.audit(*done)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
@@ -114,7 +139,7 @@ def test_a_lost_answer_changes_no_answer(operation: Operation) -> None:  # seman
 
 
 def _outcome(operation: Operation, at: int | None) -> object:
-    with operation.markers():
+    with operation.limited():
         world, run = forked(operation)
         return run(world, world.store if at is None else FaultyStore(world.store, at, Fault.ANSWER_LOST))
 

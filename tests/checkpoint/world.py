@@ -11,12 +11,24 @@ import json
 from dataclasses import dataclass
 from datetime import timedelta
 
-from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, Runtime, TriggerRequest, acks, layout, metadata
+from airflow_cairn.checkpoint import (
+    CheckpointConfig,
+    Coordinator,
+    RunFacts,
+    Runtime,
+    TriggerRequest,
+    acks,
+    layout,
+    metadata,
+)
+from airflow_cairn.checkpoint.fixing import Refused
+from airflow_cairn.checkpoint.head import EndedEntry
 from airflow_cairn.checkpoint.job_files import JobFiles
 from airflow_cairn.checkpoint.metadata import HandleLine, StageLine
 from airflow_cairn.checkpoint.model import (
     AckDocument,
     DeclineDocument,
+    EpochDocument,
     Handover,
     Output,
     Owner,
@@ -26,9 +38,10 @@ from airflow_cairn.checkpoint.model import (
     SubtaskAck,
 )
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
-from airflow_cairn.checkpoint.requests import EpochCompleted, StageAcknowledged, Submit, Triggered
+from airflow_cairn.checkpoint.requests import Declined, EpochCompleted, StageAcknowledged, Submit, Triggered
 from airflow_cairn.storage import Written
 from airflow_cairn.storage.port import ObjectStore
+from tests.checkpoint.parties import Ear, ledger
 from tests.support.memory_store import MemoryStore
 
 JOB = "flights"
@@ -78,12 +91,25 @@ class World:
         self.clock = Clock()
         self._tokens = itertools.count(1)
         self._claimants = itertools.count(1)
+        self.ears: tuple[Ear, ...] = ()
+        """Who is told how the checkpoints ended that are triggered from now on."""
+        self._come_in: itertools.count[int] | None = None
+        """How many numbers have come in; None: the job has no source."""
+
+    def listen(self, *names: str) -> None:
+        """Let these be told of all checkpoints that are triggered from now on."""
+        self.ears = tuple(next((ear for ear in self.ears if ear.name == name), Ear(name)) for name in names)
+
+    def count(self) -> None:
+        """Give the job a source; one more number comes in each time that somebody asks for an epoch."""
+        self._come_in = itertools.count(1)
 
     def fork(self) -> World:
         """The same world again, from here on on its own."""
         twin = World(self.memory.fork(), self.config, self.stages)
         twin.clock.now_ms = self.clock.now_ms
         twin._tokens, twin._claimants = copy.copy(self._tokens), copy.copy(self._claimants)
+        twin.ears, twin._come_in = copy.deepcopy(self.ears), copy.copy(self._come_in)
         return twin
 
     @property
@@ -107,7 +133,16 @@ class World:
         return Coordinator(store or self.store, JOB, Runtime(self.clock, self.new_token))
 
     def request(self, epoch: str, owner: Owner | None = None) -> TriggerRequest:
-        return TriggerRequest(epoch, Slice(detail={"of": epoch}), self.stages, self.config, owner)
+        return TriggerRequest(
+            epoch,
+            Slice(detail={"of": epoch}),
+            self.stages,
+            self.config,
+            owner,
+            listeners=tuple(ear.name for ear in self.ears),
+            sources=(ledger(next(self._come_in)),) if self._come_in else (),
+            run=RunFacts(epoch),
+        )
 
     def trigger(self, epoch: str, store: ObjectStore | None = None) -> Triggered:
         answer = self.coordinator(store).trigger(self.request(epoch))
@@ -132,6 +167,30 @@ class World:
         self.coordinator().trigger(self.request(epoch))
         for stage in self.stages:
             self.run_stage(epoch, stage.uid)
+
+    def settle(self, *epochs: str) -> list[str]:
+        """Bring epochs to their end, whatever stands: first what is pending, then who waits, then the rest.
+
+        Gives those whose input another epoch has read, so that nothing is left of them to do.
+        """
+        coordinator = self.coordinator()
+        coordinator.resume()
+        refused = []
+        left = list(epochs)
+        for _ in range(3 * len(epochs)):
+            head = coordinator.head()
+            epoch = next((entry.epoch for entry in (*head.pending, *head.waiting)), left[0])
+            answer = coordinator.trigger(self.request(epoch))
+            if isinstance(answer, Declined):
+                continue  # its attempt has expired, and somebody waits
+            if isinstance(answer, Refused):
+                refused.append(epoch)
+            else:
+                self.run_epoch(epoch)
+            left = [each for each in left if each != epoch]
+            if not left:
+                return refused
+        raise AssertionError(f"{left} cannot be brought to their end: {coordinator.head()}")
 
     def run_epoch(self, epoch: str) -> int:
         """Bring an epoch to its end, from wherever it stands; gives the checkpoint that completed it."""
@@ -272,7 +331,7 @@ class World:
         coordinator = self.coordinator()
         coordinator.clean()
         head = coordinator.head()
-        assert head.pending == ()
+        assert (head.pending, head.waiting) == ((), ()), "nobody waits for ever"
         assert self.folded() == {stage.uid: list(epochs) for stage in self.stages}
         ended = [entry.id for entry in head.history]
         assert ended == sorted(set(ended)), "each id has one outcome"
@@ -286,3 +345,25 @@ class World:
         for entry in completed:
             assert coordinator.complete(entry.id) == EpochCompleted(entry.epoch, entry.id)
         assert coordinator.head() == head, "a second settling changes nothing"
+        self._audit_notices(coordinator)
+        self._audit_source(completed)
+
+    def _audit_notices(self, coordinator: Coordinator) -> None:
+        """Each listener has heard of every checkpoint what the history says, or hears of it now."""
+        coordinator.deliver(self.ears)
+        head = coordinator.head()
+        outcomes = {(entry.id, entry.status, entry.reason) for entry in head.history}
+        for ear in self.ears:
+            assert {(each.checkpoint, each.status, each.reason) for each in ear.heard} == outcomes, ear.name
+        assert not {name for each in head.notices for name in each.listeners} & {ear.name for ear in self.ears}
+
+    def _audit_source(self, completed: list[EndedEntry]) -> None:
+        """What the epochs read one after the other is what came in, each once, in order."""
+        if self._come_in is None:
+            return
+        slices = [self.files.read(EpochDocument, layout.epoch_slice(each.epoch))[0].slice for each in completed]
+        parts = [each.sources["ledger"] for each in slices if each.sources]
+        assert len(parts) == len(completed)
+        folded = [number for part in parts if isinstance(part, dict) for number in part["read"]]
+        assert folded == list(range(len(folded)))
+        assert folded

@@ -12,16 +12,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 from airflow_cairn.checkpoint import decisions, head_store, invariants
-from airflow_cairn.checkpoint.documents import MAX_MARKER_BYTES
-from airflow_cairn.checkpoint.job_files import JobFiles
 from airflow_cairn.storage.errors import CairnError
 from tests.simulation.auditor import ViolationError
 from tests.simulation.hub import Plan, plan
 from tests.simulation.planted import put_in_place
 from tests.simulation.processes import Job
+from tests.support.parsed_once import parsed_once
 
 HISTORY = 12
 """Ended checkpoints that a simulated head remembers: so few that forgetting is part of every run."""
@@ -49,22 +47,12 @@ class Found:
 
 @contextmanager
 def short_memories() -> Iterator[None]:
-    """Let heads forget soon, and parse equal bytes once: the codec has tests of its own, and takes half the time."""
-    parse = JobFiles.parse
-    known: dict[tuple[type, str, bytes], Any] = {}
-
-    def parsed(files: JobFiles, cls: type, key: str, data: bytes, *, max_bytes: int = MAX_MARKER_BYTES) -> Any:
-        found = known.get((cls, key, data))
-        if found is None:
-            found = known[cls, key, data] = parse(files, cls, key, data, max_bytes=max_bytes)
-        return found
-
-    with ExitStack() as stack:
+    """Let heads forget soon, and parse equal bytes once."""
+    with parsed_once(), ExitStack() as stack:
         for where, attribute, value in (
             (decisions, "MAX_HISTORY", HISTORY),
             (invariants, "MAX_HISTORY", HISTORY),
             (head_store, "WRITE_LOG", WRITE_LOG),
-            (JobFiles, "parse", parsed),
         ):
             stack.enter_context(put_in_place(where, attribute, value))
         yield

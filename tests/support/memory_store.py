@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import threading
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from airflow_cairn.storage import (
     Blob,
@@ -146,5 +147,6 @@ class MemoryStore(ObjectStore):
                 yield ObjectStat(key, len(data), _tag(data))
 
 
+@lru_cache(4096)
 def _tag(data: bytes) -> str:
     return hashlib.md5(data).hexdigest()

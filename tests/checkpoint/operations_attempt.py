@@ -1,42 +1,16 @@
-"""The protocol's operations, each with the state of the world in which it is run, for the crash-point tests."""
+"""The operations on one epoch's attempts, each with the state of the world in which it is run (C, D, F, A)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
 
 from airflow_cairn.checkpoint import ack_parts
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.storage.port import ObjectStore
+from tests.checkpoint.operation import EPOCH, Operation, Run
 from tests.checkpoint.world import TIMEOUT, World
-from tests.support.wrapped_stores import RecordingStore
 
-EPOCH = "e2"
-"""The epoch under way; e1 has completed, so that there is something to restore."""
-
-Run = Callable[[World, ObjectStore], object]
-
-
-@dataclass(frozen=True)
-class Operation:
-    """One operation: `prepare` brings a world to where it is due and gives what runs it on a fork of that world."""
-
-    name: str
-    prepare: Callable[[World], Run]
-    in_parts: bool = False
-    """Whether markers are taken to be so small that acknowledgements go into parts."""
-
-    @contextmanager
-    def markers(self) -> Iterator[None]:
-        """Set how large a marker may be, for as long as the operation is looked at."""
-        before = ack_parts.MARKER_BYTES, ack_parts.PART_BYTES
-        if self.in_parts:
-            ack_parts.MARKER_BYTES, ack_parts.PART_BYTES = 200, 200
-        yield
-        ack_parts.MARKER_BYTES, ack_parts.PART_BYTES = before
+SMALL_MARKERS = ((ack_parts, "MARKER_BYTES", 200), (ack_parts, "PART_BYTES", 200))
+"""So small that acknowledgements go into parts."""
 
 
 def _first_trigger(world: World) -> Run:
@@ -166,15 +140,15 @@ def _abort(world: World) -> Run:
     return lambda world, store: world.coordinator(store).abort(checkpoint, Reason.JOB_FAILURE, "by hand")
 
 
-OPERATIONS = (
+ATTEMPT_OPERATIONS = (
     Operation("first trigger", _first_trigger),
     Operation("trigger", _trigger),
     Operation("begin", _begin),
     Operation("ack", _ack),
     Operation("last ack", _last_ack),
-    Operation("ack in parts", _ack, in_parts=True),
-    Operation("late ack in parts", _late_ack, in_parts=True),
-    Operation("complete from parts", _complete, in_parts=True),
+    Operation("ack in parts", _ack, SMALL_MARKERS),
+    Operation("late ack in parts", _late_ack, SMALL_MARKERS),
+    Operation("complete from parts", _complete, SMALL_MARKERS),
     Operation("decline", _decline),
     Operation("declined", _declined),
     Operation("complete", _complete),
@@ -188,26 +162,3 @@ OPERATIONS = (
     Operation("restore latest", _restore_latest),
     Operation("abort", _abort),
 )
-
-
-@cache
-def prepared(operation: Operation) -> tuple[World, Run]:
-    """Give the world in which the operation is due, to be forked and never changed, and what runs it."""
-    world = World()
-    return world, operation.prepare(world)
-
-
-def forked(operation: Operation) -> tuple[World, Run]:
-    """Give such a world of one's own."""
-    world, run = prepared(operation)
-    return world.fork(), run
-
-
-@cache
-def writes_of(operation: Operation) -> list[str]:
-    """Run an operation once and give its writes, as they were recorded."""
-    with operation.markers():
-        world, run = forked(operation)
-        recording = RecordingStore(world.store)
-        run(world, recording)
-    return [str(write) for write in recording.writes]

@@ -1,0 +1,35 @@
+"""Parses equal bytes once: the codec has tests of its own, and takes half the time of those that run whole jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+import pytest
+
+from airflow_cairn.checkpoint import metadata
+from airflow_cairn.checkpoint.documents import MAX_MARKER_BYTES
+from airflow_cairn.checkpoint.job_files import JobFiles
+
+REMEMBERED = 20_000
+"""Documents, and lines of metadata."""
+
+
+@contextmanager
+def parsed_once() -> Iterator[None]:
+    """Remember what bytes were parsed to; documents never change, so one may stand for all."""
+    parse, decode_line = JobFiles.parse, metadata.decode_line
+
+    @lru_cache(REMEMBERED)
+    def known(job: str, cls: type, key: str, data: bytes, max_bytes: int) -> Any:
+        return parse(JobFiles(None, job), cls, key, data, max_bytes=max_bytes)  # type: ignore[arg-type]
+
+    def parsed(files: JobFiles, cls: type, key: str, data: bytes, *, max_bytes: int = MAX_MARKER_BYTES) -> Any:
+        return known(files.job, cls, key, data, max_bytes)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JobFiles, "parse", parsed)
+        patch.setattr(metadata, "decode_line", lru_cache(REMEMBERED)(decode_line))
+        yield
