@@ -146,5 +146,5 @@ def _outcome(operation: Operation, at: int | None) -> object:
 
 def test_enough_is_tried() -> None:
     print(f"\n{len(CASES)} crash points over {sum(len(writes_of(o)) for o in OPERATIONS)} writes")
-    assert len(CASES) >= 400
+    assert len(CASES) >= 1000
     assert {case.operation.name for case in CASES} == {operation.name for operation in OPERATIONS}, "each writes"
