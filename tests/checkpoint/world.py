@@ -179,7 +179,8 @@ class World:
         left = list(epochs)
         for _ in range(3 * len(epochs)):
             head = coordinator.head()
-            epoch = next((entry.epoch for entry in (*head.pending, *head.waiting)), left[0])
+            due = [*(entry.epoch for entry in head.pending), *(place.epoch for place in head.waiting), *left]
+            epoch = due[0]
             answer = coordinator.trigger(self.request(epoch))
             if isinstance(answer, Declined):
                 continue  # its attempt has expired, and somebody waits
