@@ -141,7 +141,7 @@ class World:
             owner,
             listeners=tuple(ear.name for ear in self.ears),
             sources=(ledger(next(self._come_in)),) if self._come_in else (),
-            run=RunFacts(epoch),
+            run=RunFacts(epoch) if self._come_in else None,
         )
 
     def trigger(self, epoch: str, store: ObjectStore | None = None) -> Triggered:
