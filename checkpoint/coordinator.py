@@ -20,12 +20,12 @@ from .finishing import Finishing
 from .head import EndedEntry, Head, PendingEntry, Stopped
 from .head_store import Decision, HeadStore
 from .job_files import JobFiles
-from .model import AckDocument, DeclineDocument, Owner, PendingDocument
+from .model import AckDocument, DeclineDocument, Handover, Owner, PendingDocument
 from .notices import CheckpointListener, Notices
 from .reasons import AckAnswer, Reason
 from .requests import BeginAnswer, EpochCompleted, FailAnswer, Progress, TriggerAnswer, TriggerRequest
 from .runtime import Runtime, system_runtime
-from .stage_side import StageSide
+from .stage_side import StageSide, Standing
 
 R = TypeVar("R")
 
@@ -95,6 +95,10 @@ class Coordinator:
     def decline(self, decline: DeclineDocument) -> None:
         """Say that an execution will not acknowledge; see `StageSide.decline`."""
         self._stage_side.decline(decline)
+
+    def standing(self, handover: Handover) -> Standing:
+        """Say whether an execution may still count; see `StageSide.standing`."""
+        return self._stage_side.standing(handover)
 
     def progress(self, epoch: str) -> Progress:
         """Say how far the epoch's checkpoint is; see `Finishing.progress`."""

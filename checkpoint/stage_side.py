@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 from ..storage.errors import DocumentError, GoneError
 from . import acks, decisions, layout, metadata
 from .attempts import Attempts
-from .head import EndedEntry, Head
+from .head import EndedEntry, Head, PendingEntry
 from .head_store import Decision, HeadStore
 from .job_files import JobFiles
 from .metadata import StageLine
@@ -15,6 +16,20 @@ from .model import AckDocument, DeclineDocument, Handover
 from .reasons import AckAnswer
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where an execution stands. Only a look: what decides is the acknowledgement, judged by the head afterwards."""
+
+    attempt: PendingEntry | None
+    """The pending attempt of its epoch."""
+    current: bool
+    """Whether that attempt runs this execution."""
+    completed: int | None
+    """The checkpoint that has completed the epoch, if none is pending."""
+    triggered_at_ms: int | None
+    """When the execution's own checkpoint was triggered, milliseconds since 1970 UTC, if the head still knows."""
 
 
 class StageSide:
@@ -61,6 +76,27 @@ class StageSide:
             InvalidStateError: it is of another job, or gives a reason that is no stage's to give.
         """
         acks.write_decline(self._files, decline)
+
+    def standing(self, handover: Handover) -> Standing:
+        """Say whether an execution may still count (semantics W4, F3).
+
+        Raises:
+            GoneError: the document of the pending attempt is missing.
+            DocumentError: it is broken.
+        """
+
+        def look(head: Head, _now_ms: int) -> Standing:
+            own = head.pending_by_id(handover.checkpoint) or head.ended_by_id(handover.checkpoint)
+            triggered_at_ms = own.triggered_at_ms if own else None
+            entry = head.pending_of_epoch(handover.epoch)
+            if entry is None:
+                completed = self._attempts.completed_epoch(head, handover.epoch)
+                return Standing(None, current=False, completed=completed, triggered_at_ms=triggered_at_ms)
+            execution = self._attempts.document_of(entry).executions.get(handover.stage)
+            current = execution is not None and execution.token == handover.token
+            return Standing(entry, current=current, completed=None, triggered_at_ms=triggered_at_ms)
+
+        return self._heads.observe(look)
 
     def _judge(self, ack: AckDocument, head: Head, now_ms: int) -> Decision[AckAnswer]:
         settled = decisions.expire(head, now_ms)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from ..checkpoint import Coordinator, acks, layout
 from ..checkpoint.errors import CheckpointError, FencedError
-from ..checkpoint.model import Execution, Handover, PendingDocument
-from ..storage.errors import ErrorKind, GoneError
+from ..checkpoint.model import Execution, Handover
+from ..storage.errors import ErrorKind
 
 
 class StageFailedError(CheckpointError):
@@ -61,7 +61,8 @@ class StageRun:
         declined = self.declined()
         if declined is not None:
             raise self._error(f"stage {self.handover.stage} declined: {declined}")
-        if not self._is_current():
+        standing = self.coordinator.standing(self.handover)
+        if not standing.current and standing.completed is None:
             raise FencedError(
                 "this execution was replaced while it ran; what it wrote is discarded, and the next try runs it anew",
                 job=self.handover.job,
@@ -73,20 +74,6 @@ class StageRun:
                 "the application ended without opening an epoch: add `with Epoch.current() as epoch:` around its work, "
                 "and let the block end without an error"
             )
-
-    def _is_current(self) -> bool:
-        head = self.coordinator.head()
-        entry = head.pending_of_epoch(self.handover.epoch)
-        if entry is None:
-            return self.handover.epoch in head.completions()
-        try:
-            key = layout.pending(entry.id, entry.token)
-            document, _ = self.coordinator.files.read(PendingDocument, key)
-        except GoneError:
-            # It ended between the two reads and was cleaned.
-            return self.handover.epoch in self.coordinator.head().completions()
-        current = document.executions.get(self.handover.stage)
-        return current is not None and current.token == self.handover.token
 
     def _error(self, message: str) -> StageFailedError:
         it = self.handover

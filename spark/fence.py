@@ -8,9 +8,7 @@ from __future__ import annotations
 from ..checkpoint import acks, layout
 from ..checkpoint.coordinator import Coordinator
 from ..checkpoint.errors import FencedError
-from ..checkpoint.model import Execution, Handover, PendingDocument
-from ..checkpoint.reasons import Status
-from ..storage.errors import GoneError
+from ..checkpoint.model import Execution, Handover
 
 
 def check(coordinator: Coordinator, handover: Handover) -> int | None:
@@ -22,26 +20,16 @@ def check(coordinator: Coordinator, handover: Handover) -> int | None:
     Raises:
         FencedError: the attempt was replaced, its epoch has completed, or another driver has acknowledged it.
     """
-    files = coordinator.files
-    head = coordinator.head()
-    entry = head.pending_of_epoch(handover.epoch)
-    if entry is None:
-        completed = next((e.id for e in head.ended_of_epoch(handover.epoch) if e.status is Status.COMPLETED), None)
-        if completed is not None:
-            raise replaced(handover, f"checkpoint {completed} has completed the epoch")
-    else:
-        try:
-            pending, _ = files.read(PendingDocument, layout.pending(entry.id, entry.token))
-        except GoneError:
-            raise replaced(handover, f"checkpoint {entry.id} ended while this was looked at") from None
-        current = pending.executions.get(handover.stage)
-        if current is None or current.token != handover.token:
-            raise replaced(handover, f"attempt {entry.attempt}, checkpoint {entry.id}, runs the stage now")
+    standing = coordinator.standing(handover)
+    if standing.completed is not None:
+        raise replaced(handover, f"checkpoint {standing.completed} has completed the epoch")
+    newer = standing.attempt
+    if newer is not None and not standing.current:
+        raise replaced(handover, f"attempt {newer.attempt}, checkpoint {newer.id}, runs the stage now")
     execution = Execution(token=handover.token, home=handover.checkpoint, attempt=handover.attempt)
-    if acks.has_acknowledged(files, handover.stage, execution):
+    if acks.has_acknowledged(coordinator.files, handover.stage, execution):
         raise already_acknowledged(handover)
-    own = head.pending_by_id(handover.checkpoint) or head.ended_by_id(handover.checkpoint)
-    return own.triggered_at_ms if own else None
+    return standing.triggered_at_ms
 
 
 def replaced(handover: Handover, why: str) -> FencedError:
