@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 from ..storage.errors import CairnError, ErrorKind
@@ -90,6 +90,27 @@ def checkpoints(coordinator: Coordinator) -> list[CheckpointRow]:
     def look(head: Head) -> list[CheckpointRow]:
         known = _known(head)
         return [row_of(coordinator, head, known[checkpoint]) for checkpoint in sorted(known, reverse=True)]
+
+    return coordinator.observe(look)
+
+
+def pulse(coordinator: Coordinator, checkpoint: int | None = None) -> Hashable:
+    """Give what differs whenever there is something new to see of a job's checkpoints, at less cost than looking.
+
+    That is the head's revision, and for what is pending who has acknowledged or declined: markers change no head.
+
+    Args:
+        coordinator: of the job.
+        checkpoint: the only one whose markers are looked at; all by default.
+    """
+
+    def look(head: Head) -> Hashable:
+        marked = []
+        for entry in head.pending:
+            document = coordinator.pending_document(entry) if checkpoint in (None, entry.id) else None
+            if document is not None:
+                marked += [acks.marked(coordinator.files, document.executions, kind) for kind in ("acks", "declines")]
+        return (head.revision, *marked)
 
     return coordinator.observe(look)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..checkpoint import Coordinator, views
 from ..checkpoint.details import details
 from ..checkpoint.errors import NoCheckpointError
+from ..checkpoint.reasons import Status
 from ..checkpoint.restore import Verification
 from ..checkpoint.stats import Distribution
 from ..checkpoint.stats import stats as stats_of
@@ -26,6 +27,8 @@ class Outcome:
     lines: list[str]
     document: dict[str, Any]
     damaged: bool = False
+    over: bool = False
+    """Whether a later look would find the same."""
 
 
 def jobs(store: ObjectStore, _options: argparse.Namespace) -> Outcome:
@@ -63,7 +66,8 @@ def show(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     coordinator = _job(store, options.job)
     found = details(coordinator, options.checkpoint, subtasks=options.subtasks)
     document = {"job": options.job, **found.as_json(stages=options.limit)}
-    return Outcome(showing.lines(coordinator.files, found, options.limit), document)
+    over = found.row.status is not Status.PENDING
+    return Outcome(showing.lines(coordinator.files, found, options.limit), document, over=over)
 
 
 def stats(store: ObjectStore, options: argparse.Namespace) -> Outcome:
@@ -103,6 +107,21 @@ def stats(store: ObjectStore, options: argparse.Namespace) -> Outcome:
             lines.append(f"  {moment(restore.at_ms)}  {restore.checkpoint}{into}, {restore.took_ms} ms: {restore.why}")
             lines += [f"    bypassed: {damage}" for damage in restore.damages]
     return Outcome(lines, asdict(found))
+
+
+def job_pulse(store: ObjectStore, options: argparse.Namespace) -> Hashable:
+    """Give what differs whenever the job's counts do."""
+    return Coordinator(store, options.job).head().revision
+
+
+def checkpoints_pulse(store: ObjectStore, options: argparse.Namespace) -> Hashable:
+    """Give what differs whenever one of the job's checkpoints does."""
+    return views.pulse(Coordinator(store, options.job))
+
+
+def show_pulse(store: ObjectStore, options: argparse.Namespace) -> Hashable:
+    """Give what differs whenever the checkpoint does."""
+    return views.pulse(Coordinator(store, options.job), options.checkpoint)
 
 
 def verify(store: ObjectStore, options: argparse.Namespace) -> Outcome:

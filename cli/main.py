@@ -7,17 +7,27 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Event
 
+from ..checkpoint import system_runtime
 from ..checkpoint.details import SUBTASKS
 from ..storage import S3Options, open_store
 from ..storage.errors import CairnError
+from ..storage.port import ObjectStore
 from . import commands
 from .commands import Outcome
 from .text import printable
+from .watching import Watch
 
 DAMAGED = 1
 FAILED = 2
+INTERRUPTED = 130
+"""After Ctrl-C, as shells have it."""
+
+INTERVAL_S = 2
+"""How often `--watch` looks, unless asked otherwise."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,30 +37,58 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: its words; the process's own by default.
 
     Returns:
-        0; 1 where `verify` found damage; 2 where the command could not be carried out.
+        0; 1 where `verify` found damage; 2 where the command could not be carried out; 130 after Ctrl-C.
     """
     parser = _parser()
     options = parser.parse_args(argv)
     if not options.storage:
         parser.error("the storage is missing: give --storage URI, or set CAIRN_STORAGE")
-    try:
-        store = open_store(options.storage, s3=S3Options(endpoint_url=options.endpoint_url, region=options.region))
-        outcome: Outcome = options.run(store, options)
-    except CairnError as error:
-        print(f"cairn: {error}", file=sys.stderr)
-        return FAILED
+    if getattr(options, "interval", None) is not None and not options.watch:
+        parser.error("--interval says how often --watch looks; give --watch too")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
+        store = open_store(options.storage, s3=S3Options(endpoint_url=options.endpoint_url, region=options.region))
+        return _watch(store, options) if getattr(options, "watch", False) else _once(store, options)
+    except CairnError as error:
+        print(f"cairn: {printable(str(error))}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _once(store: ObjectStore, options: argparse.Namespace) -> int:
+    outcome: Outcome = options.run(store, options)
+    with _reader_may_leave():
         if options.json:
             print(json.dumps(outcome.document, indent=2, sort_keys=True))
         else:
             print("\n".join(printable(line) for line in outcome.lines))
         sys.stdout.flush()
+    return DAMAGED if outcome.damaged else 0
+
+
+def _watch(store: ObjectStore, options: argparse.Namespace) -> int:
+    watch = Watch(
+        look=lambda: options.run(store, options),
+        pulse=lambda: options.pulse(store, options),
+        interval_s=options.interval or INTERVAL_S,
+        wait=Event().wait,
+        now_ms=system_runtime().now_ms,
+        as_json=options.json,
+    )
+    with _reader_may_leave():
+        watch.run(sys.stdout, sys.stderr)
+    return 0
+
+
+@contextmanager
+def _reader_may_leave() -> Iterator[None]:
+    try:
+        yield
     except BrokenPipeError:
         # The reader (`head`, a pager) has seen enough; Python would complain once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return DAMAGED if outcome.damaged else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -64,7 +102,8 @@ def _parser() -> argparse.ArgumentParser:
     verb.set_defaults(run=commands.jobs)
     verb = _command(verbs, "checkpoints", "list a job's checkpoints, newest first")
     verb.add_argument("job", metavar="JOB")
-    verb.set_defaults(run=commands.checkpoints)
+    verb.set_defaults(run=commands.checkpoints, pulse=commands.checkpoints_pulse)
+    _watchable(verb)
     verb = _command(verbs, "show", "show one checkpoint by stage and subtask, slowest first, and what it wrote")
     verb.add_argument("job", metavar="JOB")
     verb.add_argument("checkpoint", metavar="ID", type=_checkpoint_id)
@@ -78,10 +117,12 @@ def _parser() -> argparse.ArgumentParser:
         default=SUBTASKS,
         help=f"subtasks of each stage to show, from 1 to 100000 ({SUBTASKS})",
     )
-    verb.set_defaults(run=commands.show)
+    verb.set_defaults(run=commands.show, pulse=commands.show_pulse)
+    _watchable(verb)
     verb = _command(verbs, "stats", "show a job in numbers: counts, durations, sizes, failovers, restores")
     verb.add_argument("job", metavar="JOB")
-    verb.set_defaults(run=commands.stats)
+    verb.set_defaults(run=commands.stats, pulse=commands.job_pulse)
+    _watchable(verb)
     verb = _command(verbs, "verify", "check that every file of one retained checkpoint, or of all, is whole")
     verb.add_argument("job", metavar="JOB")
     verb.add_argument("checkpoint", metavar="ID", type=_checkpoint_id, nargs="?")
@@ -101,6 +142,16 @@ def _command(
     verb.add_argument("--region", metavar="NAME", help="the region that S3 requests are signed for")
     verb.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return verb
+
+
+def _watchable(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--watch", action="store_true", help="show it again whenever it changes, until Ctrl-C")
+    verb.add_argument(
+        "--interval",
+        metavar="SECONDS",
+        type=_between(1, 3_600),
+        help=f"how often --watch looks, from 1 to 3600 ({INTERVAL_S})",
+    )
 
 
 def _between(low: int, high: int) -> Callable[[str], int]:
