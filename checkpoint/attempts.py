@@ -27,6 +27,7 @@ from .model import (
     Owner,
     PendingDocument,
     Slice,
+    StageSpec,
 )
 from .opening import Opener, Opening
 from .reasons import Reason
@@ -123,8 +124,8 @@ class Attempts:
                 owner=request.owner,
                 before=before,
                 # Whoever triggers again will run the stages again; only what has acknowledged is worth keeping.
-                carried=self._carried(settled, request, running=False),
-                cause=_cause(before),
+                carried=self.carried_by(settled, epoch, request.stages, running=False),
+                cause=cause_of(before),
                 listeners=request.listeners,
                 allow_non_restored_state=request.config.allow_non_restored_state,
             )
@@ -185,57 +186,6 @@ class Attempts:
             )
             opened = self._opener.open(settled, opening, now_ms)
             return Decision(FailedOver(opened.pending, created=True, damages=opened.damages), opened.head)
-
-        return self._heads.update(decide)[1]
-
-    def take_up(self, epoch: str, stage: str) -> EpochCompleted | None:
-        """Open the epoch's next attempt where an earlier one ended without a successor (expired, aborted).
-
-        Returns:
-            None once an attempt is pending, by this call or another's; or that the epoch has completed.
-
-        Raises:
-            InvalidConfigError: there is nothing to take up, or too many other epochs are pending.
-            NoCheckpointError: every retained checkpoint is damaged.
-        """
-
-        def decide(head: Head, now_ms: int) -> Decision[EpochCompleted | None]:
-            settled = decisions.expire(head, now_ms)
-            if settled.pending_of_epoch(epoch) is not None:
-                return Decision(None)
-            completed = self.completed_epoch(settled, epoch)
-            if completed is not None:
-                return Decision(EpochCompleted(epoch, completed))
-            newest = next(settled.ended_of_epoch(epoch), None)
-            document = self.readable(newest)
-            if document is None:
-                raise InvalidConfigError(
-                    "no checkpoint is pending for the epoch and none can be taken up: run (or clear) the task that "
-                    "triggers the checkpoint before this stage",
-                    job=self._files.job,
-                    epoch=layout.run_id_of(epoch),
-                    stage=stage,
-                )
-            if len(settled.pending) >= document.limits.max_concurrent:
-                raise InvalidConfigError(
-                    "another epoch of the job is pending; clear this stage when that one has ended",
-                    job=self._files.job,
-                    stage=stage,
-                    pending=settled.pending[0].id,
-                )
-            request = TriggerRequest(epoch, document.slice, document.stages, owner=document.owner)
-            opening = Opening(
-                epoch=epoch,
-                slice=document.slice,
-                stages=document.stages,
-                limits=document.limits,
-                owner=document.owner,
-                before=newest,
-                carried=self._carried(settled, request, restart=stage),
-                cause=_cause(newest),
-                listeners=document.listeners,
-            )
-            return Decision(None, self._opener.open(settled, opening, now_ms).head)
 
         return self._heads.update(decide)[1]
 
@@ -346,14 +296,29 @@ class Attempts:
         except GoneError:
             return None
 
-    def _carried(
-        self, head: Head, request: TriggerRequest, *, restart: str | None = None, running: bool = True
+    def carried_by(
+        self,
+        head: Head,
+        epoch: str,
+        stages: tuple[StageSpec, ...],
+        *,
+        restart: str | None = None,
+        running: bool = True,
     ) -> Carried:
-        usable = head.carryable(request.epoch)
+        """Choose what the epoch's next attempt takes over from the one before, which has ended (semantics F2).
+
+        Args:
+            head: the version decided on.
+            epoch: the epoch's name.
+            stages: what the next attempt expects.
+            restart: a stage to run again unless it has acknowledged.
+            running: whether executions that have not acknowledged are taken over too.
+        """
+        usable = head.carryable(epoch)
         document = self.readable(usable)
         if usable is None or document is None:
             return NOTHING
-        return carry(self._files, document, request.stages, rejected=usable.rejected, restart=restart, running=running)
+        return carry(self._files, document, stages, rejected=usable.rejected, restart=restart, running=running)
 
 
 def _replaced(head: Head, pending: PendingEntry, document: PendingDocument | None, now_ms: int) -> Head:
@@ -363,10 +328,13 @@ def _replaced(head: Head, pending: PendingEntry, document: PendingDocument | Non
 
 
 def _limits_of(config: CheckpointConfig) -> Limits:
-    return Limits(config.timeout_ms, config.retained, config.max_concurrent_checkpoints)
+    return Limits(
+        config.timeout_ms, config.retained, config.max_concurrent_checkpoints, config.tolerable_failed_checkpoints
+    )
 
 
-def _cause(before: EndedEntry | None) -> str:
+def cause_of(before: EndedEntry | None) -> str:
+    """Say for people why an attempt follows the one before; empty for an epoch's first."""
     return f"{before.reason}: {before.detail}" if before else ""
 
 

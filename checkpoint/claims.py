@@ -19,6 +19,7 @@ from .head_store import HeadStore
 from .job_files import JobFiles
 from .model import Execution, Handover, PendingDocument
 from .requests import BeginAnswer, EpochCompleted, FailAnswer, NothingToDo, StageAcknowledged, Submit
+from .taking_up import TakingUp
 
 MAX_TRIES = 32
 """Attempts that may replace each other under one `begin` before it gives up."""
@@ -38,13 +39,15 @@ class Claims:
     Args:
         files: the job's files.
         heads: the job's head.
-        attempts: opens the next attempt where one is needed.
+        attempts: opens the next attempt where a try has failed.
+        taking_up: opens it where the one before ended without a successor.
     """
 
-    def __init__(self, files: JobFiles, heads: HeadStore, attempts: Attempts) -> None:
+    def __init__(self, files: JobFiles, heads: HeadStore, attempts: Attempts, taking_up: TakingUp) -> None:
         self._files = files
         self._heads = heads
         self._attempts = attempts
+        self._taking_up = taking_up
 
     def begin(self, epoch: str, stage: str, claimant: str) -> BeginAnswer:
         """Claim the right to submit a stage's application; settle what an earlier try left (semantics F5).
@@ -65,7 +68,7 @@ class Claims:
         for _ in range(MAX_TRIES):
             current = self._look(epoch, stage)
             if current is None:
-                completed = self._attempts.take_up(epoch, stage)
+                completed = self._taking_up.take_up(epoch, stage)
                 if completed is not None:
                     return completed
                 continue

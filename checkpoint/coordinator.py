@@ -26,6 +26,7 @@ from .reasons import AckAnswer, Reason
 from .requests import BeginAnswer, EpochCompleted, FailAnswer, Progress, TriggerAnswer, TriggerRequest
 from .runtime import Runtime, system_runtime
 from .stage_side import StageSide, Standing
+from .taking_up import TakingUp
 
 R = TypeVar("R")
 
@@ -53,8 +54,9 @@ class Coordinator:
         self.files = JobFiles(store, job)
         self._heads = HeadStore(self.files, runtime)
         self._attempts = Attempts(self.files, self._heads, runtime)
-        self._claims = Claims(self.files, self._heads, self._attempts)
-        self._finishing = Finishing(self.files, self._heads, self._attempts)
+        taking_up = TakingUp(self.files, self._heads, self._attempts, runtime)
+        self._claims = Claims(self.files, self._heads, self._attempts, taking_up)
+        self._finishing = Finishing(self.files, self._heads, self._attempts, taking_up)
         self._stage_side = StageSide(self.files, self._heads, self._attempts)
         self._notices = Notices(job, self._heads)
         self._cleaner = Cleaner(self.files, self._heads, self._attempts)
@@ -103,6 +105,10 @@ class Coordinator:
     def progress(self, epoch: str) -> Progress:
         """Say how far the epoch's checkpoint is; see `Finishing.progress`."""
         return self._finishing.progress(epoch)
+
+    def go_on(self, epoch: str) -> Progress:
+        """Say how far the epoch's checkpoint is; go on after a failure within the limit; see `Finishing.go_on`."""
+        return self._finishing.go_on(epoch)
 
     def complete(self, checkpoint: int) -> EpochCompleted:
         """Complete a checkpoint whose every stage has acknowledged; see `Finishing.complete`."""

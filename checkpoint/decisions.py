@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from . import queue
+from . import failures, queue
 from .head import (
     MAX_HISTORY,
     MAX_RESTORES,
@@ -30,7 +30,7 @@ MAX_DETAIL = 500
 def expire(head: Head, now_ms: int) -> Head:
     """End every pending checkpoint that is older than its timeout (semantics D2)."""
     for entry in head.pending:
-        if now_ms >= entry.expires_at_ms:
+        if now_ms >= entry.expires_at_ms and entry in head.pending:
             after = (entry.expires_at_ms - entry.triggered_at_ms) // 1000
             head = abort(head, entry, Reason.CHECKPOINT_EXPIRED, f"not complete after {after} s", now_ms)
     return head
@@ -80,7 +80,10 @@ def abort(
     acks: int = 0,
     rejected: tuple[str, ...] = (),
 ) -> Head:
-    """End a pending checkpoint without completing it (semantics D1, D3).
+    """End a pending checkpoint without completing it (semantics D1, D3), and count its failure (D5).
+
+    Where there have been more counted failures in a row than the job puts up with, the job fails: whatever else is
+    pending ends too.
 
     Args:
         head: the version decided on.
@@ -91,11 +94,36 @@ def abort(
         acks: stages that had acknowledged, as far as known.
         rejected: tokens of executions that no later attempt may carry over.
     """
+    weighed = failures.weigh(
+        head.failures, reason, entry.tolerable, checkpoint=entry.id, newest_success=head.latest_id()
+    )
     ended = replace(
-        _ended(entry, Status.FAILED, now_ms, acks=acks), reason=reason, detail=one_line(detail), rejected=rejected
+        _ended(entry, Status.FAILED, now_ms, acks=acks),
+        reason=reason,
+        detail=one_line(detail),
+        rejected=rejected,
+        job_failed=weighed.job_fails,
     )
     counters = replace(head.counters, failed=head.counters.failed + 1)
-    return _notice(_end(replace(head, counters=counters), ended), ended, entry.listeners)
+    after = replace(head, counters=counters, failures=weighed.count)
+    after = _notice(_end(after, ended), ended, entry.listeners)
+    if not weighed.job_fails:
+        return after
+    root_cause = f"checkpoint {entry.id}: {reason}: {detail}"
+    return fail_job(after, failures.verdict(head.failures + 1, entry.tolerable, root_cause), now_ms)
+
+
+def fail_job(head: Head, why: str, now_ms: int) -> Head:
+    """End what is pending, because the job failed (semantics D5).
+
+    Args:
+        head: the version decided on.
+        why: names the root cause.
+        now_ms: the time, milliseconds since 1970 UTC.
+    """
+    for entry in head.pending:
+        head = abort(head, entry, Reason.JOB_FAILURE, why, now_ms)
+    return head
 
 
 def complete(
@@ -131,7 +159,7 @@ def complete(
         _ended(entry, Status.COMPLETED, now_ms, acks=entry.stages), size_bytes=size_bytes, new_bytes=new_bytes
     )
     counters = replace(head.counters, completed=head.counters.completed + 1)
-    head = _end(replace(head, counters=counters), ended)
+    head = _end(replace(head, counters=counters, failures=0), ended)
     sound = tuple(e for e in head.completed if e.id <= (entry.restored_from or 0))
     head = replace(head, completed=(*sound, completed)[-max(1, entry.retained) :])
     head = _notice(head, ended, entry.listeners)

@@ -13,6 +13,7 @@ __all__ = [
     "HeadLostError",
     "InvalidConfigError",
     "InvalidStateError",
+    "JobFailedError",
     "ListenerError",
     "NoCheckpointError",
     "NonRestoredStateError",
@@ -55,6 +56,10 @@ class CheckpointFailedError(CheckpointError):
     """The checkpoint ended without completing; the text carries its failure reason (semantics D1, D2)."""
 
     kind = ErrorKind.CONFLICT
+
+
+class JobFailedError(CheckpointFailedError):
+    """More checkpoints in a row failed than the job puts up with; the text names the root cause (semantics D5)."""
 
 
 class CheckpointNotReadyError(CheckpointError):

@@ -18,6 +18,7 @@ from .head_store import Decision, HeadStore
 from .job_files import JobFiles
 from .reasons import Reason, Status
 from .requests import EpochCompleted, Failed, Progress, Ready, Waiting
+from .taking_up import TakingUp
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +35,14 @@ class Finishing:
         files: the job's files.
         heads: the job's head.
         attempts: reads the documents of attempts.
+        taking_up: opens the next attempt after a failure that the job puts up with.
     """
 
-    def __init__(self, files: JobFiles, heads: HeadStore, attempts: Attempts) -> None:
+    def __init__(self, files: JobFiles, heads: HeadStore, attempts: Attempts, taking_up: TakingUp) -> None:
         self._files = files
         self._heads = heads
         self._attempts = attempts
+        self._taking_up = taking_up
 
     def progress(self, epoch: str) -> Progress:
         """Say how far the epoch's checkpoint is; settle it if it has expired or a stage has declined (D1, D2).
@@ -64,13 +67,29 @@ class Finishing:
                 uid, reason, why = cancelling.root_cause(self._files, executions, declined)
                 detail = f"{uid}: {why}"
                 aborted = decisions.abort(settled, entry, reason, detail, now_ms, acks=len(done))
-                return Decision(Failed(entry.id, entry.attempt, reason, decisions.one_line(detail)), aborted)
+                return Decision(self._ended(aborted, epoch), aborted)
             if len(done) == len(executions):
                 return Decision(Ready(entry.id), changed)
             missing = tuple(sorted(executions.keys() - done))
             return Decision(Waiting(entry.id, entry.attempt, tuple(sorted(done)), missing), changed)
 
         return self._heads.update(decide)[1]
+
+    def go_on(self, epoch: str) -> Progress:
+        """Say how far the epoch's checkpoint is; take it up again if the job puts up with how it failed (D5).
+
+        Whoever waits for the epoch asks this. While `Failed.tolerated` comes back, another epoch is pending and the
+        next attempt waits for its end: ask again.
+
+        Raises:
+            DocumentError: the pending document is broken.
+            InvalidConfigError: the attempt that failed left no document; only a trigger can start the next one.
+            NoCheckpointError: the next attempt is due and every retained checkpoint is damaged.
+        """
+        found = self.progress(epoch)
+        if isinstance(found, Failed) and found.tolerated and self._taking_up.resume(epoch):
+            return self.progress(epoch)
+        return found
 
     def abort(self, checkpoint: int, reason: Reason, detail: str) -> bool:
         """End a pending checkpoint; True if this call ended it, False if it was not pending (semantics D3)."""
@@ -151,7 +170,8 @@ class Finishing:
         newest = next(head.ended_of_epoch(epoch), None)
         if newest is None:
             return Failed(0, 0, Reason.TRIGGER_CHECKPOINT_FAILURE, "no checkpoint was ever triggered for the epoch")
-        return Failed(newest.id, newest.attempt, newest.reason or Reason.JOB_FAILURE, newest.detail)
+        reason = newest.reason or Reason.JOB_FAILURE
+        return Failed(newest.id, newest.attempt, reason, newest.detail, newest.tolerated, newest.job_failed)
 
     def _outcome(self, head: Head, checkpoint: int, epoch: str | None) -> EpochCompleted | _NotCompleted:
         """Say what became of a checkpoint that is not pending; `epoch` if this call has seen it pending."""

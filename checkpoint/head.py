@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from .failures import COUNTED
 from .model import Attempt, CheckpointId, Count, DocumentRef, Epoch, Job, Key, ListenerName, OutputName, Owner, Token
 from .reasons import Reason, RequestKind, Status
 
@@ -52,6 +53,8 @@ class PendingEntry:
     """Earlier epochs whose input is read again, because their checkpoints turned out damaged."""
     listeners: tuple[ListenerName, ...] = ()
     """Who is to be told how it ended; each has a notice kept free in the head."""
+    tolerable: Count = 0
+    """Counted failures in a row that the job puts up with (semantics D5)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +104,18 @@ class EndedEntry:
     """Executions that were told `DISCARDED` after this checkpoint ended: their files are gone, nothing carries them."""
     new_bytes: Count = 0
     """Of the files that its own executions wrote; the rest it refers to (incremental size)."""
+    job_failed: bool = False
+    """Whether the job failed with it: more counted failures in a row than are tolerable (semantics D5)."""
 
     def __post_init__(self) -> None:
         """Refuse an outcome that is none."""
         if self.status is Status.PENDING:
             raise ValueError("an ended checkpoint is not pending")
+
+    @property
+    def tolerated(self) -> bool:
+        """Whether it is a counted failure that the job puts up with, so that its epoch goes on (semantics D5)."""
+        return self.reason in COUNTED and not self.job_failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +202,8 @@ class Head:
     """Requests that wait, the next to be admitted first (semantics T2)."""
     stopped: Stopped | None = None
     """None: the job takes every request."""
+    failures: Count = 0
+    """Counted failures in a row since the newest success, or since the job failed of them (semantics D5)."""
     writes: tuple[Token, ...] = ()
     """Ids of the last writes, newest last; how a writer whose answer was lost learns its outcome (semantics W2)."""
 
@@ -242,6 +254,14 @@ class Head:
         if newest.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND:
             return None
         return newest if newest.base == self.latest_id() else None
+
+    def resumable(self, epoch: str) -> EndedEntry | None:
+        """Give the attempt that failed within the limit and that the epoch's next one is to follow (semantics D5).
+
+        What is not resumable never becomes so again: a later attempt has begun, or the history has forgotten it.
+        """
+        newest = next(self.ended_of_epoch(epoch), None)
+        return newest if newest is not None and newest.tolerated and self.pending_of_epoch(epoch) is None else None
 
     def completions(self) -> dict[str, int]:
         """Give the epochs known to have completed, each with the checkpoint that it completed in."""

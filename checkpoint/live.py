@@ -57,6 +57,10 @@ def find_live(files: JobFiles, attempts: Attempts, head: Head) -> Live:
         if ended is not None and document is not None:
             live.keys.add(layout.pending(ended.id, ended.token))
             _keep_attempt(files, live, document, ended.rejected)
+        failed = head.resumable(epoch)
+        if failed is not None:
+            # The next attempt is made from it, also where none of its executions can be carried over any more.
+            live.keys.add(layout.pending(failed.id, failed.token))
     for completed in head.completed:
         _keep_completed(files, live, completed.metadata)
     return live

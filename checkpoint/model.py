@@ -153,6 +153,8 @@ class Limits:
     timeout_ms: Annotated[int, _at_least(1)]
     retained: Annotated[int, _at_least(1)]
     max_concurrent: Annotated[int, _at_least(1)] = 1
+    tolerable: Annotated[int, _at_least(0)] = 0
+    """Counted failures in a row that the job puts up with (semantics D5)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,6 +127,7 @@ class Opener:
             stages=len(opening.stages),
             replayed=tuple(replayed.epoch for replayed in choice.replay),
             listeners=opening.listeners,
+            tolerable=opening.limits.tolerable,
         )
         record = choice.record(
             document.cause or "a new epoch", now_ms, self._runtime.now_ms(), into=document.checkpoint

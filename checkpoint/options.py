@@ -16,16 +16,18 @@ def check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
         raise InvalidConfigError(f"{option} must be one of {', '.join(choices)}", **{option: shorten(value)})
 
 
-def check_whole(option: str, value: object, **facts: object) -> None:
-    """Check an option that is a whole number of at least 1.
+def check_whole(option: str, value: object, least: int = 1, /, **facts: object) -> None:
+    """Check an option that is a whole number with a lower bound.
 
     Args:
         option: its name.
         value: what was given.
+        least: the bound.
         facts: whose option it is, for the error.
 
     Raises:
         InvalidConfigError: it is something else.
     """
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InvalidConfigError(f"{option} must be a whole number of at least 1", **facts, **{option: shorten(value)})
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        text = f"{option} must be a whole number of at least {least}"
+        raise InvalidConfigError(text, **facts, **{option: shorten(value)})

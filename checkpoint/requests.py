@@ -36,6 +36,9 @@ class CheckpointConfig:
     min_pause: timedelta = timedelta(0)
     """How long after a completion the next periodic request is admitted at the earliest (semantics T3); not negative.
     Manual requests ignore it."""
+    tolerable_failed_checkpoints: int = 0
+    """Failed checkpoints in a row that the job puts up with before it fails (semantics D5); at least 0. Only failures
+    of checkpoints themselves count: declined, expired, storage."""
     allow_non_restored_state: bool = False
     """Start although the latest checkpoint holds state of a stage that the job no longer has; it is then left behind
     for good (semantics R3)."""
@@ -48,6 +51,7 @@ class CheckpointConfig:
             raise InvalidConfigError("min_pause must be a timedelta of at least zero", min_pause=repr(self.min_pause))
         for option in ("retained", "max_concurrent_checkpoints"):
             check_whole(option, getattr(self, option))
+        check_whole("tolerable_failed_checkpoints", self.tolerable_failed_checkpoints, 0)
         if not isinstance(self.allow_non_restored_state, bool):
             raise InvalidConfigError(
                 "allow_non_restored_state must be True or False",
@@ -265,6 +269,10 @@ class Failed:
     attempt: int
     reason: Reason
     detail: str
+    tolerated: bool = False
+    """Whether the job puts up with it, so that the epoch may be taken up again (semantics D5)."""
+    job_failed: bool = False
+    """Whether the job failed with it (semantics D5)."""
 
 
 Progress = Waiting | Ready | Failed | EpochCompleted

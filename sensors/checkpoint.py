@@ -7,15 +7,15 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue, timezone
-from airflow.sdk.exceptions import AirflowSensorTimeout, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 
 from ..checkpoint import Coordinator, layout
-from ..checkpoint.errors import CheckpointFailedError, InvalidConfigError
+from ..checkpoint.errors import CheckpointFailedError, InvalidConfigError, JobFailedError
 from ..checkpoint.head import EndedEntry
-from ..checkpoint.requests import EpochCompleted, Failed, Progress, Ready, Waiting
+from ..checkpoint.requests import EpochCompleted, Failed, Progress, Ready
 from ..hooks.job_settings import JobSettings, check_storage_and_job, rendered_settings
 from ..storage.errors import CairnError, UnavailableError
-from ..triggers.checkpoint import ERROR, CheckpointTrigger, describe
+from ..triggers.checkpoint import ERROR, CheckpointTrigger, describe, goes_on
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -26,7 +26,10 @@ class CheckpointSensor(BaseSensorOperator):
 
     Deferrable by default: it waits in the triggerer and takes no worker slot. With `deferrable=False` the sensor's
     `mode` decides, `poke` or `reschedule`. A storage that cannot be reached is asked again until `timeout`. That the
-    checkpoint was declined, expired or aborted, and no other attempt is open, fails the task with the reason.
+    checkpoint was declined, expired or aborted, and no other attempt is open, fails the task with the reason. Failures
+    that `CheckpointConfig.tolerable_failed_checkpoints` allows do not: the sensor opens the epoch's next attempt, which
+    takes over what has not failed, and goes on waiting. Above the limit the job has failed; then Airflow does not retry
+    the task (semantics D5).
 
     Args:
         storage: storage URI (templated).
@@ -80,6 +83,7 @@ class CheckpointSensor(BaseSensorOperator):
 
         Raises:
             CheckpointFailedError: it ended without completing; the text carries the reason.
+            AirflowFailException: the job failed, of too many failed checkpoints; the text names the root cause.
             InvalidConfigError: no checkpoint was ever triggered for the epoch.
             AirflowSensorTimeout: the time ran out.
         """
@@ -104,6 +108,7 @@ class CheckpointSensor(BaseSensorOperator):
 
         Raises:
             CheckpointFailedError: the checkpoint ended without completing, or the trigger could not go on.
+            AirflowFailException: the job failed, of too many failed checkpoints.
             AirflowSkipException: that happened and `never_fail` is set.
             AirflowSensorTimeout: the time ran out.
         """
@@ -145,20 +150,24 @@ class CheckpointSensor(BaseSensorOperator):
 
     def _look(self, settings: JobSettings, run_id: str) -> dict[str, Any] | None:
         """Look once; give the result once the epoch is completed, by us or by anybody else."""
-        with settings.naming_connection():
-            return self._look_at_store(settings, run_id)
+        try:
+            with settings.naming_connection():
+                return self._look_at_store(settings, run_id)
+        except JobFailedError as error:
+            # semantics D5: another try would find the same. A retry of a stage starts the job again, or a clear does.
+            raise AirflowFailException(str(error)) from error
 
     def _look_at_store(self, settings: JobSettings, run_id: str) -> dict[str, Any] | None:
         coordinator = settings.coordinator()
         epoch = layout.epoch_name(run_id)
         try:
-            progress = coordinator.progress(epoch)
+            progress = coordinator.go_on(epoch)
             if isinstance(progress, Ready):
                 try:
                     completed = coordinator.complete(progress.checkpoint)
                 except CheckpointFailedError:
                     # It ended between the two questions; another attempt may be open.
-                    progress = coordinator.progress(epoch)
+                    progress = coordinator.go_on(epoch)
                 else:
                     result = self._result(coordinator, completed, run_id)
                     self._clean(coordinator)
@@ -166,7 +175,7 @@ class CheckpointSensor(BaseSensorOperator):
         except UnavailableError as error:
             self.log.warning("the storage cannot be reached, asking again: %s", error)
             return None
-        if isinstance(progress, Waiting):
+        if goes_on(progress):
             self.log.info("%s", describe(progress))
             return None
         if isinstance(progress, Ready):
@@ -184,12 +193,13 @@ class CheckpointSensor(BaseSensorOperator):
                 job=coordinator.job,
                 epoch=run_id,
             )
-        raise CheckpointFailedError(
-            f"checkpoint {progress.checkpoint} failed: {progress.reason}: {progress.detail}",
-            job=coordinator.job,
-            epoch=run_id,
-            attempt=progress.attempt,
-        )
+        facts = {"job": coordinator.job, "epoch": run_id, "attempt": progress.attempt}
+        cause = f"checkpoint {progress.checkpoint} failed: {progress.reason}: {progress.detail}"
+        if progress.job_failed:
+            raise JobFailedError(
+                f"the job failed, because it puts up with no more failed checkpoints: {cause}", **facts
+            )
+        raise CheckpointFailedError(cause, **facts)
 
     def _clean(self, coordinator: Coordinator) -> None:
         """Delete what nothing refers to any more; the checkpoint is complete, so this fails no task (C3, W7)."""

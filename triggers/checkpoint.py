@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, TypeGuard
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
@@ -25,7 +25,8 @@ class CheckpointTrigger(BaseTrigger):
 
     It keeps nothing: after a triggerer's restart another one goes on from the store. What it looks at costs a few
     listings; acknowledgements are not read (`Finishing.progress`). A store that cannot be reached is logged and asked
-    again, until the sensor's own timeout; other errors end the wait.
+    again, until the sensor's own timeout; other errors end the wait. A failure that the job puts up with is taken up
+    again and does not end it (semantics D5).
 
     Args:
         storage: storage URI.
@@ -80,12 +81,13 @@ class CheckpointTrigger(BaseTrigger):
                 yield _error(f"{type(error).__name__}: {error}", ErrorKind.INVALID)
                 return
             else:
-                if not isinstance(progress, Waiting):
+                if goes_on(progress):
+                    if progress != seen:
+                        self.log.info("%s", describe(progress))
+                    seen = progress
+                elif not isinstance(progress, Waiting):
                     yield TriggerEvent(event_of(progress))
                     return
-                if progress != seen:
-                    self.log.info("%s", describe(progress))
-                    seen = progress
             await asyncio.sleep(self.poll_interval)
 
     def _look(self) -> Progress:
@@ -94,11 +96,21 @@ class CheckpointTrigger(BaseTrigger):
         with settings.naming_connection():
             if self._coordinator is None:
                 self._coordinator = settings.coordinator()
-            return self._coordinator.progress(self.epoch)
+            return self._coordinator.go_on(self.epoch)
 
 
-def describe(progress: Waiting) -> str:
-    """Say who is waited for."""
+def goes_on(progress: Progress) -> TypeGuard[Waiting | Failed]:
+    """Tell whether to go on waiting: a stage is missing, or the next attempt of a failed one has no place yet (D5)."""
+    return isinstance(progress, Waiting) or (isinstance(progress, Failed) and progress.tolerated)
+
+
+def describe(progress: Waiting | Failed) -> str:
+    """Say who or what is waited for."""
+    if isinstance(progress, Failed):
+        return (
+            f"checkpoint {progress.checkpoint} · attempt {progress.attempt} failed, which the job puts up with: "
+            f"{progress.reason}: {progress.detail}. The next attempt waits for a free place"
+        )
     done = len(progress.acknowledged)
     return (
         f"checkpoint {progress.checkpoint} · attempt {progress.attempt}: {done} of {done + len(progress.missing)} "

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.sdk import timezone
-from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSensorTimeout, AirflowSkipException, TaskDeferred
+from airflow.sdk.exceptions import (
+    AirflowFailException,
+    AirflowRescheduleException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    TaskDeferred,
+)
 
+from airflow_cairn.checkpoint import CheckpointConfig
 from airflow_cairn.checkpoint.cleaner import CleanReport
 from airflow_cairn.checkpoint.coordinator import Coordinator
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidConfigError
+from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.sensors import CheckpointSensor
 from airflow_cairn.storage.errors import UnavailableError
 from airflow_cairn.triggers import CheckpointTrigger
@@ -95,14 +104,44 @@ def test_the_time_runs_out(job: Job) -> None:
 
 
 @pytest.mark.parametrize("deferrable", [True, False])
-def test_a_declined_checkpoint_fails_with_the_reason(job: Job, deferrable: bool) -> None:
+def test_a_declined_checkpoint_fails_for_good_with_the_reason(job: Job, deferrable: bool) -> None:  # semantics D5
     job.trigger(RUN)
     job.decline(job.begin(RUN), "AnalysisException: no such column")
-    with pytest.raises(CheckpointFailedError) as caught:
+    with pytest.raises(AirflowFailException) as caught:
         sensor(job, deferrable=deferrable).execute(at())
     assert str(caught.value).startswith(
+        "the job failed, because it puts up with no more failed checkpoints: "
         "checkpoint 1 failed: CHECKPOINT_DECLINED: routes: AnalysisException: no such column ["
     )
+
+
+def test_another_failure_may_be_tried_again(job: Job) -> None:  # semantics D5
+    job.trigger(RUN)
+    job.coordinator.abort(1, Reason.FINALIZE_CHECKPOINT_FAILURE, "the disk is full")
+    with pytest.raises(CheckpointFailedError, match="checkpoint 1 failed: FINALIZE_CHECKPOINT_FAILURE: the disk"):
+        sensor(job).execute(at())
+
+
+@pytest.mark.parametrize("option", ["soft_fail", "never_fail"])
+@pytest.mark.parametrize("deferrable", [True, False])
+def test_a_failed_job_may_skip_the_sensor(job: Job, option: str, deferrable: bool) -> None:
+    job.trigger(RUN)
+    job.decline(job.begin(RUN), "boom")
+    waiting = sensor(job, deferrable=deferrable, **{option: True})
+    kwargs = {"event": {"status": "failed"}, "deadline": soon()}
+    look = partial(waiting.resume_execution, "execute_complete", kwargs) if deferrable else waiting.execute
+    with pytest.raises(AirflowSkipException):
+        look(at())
+
+
+def test_within_the_limit_the_epoch_is_taken_up_again(job: Job) -> None:  # semantics D5
+    job.trigger(RUN, config=CheckpointConfig(tolerable_failed_checkpoints=1))
+    job.decline(job.begin(RUN), "boom")
+    with pytest.raises(TaskDeferred):
+        sensor(job).execute(at())
+    assert not sensor(job).poke(at())
+    job.acknowledge(job.begin(RUN))
+    assert sensor(job).execute(at())["checkpoint"] == 2
 
 
 def test_what_the_trigger_could_not_do(job: Job) -> None:
@@ -153,7 +192,7 @@ def test_a_store_that_is_away_is_asked_again(job: Job, monkeypatch: pytest.Monke
         raise UnavailableError("the store did not answer")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Coordinator, "progress", away)
+        patched.setattr(Coordinator, "go_on", away)
         assert not sensor(job).poke(at())
         with pytest.raises(TaskDeferred):
             sensor(job).execute(at())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from airflow.triggers.base import TriggerEvent
 from airflow_cairn.checkpoint import CheckpointConfig, Coordinator
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.layout import epoch_name
+from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.requests import Progress
 from airflow_cairn.storage.errors import ForbiddenError, UnavailableError
 from airflow_cairn.triggers import CheckpointTrigger
@@ -73,10 +75,37 @@ def test_declined(job: Job) -> None:
 
 
 def test_expired(job: Job) -> None:  # semantics D2
-    from datetime import timedelta
-
     job.trigger(RUN, config=CheckpointConfig(timeout=timedelta(milliseconds=1)))
     assert payload(trigger(job))["reason"] == "CHECKPOINT_EXPIRED"
+
+
+def test_what_the_job_puts_up_with_is_taken_up_again(job: Job, said: Said) -> None:  # semantics D5
+    job.trigger(RUN, config=CheckpointConfig(timeout=timedelta(milliseconds=1), tolerable_failed_checkpoints=2))
+    found = payload(trigger(job))
+    assert (found["status"], found["checkpoint"], found["reason"]) == ("failed", 3, "CHECKPOINT_EXPIRED")
+    assert [entry.job_failed for entry in job.coordinator.head().history] == [False, False, True]
+
+
+def test_a_next_attempt_without_a_place_is_waited_for(job: Job, said: Said) -> None:  # semantics D5, T6
+    config = CheckpointConfig(tolerable_failed_checkpoints=1)
+    job.trigger(RUN, config=config)
+    job.decline(job.begin(RUN), "boom")
+    job.coordinator.progress(epoch_name(RUN))
+    assert job.trigger("manual__r2", config=config) == 2
+
+    async def end_the_other_later() -> list[TriggerEvent]:
+        running = asyncio.create_task(_events(trigger(job)))
+        while "The next attempt waits for a free place" not in said.text:
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(job.coordinator.abort, 2, Reason.CHECKPOINT_COORDINATOR_SUSPEND, "")
+        while "checkpoint 3 · attempt 2: 0 of 1 stages" not in said.text:
+            await asyncio.sleep(0.01)
+        handover = await asyncio.to_thread(job.begin, RUN)
+        await asyncio.to_thread(job.acknowledge, handover)
+        return await running
+
+    (event,) = asyncio.run(asyncio.wait_for(end_the_other_later(), 30))
+    assert (event.payload["status"], event.payload["checkpoint"]) == ("ready", 3)
 
 
 def test_never_triggered(job: Job) -> None:
@@ -109,10 +138,10 @@ class Failing(Coordinator):
         self._real = real
         self._faults = list(faults)
 
-    def progress(self, epoch: str) -> Progress:
+    def go_on(self, epoch: str) -> Progress:
         if self._faults:
             raise self._faults.pop(0)
-        return self._real.progress(epoch)
+        return self._real.go_on(epoch)
 
 
 def test_a_store_that_is_away_is_asked_again(job: Job, said: Said) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from airflow_cairn.checkpoint import ack_parts
@@ -109,6 +110,16 @@ def _take_up(world: World) -> Run:
     return lambda world, store: world.coordinator(store).begin(EPOCH, "routes", claimant)
 
 
+def _go_on(world: World) -> Run:
+    """A decline that the job puts up with: whoever waits ends the attempt and opens the next (semantics D5)."""
+    world.config = replace(world.config, tolerable_failed_checkpoints=1)
+    world.run_epoch("e1")
+    world.trigger(EPOCH)
+    world.run_stage(EPOCH, "clean")
+    world.decline(world.submit(EPOCH, "routes").handover)
+    return lambda world, store: world.coordinator(store).go_on(EPOCH)
+
+
 def _late_ack(world: World) -> Run:
     """A zombie acknowledges when the stage runs anew elsewhere."""
     world.run_epoch("e1")
@@ -157,6 +168,7 @@ ATTEMPT_OPERATIONS = (
     Operation("begin after a death", _begin_after_a_death),
     Operation("expire", _expire),
     Operation("take up", _take_up),
+    Operation("go on", _go_on),
     Operation("late ack", _late_ack),
     Operation("ack after expiry", _ack_after_expiry),
     Operation("restore latest", _restore_latest),

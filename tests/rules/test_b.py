@@ -40,7 +40,7 @@ def test_the_cause_is_the_stage_that_declined_by_itself(world: World) -> None:  
     world.decline(world.submit("a", "routes").handover, "ValueError: bad row")
     assert isinstance(world.coordinator().begin("a", "report", world.new_claimant()), Cancelled)
     # `report` sorts before `routes`, and is not to blame.
-    expected = Failed(1, 1, Reason.CHECKPOINT_DECLINED, "routes: ValueError: bad row")
+    expected = Failed(1, 1, Reason.CHECKPOINT_DECLINED, "routes: ValueError: bad row", job_failed=True)
     assert world.coordinator().progress("a") == expected
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from airflow_cairn.checkpoint import layout
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidStateError
+from airflow_cairn.checkpoint.failures import COUNTED
 from airflow_cairn.checkpoint.model import DeclineDocument
 from airflow_cairn.checkpoint.reasons import DECLINES, AckAnswer, Reason, Status
 from airflow_cairn.checkpoint.requests import EpochCompleted, Failed, NothingToDo, Waiting
@@ -23,7 +24,7 @@ def test_the_first_decline_aborts_with_its_reason(world: World) -> None:  # sema
     world.trigger("a")
     world.run_stage("a", "clean")
     world.decline(world.submit("a", "routes").handover, "ValueError: bad row")
-    expected = Failed(1, 1, Reason.CHECKPOINT_DECLINED, "routes: ValueError: bad row")
+    expected = Failed(1, 1, Reason.CHECKPOINT_DECLINED, "routes: ValueError: bad row", job_failed=True)
     assert [world.coordinator().progress("a") for _ in range(2)] == [expected, expected]
     ended = world.coordinator().head().history[-1]
     assert (ended.status, ended.acks, ended.stages) == (Status.FAILED, 1, 4)
@@ -172,7 +173,8 @@ def test_exactly_one_outcome_and_all_learn_which(order: tuple[str, str], slips_i
         assert world.coordinator().progress("a") == EpochCompleted("a", 1)
     else:
         assert answers == [f"checkpoint 1 did not complete: {ended.reason}: {ended.detail}"] * 2
-        assert world.coordinator().progress("a") == Failed(1, 1, ended.reason or Reason.JOB_FAILURE, ended.detail)
+        expected = Failed(1, 1, ended.reason or Reason.JOB_FAILURE, ended.detail, job_failed=ended.job_failed)
+        assert world.coordinator().progress("a") == expected
     assert not _abort(world), "it has its outcome"
     assert world.coordinator().head().history == (ended,)
     world.run_epoch("a")
@@ -243,7 +245,7 @@ def test_a_decline_names_its_reason_and_the_checkpoint_ends_with_it(
     world.trigger("a")
     token = world.submit("a", "clean").handover.token
     world.coordinator().decline(DeclineDocument(JOB, 1, "a", "clean", token, reason, "boom"))
-    assert world.coordinator().progress("a") == Failed(1, 1, reason, "clean: boom")
+    assert world.coordinator().progress("a") == Failed(1, 1, reason, "clean: boom", job_failed=reason in COUNTED)
 
 
 def test_aborting_notifies_the_stages(world: World) -> None:  # semantics D4

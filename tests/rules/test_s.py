@@ -14,6 +14,7 @@ from airflow_cairn.checkpoint.model import Slice, StageSpec
 from airflow_cairn.checkpoint.requests import TriggerRequest
 from tests.checkpoint.world import CONFIG, TIMEOUT, World
 
+NUMBERS_FROM_0: tuple[tuple[Any, ...], tuple[Any, ...]] = ((0, 1, 10**6), (-1, 1.0, "1", True, None))
 NUMBERS_FROM_1: tuple[tuple[Any, ...], tuple[Any, ...]] = ((1, 2, 10**6), (0, -1, 1.0, "1", True, None))
 BOOLEANS: tuple[tuple[Any, ...], tuple[Any, ...]] = ((True, False), (0, 1, "yes", None))
 OPTIONS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
@@ -23,6 +24,7 @@ OPTIONS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     ),
     "retained": NUMBERS_FROM_1,
     "max_concurrent_checkpoints": NUMBERS_FROM_1,
+    "tolerable_failed_checkpoints": NUMBERS_FROM_0,
     "min_pause": (
         (timedelta(0), timedelta(days=365)),
         (timedelta(microseconds=-1), timedelta(days=-1), 0, "10m", None),

@@ -1,0 +1,121 @@
+"""Taking up an epoch whose attempt ended without a successor: it expired, was aborted, or failed within the limit (D5).
+
+A stage's next try takes it up, because it is about to run; who waits for the checkpoint takes it up where the job puts
+up with the failure. Both open the next attempt in one swap, with what the one before can lend (semantics F2).
+"""
+
+from __future__ import annotations
+
+from . import decisions, layout
+from .attempts import Attempts, cause_of
+from .errors import InvalidConfigError
+from .head import Head
+from .head_store import Decision, HeadStore
+from .job_files import JobFiles
+from .model import PendingDocument
+from .opening import Opener, Opening
+from .requests import EpochCompleted
+from .runtime import Runtime
+
+
+class TakingUp:
+    """Takes up the epochs of one job.
+
+    Args:
+        files: the job's files.
+        heads: the job's head.
+        attempts: reads the documents of attempts.
+        runtime: clock and ids.
+    """
+
+    def __init__(self, files: JobFiles, heads: HeadStore, attempts: Attempts, runtime: Runtime) -> None:
+        self._files = files
+        self._heads = heads
+        self._attempts = attempts
+        self._opener = Opener(files, runtime)
+
+    def take_up(self, epoch: str, stage: str) -> EpochCompleted | None:
+        """Open the epoch's next attempt where an earlier one ended without a successor (expired, aborted).
+
+        Returns:
+            None once an attempt is pending, by this call or another's; or that the epoch has completed.
+
+        Raises:
+            InvalidConfigError: there is nothing to take up, or too many other epochs are pending.
+            NoCheckpointError: every retained checkpoint is damaged.
+        """
+
+        def decide(head: Head, now_ms: int) -> Decision[EpochCompleted | None]:
+            settled = decisions.expire(head, now_ms)
+            if settled.pending_of_epoch(epoch) is not None:
+                return Decision(None)
+            completed = self._attempts.completed_epoch(settled, epoch)
+            if completed is not None:
+                return Decision(EpochCompleted(epoch, completed))
+            document = self._left_by(settled, epoch)
+            if len(settled.pending) >= document.limits.max_concurrent:
+                raise InvalidConfigError(
+                    "another epoch of the job is pending; clear this stage when that one has ended",
+                    job=self._files.job,
+                    stage=stage,
+                    pending=settled.pending[0].id,
+                )
+            return Decision(None, self._next(settled, document, now_ms, restart=stage))
+
+        return self._heads.update(decide)[1]
+
+    def resume(self, epoch: str) -> bool:
+        """Open the epoch's next attempt after a failure that the job puts up with (semantics D5).
+
+        Executions carry over, running or acknowledged, except those that have declined and what reads from them.
+
+        Returns:
+            True once an attempt is pending, or the epoch has completed, by this call or another's; False while there is
+            no free place for it, or the job is stopped.
+
+        Raises:
+            InvalidConfigError: the attempt before left no document.
+            NoCheckpointError: every retained checkpoint is damaged.
+        """
+
+        def decide(head: Head, now_ms: int) -> Decision[bool]:
+            settled = decisions.expire(head, now_ms)
+            if (
+                settled.pending_of_epoch(epoch) is not None
+                or self._attempts.completed_epoch(settled, epoch) is not None
+            ):
+                return Decision(result=True)
+            document = self._left_by(settled, epoch)
+            if settled.stopped is not None or len(settled.pending) >= document.limits.max_concurrent:
+                return Decision(result=False)
+            return Decision(result=True, head=self._next(settled, document, now_ms))
+
+        return self._heads.update(decide)[1]
+
+    def _left_by(self, head: Head, epoch: str) -> PendingDocument:
+        """Give what the epoch's newest attempt, which has ended, expected."""
+        document = self._attempts.readable(next(head.ended_of_epoch(epoch), None))
+        if document is None:
+            raise InvalidConfigError(
+                "no checkpoint is pending for the epoch and none can be taken up: run (or clear) the task that "
+                "triggers the checkpoint before this one",
+                job=self._files.job,
+                epoch=layout.run_id_of(epoch),
+            )
+        return document
+
+    def _next(self, head: Head, document: PendingDocument, now_ms: int, *, restart: str | None = None) -> Head:
+        """Open the attempt that follows the epoch's newest one, and give the head in which it is pending."""
+        newest = next(head.ended_of_epoch(document.epoch), None)
+        opening = Opening(
+            epoch=document.epoch,
+            slice=document.slice,
+            stages=document.stages,
+            limits=document.limits,
+            owner=document.owner,
+            before=newest,
+            carried=self._attempts.carried_by(head, document.epoch, document.stages, restart=restart),
+            cause=cause_of(newest),
+            listeners=document.listeners,
+        )
+        return self._opener.open(head, opening, now_ms).head
