@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from .errors import DocumentError, InvalidRequestError
 
 
@@ -31,3 +33,26 @@ def check_size(store: str, key: str, size_bytes: int, max_bytes: int | None) -> 
             size_bytes=size_bytes,
             max_bytes=max_bytes,
         )
+
+
+def gather(store: str, key: str, chunks: Iterator[bytes], max_bytes: int | None) -> bytes:
+    """Read a body that may be longer than was announced: never more than the bound and one chunk.
+
+    Raises:
+        DocumentError: it is larger than `max_bytes`.
+    """
+    found = bytearray()
+    for chunk in chunks:
+        found += chunk
+        check_size(store, key, len(found), max_bytes)
+    return bytes(found)
+
+
+def first(chunks: Iterator[bytes], length: int) -> bytes:
+    """Read the first `length` bytes of a body and no chunk beyond, however much more a store sends."""
+    found = bytearray()
+    for chunk in chunks:
+        found += chunk
+        if len(found) >= length:
+            break
+    return bytes(found[:length])

@@ -21,7 +21,7 @@ from botocore.loaders import create_loader
 
 from .clock import Fraction, Sleeper, TokenSource, new_token, system_fraction, system_sleep
 from .errors import BucketGoneError, GoneError, UnsupportedStorageError
-from .limits import check_range, check_size
+from .limits import check_range, check_size, first, gather
 from .names import check_key
 from .port import Blob, DeleteFailures, ObjectStat, ObjectStore, PendingUpload, WriteResult
 from .s3_copy import Copier
@@ -120,8 +120,9 @@ class S3Store(ObjectStore):
         def read() -> Blob:
             answer = self._wire.send("get_object", Key=full)
             with answer["Body"] as chunks:
-                check_size(self._wire.store, key, answer["ContentLength"], max_bytes)
-                return Blob(b"".join(chunks), answer["ETag"])
+                # A body sent in pieces has no length beforehand; `gather` stops where it grows too long.
+                check_size(self._wire.store, key, answer.get("ContentLength", 0), max_bytes)
+                return Blob(gather(self._wire.store, key, chunks, max_bytes), answer["ETag"])
 
         return self._wire.patiently("get_object", key, read)
 
@@ -131,6 +132,7 @@ class S3Store(ObjectStore):
         Raises:
             GoneError: there is no such object, or no such bucket.
             InvalidRequestError: `start` or `length` is negative.
+            UnsupportedStorageError: the store does not answer ranges.
         """
         full = self._wire.full(key)
         check_range(key, start, length)
@@ -146,7 +148,14 @@ class S3Store(ObjectStore):
                     return b""
                 raise
             with answer["Body"] as chunks:
-                return b"".join(chunks)[:length]
+                if start and "ContentRange" not in answer:
+                    raise UnsupportedStorageError(
+                        "the store ignores ranges: it sent the object from its beginning. Use another store or gateway",
+                        store=self._wire.store,
+                        key=key,
+                        start=start,
+                    )
+                return first(chunks, length)
 
         return self._wire.patiently("get_object", key, read)
 

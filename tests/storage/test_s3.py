@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,6 +12,7 @@ from airflow_cairn.storage import (
     BucketGoneError,
     CairnError,
     DeleteFailure,
+    DocumentError,
     ForbiddenError,
     GoneError,
     InvalidKeyError,
@@ -28,7 +30,7 @@ from airflow_cairn.storage import (
 from airflow_cairn.storage.s3 import S3Store
 from scripts.harness.ports import free_port
 from scripts.harness.s3_server import S3Server
-from tests.support.fake_s3 import FakeS3, Held
+from tests.support.fake_s3 import GIGABYTE, FakeS3, Held
 from tests.support.s3_proxy import Rule, S3Proxy, answer
 
 CANARY = "canary-secret-0123456789"
@@ -280,3 +282,32 @@ def test_the_settings_of_the_process_are_used_where_none_are_given(monkeypatch: 
 def test_a_file_uri_is_no_s3_store():
     with pytest.raises(UnsupportedStorageError, match="no S3 URI"):
         S3Store("file:///data")
+
+
+@pytest.mark.parametrize("announced", [True, False], ids=["announced", "sent in pieces"])
+def test_a_gigabyte_where_little_is_expected_is_never_read_into_memory(announced: bool):  # semantics W5
+    with FakeS3() as fake:
+        store = fake_store(fake)
+        fake.endless["lake/huge"] = announced
+        tracemalloc.start()
+        try:
+            with pytest.raises(DocumentError, match="larger than it may be") as refused:
+                store.get("huge", max_bytes=1 << 20)
+            assert store.read_range("huge", 0, 1 << 20) == b" " * (1 << 20)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert refused.value.fields["key"] == "huge"
+        assert peak < 16 << 20
+        assert fake.sent_bytes < GIGABYTE // 4, "it hung up"
+
+
+def test_a_store_that_ignores_ranges_is_refused_by_name():
+    with FakeS3() as fake:
+        store = fake_store(fake)
+        fake.endless["lake/huge"] = True
+        with pytest.raises(UnsupportedStorageError, match="ignores ranges") as refused:
+            store.read_range("huge", 5, 10)
+        assert fake.url in str(refused.value)
+        fake.objects["lake/small"] = Held(b"0123456789")
+        assert [store.read_range("small", *each) for each in ((5, 10), (10, 1), (0, 3))] == [b"56789", b"", b"012"]

@@ -8,7 +8,9 @@ unsigned: what is tested is the protocol, not the signature.
 from __future__ import annotations
 
 import hashlib
+import re
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, quote, unquote, urlsplit
@@ -16,6 +18,8 @@ from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
 _GAP_S = 0.15
+_PIECE_BYTES = 1 << 16
+GIGABYTE = 1 << 30
 
 
 @dataclass
@@ -54,6 +58,10 @@ class FakeS3:
         """How often the batched delete of a key fails in passing, by key."""
         self.sizes: dict[str, int] = {}
         """Sizes to pretend, by key."""
+        self.endless: dict[str, bool] = {}
+        """Keys whose body is a gigabyte of blanks, sent piece by piece; True: its length is announced."""
+        self.sent_bytes = 0
+        """How much of such bodies was sent before the reader hung up."""
         self._racing = racing
         self._swaps_absent = swaps_absent
         self._unordered = unordered
@@ -72,6 +80,9 @@ class FakeS3:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 url = urlsplit(self.path)
                 key = unquote(url.path).lstrip("/").partition("/")[2]
+                if self.command == "GET" and key in fake.endless:
+                    self.pour(announced=fake.endless[key])
+                    return
                 asked = {name.lower(): value for name, value in self.headers.items()}
                 status, headers, answer = fake._answer(self.command, key, parse_qs(url.query), asked, body)
                 self.send_response(status)
@@ -80,6 +91,21 @@ class FakeS3:
                 self.end_headers()
                 if self.command != "HEAD":
                     self.wfile.write(answer)
+
+            def pour(self, *, announced: bool) -> None:
+                self.close_connection = True
+                self.send_response(200)
+                self.send_header("ETag", '"endless"')
+                self.send_header(
+                    *(("Content-Length", str(GIGABYTE)) if announced else ("Transfer-Encoding", "chunked"))
+                )
+                self.end_headers()
+                piece = b" " * _PIECE_BYTES
+                framed = piece if announced else b"%x\r\n%b\r\n" % (len(piece), piece)
+                with suppress(ConnectionError):
+                    for _ in range(GIGABYTE // _PIECE_BYTES):
+                        self.wfile.write(framed)
+                        fake.sent_bytes += len(piece)
 
             do_GET = do_HEAD = do_PUT = do_POST = handle_any  # noqa: N815 - names that http.server looks for
 
@@ -114,6 +140,13 @@ class FakeS3:
         if held is None:
             return _error(404, "NoSuchKey")
         facts = {"ETag": held.etag} | {f"x-amz-meta-{name}": value for name, value in held.metadata.items()}
+        asked = re.match(r"bytes=(\d+)-(\d+)$", headers.get("range", ""))
+        if asked and method == "GET":
+            start, end = int(asked[1]), min(int(asked[2]) + 1, len(held.body))
+            if start >= len(held.body):
+                return _error(416, "InvalidRange")
+            shown = {"Content-Range": f"bytes {start}-{end - 1}/{len(held.body)}"}
+            return 206, facts | shown, held.body[start:end]
         if method == "HEAD":
             return 200, facts | {"Content-Length": str(self.sizes.get(key, len(held.body)))}, b""
         return 200, facts, held.body
