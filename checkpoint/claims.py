@@ -80,7 +80,7 @@ class Claims:
             handover = self._claim(current, stage, claimant)
             if handover is None:
                 continue
-            if handover.claimant == claimant:
+            if isinstance(handover, Handover) and handover.claimant == claimant:
                 claimed = True
                 if self._still_current(current, epoch, stage):
                     return Submit(handover, layout.handover(handover.checkpoint, stage, handover.token))
@@ -91,10 +91,12 @@ class Claims:
                     epoch=layout.run_id_of(epoch),
                     stage=stage,
                     claimant=claimant,
-                    holder=handover.claimant,
+                    holder=handover.claimant if isinstance(handover, Handover) else "unknown",
                 )
             else:
                 why = "the try before ended without acknowledging"
+                if isinstance(handover, DocumentError):
+                    why = f"no application can start from its handover: {handover}"
                 self._attempts.fail_over(epoch, stage, current.execution.token, why)
         raise TooMuchContentionError(
             "other tries of the stage kept taking over; nothing was submitted, try again",
@@ -149,10 +151,10 @@ class Claims:
 
         return self._heads.observe(look)
 
-    def _claim(self, current: _Current, stage: str, claimant: str) -> Handover | None:
+    def _claim(self, current: _Current, stage: str, claimant: str) -> Handover | DocumentError | None:
         """Make the handover, or read the one that stands; None if a cleaner came between.
 
-        A broken one is nobody's: no application can start from it.
+        A broken one comes back as what is wrong with it: it is nobody's, no application can start from it.
         """
         handover = _handover(current, stage, claimant)
         key = layout.handover(current.execution.home, stage, current.execution.token)
@@ -162,8 +164,8 @@ class Claims:
             return self._files.read(Handover, key)[0]
         except GoneError:
             return None
-        except DocumentError:
-            return replace(handover, claimant="")
+        except DocumentError as error:
+            return error
 
     def _still_current(self, current: _Current, epoch: str, stage: str) -> bool:
         """Judge the claim by the head, now that it stands (semantics W4); one read where nothing has changed."""
