@@ -4,6 +4,7 @@ Knows no Airflow, no Spark and no S3. Clock and ids are injected; everything is 
 """
 
 from .coordinator import Coordinator
+from .master_hooks import MasterHook
 from .reasons import RequestKind
 from .requests import CheckpointConfig, TriggerRequest
 from .runtime import Runtime, system_runtime
@@ -18,6 +19,7 @@ __all__ = [
     "Coordinator",
     "DataInterval",
     "FileSource",
+    "MasterHook",
     "Offsets",
     "RequestKind",
     "RunFacts",

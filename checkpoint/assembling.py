@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..storage.errors import DocumentError, GoneError
-from . import acks, layout, metadata
+from . import acks, hook_answers, layout, metadata
 from .errors import CheckpointError, CheckpointNotReadyError
 from .job_files import JobFiles
-from .metadata import HandleLine, Line, MetadataHeader, StageLine
+from .metadata import HandleLine, HookLine, Line, MetadataHeader, StageLine
 from .model import AckDocument, DocumentRef, Execution, PendingDocument
 from .spool import Spool
 
@@ -21,7 +21,7 @@ IN_CHECKPOINT = frozenset({"state", "table", "list", "files", "value"})
 
 
 class BrokenAckError(CheckpointError):
-    """A stage's acknowledgement cannot be used; the fields `stage` and `token` say whose."""
+    """A stage's acknowledgement, or what the hooks answered, cannot be used; the field `token` says whose."""
 
 
 class FinalizeError(CheckpointError):
@@ -60,8 +60,8 @@ class Assembler:
         """Read every acknowledgement and write the metadata.
 
         Raises:
-            CheckpointNotReadyError: a stage has not acknowledged.
-            BrokenAckError: a marker cannot be used.
+            CheckpointNotReadyError: a stage has not acknowledged, or the master hooks have not answered.
+            BrokenAckError: a marker, or what the hooks answered, cannot be used.
             FinalizeError: other metadata stands there already, or what this checkpoint takes over from the one that was
                 restored can no longer be looked up.
         """
@@ -118,10 +118,30 @@ class Assembler:
             stages=tuple(spec.uid for spec in document.stages),
             restored_from=document.restore.checkpoint if document.restore else None,
         )
+        yield from self._hook_lines()
         for spec in document.stages:
             ack = self._ack_of(spec.uid)
             self._note_tables(ack)
             yield from self._lines_of(ack)
+
+    def _hook_lines(self) -> Iterator[Line]:
+        ref = self._document.hooks
+        if ref is None:
+            return
+        try:
+            answers = hook_answers.read(self._files, ref)
+        except GoneError as error:
+            raise CheckpointNotReadyError(
+                "the checkpoint cannot complete yet: its master hooks have not answered. Run (or clear) the task that "
+                "triggers it",
+                job=self._document.job,
+                checkpoint=self._document.checkpoint,
+                hooks=", ".join(ref.names),
+            ) from error
+        except DocumentError as error:
+            raise BrokenAckError(f"the answers of the master hooks cannot be used: {error}", token=ref.token) from error
+        for answer in answers:
+            yield HookLine(answer)
 
     def _lines_of(self, ack: AckDocument) -> Iterator[Line]:
         execution = self._document.executions[ack.stage]

@@ -95,7 +95,7 @@ class Attempts:
             pending = settled.pending_of_epoch(request.epoch)
             if pending is not None:
                 document = self.readable(pending)
-                if document is not None and set(document.stages) == set(request.stages):
+                if document is not None and _expects(document, request):
                     return Decision(Triggered(document, created=False))
                 settled = _replaced(settled, pending, document, now_ms)
             for other in settled.pending:
@@ -127,6 +127,7 @@ class Attempts:
                 carried=self.carried_by(settled, epoch, request.stages, running=False),
                 cause=cause_of(before),
                 listeners=request.listeners,
+                hooks=request.hooks,
                 allow_non_restored_state=request.config.allow_non_restored_state,
             )
             opened = self._opener.open(settled, opening, now_ms, choice)
@@ -183,6 +184,7 @@ class Attempts:
                 carried=carried,
                 cause=cause,
                 listeners=entry.listeners,
+                hooks=document.hook_names,
             )
             opened = self._opener.open(settled, opening, now_ms)
             return Decision(FailedOver(opened.pending, created=True, damages=opened.damages), opened.head)
@@ -321,10 +323,16 @@ class Attempts:
         return carry(self._files, document, stages, rejected=usable.rejected, restart=restart, running=running)
 
 
+def _expects(document: PendingDocument, request: TriggerRequest) -> bool:
+    return set(document.stages) == set(request.stages) and set(document.hook_names) == set(request.hooks)
+
+
 def _replaced(head: Head, pending: PendingEntry, document: PendingDocument | None, now_ms: int) -> Head:
     if document is None:
         return decisions.abort(head, pending, Reason.IO_EXCEPTION, "its document is gone or broken", now_ms)
-    return decisions.abort(head, pending, Reason.JOB_FAILOVER_REGION, "the stages of the DAG have changed", now_ms)
+    return decisions.abort(
+        head, pending, Reason.JOB_FAILOVER_REGION, "the stages or hooks of the DAG have changed", now_ms
+    )
 
 
 def _limits_of(config: CheckpointConfig) -> Limits:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from . import acks
 from .job_files import JobFiles
-from .model import Execution, PendingDocument, StageSpec
+from .model import Execution, HooksRef, PendingDocument, StageSpec
 from .requests import consumers
 
 
@@ -22,6 +22,8 @@ class Carried:
     executions: Mapping[str, Execution]
     acknowledged: frozenset[str]
     """Those of them that have acknowledged already."""
+    hooks: HooksRef | None = None
+    """The answers of the master hooks, given or still to be given; what is taken over was computed with them."""
 
 
 NOTHING = Carried({}, frozenset())
@@ -42,7 +44,7 @@ def carry(
         files: the job's files.
         before: what the attempt before expected.
         stages: what the new one expects; a stage that the DAG has changed is run again.
-        rejected: tokens of executions that were told that they do not count.
+        rejected: tokens of executions that were told that they do not count, and of answers of hooks that do not.
         restart: a stage to run again unless it has acknowledged.
         running: whether executions that have not acknowledged are taken over too.
     """
@@ -60,7 +62,8 @@ def carry(
     for stage in stages:
         if stage.uid not in sound:
             sound = without(sound, stage.uid, stages)
-    return Carried(sound, acknowledged & sound.keys())
+    hooks = before.hooks if before.hooks is not None and before.hooks.token not in rejected else None
+    return Carried(sound, acknowledged & sound.keys(), hooks)
 
 
 def without(executions: Mapping[str, Execution], uid: str, stages: tuple[StageSpec, ...]) -> dict[str, Execution]:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from ..storage.errors import DocumentError, GoneError
 from ..storage.port import Lost
-from . import acks, cancelling, layout
+from . import acks, cancelling, hook_answers, layout
 from .attempts import Attempts
-from .errors import FencedError, TooMuchContentionError
+from .errors import CheckpointNotReadyError, FencedError, TooMuchContentionError
 from .head import Head
 from .head_store import HeadStore
 from .job_files import JobFiles
@@ -61,6 +61,7 @@ class Claims:
 
         Raises:
             InvalidConfigError: no checkpoint was triggered for the epoch, or it does not expect the stage.
+            CheckpointNotReadyError: the master hooks have not answered, so the trigger has not come to its end (T7).
             FencedError: another try took over while this one was claiming.
             TooMuchContentionError: others kept winning.
         """
@@ -77,6 +78,7 @@ class Claims:
             cancelled = cancelling.pass_on(self._files, current.document, stage)
             if cancelled is not None:
                 return cancelled
+            self._check_hooks(current.document, stage)
             handover = self._claim(current, stage, claimant)
             if handover is None:
                 continue
@@ -151,6 +153,18 @@ class Claims:
 
         return self._heads.observe(look)
 
+    def _check_hooks(self, document: PendingDocument, stage: str) -> None:
+        missing = hook_answers.missing(self._files, document.hooks)
+        if missing:
+            raise CheckpointNotReadyError(
+                "the master hooks have not answered, and the stage may need what they fix: run (or clear) the task "
+                "that triggers the checkpoint, then this one",
+                job=document.job,
+                checkpoint=document.checkpoint,
+                stage=stage,
+                hooks=", ".join(missing),
+            )
+
     def _claim(self, current: _Current, stage: str, claimant: str) -> Handover | DocumentError | None:
         """Make the handover, or read the one that stands; None if a cleaner came between.
 
@@ -199,4 +213,5 @@ def _handover(current: _Current, stage: str, claimant: str) -> Handover:
         replay=document.replay,
         upstream={uid: document.executions[uid] for uid in (spec.upstream if spec else ())},
         parallelism=spec.parallelism if spec else None,
+        hooks=document.hooks,
     )

@@ -19,7 +19,9 @@ from .errors import NoCheckpointError
 from .finishing import Finishing
 from .head import EndedEntry, Head, PendingEntry, Stopped
 from .head_store import Decision, HeadStore
+from .hook_answers import HookAnswers
 from .job_files import JobFiles
+from .master_hooks import MasterHook
 from .model import AckDocument, DeclineDocument, Handover, Owner, PendingDocument
 from .notices import CheckpointListener, Notices
 from .reasons import AckAnswer, Reason
@@ -59,6 +61,7 @@ class Coordinator:
         self._finishing = Finishing(self.files, self._heads, self._attempts, taking_up)
         self._stage_side = StageSide(self.files, self._heads, self._attempts)
         self._notices = Notices(job, self._heads)
+        self._hook_answers = HookAnswers(self.files, self._heads)
         self._cleaner = Cleaner(self.files, self._heads, self._attempts)
 
     @property
@@ -81,6 +84,16 @@ class Coordinator:
     def trigger(self, request: TriggerRequest, abandoned: Callable[[Owner], bool] = never_abandoned) -> TriggerAnswer:
         """Make a checkpoint pending for the epoch, or say why not; see `Attempts.trigger`."""
         return self._attempts.trigger(request, abandoned)
+
+    def ask_hooks(self, document: PendingDocument, hooks: Sequence[MasterHook]) -> bool:
+        """Ask the master hooks of a checkpoint that was triggered; see `HookAnswers.ask`."""
+        return self._hook_answers.ask(document, hooks)
+
+    def restore_hooks(
+        self, choice: restore.RestoreChoice, hooks: Sequence[MasterHook], *, allow_non_restored_state: bool = False
+    ) -> None:
+        """Let master hooks go back to what is restored; see `HookAnswers.restore`."""
+        self._hook_answers.restore(choice.pointer, hooks, allow_non_restored_state=allow_non_restored_state)
 
     def begin(self, epoch: str, stage: str, claimant: str) -> BeginAnswer:
         """Claim the right to submit a stage's application; see `Claims.begin`."""

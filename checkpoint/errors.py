@@ -15,6 +15,7 @@ __all__ = [
     "InvalidStateError",
     "JobFailedError",
     "ListenerError",
+    "MasterHookError",
     "NoCheckpointError",
     "NonRestoredStateError",
     "SourceMovedError",
@@ -88,6 +89,12 @@ class TooMuchContentionError(CheckpointError):
 
 class ListenerError(CheckpointError):
     """A listener failed when it was told how a checkpoint ended; its notice is kept (semantics C4, D4)."""
+
+    kind = ErrorKind.CONFLICT
+
+
+class MasterHookError(CheckpointError):
+    """A master hook failed, or was not done in time; the text names it and the step (semantics T7)."""
 
     kind = ErrorKind.CONFLICT
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from . import acks, cancelling, decisions
+from . import acks, cancelling, decisions, hook_answers
 from .assembling import Assembler, BrokenAckError, FinalizeError
 from .attempts import Attempts
 from .errors import CheckpointFailedError
@@ -48,7 +48,7 @@ class Finishing:
         """Say how far the epoch's checkpoint is; settle it if it has expired or a stage has declined (D1, D2).
 
         Costs one read of the head, one of the pending document and two listings for each checkpoint in which
-        executions are at home; acknowledgements themselves are not read.
+        executions are at home; acknowledgements themselves are not read. A job with master hooks costs one more.
 
         Raises:
             DocumentError: the pending document is broken.
@@ -60,7 +60,8 @@ class Finishing:
             entry = settled.pending_of_epoch(epoch)
             if entry is None:
                 return Decision(self._ended(settled, epoch), changed)
-            executions = self._attempts.document_of(entry).executions
+            document = self._attempts.document_of(entry)
+            executions = document.executions
             done = acks.marked(self._files, executions, "acks")
             declined = acks.marked(self._files, executions, "declines") - done
             if declined:
@@ -68,10 +69,11 @@ class Finishing:
                 detail = f"{uid}: {why}"
                 aborted = decisions.abort(settled, entry, reason, detail, now_ms, acks=len(done))
                 return Decision(self._ended(aborted, epoch), aborted)
-            if len(done) == len(executions):
+            hooks = hook_answers.missing(self._files, document.hooks)
+            if len(done) == len(executions) and not hooks:
                 return Decision(Ready(entry.id), changed)
             missing = tuple(sorted(executions.keys() - done))
-            return Decision(Waiting(entry.id, entry.attempt, tuple(sorted(done)), missing), changed)
+            return Decision(Waiting(entry.id, entry.attempt, tuple(sorted(done)), missing, hooks), changed)
 
         return self._heads.update(decide)[1]
 
@@ -110,7 +112,8 @@ class Finishing:
 
         Raises:
             CheckpointFailedError: it has ended without completing, or cannot complete; the text says why.
-            CheckpointNotReadyError: a stage has not acknowledged; the checkpoint stays pending.
+            CheckpointNotReadyError: a stage has not acknowledged, or the master hooks have not answered; the checkpoint
+                stays pending.
         """
         epoch: str | None = None
 

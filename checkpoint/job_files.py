@@ -21,6 +21,7 @@ from .model import (
     EpochCompletedDocument,
     EpochDocument,
     Handover,
+    HookAnswersDocument,
     PendingDocument,
 )
 
@@ -32,6 +33,7 @@ KINDS: dict[type, str] = {
     EpochCompletedDocument: "cairn.epoch-completed",
     PendingDocument: "cairn.pending",
     Handover: "cairn.handover",
+    HookAnswersDocument: "cairn.hooks",
     AckDocument: "cairn.ack",
     AckPart: "cairn.ack-part",
     DeclineDocument: "cairn.decline",

@@ -75,6 +75,11 @@ def pending(checkpoint: int, token: str) -> str:
     return f"{folder(checkpoint)}pending-{token}.json"
 
 
+def hook_answers(home: int, token: str) -> str:
+    """Give the key of what the master hooks answered, in the checkpoint whose trigger asked them (semantics T7)."""
+    return f"{folder(home)}hooks-{token}.json"
+
+
 def metadata(checkpoint: int, token: str) -> str:
     """Give the key of a completed checkpoint's metadata; it counts only once the head names it (semantics D3)."""
     return f"{folder(checkpoint)}_metadata-{token}"

@@ -72,6 +72,8 @@ def _keep_attempt(files: JobFiles, live: Live, document: PendingDocument, reject
         for uid, execution in document.executions.items()
         if execution.token not in rejected
     )
+    if document.hooks is not None and document.hooks.token not in rejected:
+        live.keys.add(layout.hook_answers(document.hooks.home, document.hooks.token))
     if document.restore is not None:
         _keep_completed(files, live, document.restore.metadata)
 

@@ -1,9 +1,9 @@
 """`_metadata`: what a completed checkpoint holds, as JSON lines that are written and read as a stream (semantics C5).
 
-Line 1 is the header (job, checkpoint, epoch, stages), then one line per stage (outputs, values, metrics), each followed
-by one line per file of its states and tables, then one line per execution of which somebody has still to read what it
-wrote (in-flight data), each followed by its files, and last a trailer that counts them, so that a truncated file is
-noticed.
+Line 1 is the header (job, checkpoint, epoch, stages), then one line per answer of a master hook, then one per stage
+(outputs, values, metrics), each followed by one line per file of its states and tables, then one line per execution of
+which somebody has still to read what it wrote (in-flight data), each followed by its files, and last a trailer that
+counts them, so that a truncated file is noticed.
 The content is a pure function of the pending document and the acknowledgements: two finishers write equal bytes, and it
 does not matter whose landed.
 """
@@ -27,6 +27,7 @@ from .model import (
     DocumentRef,
     Epoch,
     Execution,
+    HookAnswer,
     Job,
     Output,
     OutputName,
@@ -52,6 +53,13 @@ class MetadataHeader:
     slice: Slice
     stages: tuple[Stage, ...]
     restored_from: CheckpointId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HookLine:
+    """What one master hook has to keep (semantics T7)."""
+
+    answer: HookAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +103,15 @@ class Trailer:
     stages: Count
     handles: Count
     in_flight: Count = field(default=0, metadata=SPARSE)
+    hooks: Count = field(default=0, metadata=SPARSE)
+    """Answers of master hooks."""
 
 
-Line = MetadataHeader | StageLine | InFlightLine | HandleLine | Trailer
+Line = MetadataHeader | HookLine | StageLine | InFlightLine | HandleLine | Trailer
 
 _TAGS: dict[type, str] = {
     MetadataHeader: KIND,
+    HookLine: "hook",
     StageLine: "stage",
     InFlightLine: "in-flight",
     HandleLine: "file",
@@ -119,13 +130,14 @@ def encode_line(line: Line) -> bytes:
 
 def write(lines: Iterable[Line], put: Callable[[bytes], object]) -> None:
     """Hand whole metadata to `put`, a line at a time; the trailer is added."""
-    stages = handles = in_flight = 0
+    stages = handles = in_flight = hooks = 0
     for line in lines:
+        hooks += isinstance(line, HookLine)
         stages += isinstance(line, StageLine)
         handles += isinstance(line, HandleLine)
         in_flight += isinstance(line, InFlightLine)
         put(encode_line(line))
-    put(encode_line(Trailer(stages=stages, handles=handles, in_flight=in_flight)))
+    put(encode_line(Trailer(stages=stages, handles=handles, in_flight=in_flight, hooks=hooks)))
 
 
 def encode(lines: Iterable[Line]) -> bytes:
@@ -149,7 +161,7 @@ def read(files: JobFiles, ref: DocumentRef) -> Iterator[Line]:
     """
     where = files.full(ref.key)
     digest = hashlib.sha256()
-    seen: dict[type, int] = {MetadataHeader: 0, StageLine: 0, InFlightLine: 0, HandleLine: 0}
+    seen: dict[type, int] = {MetadataHeader: 0, HookLine: 0, StageLine: 0, InFlightLine: 0, HandleLine: 0}
     trailer: Trailer | None = None
     for raw in _lines(files, ref, digest):
         if trailer is not None:
@@ -168,7 +180,7 @@ def read(files: JobFiles, ref: DocumentRef) -> Iterator[Line]:
         raise DocumentError(
             "the metadata has been altered", key=where, expected=f"sha256:{ref.sha256}", found=digest.hexdigest()
         )
-    if trailer != Trailer(stages=seen[StageLine], handles=seen[HandleLine], in_flight=seen[InFlightLine]):
+    if trailer != Trailer(seen[StageLine], seen[HandleLine], seen[InFlightLine], seen[HookLine]):
         raise DocumentError("the metadata is truncated", key=where, size_bytes=ref.size_bytes)
 
 

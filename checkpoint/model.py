@@ -32,6 +32,7 @@ Job = Annotated[str, layout.check_job]
 Token = Annotated[str, layout.check_token]
 OutputName = Annotated[str, _name("output")]
 ListenerName = Annotated[str, _name("listener")]
+HookName = Annotated[str, _name("hook")]
 Key = Annotated[str, layout.check_relative]
 CheckpointId = Annotated[int, _at_least(1)]
 Count = Annotated[int, _at_least(0)]
@@ -158,6 +159,17 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class HooksRef:
+    """The master hooks of an attempt, and where their answers are once all have answered (semantics T7)."""
+
+    names: tuple[HookName, ...]
+    """In the order in which they are asked."""
+    home: CheckpointId
+    """The checkpoint in whose folder the answers are; an older one if they were carried over."""
+    token: Token
+
+
+@dataclass(frozen=True, slots=True)
 class PendingDocument:
     """`chk-<id>/pending-<token>.json`: what one attempt of an epoch expects."""
 
@@ -179,6 +191,13 @@ class PendingDocument:
     """Who is to be told how it ended (semantics C4, D4)."""
     max_parallelism: dict[Stage, Attempt] = field(default_factory=dict, metadata=SPARSE)
     """Of each stage that names a parallelism, the highest that it may be restored at (semantics R4)."""
+    hooks: HooksRef | None = None
+    """Who has to answer before a stage begins; None: nobody (semantics T7, C1)."""
+
+    @property
+    def hook_names(self) -> tuple[str, ...]:
+        """The master hooks that have to answer."""
+        return self.hooks.names if self.hooks else ()
 
     def stage(self, uid: str) -> StageSpec | None:
         """Give a stage by uid, None if the checkpoint does not expect it."""
@@ -205,6 +224,32 @@ class Handover:
     parallelism: Annotated[int, _at_least(1)] | None = None
     backlog: tuple[OwedEpoch, ...] = field(default=(), metadata=SPARSE)
     """Epochs that the stage owes, oldest first: read before `replay` and the epoch's own (semantics B3, F6)."""
+    hooks: HooksRef | None = None
+    """Where the answers of the master hooks are; None: the job has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class HookAnswer:
+    """What a master hook has to keep; one that answered None has none of these."""
+
+    name: HookName
+    value: Json = None
+    """JSON, as it was given; None where bytes were."""
+    data: str | None = None
+    """Bytes in base64; None where JSON was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class HookAnswersDocument:
+    """`chk-<home>/hooks-<token>.json`: made once, when all master hooks have answered (semantics T7)."""
+
+    job: Job
+    checkpoint: CheckpointId
+    """The checkpoint in whose folder it is."""
+    token: Token
+    hooks: tuple[HookName, ...]
+    """Who was asked."""
+    answers: tuple[HookAnswer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

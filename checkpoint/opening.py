@@ -15,8 +15,9 @@ from . import assignment, decisions, layout, restore
 from .carrying import NOTHING, Carried
 from .errors import NonRestoredStateError, SourceMovedError, UndeliveredNoticesError
 from .head import MAX_NOTICES, EndedEntry, Head, PendingEntry
+from .hook_answers import check_claimed
 from .job_files import JobFiles
-from .model import Execution, Limits, Owner, PendingDocument, Slice, StageSpec
+from .model import Execution, HooksRef, Limits, Owner, PendingDocument, Slice, StageSpec
 from .runtime import Runtime
 
 
@@ -37,6 +38,8 @@ class Opening:
     """Why it is opened, for people; empty for an epoch's first."""
     listeners: tuple[str, ...] = ()
     """Who is to be told how it ended (semantics C4, D4)."""
+    hooks: tuple[str, ...] = ()
+    """Master hooks that are to answer (semantics T7)."""
     allow_non_restored_state: bool = True
     """Whether state that no stage claims may be left behind. Asked at the trigger; what follows has the same stages, or
     the author's word already (semantics R3, F2)."""
@@ -93,8 +96,12 @@ class Opener:
             )
         choice = choice or restore.choose(self._files, head)
         if not opening.allow_non_restored_state:
-            self._check_claimed(choice, opening.stages)
+            self._check_claimed(choice, opening)
         restored_from = choice.pointer.checkpoint if choice.pointer else None
+        carried = self._carried(head, opening, restored_from)
+        hooks = carried.hooks
+        if hooks is None and opening.hooks:
+            hooks = HooksRef(opening.hooks, head.next_id, self._runtime.new_token())
         document = PendingDocument(
             job=self._files.job,
             checkpoint=head.next_id,
@@ -103,7 +110,7 @@ class Opener:
             attempt=opening.before.attempt + 1 if opening.before else 1,
             slice=opening.slice,
             stages=opening.stages,
-            executions=self._executions(head, opening, restored_from),
+            executions=self._executions(head, opening, carried),
             limits=opening.limits,
             restore=choice.pointer,
             replay=choice.replay,
@@ -111,6 +118,7 @@ class Opener:
             cause=decisions.one_line(opening.cause),
             listeners=opening.listeners,
             max_parallelism=self._max_parallelism(choice, opening.stages),
+            hooks=hooks,
         )
         self._files.create(layout.pending(document.checkpoint, document.token), document)
         entry = PendingEntry(
@@ -147,7 +155,10 @@ class Opener:
                 listeners=", ".join(waiting) or ", ".join(opening.listeners),
             )
 
-    def _check_claimed(self, choice: restore.RestoreChoice, stages: tuple[StageSpec, ...]) -> None:
+    def _check_claimed(self, choice: restore.RestoreChoice, opening: Opening) -> None:
+        if choice.pointer is not None:
+            check_claimed(choice.pointer.checkpoint, choice.hooks, opening.hooks, self._files.job)
+        stages = opening.stages
         claimed = {stage.uid for stage in stages}
         unclaimed = sorted(
             (each for each in choice.stages if each.state and each.uid not in claimed), key=lambda each: each.uid
@@ -168,15 +179,21 @@ class Opener:
             return assignment.match((), stages)
         return assignment.match(choice.stages, stages, job=self._files.job, checkpoint=choice.pointer.checkpoint)
 
-    def _executions(self, head: Head, opening: Opening, restored_from: int | None) -> dict[str, Execution]:
-        attempt, carried = 1, opening.carried.executions
-        if opening.before is not None:
-            attempt = opening.before.attempt + 1
-            if (opening.before.restored_from, opening.before.base) != (restored_from, head.latest_id()):
-                # What the other stages computed came from another checkpoint, or lacks an epoch that came between.
-                carried = {}
+    def _carried(self, head: Head, opening: Opening, restored_from: int | None) -> Carried:
+        """Give what the attempt takes over; nothing where it starts from something else than the one before."""
+        before, carried = opening.before, opening.carried
+        if before is not None and (before.restored_from, before.base) != (restored_from, head.latest_id()):
+            # What the other stages computed came from another checkpoint, or lacks an epoch that came between.
+            return NOTHING
+        if set(carried.hooks.names if carried.hooks else ()) != set(opening.hooks):
+            # It was computed with what other hooks had fixed, or with what a hook that then failed had.
+            return NOTHING
+        return carried
+
+    def _executions(self, head: Head, opening: Opening, carried: Carried) -> dict[str, Execution]:
+        attempt = opening.before.attempt + 1 if opening.before else 1
         return {
-            stage.uid: carried.get(stage.uid) or Execution(self._runtime.new_token(), head.next_id, attempt)
+            stage.uid: carried.executions.get(stage.uid) or Execution(self._runtime.new_token(), head.next_id, attempt)
             for stage in opening.stages
         }
 

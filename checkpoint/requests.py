@@ -86,6 +86,8 @@ class TriggerRequest:
     """Stages that the caller knows cannot take part; the request is then declined (semantics T1)."""
     listeners: tuple[str, ...] = ()
     """Names of those who are to be told how the attempt ended (semantics C4, D4); its later attempts have the same."""
+    hooks: tuple[str, ...] = ()
+    """Names of the master hooks that are to answer, in order; later attempts have the same (semantics T7)."""
     sources: tuple[Source, ...] = ()
     """What says, at the first trigger, what the epoch reads (semantics T8)."""
     run: RunFacts | None = None
@@ -103,6 +105,10 @@ class TriggerRequest:
             check_name("listener", name)
             if self.listeners.count(name) > 1:
                 raise InvalidConfigError("two listeners have the same name; give each its own", listener=name)
+        for name in self.hooks:
+            check_name("hook", name)
+            if self.hooks.count(name) > 1:
+                raise InvalidConfigError("two hooks have one name; give each its own", hook=name)
 
 
 def check_stages(stages: tuple[StageSpec, ...]) -> None:
@@ -252,6 +258,8 @@ class Waiting:
     attempt: int
     acknowledged: tuple[str, ...]
     missing: tuple[str, ...]
+    hooks: tuple[str, ...] = ()
+    """Master hooks that have not answered: the task that triggers has not come to its end, and no stage begins."""
 
 
 @dataclass(frozen=True, slots=True)

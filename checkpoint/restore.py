@@ -16,7 +16,7 @@ from .decisions import one_line
 from .errors import NoCheckpointError
 from .head import CompletedEntry, Head, RestoreRecord
 from .job_files import JobFiles
-from .metadata import HandleLine, InFlightLine, MetadataHeader, StageLine
+from .metadata import HandleLine, HookLine, InFlightLine, MetadataHeader, StageLine
 from .model import EpochDocument, ReplayedEpoch, RestorePointer, Slice, StateHandle
 
 
@@ -44,6 +44,8 @@ class Verification:
     damages: tuple[Damage, ...]
     stages: tuple[RestoredStage, ...] = ()
     """What it holds of each stage, which has to be claimed and to fit (semantics R3, R4)."""
+    hooks: tuple[str, ...] = ()
+    """Names of the master hooks that it holds state of."""
     slice: Slice | None = None
     """The input of its epoch, with its sources' positions; None where it cannot be read."""
 
@@ -63,6 +65,8 @@ class RestoreChoice:
     damages: tuple[Damage, ...] = ()
     stages: tuple[RestoredStage, ...] = ()
     """What the checkpoint holds of each stage; it must be claimed, and fit (semantics R3, R4)."""
+    hooks: tuple[str, ...] = ()
+    """Names of the master hooks that it holds state of; likewise (semantics T7)."""
     slice: Slice | None = None
     """The input of the checkpoint's epoch, with its sources' positions (semantics T8)."""
 
@@ -105,7 +109,7 @@ def choose(files: JobFiles, head: Head) -> RestoreChoice:
             lost = [epoch for each in reversed(bypassed) for epoch in (*each.replayed, each.epoch)]
             replay = tuple(_replayed(files, epoch) for epoch in lost)
             pointer = RestorePointer(entry.id, entry.metadata)
-            return RestoreChoice(pointer, replay, tuple(damages), found.stages, found.slice)
+            return RestoreChoice(pointer, replay, tuple(damages), found.stages, found.hooks, found.slice)
         damages.extend(found.damages)
         bypassed.append(entry)
     if bypassed:
@@ -128,6 +132,7 @@ def verify(files: JobFiles, entry: CompletedEntry) -> Verification:
     """
     damages: list[Damage] = []
     stages: list[RestoredStage] = []
+    hooks: list[str] = []
     handles: list[StateHandle] = []
     slice_: Slice | None = None
     count = size_bytes = 0
@@ -147,6 +152,8 @@ def verify(files: JobFiles, entry: CompletedEntry) -> Verification:
                 stages.append(_stage_of(line))
             elif isinstance(line, InFlightLine):
                 check_stage()
+            elif isinstance(line, HookLine):
+                hooks.append(line.answer.name)
             elif isinstance(line, MetadataHeader):
                 if (line.checkpoint, line.epoch) != (entry.id, entry.epoch):
                     raise DocumentError("it describes another checkpoint", key=files.full(entry.metadata.key))
@@ -155,7 +162,7 @@ def verify(files: JobFiles, entry: CompletedEntry) -> Verification:
         # What its lines said before is worth nothing, then.
         return Verification(entry.id, 0, 0, (Damage(entry.id, entry.metadata.key, _problem(error)),))
     check_stage()
-    return Verification(entry.id, count, size_bytes, tuple(damages), tuple(stages), slice_)
+    return Verification(entry.id, count, size_bytes, tuple(damages), tuple(stages), tuple(hooks), slice_)
 
 
 def _stage_of(line: StageLine) -> RestoredStage:

@@ -117,5 +117,6 @@ class TakingUp:
             carried=self._attempts.carried_by(head, document.epoch, document.stages, restart=restart),
             cause=cause_of(newest),
             listeners=document.listeners,
+            hooks=document.hook_names,
         )
         return self._opener.open(head, opening, now_ms).head

@@ -10,6 +10,7 @@ from airflow.sdk import TaskGroup, TriggerRule
 
 from ..checkpoint import CheckpointConfig
 from ..checkpoint.errors import InvalidConfigError
+from ..checkpoint.master_hooks import MasterHook, check_hooks
 from ..checkpoint.source import Source, check_sources
 from ..hooks.job_settings import CheckpointScope, check_storage_and_job, naming, scope_of
 from ..hooks.slice_detail import check_slice_detail
@@ -39,11 +40,12 @@ class CheckpointedTaskGroup(TaskGroup):
         conn_id: the Spark connection of the stages; `spark_default` by default.
         slice_detail: what belongs to the epoch's input besides the run's data interval (JSON, templated).
         source: what the epoch reads: a `Source` or a list of them; None for the run's data interval as it is.
+        master_hooks: what is asked before the stages begin, and whose answers are kept in the checkpoint.
         **kwargs: what every task group takes.
 
     Raises:
         InvalidConfigError: no storage is given, `config` is no CheckpointConfig, `slice_detail` is no JSON object,
-            `source` is no Source or does not fit the config, or the group lies in another one.
+            `source` or `master_hooks` hold something else or do not fit the config, or the group lies in another one.
         InvalidNameError: the job's name is outside the grammar (semantics W1).
         UnsupportedStorageError: the storage's scheme is none of ours.
     """
@@ -59,6 +61,7 @@ class CheckpointedTaskGroup(TaskGroup):
         conn_id: str | None = None,
         slice_detail: dict[str, Any] | None = None,
         source: Source | Sequence[Source] | None = None,
+        master_hooks: Sequence[MasterHook] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(group_id=group_id, **kwargs)
@@ -77,6 +80,7 @@ class CheckpointedTaskGroup(TaskGroup):
         self._slice_detail = slice_detail
         with naming(group=self.group_id):
             self._sources = check_sources(source, self._config.max_concurrent_checkpoints)
+            self._master_hooks = check_hooks(master_hooks, self._config.max_concurrent_checkpoints)
         self._trigger: TriggerCheckpointOperator | None = None
         self._check_only_one()
 
@@ -101,6 +105,7 @@ class CheckpointedTaskGroup(TaskGroup):
             aws_conn_id=scope.aws_conn_id,
             slice_detail=self._slice_detail,
             source=self._sources,
+            master_hooks=self._master_hooks,
         )
         return self
 

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from ..hooks.job_settings import check_storage_and_job, rendered_settings
+from ..checkpoint.hook_answers import close_all
+from ..checkpoint.master_hooks import MasterHook, check_hooks
+from ..hooks.job_settings import check_storage_and_job, naming, rendered_settings
+from ..hooks.plugged import master_hooks_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -24,10 +27,12 @@ class RestoreLatestCheckpointOperator(BaseOperator):
         job: the job's name (templated); the DAG's id by default.
         aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None for boto3's own chain.
         required: fail where the job has no completed checkpoint.
+        master_hooks: the job's; they go back too. Hooks of installed packages come on top.
+        allow_non_restored_state: leave state behind that no master hook claims (semantics T7).
         **kwargs: what every operator takes.
 
     Raises:
-        InvalidConfigError: no storage is given.
+        InvalidConfigError: no storage is given, or `master_hooks` is no list of `MasterHook`s.
         InvalidNameError: the job's name is outside the grammar (semantics W1).
         UnsupportedStorageError: the storage's scheme is none of ours.
     """
@@ -42,6 +47,8 @@ class RestoreLatestCheckpointOperator(BaseOperator):
         job: str | None = None,
         aws_conn_id: str | None = None,
         required: bool = False,
+        master_hooks: Sequence[MasterHook] | None = None,
+        allow_non_restored_state: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -49,6 +56,9 @@ class RestoreLatestCheckpointOperator(BaseOperator):
         self.job = job or (self.dag.dag_id if self.has_dag() else None)
         self.aws_conn_id = aws_conn_id
         self.required = required
+        with naming(task=self.task_id):
+            self.master_hooks = check_hooks(master_hooks, 1)
+        self.allow_non_restored_state = allow_non_restored_state
         check_storage_and_job(self.storage, self.job, task=self.task_id)
 
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow's signature
@@ -59,12 +69,21 @@ class RestoreLatestCheckpointOperator(BaseOperator):
 
         Raises:
             NoCheckpointError: one is required and there is none, or every retained one is damaged.
+            NonRestoredStateError: the checkpoint holds state that no master hook claims, and that is not allowed.
+            MasterHookError: a master hook failed or was too slow.
             ForbiddenError: the store refuses the connection's credentials.
             StorageLostError: the bucket does not exist.
         """
         settings = rendered_settings(self)
-        with settings.naming_connection():
-            choice = settings.coordinator().restore_latest(required=self.required)
+        hooks = master_hooks_of(settings.job, self.master_hooks, 1)
+        allowed = self.allow_non_restored_state
+        try:
+            with settings.naming_connection():
+                coordinator = settings.coordinator()
+                choice = coordinator.restore_latest(required=self.required)
+                coordinator.restore_hooks(choice, hooks, allow_non_restored_state=allowed)
+        finally:
+            close_all(hooks)
         for damage in choice.damages:
             self.log.warning("not restored, because it is damaged: %s", damage)
         if choice.pointer is None:

@@ -14,11 +14,14 @@ from airflow.sdk.exceptions import AirflowRescheduleException, AirflowRuntimeErr
 from ..checkpoint import CheckpointConfig, Coordinator, RequestKind, TriggerRequest, layout
 from ..checkpoint.errors import CheckpointError, InvalidConfigError
 from ..checkpoint.fixing import Refused
+from ..checkpoint.hook_answers import close_all
+from ..checkpoint.master_hooks import MasterHook, check_hooks
 from ..checkpoint.model import Owner, Slice, StageSpec
 from ..checkpoint.reasons import Reason
 from ..checkpoint.requests import Declined, EpochCompleted, Triggered, check_stages
 from ..checkpoint.source import Source, check_sources
 from ..hooks.job_settings import JobSettings, check_storage_and_job, naming, rendered_settings, scope_of
+from ..hooks.plugged import master_hooks_of
 from ..hooks.slice_detail import check_slice_detail
 from ..storage.errors import ErrorKind
 from ..storage.names import shorten
@@ -76,14 +79,16 @@ class TriggerCheckpointOperator(BaseOperator):
         aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None for boto3's own chain.
         slice_detail: what else belongs to the epoch's input (offsets, a file list), JSON (templated).
         source: what the epoch reads: a `Source` or a list of them; None for the run's data interval as it is.
+        master_hooks: what is asked before the stages begin, and whose answers are kept in the checkpoint: a list of
+            `MasterHook`s. Hooks of installed packages come on top.
         recheck_interval: how long to wait before looking again while too many checkpoints are pending; more than 0.
         kind: who asks; None: `PERIODIC` for scheduled, backfilled and asset-triggered runs, `MANUAL` for others.
         **kwargs: what every operator takes.
 
     Raises:
         InvalidConfigError: there are no stages or they are no job, no storage is given, `config` is no
-            CheckpointConfig, `slice_detail` is no JSON object, `source` is no Source or does not fit the config, the
-            interval is not positive, or `kind` is neither `MANUAL` nor `PERIODIC`.
+            CheckpointConfig, `slice_detail` is no JSON object, `source` or `master_hooks` hold something else or do not
+            fit the config, the interval is not positive, or `kind` is neither `MANUAL` nor `PERIODIC`.
         InvalidNameError: the job's name or a stage's is outside the grammar (semantics W1).
         UnsupportedStorageError: the storage's scheme is none of ours.
     """
@@ -101,6 +106,7 @@ class TriggerCheckpointOperator(BaseOperator):
         aws_conn_id: str | None = None,
         slice_detail: dict[str, Any] | None = None,
         source: Source | Sequence[Source] | None = None,
+        master_hooks: Sequence[MasterHook] | None = None,
         recheck_interval: timedelta = timedelta(seconds=15),
         kind: RequestKind | None = None,
         **kwargs: Any,
@@ -114,6 +120,7 @@ class TriggerCheckpointOperator(BaseOperator):
         self.slice_detail = slice_detail
         with naming(task=self.task_id):
             self.sources = check_sources(source, self.config.max_concurrent_checkpoints)
+            self.master_hooks = check_hooks(master_hooks, self.config.max_concurrent_checkpoints)
         self.recheck_interval = recheck_interval
         self.kind = kind
         if kind not in (None, RequestKind.MANUAL, RequestKind.PERIODIC):
@@ -172,15 +179,26 @@ class TriggerCheckpointOperator(BaseOperator):
             AirflowRescheduleException: the request has to wait; asks to be run again later.
             TriggerDeclinedError: it was declined for another reason.
             SourceRefusedError: a source has nothing that this run may read.
+            MasterHookError: a master hook failed or was too slow; the checkpoint was aborted.
+            InvalidConfigError: a hook of an installed package cannot be used.
             UnsupportedStorageError: the storage fails the probe (semantics W6).
             ForbiddenError: the store refuses the connection's credentials.
             BucketGoneError: the bucket does not exist.
         """
         settings = rendered_settings(self)
-        ti = context["ti"]
         store = settings.hook().open_store()
         with settings.naming_connection():
             ensure_probed(store, nonce=secrets.token_hex(8))
+        hooks = master_hooks_of(settings.job, self.master_hooks, self.config.max_concurrent_checkpoints)
+        try:
+            return self._trigger(context, settings, Coordinator(store, settings.job), hooks)
+        finally:
+            close_all(hooks)
+
+    def _trigger(
+        self, context: Context, settings: JobSettings, coordinator: Coordinator, hooks: Sequence[MasterHook]
+    ) -> dict[str, Any]:
+        ti = context["ti"]
         request = TriggerRequest(
             epoch=layout.epoch_name(ti.run_id),
             slice=slice_of(context, check_slice_detail(self.slice_detail, rendered=True, task=self.task_id)),
@@ -190,9 +208,10 @@ class TriggerCheckpointOperator(BaseOperator):
             kind=RequestKind(self.kind) if self.kind else kind_of(context),
             sources=self.sources,
             run=run_facts(context) if self.sources else None,
+            hooks=tuple(hook.name for hook in hooks),
         )
         with settings.naming_connection():
-            answer = Coordinator(store, settings.job).trigger(request, abandoned=lambda owner: has_ended(ti, owner))
+            answer = coordinator.trigger(request, abandoned=lambda owner: has_ended(ti, owner))
         if isinstance(answer, EpochCompleted):
             raise AirflowSkipException(already_completed(ti.run_id, answer))
         if isinstance(answer, Declined):
@@ -208,7 +227,11 @@ class TriggerCheckpointOperator(BaseOperator):
             raise SourceRefusedError(
                 f"no checkpoint was triggered: {answer.detail}", job=settings.job, epoch=ti.run_id, source=answer.source
             )
-        return self._triggered(answer, settings, ti.run_id)
+        result = self._triggered(answer, settings, ti.run_id)
+        with settings.naming_connection():
+            if coordinator.ask_hooks(answer.pending, hooks):
+                self.log.info("the master hooks have answered: %s", ", ".join(request.hooks))
+        return result
 
     def _retry_at(self, answer: Declined) -> datetime | None:
         """Say when to ask again; None: never."""

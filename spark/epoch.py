@@ -21,7 +21,7 @@ from ..checkpoint.runtime import Runtime, system_runtime
 from ..storage.errors import GoneError
 from ..storage.names import check_name
 from ..storage.port import ObjectStore
-from . import conf, fence, leaving, slices, upstream
+from . import conf, fence, hook_answers, leaving, slices, upstream
 from .before_snapshot import BeforeSnapshot
 from .carried import Carried
 from .session import session
@@ -160,6 +160,10 @@ class Epoch:
             InvalidStateError: the epoch has no files of such a source.
         """
         return slices.files_of(self._handover, source)
+
+    def hook(self, name: str) -> Json | bytes:
+        """Give what a master hook answered for this epoch; see `hook_answers.answer_of`."""
+        return hook_answers.answer_of(self._files, self._handover, name)
 
     def state(self, name: str) -> DataFrame | None:
         """Give this stage's state as the restored checkpoint holds it; None if it holds none of that name.

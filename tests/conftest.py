@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from scripts.harness.postgres_server import PostgresServer
 from scripts.harness.s3_server import S3Server
 from scripts.setup.java import ensure_java
 
@@ -51,6 +52,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def s3_server() -> Iterator[S3Server]:
     """A real S3 server for the whole session; take a bucket of your own from it."""
     with S3Server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A real PostgreSQL for the whole session; make a table or a sequence of your own in it."""
+    with PostgresServer() as server:
         yield server
 
 

@@ -112,9 +112,10 @@ def describe(progress: Waiting | Failed) -> str:
             f"{progress.reason}: {progress.detail}. The next attempt waits for a free place"
         )
     done = len(progress.acknowledged)
+    hooks = f"; the master hooks {', '.join(progress.hooks)} have not answered" if progress.hooks else ""
     return (
         f"checkpoint {progress.checkpoint} · attempt {progress.attempt}: {done} of {done + len(progress.missing)} "
-        f"stages have acknowledged, waiting for {', '.join(progress.missing)}"
+        f"stages have acknowledged, waiting for {', '.join(progress.missing) or 'no stage'}{hooks}"
     )
 
 

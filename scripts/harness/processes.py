@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import pwd
 import secrets
 import signal
 import subprocess
@@ -46,6 +47,7 @@ class RealProcess:
         log: the file that takes its output, appended to.
         env: its whole environment; None for a copy of ours.
         cwd: its working directory.
+        user: whom it runs as, with its own group; None for ourselves. Only root may choose.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class RealProcess:
         *,
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
+        user: str | None = None,
     ) -> None:
         _end_all_at_exit()
         self.name = name
@@ -71,6 +74,9 @@ class RealProcess:
                 stderr=subprocess.STDOUT,
                 env=full,
                 cwd=cwd,
+                user=user,
+                group=None if user is None else pwd.getpwnam(user).pw_gid,
+                extra_groups=None if user is None else [],
                 start_new_session=True,
             )
         _running[self.pid] = self

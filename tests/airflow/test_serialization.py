@@ -12,11 +12,16 @@ from tests.airflow.conftest import DagFile
 
 def test_a_group_survives(dag_file: DagFile) -> None:
     dag = dag_file.dag("""
-from pathlib import Path
+from airflow_cairn.checkpoint import MasterHook
+
+class Feed(MasterHook):
+    name = "feed"
+
 with DAG("flights", schedule=None):
     restore = RestoreLatestCheckpointOperator(task_id="restore", storage="file:///lake")
     with CheckpointedTaskGroup(
-        "epoch", storage="s3://lake/cairn", aws_conn_id="lake", slice_detail={"offsets": [1]}, config=CheckpointConfig()
+        "epoch", storage="s3://lake/cairn", aws_conn_id="lake", slice_detail={"offsets": [1]},
+        config=CheckpointConfig(), master_hooks=[Feed()],
     ) as group:
         a = SparkEpochOperator(task_id="a", application="a.py", conf={"spark.x": "{{ ds }}"}, retries=2)
         b = SparkEpochOperator(task_id="b", application="b.py", parallelism=2)

@@ -31,6 +31,7 @@ _OF_ALIAS: dict[Any, st.SearchStrategy[Any]] = {
     model.Key: KEYS,
     model.OutputName: NAMES,
     model.ListenerName: NAMES,
+    model.HookName: NAMES,
     model.Stage: NAMES,
     model.Epoch: NAMES,
     model.Job: st.just("flights"),

@@ -22,7 +22,7 @@ from airflow_cairn.checkpoint.head import (
     WaitingRequest,
 )
 from airflow_cairn.checkpoint.job_files import KINDS, encode
-from airflow_cairn.checkpoint.metadata import HandleLine, InFlightLine, Line, MetadataHeader, StageLine
+from airflow_cairn.checkpoint.metadata import HandleLine, HookLine, InFlightLine, Line, MetadataHeader, StageLine
 from airflow_cairn.checkpoint.model import (
     AckDocument,
     AckMetrics,
@@ -33,6 +33,9 @@ from airflow_cairn.checkpoint.model import (
     EpochDocument,
     Execution,
     Handover,
+    HookAnswer,
+    HookAnswersDocument,
+    HooksRef,
     Limits,
     Output,
     OwedEpoch,
@@ -64,6 +67,8 @@ _OWED = OwedEpoch(_BEFORE, Slice(), {"clean": Execution("00000000000000c0", 1, 1
 _ROWS_FOLDER = "chk-0000000001/state/clean/1-00000000000000c0/00000000000000e2/exchange.main/"
 _ROWS = Output("exchange", "main", _ROWS_FOLDER, '{"type":"struct","fields":[]}')
 _STAGES = (StageSpec("clean"), StageSpec("routes", ("clean",), 2, 16))
+_HOOKS = HooksRef(("ids", "feed", "none"), 2, "00000000000000a2")
+_ANSWERS = (HookAnswer("ids", {"next": 201}), HookAnswer("feed", data="AP8="))
 _ACK = AckDocument(
     job="flights",
     checkpoint=3,
@@ -131,6 +136,7 @@ EXAMPLES: dict[type, Any] = {
         cause="routes: killed",
         listeners=("warehouse",),
         max_parallelism={"routes": 16},
+        hooks=_HOOKS,
     ),
     Handover: Handover(
         job="flights",
@@ -146,7 +152,9 @@ EXAMPLES: dict[type, Any] = {
         upstream={"clean": _CLEAN},
         parallelism=2,
         backlog=(_OWED,),
+        hooks=_HOOKS,
     ),
+    HookAnswersDocument: HookAnswersDocument("flights", 2, "00000000000000a2", ("ids", "feed", "none"), _ANSWERS),
     AckDocument: _ACK,
     AckPart: AckPart("flights", _ROUTES.token, "00000000000000e1", _ACK.subtasks),
     DeclineDocument: DeclineDocument(
@@ -156,6 +164,7 @@ EXAMPLES: dict[type, Any] = {
 
 METADATA: tuple[Line, ...] = (
     MetadataHeader("flights", 3, _EPOCH, 2, _SLICE, ("clean", "routes"), 1),
+    *(HookLine(answer) for answer in _ANSWERS),
     StageLine("clean", _CLEAN, 1),
     StageLine("routes", _ROUTES, 2, (_TOTALS,), _ACK.values, _ACK.metrics, 16),
     HandleLine(0, _HANDLE),

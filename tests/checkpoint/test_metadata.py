@@ -105,7 +105,7 @@ def _line(line: Line) -> bytes:
     return metadata.encode_line(line)
 
 
-HEADER, STAGE, _, FILE, _, IN_FLIGHT, _ = METADATA
+HEADER, HOOK, _, STAGE, _, FILE, _, IN_FLIGHT, _ = METADATA
 END = Trailer(stages=1, handles=0)
 
 

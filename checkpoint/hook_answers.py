@@ -1,0 +1,262 @@
+"""Asks a job's master hooks at the trigger, keeps their answers, and gives them back (semantics T7, C1, R2, R5).
+
+The pending document names the hooks and where their answers will lie. After the swap that made the checkpoint pending,
+whoever triggered lets each hook go back to the restored checkpoint, asks all of them, and writes the answers as one
+document that is made once. A crash before that write leaves a checkpoint without answers: no stage begins in it, and
+the next trigger asks again. The next attempt of the epoch takes the answers over by reference, as it does executions.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from ..storage.errors import CairnError, GoneError
+from . import decisions, documents, layout, metadata
+from .codec import Json, to_json
+from .errors import (
+    CheckpointFailedError,
+    DocumentError,
+    InvalidConfigError,
+    InvalidStateError,
+    MasterHookError,
+    NonRestoredStateError,
+)
+from .head import Head
+from .head_store import Decision, HeadStore
+from .hook_calls import call
+from .job_files import JobFiles
+from .master_hooks import MAX_ANSWER_BYTES, MasterHook
+from .metadata import HookLine
+from .model import HookAnswer, HookAnswersDocument, HooksRef, PendingDocument, RestorePointer
+from .reasons import Reason
+
+log = logging.getLogger(__name__)
+
+
+def missing(files: JobFiles, ref: HooksRef | None) -> tuple[str, ...]:
+    """Give the hooks that have not answered, all of them or none: one request, and none for a job without hooks."""
+    if ref is None:
+        return ()
+    try:
+        files.stat(layout.hook_answers(ref.home, ref.token))
+    except GoneError:
+        return ref.names
+    return ()
+
+
+def read(files: JobFiles, ref: HooksRef) -> tuple[HookAnswer, ...]:
+    """Read the answers that hooks gave; those that had nothing to keep have none.
+
+    Raises:
+        GoneError: they have not answered.
+        DocumentError: the answers cannot be read, or are those of other hooks.
+    """
+    key = layout.hook_answers(ref.home, ref.token)
+    document, _ = files.read(HookAnswersDocument, key)
+    if document.token != ref.token or document.hooks != ref.names:
+        raise DocumentError("the document holds the answers of other hooks", key=files.full(key))
+    for answer in document.answers:
+        state_of(answer, key=files.full(key))
+    return document.answers
+
+
+def state_of(answer: HookAnswer, *, key: str) -> Json | bytes:
+    """Give what a hook answered, as it gave it.
+
+    Args:
+        answer: as it is stored.
+        key: where it stands, for the message.
+
+    Raises:
+        DocumentError: its bytes are no base64.
+    """
+    if answer.data is None:
+        return answer.value
+    try:
+        return base64.b64decode(answer.data, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise DocumentError(f"the bytes of the hook {answer.name} are no base64: {error}", key=key) from error
+
+
+class HookAnswers:
+    """Asks the hooks of one job.
+
+    Args:
+        files: the job's files.
+        heads: the job's head.
+    """
+
+    def __init__(self, files: JobFiles, heads: HeadStore) -> None:
+        self._files = files
+        self._heads = heads
+
+    def ask(self, document: PendingDocument, hooks: Sequence[MasterHook]) -> bool:
+        """Restore the hooks, ask them, and keep their answers; nothing where that has been done.
+
+        Args:
+            document: what the pending checkpoint expects.
+            hooks: those that it names.
+
+        Returns:
+            Whether this call asked them.
+
+        Raises:
+            InvalidConfigError: the checkpoint expects other hooks.
+            MasterHookError: a hook failed or was too slow; the checkpoint was aborted (`TRIGGER_CHECKPOINT_FAILURE`).
+            InvalidStateError: what a hook answered cannot be kept; likewise.
+            DocumentError: the checkpoint to go back to has been damaged; likewise.
+            GoneError: the same.
+            CheckpointFailedError: the checkpoint ended meanwhile.
+        """
+        ref = document.hooks
+        by_name = {hook.name: hook for hook in hooks}
+        expected = () if ref is None else ref.names
+        if set(by_name) != set(expected):
+            raise InvalidConfigError(
+                "the checkpoint expects other master hooks than are there: run (or clear) the task that triggers it",
+                job=self._files.job,
+                checkpoint=document.checkpoint,
+                expected=", ".join(expected) or "none",
+                found=", ".join(sorted(by_name)) or "none",
+            )
+        if ref is None or not missing(self._files, ref):
+            return False
+        timestamp_ms = self._triggered_at_ms(document)
+        try:
+            self._go_back(document.restore, hooks)
+            answers = tuple(
+                each for name in ref.names for each in self._answer_of(by_name[name], document, timestamp_ms)
+            )
+            made = HookAnswersDocument(self._files.job, ref.home, ref.token, ref.names, answers)
+            # Lost means that another process has asked them too: what it wrote stays.
+            self._files.create(layout.hook_answers(ref.home, ref.token), made)
+        except (MasterHookError, InvalidStateError, GoneError, DocumentError) as error:
+            # The last two say that the checkpoint to go back to has been damaged; the next trigger chooses anew.
+            self._give_up(document, ref, error)
+            raise
+        self._triggered_at_ms(document)
+        return True
+
+    def restore(
+        self, pointer: RestorePointer | None, hooks: Sequence[MasterHook], *, allow_non_restored_state: bool = False
+    ) -> None:
+        """Let hooks go back to a completed checkpoint, or to the beginning where there is none (semantics R2, R5).
+
+        Args:
+            pointer: the checkpoint.
+            hooks: all hooks of the job.
+            allow_non_restored_state: whether state that no hook claims may be left behind.
+
+        Raises:
+            NonRestoredStateError: it may not, and there is such state; no hook was called.
+            MasterHookError: a hook failed or was too slow.
+        """
+        if pointer is not None and not allow_non_restored_state:
+            stateful = [state.name for state in self._states(pointer)]
+            check_claimed(pointer.checkpoint, stateful, [hook.name for hook in hooks], self._files.job)
+        self._go_back(pointer, hooks)
+
+    def _go_back(self, pointer: RestorePointer | None, hooks: Sequence[MasterHook]) -> None:
+        if pointer is None:
+            for hook in hooks:
+                call(hook.name, "reset", hook.timeout, hook.reset)
+            return
+        where = self._files.full(pointer.metadata.key)
+        states = {answer.name: state_of(answer, key=where) for answer in self._states(pointer)}
+        for hook in hooks:
+            _restore(hook, pointer.checkpoint, states.get(hook.name))
+
+    def _states(self, pointer: RestorePointer) -> list[HookAnswer]:
+        lines = metadata.read(self._files, pointer.metadata)
+        return [line.answer for line in lines if isinstance(line, HookLine)]
+
+    def _answer_of(self, hook: MasterHook, document: PendingDocument, timestamp_ms: int) -> Iterable[HookAnswer]:
+        checkpoint = document.checkpoint
+        found = call(hook.name, "trigger", hook.timeout, lambda: hook.trigger(checkpoint, timestamp_ms))
+        if found is None:
+            return
+        answer = HookAnswer(hook.name)
+        if isinstance(found, bytes):
+            answer = replace(answer, data=base64.b64encode(found).decode())
+        else:
+            answer = replace(answer, value=found)
+        try:
+            data = documents.encode(to_json(answer))
+            documents.check_depth(data, key=hook.name)
+        except (InvalidStateError, DocumentError) as error:
+            raise InvalidStateError(
+                f"the answer of the master hook {hook.name} cannot be kept: {error.message}", hook=hook.name
+            ) from error
+        if len(data) > MAX_ANSWER_BYTES:
+            raise InvalidStateError(
+                f"the answer of the master hook {hook.name} is too large. Let the hook keep the bulk itself, and "
+                "answer where it is",
+                hook=hook.name,
+                size_bytes=len(data),
+                limit_bytes=MAX_ANSWER_BYTES,
+            )
+        yield answer
+
+    def _triggered_at_ms(self, document: PendingDocument) -> int:
+        entry = self._heads.load().pending_by_id(document.checkpoint)
+        if entry is None or entry.token != document.token:
+            raise CheckpointFailedError(
+                f"checkpoint {document.checkpoint} ended while its master hooks were being asked: run (or clear) this "
+                "task again",
+                job=self._files.job,
+                checkpoint=document.checkpoint,
+            )
+        return entry.triggered_at_ms
+
+    def _give_up(self, document: PendingDocument, ref: HooksRef, error: CairnError) -> None:
+        """Abort the checkpoint; no later attempt takes over what was asked in it, not even what another process got."""
+
+        def decide(head: Head, now_ms: int) -> Decision[None]:
+            entry = head.pending_by_id(document.checkpoint)
+            if entry is None:
+                return Decision(None)
+            reason = Reason.TRIGGER_CHECKPOINT_FAILURE
+            return Decision(None, decisions.abort(head, entry, reason, error.message, now_ms, rejected=(ref.token,)))
+
+        self._heads.update(decide)
+
+
+def close_all(hooks: Sequence[MasterHook]) -> None:
+    """Close every hook; one that fails is logged and fails nothing: what it had to do is done."""
+    for hook in hooks:
+        try:
+            call(hook.name, "close", hook.timeout, hook.close)
+        except CairnError:
+            log.exception("the master hook %s could not be closed", hook.name)
+
+
+def check_claimed(checkpoint: int, stateful: Iterable[str], names: Collection[str], job: str) -> None:
+    """Check that each state of a checkpoint belongs to a hook that is there.
+
+    Args:
+        checkpoint: the completed checkpoint.
+        stateful: names of the hooks that it holds state of.
+        names: of the hooks that are there.
+        job: the job's name.
+
+    Raises:
+        NonRestoredStateError: one belongs to none (semantics T7, R3).
+    """
+    unclaimed = sorted(set(stateful) - set(names))
+    if unclaimed:
+        raise NonRestoredStateError(
+            "the checkpoint holds state that no master hook claims: was a hook renamed or removed? Give it its old "
+            "name, or leave that state behind by allow_non_restored_state=True",
+            job=job,
+            checkpoint=checkpoint,
+            unclaimed=", ".join(unclaimed),
+            hooks=", ".join(sorted(names)) or "none",
+        )
+
+
+def _restore(hook: MasterHook, checkpoint: int, state: Json | bytes | None) -> None:
+    call(hook.name, "restore", hook.timeout, lambda: hook.restore(checkpoint, state))

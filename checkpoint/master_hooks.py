@@ -1,0 +1,106 @@
+"""`MasterHook`: what must be fixed outside the stages, and put back, with each checkpoint (semantics T7).
+
+A trigger comes at the start of an epoch, and the checkpoint holds its end. So a hook fixes at the trigger what the
+epoch may use (a range of ids, say), and what it answers says where the next epoch goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Protocol, runtime_checkable
+
+from ..storage.names import check_name, shorten
+from .codec import Json
+from .errors import InvalidConfigError
+
+DEFAULT_TIMEOUT = timedelta(seconds=60)
+
+MAX_ANSWER_BYTES = 256 * 1024
+"""Largest answer of one hook, as it is stored: JSON, or bytes in base64."""
+
+
+@runtime_checkable
+class MasterHook(Protocol):
+    """Has a part in every checkpoint of a job. Derive from it and give it a `name`.
+
+    Each method may be called more than once for one epoch, from different processes, because a process may die between
+    a call and the write that says so: all are to be idempotent. Each is called in a thread of its own. One that takes
+    longer than `timeout` is abandoned there and counts as failed; what it does afterwards nobody sees, so bound the
+    work itself too (a statement timeout, say). Calls of one hook follow each other; only `close` may come while one
+    that was left behind still runs.
+    """
+
+    @property
+    def name(self) -> str:
+        """What the hook is called in the job, within the grammar of names (semantics W1); its state is kept by it."""
+
+    timeout: timedelta = DEFAULT_TIMEOUT
+    """How long each call may take."""
+
+    def trigger(self, checkpoint: int, timestamp_ms: int) -> Json | bytes | None:
+        """Fix what the epoch may use, after the last `restore` or `reset`.
+
+        Args:
+            checkpoint: the checkpoint that was made pending.
+            timestamp_ms: when, milliseconds since 1970 UTC; the same each time this checkpoint is asked for.
+
+        Returns:
+            The hook's state, kept in the checkpoint: JSON or bytes of at most `MAX_ANSWER_BYTES`; None for none.
+        """
+
+    def restore(self, checkpoint: int, state: Json | bytes | None) -> None:
+        """Go back to a completed checkpoint; comes before every trigger, because each epoch starts from one.
+
+        Args:
+            checkpoint: the one that the job goes back to.
+            state: what this hook answered for it; None if it was not there or had nothing to keep.
+        """
+
+    def reset(self) -> None:
+        """Go back to the beginning: the job starts without a checkpoint (semantics R2)."""
+
+    def close(self) -> None:
+        """Let go of connections and the like. Comes last, also after a failure; an error of it is only logged."""
+
+
+def check_hooks(hooks: object, max_concurrent: int) -> tuple[MasterHook, ...]:
+    """Check a job's hooks where the DAG is parsed (semantics S3, T7).
+
+    Args:
+        hooks: a list of hooks, or None for none.
+        max_concurrent: `max_concurrent_checkpoints` of the job.
+
+    Raises:
+        InvalidConfigError: something is no hook, two have one name, a timeout is none, or several epochs may be pending
+            at once.
+        InvalidNameError: a name is outside the grammar (semantics W1).
+    """
+    if hooks is None:
+        return ()
+    if not isinstance(hooks, Sequence):
+        raise InvalidConfigError("master_hooks must be a list of MasterHooks", master_hooks=shorten(hooks))
+    names = set()
+    for hook in hooks:
+        if isinstance(hook, type) or not isinstance(hook, MasterHook):
+            raise InvalidConfigError(
+                "master_hooks must be a list of MasterHooks: derive from MasterHook, and give an object of that class",
+                found=shorten(hook),
+            )
+        if check_name("hook", hook.name) in names:
+            raise InvalidConfigError("two hooks have one name; give each its own", hook=hook.name)
+        names.add(hook.name)
+        if not isinstance(hook.timeout, timedelta) or hook.timeout <= timedelta(0):
+            raise InvalidConfigError(
+                "the timeout of a hook must be a timedelta of more than zero",
+                hook=hook.name,
+                timeout=shorten(hook.timeout),
+            )
+    if hooks and max_concurrent != 1:
+        raise InvalidConfigError(
+            "max_concurrent_checkpoints must be 1 with master hooks: what one epoch fixes, the trigger of another "
+            "would take back",
+            hooks=", ".join(sorted(names)),
+            max_concurrent_checkpoints=max_concurrent,
+        )
+    return tuple(hooks)

