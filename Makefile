@@ -41,10 +41,11 @@ types: ## Check types (strict for storage, checkpoint and spark)
 	@$(SETUP) venv
 	@$(BIN)/python -m scripts.check_types
 
-docs: ## Check links, anchors and code in the documentation
+docs: ## Check links, anchors, code and generated parts of the documentation
 	@$(SETUP) venv
 	@$(BIN)/python -m scripts.check_docs
 	@$(BIN)/python -m scripts.rules
+	@$(BIN)/python -m scripts.schema
 
 clean: ## Remove what make made
 	@$(PYTHON) -m scripts.clean

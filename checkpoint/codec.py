@@ -171,7 +171,6 @@ def _document(cls: Any, exact: bool) -> _Reader:
         for field in dataclasses.fields(cls)
         if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
     }
-    known = {*readers, "format", "kind"}
 
     def read(value: Any) -> Any:
         _typed(value, dict, "an object")
@@ -184,8 +183,8 @@ def _document(cls: Any, exact: bool) -> _Reader:
                     raise error.below(f".{name}") from error.__cause__
             elif name in required:
                 raise _MisfitError("the field is missing").below(f".{name}")
-        if exact and not known.issuperset(value):
-            raise _MisfitError(f"the field {min(set(value) - known)[:80]!r} is unknown here")
+        if exact and not readers.keys() >= value.keys():
+            raise _MisfitError(f"the field {min(value.keys() - readers.keys())[:80]!r} is unknown here")
         try:
             return cls(**found)
         except ValueError as error:

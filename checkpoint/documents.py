@@ -14,6 +14,9 @@ from .errors import DocumentError, InvalidStateError
 FORMAT = 1
 """The version that this code writes and the newest that it reads (semantics C5)."""
 
+ENVELOPE = ("kind", "format")
+"""The fields that every document has beside its own."""
+
 MAX_MARKER_BYTES = 1024 * 1024
 MAX_HEAD_BYTES = 16 * 1024 * 1024
 MAX_DEPTH = 20
@@ -50,6 +53,9 @@ def decode(data: bytes, *, kind: str, key: str, max_bytes: int = MAX_MARKER_BYTE
         key: where it was found, for the error text.
         max_bytes: refuse more before parsing.
 
+    Returns:
+        Its fields, those of the envelope checked and taken off.
+
     Raises:
         DocumentError: it is too large, not JSON, too deep, has a key twice or a NaN, or is of another kind or format.
     """
@@ -63,7 +69,7 @@ def decode(data: bytes, *, kind: str, key: str, max_bytes: int = MAX_MARKER_BYTE
     if document.get("kind") != kind:
         raise DocumentError("the document is of another kind", key=key, expected=kind, found=document.get("kind"))
     check_format(document, key=key)
-    return document
+    return {name: value for name, value in document.items() if name not in ENVELOPE}
 
 
 def check_format(document: Mapping[str, Any], *, key: str) -> None:

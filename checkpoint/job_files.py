@@ -40,6 +40,9 @@ KINDS: dict[type, str] = {
 }
 """The `kind` that each document carries."""
 
+REWRITTEN = frozenset({Head})
+"""Documents that are written anew from what was read: a field that is unknown would be lost, and so is refused."""
+
 READ_BYTES = 1024 * 1024
 """How much of a large object is read at once."""
 
@@ -137,7 +140,7 @@ class JobFiles:
         """
         where = self.full(key)
         body = documents.decode(data, kind=KINDS[cls], key=where, max_bytes=max_bytes)
-        document = from_json(cls, body, key=where, exact=cls is Head)
+        document = from_json(cls, body, key=where, exact=cls in REWRITTEN)
         found = getattr(document, "job", self.job)
         if found != self.job:
             raise DocumentError("the document belongs to another job", key=where, expected=self.job, found=found)

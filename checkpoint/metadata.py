@@ -109,7 +109,7 @@ class Trailer:
 
 Line = MetadataHeader | HookLine | StageLine | InFlightLine | HandleLine | Trailer
 
-_TAGS: dict[type, str] = {
+TAGS: dict[type, str] = {
     MetadataHeader: KIND,
     HookLine: "hook",
     StageLine: "stage",
@@ -117,12 +117,13 @@ _TAGS: dict[type, str] = {
     HandleLine: "file",
     Trailer: "end",
 }
-_TYPES: dict[str, type] = {tag: cls for cls, tag in _TAGS.items()}
+"""The `kind` that each line carries."""
+_TYPES: dict[str, type] = {tag: cls for cls, tag in TAGS.items()}
 
 
 def encode_line(line: Line) -> bytes:
     """Write one line of metadata."""
-    document = {"kind": _TAGS[type(line)], **to_json(line)}
+    document = {"kind": TAGS[type(line)], **to_json(line)}
     if isinstance(line, MetadataHeader):
         document["format"] = documents.FORMAT
     return documents.encode(document)

@@ -14,29 +14,48 @@ from .codec import SPARSE, Json
 from .reasons import Reason
 
 
-def _name(kind: str) -> object:
-    return lambda value: check_name(kind, value)
+@dataclass(frozen=True, slots=True)
+class IsName:
+    """Checks that a text is a name (semantics W1).
+
+    Args:
+        kind: what is named.
+    """
+
+    kind: str
+
+    def __call__(self, value: str) -> None:
+        """Refuse what is no name."""
+        check_name(self.kind, value)
 
 
-def _at_least(bound: int) -> object:
-    def check(value: int) -> None:
-        if value < bound:
-            raise ValueError(f"expected at least {bound}, found {value}")
+@dataclass(frozen=True, slots=True)
+class AtLeast:
+    """Checks that a number is not below a bound.
 
-    return check
+    Args:
+        bound: the lowest number that is accepted.
+    """
+
+    bound: int
+
+    def __call__(self, value: int) -> None:
+        """Refuse what is below the bound."""
+        if value < self.bound:
+            raise ValueError(f"expected at least {self.bound}, found {value}")
 
 
-Stage = Annotated[str, _name("stage")]
-Epoch = Annotated[str, _name("epoch")]
+Stage = Annotated[str, IsName("stage")]
+Epoch = Annotated[str, IsName("epoch")]
 Job = Annotated[str, layout.check_job]
 Token = Annotated[str, layout.check_token]
-OutputName = Annotated[str, _name("output")]
-ListenerName = Annotated[str, _name("listener")]
-HookName = Annotated[str, _name("hook")]
+OutputName = Annotated[str, IsName("output")]
+ListenerName = Annotated[str, IsName("listener")]
+HookName = Annotated[str, IsName("hook")]
 Key = Annotated[str, layout.check_relative]
-CheckpointId = Annotated[int, _at_least(1)]
-Count = Annotated[int, _at_least(0)]
-Attempt = Annotated[int, _at_least(1)]
+CheckpointId = Annotated[int, AtLeast(1)]
+Count = Annotated[int, AtLeast(0)]
+Attempt = Annotated[int, AtLeast(1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +109,9 @@ class StageSpec:
     uid: Stage
     upstream: tuple[Stage, ...] = ()
     """Stages whose outputs of this epoch it reads, directly."""
-    parallelism: Annotated[int, _at_least(1)] | None = None
+    parallelism: Annotated[int, AtLeast(1)] | None = None
     """Subtasks that must acknowledge; None: as many as the stage says."""
-    max_parallelism: Annotated[int, _at_least(1)] | None = None
+    max_parallelism: Annotated[int, AtLeast(1)] | None = None
     """The highest that it will ever be restored at (semantics R4); None: derived, or what its state was made with."""
 
 
@@ -151,10 +170,10 @@ class OwedEpoch:
 class Limits:
     """The options of the job that an attempt was opened with; the next attempt takes them over."""
 
-    timeout_ms: Annotated[int, _at_least(1)]
-    retained: Annotated[int, _at_least(1)]
-    max_concurrent: Annotated[int, _at_least(1)] = 1
-    tolerable: Annotated[int, _at_least(0)] = 0
+    timeout_ms: Annotated[int, AtLeast(1)]
+    retained: Annotated[int, AtLeast(1)]
+    max_concurrent: Annotated[int, AtLeast(1)] = 1
+    tolerable: Annotated[int, AtLeast(0)] = 0
     """Counted failures in a row that the job puts up with (semantics D5)."""
 
 
@@ -221,7 +240,7 @@ class Handover:
     restore: RestorePointer | None = None
     replay: tuple[ReplayedEpoch, ...] = ()
     upstream: dict[Stage, Execution] = field(default_factory=dict)
-    parallelism: Annotated[int, _at_least(1)] | None = None
+    parallelism: Annotated[int, AtLeast(1)] | None = None
     backlog: tuple[OwedEpoch, ...] = field(default=(), metadata=SPARSE)
     """Epochs that the stage owes, oldest first: read before `replay` and the epoch's own (semantics B3, F6)."""
     hooks: HooksRef | None = None
@@ -325,7 +344,7 @@ class AckDocument:
     token: Token
     run: Token
     """The driver that wrote; two drivers of one execution differ in it."""
-    parallelism: Annotated[int, _at_least(1)]
+    parallelism: Annotated[int, AtLeast(1)]
     outputs: tuple[Output, ...] = ()
     values: dict[OutputName, Json] = field(default_factory=dict)
     """Small JSON state, inside the acknowledgement (semantics A4)."""
