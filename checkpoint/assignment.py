@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import pairwise
 from typing import TypeVar
 
 from .errors import InvalidConfigError, InvalidStateError
-from .model import StageSpec
+from .model import ListMode, StageSpec
 from .options import check_whole
 
 T = TypeVar("T")
@@ -28,18 +27,7 @@ FILES = "files"
 """The kind of output that is not partitioned: raw files."""
 
 
-class Mode(StrEnum):
-    """How a list state is given out when the stage is restored."""
-
-    SPLIT = "split"
-    """Each item goes to one subtask; evenly, in order. Untouched where the parallelism is the same."""
-    UNION = "union"
-    """Every subtask gets all items of all subtasks, in order."""
-    BROADCAST = "broadcast"
-    """Every subtask has the same items, and gets them once."""
-
-
-def assign(mode: Mode, per_subtask: Sequence[Sequence[T]], parallelism: int) -> tuple[tuple[T, ...], ...]:
+def assign(mode: ListMode, per_subtask: Sequence[Sequence[T]], parallelism: int) -> tuple[tuple[T, ...], ...]:
     """Give out the items of a list state (semantics R4).
 
     Args:
@@ -50,12 +38,12 @@ def assign(mode: Mode, per_subtask: Sequence[Sequence[T]], parallelism: int) -> 
     Returns:
         What each subtask gets, by its index. For union and broadcast that is the same tuple each time.
     """
-    if mode is Mode.BROADCAST:
+    if mode is ListMode.BROADCAST:
         return (tuple(per_subtask[0]) if per_subtask else (),) * parallelism
-    if mode is Mode.SPLIT and len(per_subtask) == parallelism:
+    if mode is ListMode.SPLIT and len(per_subtask) == parallelism:
         return tuple(tuple(items) for items in per_subtask)
     everything = tuple(item for items in per_subtask for item in items)
-    if mode is Mode.UNION:
+    if mode is ListMode.UNION:
         return (everything,) * parallelism
     each, longer = divmod(len(everything), parallelism)
     starts = [index * each + min(index, longer) for index in range(parallelism + 1)]

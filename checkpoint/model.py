@@ -6,6 +6,7 @@ All are made once and never changed. Keys in them are relative to the job's pref
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Annotated
 
 from ..storage.names import check_name
@@ -271,6 +272,17 @@ class HookAnswersDocument:
     answers: tuple[HookAnswer, ...] = ()
 
 
+class ListMode(StrEnum):
+    """How a list state is given out when its stage is restored (semantics R4)."""
+
+    SPLIT = "split"
+    """Each item goes to one subtask; evenly, in order. Untouched where the parallelism is the same."""
+    UNION = "union"
+    """Every subtask gets all items of all subtasks, in order."""
+    BROADCAST = "broadcast"
+    """Every subtask has the same items, and gets them once."""
+
+
 @dataclass(frozen=True, slots=True)
 class Output:
     """One thing that a stage wrote: some state, a table, or what its downstreams read."""
@@ -285,6 +297,11 @@ class Output:
     """Spark's JSON of the DataFrame's schema."""
     key: tuple[str, ...] = ()
     """Key columns of a keyed state."""
+    mode: ListMode | None = None
+    """Of a list state: how it is given out."""
+    items: Json = None
+    """Of a small list state: the items of each subtask, for broadcast state the one copy. None: they stand in its file
+    (semantics A4)."""
 
     @property
     def id(self) -> str:

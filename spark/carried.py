@@ -7,13 +7,17 @@ nothing is copied. The cleaner keeps a file as long as one checkpoint refers to 
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..checkpoint.codec import Json
 from ..checkpoint.errors import InvalidStateError
 from ..checkpoint.job_files import JobFiles
 from ..checkpoint.model import RestorePointer
+from . import small_state
 from .stored import Stored, of_checkpoint
 
 VALUE = "value"
+"""Kind of a small value: in `values`, or where it was too large for an acknowledgement among the outputs (A4)."""
 
 
 class Carried:
@@ -49,6 +53,21 @@ class Carried:
         """Give an output as the restored checkpoint holds it, whatever this epoch does to it."""
         return self._restored.get(output_id)
 
+    def put(self, name: str, plain: Json) -> None:
+        """Let a value go on instead of what was carried over."""
+        self.outputs.pop(f"{VALUE}.{name}", None)
+        self.values[name] = plain
+
+    def value(self, files: JobFiles, name: str, default: Any) -> Any:
+        """Give a value as it goes on, `default` where there is none.
+
+        Raises:
+            GoneError: the file that it stands in is gone.
+            DocumentError: that file has been altered.
+        """
+        stored = self.outputs.get(f"{VALUE}.{name}")
+        return self.values.get(name, default) if stored is None else small_state.read(files, stored)
+
     def choose(self, name: str, kind: str | None) -> str:
         """Find what `name` means among what is carried over: an `Output.id`, or `value.<name>`.
 
@@ -68,8 +87,5 @@ class Carried:
 
     def drop(self, dropped: str) -> None:
         """Leave out what `choose` found."""
-        kind, _, name = dropped.partition(".")
-        if kind == VALUE:
-            del self.values[name]
-        else:
-            del self.outputs[dropped]
+        if self.outputs.pop(dropped, None) is None:
+            del self.values[dropped.partition(".")[2]]

@@ -7,26 +7,28 @@ There are no locks: a driver may die anywhere, and whoever comes next settles wh
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..checkpoint import layout
 from ..checkpoint.codec import Json
 from ..checkpoint.coordinator import Coordinator
 from ..checkpoint.errors import FencedError, InvalidStateError
-from ..checkpoint.model import AckMetrics, Handover, Slice
+from ..checkpoint.model import AckMetrics, Handover
 from ..checkpoint.runtime import Runtime, system_runtime
 from ..storage.errors import GoneError
 from ..storage.names import check_name
 from ..storage.port import ObjectStore
-from . import conf, fence, hook_answers, leaving, slices, upstream
+from . import conf, fence, hook_answers, leaving, list_state, raw_files, small_state, upstream
 from .before_snapshot import BeforeSnapshot
 from .carried import Carried
+from .epoch_facts import EpochFacts
+from .outputs import Outputs
 from .session import session
-from .stored import StageContents, Stored, frame
-from .values import check_total, check_value
+from .stored import StageContents, frame
+from .values import plain_json
 from .writer import Writer
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 OutputKind = Literal["exchange", "table", "state"]
 
 
-class Epoch:
+class Epoch(EpochFacts):
     """One running of one stage for one epoch; a context manager. Applications take it from `Epoch.current()`.
 
     Leaving the block normally, or by `sys.exit()` with status 0 or none, acknowledges the stage. Any other exception,
@@ -55,19 +57,18 @@ class Epoch:
         self, spark: SparkSession, store: ObjectStore, handover: Handover, runtime: Runtime | None = None
     ) -> None:
         runtime = runtime or system_runtime()
+        super().__init__(handover)
         self.spark = spark
-        self._handover = handover
         self._coordinator = Coordinator(store, handover.job, runtime)
         self._files = self._coordinator.files
         self._now_ms = runtime.now_ms
         self._run = runtime.new_token()
         self._writer = Writer(self._files, handover, self._run, runtime.now_ms)
         self._before_snapshot = BeforeSnapshot(runtime.now_ms)
+        self._outputs = Outputs(handover.stage, self._writer, self._before_snapshot)
         self._carried = Carried(handover.stage)
         self._upstream: dict[str, StageContents] = {}
         self._lock = Lock()
-        self._taken: set[str] = set()
-        self._outputs: dict[str, Stored] = {}
         self._triggered_at_ms: int | None = None
         self._start_delay_ms = 0
         self._phase: Literal["new", "open", "left"] = "new"
@@ -100,66 +101,6 @@ class Epoch:
                 store=store.describe(),
             ) from error
         return cls(spark, store, handover)
-
-    @property
-    def job(self) -> str:
-        """The job's name."""
-        return self._handover.job
-
-    @property
-    def epoch(self) -> str:
-        """The epoch's name: the DAG run's id, encoded (semantics W1)."""
-        return self._handover.epoch
-
-    @property
-    def run_id(self) -> str:
-        """The id of the DAG run that the epoch belongs to."""
-        return layout.run_id_of(self._handover.epoch)
-
-    @property
-    def attempt(self) -> int:
-        """Which attempt at the epoch this is; the first is 1."""
-        return self._handover.attempt
-
-    @property
-    def checkpoint(self) -> int:
-        """The checkpoint that this attempt is to complete."""
-        return self._handover.checkpoint
-
-    @property
-    def stage(self) -> str:
-        """The stage's uid."""
-        return self._handover.stage
-
-    @property
-    def restored_from(self) -> int | None:
-        """The completed checkpoint that state comes from; None if the job starts empty (semantics R2)."""
-        return self._handover.restore.checkpoint if self._handover.restore else None
-
-    @property
-    def slices(self) -> list[Slice]:
-        """The input to read, oldest first, the epoch's own last; more than one after damage (semantics T8, R1)."""
-        return slices.slices_of(self._handover)
-
-    @property
-    def slice(self) -> Slice:
-        """The input to read, as one window (semantics T8).
-
-        Raises:
-            InvalidStateError: older epochs have to be read again and theirs and its own make up no one window.
-        """
-        return slices.hull_of(self._handover)
-
-    def files(self, source: str = "files") -> list[str]:
-        """Give the files to read, as Spark names them, in the order of `slices` (semantics T8).
-
-        Args:
-            source: the name of the job's `FileSource`.
-
-        Raises:
-            InvalidStateError: the epoch has no files of such a source.
-        """
-        return slices.files_of(self._handover, source)
 
     def hook(self, name: str) -> Json | bytes:
         """Give what a master hook answered for this epoch; see `hook_answers.answer_of`."""
@@ -212,34 +153,120 @@ class Epoch:
         self._check_open("before_snapshot")
         self._before_snapshot.set(step)
 
-    def snapshot(self, name: str, df: DataFrame, key: str | Sequence[str] = ()) -> None:
+    def snapshot(self, name: str, df: DataFrame, key: str | Sequence[str] = (), *, background: bool = False) -> None:
         """Write a state of this stage; the next epoch gets it from `state(name)`. Runs the DataFrame now.
 
         Args:
             name: the state's name.
             df: all of the state, not what changed.
             key: columns by which the state is keyed.
+            background: write while the block goes on (semantics A5, B5); its end waits. What `df` reads must stay.
 
         Raises:
             InvalidStateError: the name was used before in this epoch, a key column is missing, or `df` is none.
             InvalidNameError: the name does not match the grammar (semantics W1).
             InvalidConfigError: Spark's output committer cannot be trusted.
+            BackgroundSnapshotError: what was to be written in the background before has failed.
         """
-        self._write("state", name, df, key)
+        self._check_open("snapshot")
+        self._outputs.write("state", name, df, key, background=background)
 
-    def publish(self, name: str, df: DataFrame) -> None:
+    def list_state(self, name: str) -> list[list[Any]] | None:
+        """Give each subtask its items of a list state of the restored checkpoint (semantics R4); None if there is none.
+
+        Args:
+            name: the state's name.
+
+        Returns:
+            A list of items for each subtask, as many as the stage's `parallelism`. Without one, as many as wrote the
+            state, and one for broadcast state.
+
+        Raises:
+            InvalidStateError: outside the `with` block.
+            InvalidNameError: the name does not match the grammar (semantics W1).
+            DocumentError: the file in which a large one stands has been altered.
+        """
+        self._check_open("list_state")
+        stored = self._carried.restored(f"{list_state.KIND}.{check_name('state', name)}")
+        return list_state.given_out(self._files, stored, self._handover) if stored else None
+
+    def snapshot_list(
+        self,
+        name: str,
+        per_subtask: Sequence[Sequence[Json]],
+        *,
+        mode: Literal["split", "union", "broadcast"] = "split",
+    ) -> None:
+        """Write a list state: what each subtask holds, given out anew when the stage is restored (semantics R4).
+
+        Args:
+            name: the state's name.
+            per_subtask: a list of JSON items for each subtask, as many as the stage's `parallelism`, if it names one.
+            mode: `split`: evenly among the subtasks, untouched at the same parallelism. `union`: everybody gets all
+                items. `broadcast`: all hold the same items, of which one copy is kept.
+
+        Raises:
+            InvalidStateError: the name was used before in this epoch, an item is no JSON, the number of subtasks is
+                another than the stage's, or broadcast items differ.
+            InvalidNameError: the name does not match the grammar (semantics W1).
+        """
+        self._check_open("snapshot_list")
+        items, checked = list_state.items_of(self._handover, name, per_subtask, mode)
+        self._outputs.add(
+            list_state.KIND, name, lambda output_id: list_state.held(self._writer, output_id, items, checked)
+        )
+
+    def restore_files(self, name: str, into: str | os.PathLike[str]) -> bool:
+        """Copy raw files of the restored checkpoint into a folder; False, and nothing done, if there are none.
+
+        Args:
+            name: the name under which they were kept.
+            into: an empty folder, or one to be made: a path on the driver's disk, or a URL that Spark can write to.
+
+        Raises:
+            InvalidStateError: the folder is not empty.
+            InvalidNameError: the name does not match the grammar (semantics W1).
+        """
+        self._check_open("restore_files")
+        stored = self._carried.restored(f"{raw_files.KIND}.{check_name('state', name)}")
+        if stored is not None:
+            raw_files.restore(self.spark, self._files, stored, into)
+        return stored is not None
+
+    def snapshot_files(self, name: str, folder: str | os.PathLike[str]) -> None:
+        """Keep a folder's files as state: a model, an index, a Structured Streaming checkpoint. Copies them now.
+
+        Args:
+            name: the state's name.
+            folder: a path on the driver's disk, or a URL that Spark can read; nobody may write to it meanwhile.
+
+        Raises:
+            InvalidStateError: the name was used before in this epoch, there is no such folder, or it changed meanwhile.
+            InvalidNameError: the name does not match the grammar (semantics W1).
+            InvalidKeyError: a file has a name that no store can hold.
+        """
+        self._check_open("snapshot_files")
+        self._outputs.add(
+            raw_files.KIND,
+            name,
+            lambda output_id: raw_files.snapshot(self.spark, self._files, self._writer, output_id, folder),
+        )
+
+    def publish(self, name: str, df: DataFrame, *, background: bool = False) -> None:
         """Write a table; readers see it when the checkpoint completes, and not before (semantics C4).
 
         Args:
             name: the table's name, unique in the job.
             df: all of the table.
+            background: write while the block goes on (semantics A5, B5); its end waits. What `df` reads must stay.
 
         Raises:
             InvalidStateError: the name was used before in this epoch, or `df` is no DataFrame.
             InvalidNameError: the name does not match the grammar (semantics W1).
             InvalidConfigError: Spark's output committer cannot be trusted.
         """
-        self._write("table", name, df, ())
+        self._check_open("publish")
+        self._outputs.write("table", name, df, background=background)
 
     def write(self, df: DataFrame, name: str = "main") -> None:
         """Write what downstream stages read in this epoch; it is dropped once the epoch has completed.
@@ -253,24 +280,27 @@ class Epoch:
             InvalidNameError: the name does not match the grammar (semantics W1).
             InvalidConfigError: Spark's output committer cannot be trusted.
         """
-        self._write("exchange", name, df, ())
+        self._check_open("write")
+        self._outputs.write("exchange", name, df)
 
     def put(self, name: str, value: Json) -> None:
         """Keep a small JSON value as state of this stage (semantics A4); putting it again replaces it.
 
         Args:
             name: the value's name.
-            value: text, numbers, booleans, None, lists and dictionaries of them; at most 20 KiB as JSON.
+            value: text, numbers, booleans, None, lists and dictionaries of them; at most 16 MiB as JSON. Up to 20 KiB
+                travel inside the acknowledgement, more goes into a file.
 
         Raises:
-            InvalidStateError: it is not JSON, or too large, alone or with the others.
+            InvalidStateError: it is not JSON, or too large.
             InvalidNameError: the name does not match the grammar (semantics W1).
         """
         self._check_open("put")
-        plain = check_value(check_name("value", name), value)
+        what = f"the value {check_name('value', name)!r}"
+        plain = plain_json(what, value)
+        small_state.check_size(what, plain)
         with self._lock:
-            check_total({**self._carried.values, name: plain})
-            self._carried.values[name] = plain
+            self._carried.put(name, plain)
 
     def get(self, name: str, default: Any = None) -> Any:
         """Give a value: as it was put in this epoch, else as the restored checkpoint holds it.
@@ -281,16 +311,17 @@ class Epoch:
 
         Raises:
             InvalidStateError: outside the `with` block.
+            DocumentError: the file in which a large one stands has been altered.
         """
         self._check_open("get")
-        return self._carried.values.get(check_name("value", name), default)
+        return self._carried.value(self._files, check_name("value", name), default)
 
-    def drop(self, name: str, *, kind: Literal["table", "state", "value"] | None = None) -> None:
+    def drop(self, name: str, *, kind: Literal["table", "state", "list", "files", "value"] | None = None) -> None:
         """Let a state, table or value of the restored checkpoint end here; otherwise each is carried over.
 
         Args:
             name: its name.
-            kind: `table`, `state` or `value`, where the name alone is ambiguous.
+            kind: `table`, `state`, `list`, `files` or `value`, where the name alone is ambiguous.
 
         Raises:
             InvalidStateError: there is none of that name, there is more than one, or this epoch has written it.
@@ -298,9 +329,7 @@ class Epoch:
         self._check_open("drop")
         with self._lock:
             dropped = self._carried.choose(check_name("output", name), kind)
-            if dropped in self._taken:
-                raise InvalidStateError(f"{dropped} was written in this epoch and cannot be dropped in it too")
-            self._taken.add(dropped)
+            self._outputs.take(dropped, f"{dropped} was written in this epoch and cannot be dropped in it too")
             self._carried.drop(dropped)
 
     def __enter__(self) -> Epoch:
@@ -317,7 +346,7 @@ class Epoch:
         try:
             self._carried.load(self._files, self._handover.restore)
         except Exception as error:
-            leaving.decline(self._coordinator, self._handover, self._writer, error)
+            self._decline(error)
             raise
         self._phase = "open"
         return self
@@ -328,55 +357,42 @@ class Epoch:
         """Acknowledge, or decline.
 
         Raises:
-            InvalidStateError: the step before the snapshot failed, or what it leaves does not fit into a marker.
+            InvalidStateError: the step before the snapshot failed, or what the stage leaves does not fit into a marker.
             FencedError: the attempt was replaced meanwhile; what it wrote has been deleted.
+            BackgroundSnapshotError: what was to be written in the background has failed.
             UnavailableError: it is not known whether the acknowledgement arrived.
         """
         if error is not None and not (isinstance(error, SystemExit) and error.code in (None, 0)):
             self._phase = "left"
-            leaving.decline(self._coordinator, self._handover, self._writer, error)
+            self._decline(error)
             return
         try:
             # The block is still open to the step, which may put values.
             self._before_snapshot.run()
         except BaseException as problem:
-            leaving.decline(self._coordinator, self._handover, self._writer, problem)
+            self._decline(problem)
             raise
         finally:
             self._phase = "left"
-        sync_ms = self._before_snapshot.took_ms + self._writer.times.sync_ms
-        metrics = AckMetrics(
-            self._start_delay_ms, sync_ms, self._writer.times.async_ms, end_to_end_ms=self._since_trigger_ms()
-        )
         try:
-            outputs = {**self._carried.outputs, **self._outputs}
-            ack = leaving.acknowledgement(self._handover, self._run, outputs, self._carried.values, metrics)
-        except InvalidStateError as problem:
-            leaving.decline(self._coordinator, self._handover, self._writer, problem)
+            outputs = {**self._carried.outputs, **self._outputs.finish()}
+            outputs, values = small_state.settle(self._writer, outputs, self._carried.values)
+            sync_ms = self._before_snapshot.took_ms + self._writer.times.sync_ms
+            metrics = AckMetrics(
+                self._start_delay_ms, sync_ms, self._writer.times.async_ms, end_to_end_ms=self._since_trigger_ms()
+            )
+            ack = leaving.acknowledgement(self._handover, self._run, outputs, values, metrics)
+        except BaseException as problem:
+            self._decline(problem)
             raise
         leaving.acknowledge(self._coordinator, self._handover, ack)
 
     def _since_trigger_ms(self) -> int:
         return 0 if self._triggered_at_ms is None else max(0, self._now_ms() - self._triggered_at_ms)
 
-    def _write(self, kind: OutputKind, name: str, df: DataFrame, key: str | Sequence[str]) -> None:
-        self._check_open({"state": "snapshot", "table": "publish", "exchange": "write"}[kind])
-        output_id = f"{kind}.{check_name(kind, name)}"
-        columns = _columns(output_id, df, key)
-        with self._lock:
-            if output_id in self._taken:
-                raise InvalidStateError(
-                    f"the {kind} {name!r} was written or dropped before in this epoch; each name is used once. Give "
-                    "the second one a name of its own, or unite the two DataFrames",
-                    stage=self.stage,
-                    name=name,
-                )
-            self._taken.add(output_id)
-        if kind != "exchange":
-            self._before_snapshot.run()
-        stored = self._writer.write(kind, name, df, columns)
-        with self._lock:
-            self._outputs[output_id] = stored
+    def _decline(self, error: BaseException) -> None:
+        self._outputs.abort()
+        leaving.decline(self._coordinator, self._handover, self._writer, error)
 
     def _check_open(self, method: str) -> None:
         if self._phase == "open":
@@ -385,20 +401,3 @@ class Epoch:
         raise InvalidStateError(
             f"epoch.{method} was called {when} the epoch's block. Use it inside `with Epoch.current() as epoch:`"
         )
-
-
-def _columns(output_id: str, df: DataFrame, key: str | Sequence[str]) -> tuple[str, ...]:
-    from pyspark.sql import DataFrame
-
-    if not isinstance(df, DataFrame):
-        raise InvalidStateError(
-            f"{output_id} is to be a Spark DataFrame and is a {type(df).__name__}. Make one with "
-            "epoch.spark.createDataFrame",
-        )
-    columns = (key,) if isinstance(key, str) else tuple(key)
-    for column in columns:
-        if column not in df.columns:
-            raise InvalidStateError(
-                f"the key column {column!r} is not in the DataFrame of {output_id}", columns=", ".join(df.columns)
-            )
-    return columns

@@ -21,6 +21,7 @@ from ..checkpoint.layout import run_id_of
 from ..checkpoint.model import AckDocument, AckMetrics, DeclineDocument, Handover, SubtaskAck
 from ..checkpoint.reasons import AckAnswer, Reason
 from ..storage.errors import StorageError
+from .background import BackgroundSnapshotError
 from .detail import one_line
 from .fence import already_acknowledged, replaced
 from .stored import Stored, subtasks
@@ -109,6 +110,8 @@ def _state_bytes(handover: Handover, outputs: Iterable[Stored]) -> int:
 
 
 def _reason(error: BaseException) -> Reason:
+    if isinstance(error, BackgroundSnapshotError):
+        return Reason.CHECKPOINT_ASYNC_EXCEPTION
     if isinstance(error, StorageError):
         return Reason.IO_EXCEPTION
     # Neither is the application's own failure: somebody ends it, a signal or its own exit.

@@ -67,7 +67,7 @@ def choose(contents: StageContents, name: str | None, kind: str | None) -> Store
     found = [
         stored
         for stored in contents.outputs.values()
-        if name in (None, stored.output.name) and kind in (None, stored.output.kind)
+        if stored.output.kind in KINDS and name in (None, stored.output.name) and kind in (None, stored.output.kind)
     ]
     exchanges = [stored for stored in found if stored.output.kind == "exchange"]
     if len(exchanges) == 1:
@@ -82,6 +82,7 @@ def choose(contents: StageContents, name: str | None, kind: str | None) -> Store
 
 
 def listed(contents: StageContents) -> str:
-    """List a stage's outputs for an error text."""
-    outputs = sorted(contents.outputs.values(), key=lambda stored: (stored.output.kind, stored.output.name))
+    """List what of a stage's outputs is a DataFrame, for an error text."""
+    frames = (stored for stored in contents.outputs.values() if stored.output.kind in KINDS)
+    outputs = sorted(frames, key=lambda stored: (stored.output.kind, stored.output.name))
     return ", ".join(f"{stored.output.kind} {stored.output.name}" for stored in outputs)

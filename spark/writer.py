@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from ..checkpoint import layout
+from ..checkpoint.errors import InvalidStateError
 from ..checkpoint.job_files import JobFiles
 from ..checkpoint.model import Handover, Output, StateHandle
-from ..storage.errors import UnsupportedStorageError
+from ..storage.errors import CairnError, UnsupportedStorageError
 from ..storage.names import order
-from ..storage.port import ObjectStat
+from ..storage.port import Lost, ObjectStat
 from . import committer
 from .stored import File, Stored
 
@@ -36,9 +38,19 @@ class Times:
     """Where the time went, in milliseconds (semantics A1)."""
 
     sync_ms: int = 0
-    """Spark wrote."""
+    """The application waited."""
     async_ms: int = 0
-    """Listing, checksums, deleting what is no data."""
+    """Listing, checksums, deleting what is no data; and all of what was written in the background."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A DataFrame that is about to be written."""
+
+    output: Output
+    url: str
+    df: DataFrame
+    in_force: committer.InForce
 
 
 class Writer:
@@ -67,8 +79,41 @@ class Writer:
         at = self._handover
         return f"{layout.execution_folder(at.checkpoint, at.stage, at.attempt, at.token)}{self._run}/"
 
-    def write(self, kind: str, name: str, df: DataFrame, key: Sequence[str]) -> Stored:
-        """Write a DataFrame as one output.
+    def folder_of(self, output_id: str) -> str:
+        """Give the folder of one output of this driver, which is about to be written; relative to the job's prefix."""
+        at = self._handover
+        folder = layout.output_folder(at.checkpoint, at.stage, at.attempt, at.token, self._run, output_id)
+        self._touched.append(folder)
+        return folder
+
+    def create(self, output: Output, name: str, data: bytes) -> Stored:
+        """Write a small file as all of an output.
+
+        Args:
+            output: what it belongs to; its folder is `folder_of`.
+            name: the file's name.
+            data: its content.
+
+        Raises:
+            InvalidStateError: another process writes in the name of this driver.
+        """
+        path = output.folder + name
+        with self.waiting():
+            answer = self._files.create_bytes(path, data)
+        if isinstance(answer, Lost):
+            raise InvalidStateError("a file of this driver's own name stands there", key=self._files.full(path))
+        return Stored(output, [File(0, StateHandle(output.id, path, len(data), answer.etag))])
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count the time in which the application waits for state to be written."""
+        began = self._now_ms()
+        yield
+        with self._lock:
+            self.times.sync_ms += max(0, self._now_ms() - began)
+
+    def plan(self, kind: str, name: str, df: DataFrame, key: Sequence[str]) -> Planned:
+        """Do the short part of writing a DataFrame as one output: nothing is computed and nothing written yet.
 
         Args:
             kind: `state`, `table` or `exchange`.
@@ -80,25 +125,41 @@ class Writer:
             InvalidConfigError: the output committer in use cannot be trusted.
             InvalidNameError: the name is too long.
         """
-        at = self._handover
         output_id = f"{kind}.{name}"
-        folder = layout.output_folder(at.checkpoint, at.stage, at.attempt, at.token, self._run, output_id)
+        folder = self.folder_of(output_id)
         output = Output(kind=kind, name=name, folder=folder, schema=df.schema.json(), key=tuple(key))
+        with self.waiting():
+            url = self._files.spark_url(folder)
+            # The frame's own session writes it, which need not be the one that the epoch found.
+            in_force = self._committer_of(df.sparkSession, url)
+            return Planned(output, url, self._distributed(df, key), in_force)
+
+    def write(self, planned: Planned, *, waited_for: bool = True) -> Stored:
+        """Write what was planned.
+
+        Args:
+            planned: by `plan`.
+            waited_for: whether the application waits for it; else all the time that it takes is asynchronous.
+        """
         began = self._now_ms()
-        url = self._files.spark_url(folder)
-        # The frame's own session writes it, which need not be the one that the epoch found.
-        spark = df.sparkSession
-        in_force = self._committer_of(spark, url)
-        self._touched.append(folder)
-        with in_force.write() as options:
-            self._distributed(df, key).write.mode("errorifexists").options(**options).parquet(url)
+        with planned.in_force.write() as options:
+            planned.df.write.mode("errorifexists").options(**options).parquet(planned.url)
         written = self._now_ms()
-        stored = Stored(output, self._settle(folder, output_id, magic=in_force.committer.magic))
+        output, magic = planned.output, planned.in_force.committer.magic
+        stored = Stored(output, self._settle(output.folder, output.id, magic=magic))
         settled = self._now_ms()
         with self._lock:
-            self.times.sync_ms += max(0, written - began)
-            self.times.async_ms += max(0, settled - written)
+            if waited_for:
+                self.times.sync_ms += max(0, written - began)
+            self.times.async_ms += max(0, settled - (written if waited_for else began))
         return stored
+
+    def delete_output(self, folder: str) -> None:
+        """Delete what was written of one output; problems are logged, the block's end tries again."""
+        try:
+            self.delete([*(found.key for found in self._files.listing(folder)), folder])
+        except CairnError as problem:
+            log.warning("%s was not deleted: %s", folder, problem)
 
     def delete_all(self) -> None:
         """Delete whatever this driver has written, pending uploads too (semantics A5, W7)."""
@@ -108,7 +169,7 @@ class Writer:
             self._files.store.abort_upload(upload)
         keys = [found.key for found in self._files.listing(self.run_folder)]
         # A write that failed early leaves an empty folder, or on S3 an object in its place, that no listing shows.
-        self._delete(sorted({*keys, *self._touched, self.run_folder}, key=order, reverse=True))
+        self.delete(sorted({*keys, *self._touched, self.run_folder}, key=order, reverse=True))
 
     def _committer_of(self, spark: SparkSession, url: str) -> committer.InForce:
         """Choose a session's committer at its first write; a store has one scheme, so its URLs do not matter later."""
@@ -137,19 +198,22 @@ class Writer:
                 other.append(found.key)
         if magic:
             committer.verify_magic(self._files, folder + _SUCCESS)
-        self._delete(other)
-        return [
-            File(
-                part,
-                StateHandle(
-                    output=output_id,
-                    path=found.key,
-                    size_bytes=found.size_bytes,
-                    checksum=found.etag or self._checksum(found.key),
-                ),
-            )
-            for part, found in data
-        ]
+        self.delete(other)
+        return [File(part, self.handle(output_id, found)) for part, found in data]
+
+    def handle(self, output_id: str, found: ObjectStat) -> StateHandle:
+        """Describe a file that a listing shows.
+
+        Raises:
+            UnsupportedStorageError: the store has no tags.
+        """
+        checksum = found.etag or self._checksum(found.key)
+        return StateHandle(output_id, found.key, found.size_bytes, checksum)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete files of this driver; what cannot be deleted is left to the cleaner, and logged."""
+        for failure in self._files.delete(keys):
+            log.warning("Not deleted: %s (%s). The next cleaning tries again.", failure.key, failure.reason)
 
     def _checksum(self, key: str) -> str:
         """Read the tag of one file, in stores whose listings do not show it."""
@@ -161,7 +225,3 @@ class Writer:
                 key=self._files.full(key),
             )
         return etag
-
-    def _delete(self, keys: Sequence[str]) -> None:
-        for failure in self._files.delete(keys):
-            log.warning("Not deleted: %s (%s). The next cleaning tries again.", failure.key, failure.reason)

@@ -37,6 +37,7 @@ from airflow_cairn.checkpoint.model import (
     HookAnswersDocument,
     HooksRef,
     Limits,
+    ListMode,
     Output,
     OwedEpoch,
     Owner,
@@ -62,6 +63,7 @@ _ROUTES = Execution("00000000000000d1", 3, 2)
 _REF = DocumentRef("chk-0000000001/_metadata-00000000000000a1", 512, "ab" * 32)
 _FOLDER = "chk-0000000003/state/routes/2-00000000000000d1/00000000000000e1/state.totals/"
 _TOTALS = Output("state", "totals", _FOLDER, '{"type":"struct","fields":[]}', ("origin", "destination"))
+_OFFSETS = Output("list", "offsets", _FOLDER.replace("state.totals", "list.offsets"), mode=ListMode.UNION, items=[[7]])
 _HANDLE = StateHandle("state.totals", f"{_FOLDER}part-00000-ü.parquet", 20_480, '"0123456789abcdef"')
 _OWED = OwedEpoch(_BEFORE, Slice(), {"clean": Execution("00000000000000c0", 1, 1)})
 _ROWS_FOLDER = "chk-0000000001/state/clean/1-00000000000000c0/00000000000000e2/exchange.main/"
@@ -78,7 +80,7 @@ _ACK = AckDocument(
     token=_ROUTES.token,
     run="00000000000000e1",
     parallelism=2,
-    outputs=(_TOTALS,),
+    outputs=(_TOTALS, _OFFSETS),
     values={"rows": 17, "seen": {"JFK": [1.5, None, True]}},
     metrics=AckMetrics(12, 340, 56, 8_192, 900),
     subtasks=(SubtaskAck(0, (_HANDLE,)), SubtaskAck(1)),
@@ -166,7 +168,7 @@ METADATA: tuple[Line, ...] = (
     MetadataHeader("flights", 3, _EPOCH, 2, _SLICE, ("clean", "routes"), 1),
     *(HookLine(answer) for answer in _ANSWERS),
     StageLine("clean", _CLEAN, 1),
-    StageLine("routes", _ROUTES, 2, (_TOTALS,), _ACK.values, _ACK.metrics, 16),
+    StageLine("routes", _ROUTES, 2, (_TOTALS, _OFFSETS), _ACK.values, _ACK.metrics, 16),
     HandleLine(0, _HANDLE),
     StageLine("report", Execution("00000000000000a7", 1, 1), 1, (), {}, AckMetrics(), None, (_OWED,)),
     InFlightLine("clean", _OWED.inputs["clean"], (_ROWS,)),

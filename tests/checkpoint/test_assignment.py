@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from airflow_cairn.checkpoint import metadata
 from airflow_cairn.checkpoint.assignment import (
-    Mode,
     RestoredStage,
     assign,
     check_parallelism,
@@ -19,7 +18,7 @@ from airflow_cairn.checkpoint.assignment import (
 )
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError
 from airflow_cairn.checkpoint.metadata import StageLine
-from airflow_cairn.checkpoint.model import Output, StageSpec
+from airflow_cairn.checkpoint.model import ListMode, Output, StageSpec
 from tests.checkpoint.world import World
 
 _PER_SUBTASK = st.lists(st.lists(st.integers(), max_size=8), min_size=1, max_size=12)
@@ -28,7 +27,7 @@ _PARALLELISM = st.integers(1, 20)
 
 @given(_PER_SUBTASK, _PARALLELISM)
 def test_split_state_is_given_out_evenly_in_order(held: list[list[int]], parallelism: int) -> None:  # semantics R4
-    given_out = assign(Mode.SPLIT, held, parallelism)
+    given_out = assign(ListMode.SPLIT, held, parallelism)
     assert len(given_out) == parallelism
     assert [each for items in given_out for each in items] == [each for items in held for each in items]
     if parallelism == len(held):
@@ -42,16 +41,16 @@ def test_split_state_is_given_out_evenly_in_order(held: list[list[int]], paralle
 @given(_PER_SUBTASK, _PARALLELISM)
 def test_union_state_goes_to_all(held: list[list[int]], parallelism: int) -> None:  # semantics R4
     everything = tuple(each for items in held for each in items)
-    assert assign(Mode.UNION, held, parallelism) == (everything,) * parallelism
+    assert assign(ListMode.UNION, held, parallelism) == (everything,) * parallelism
 
 
 @given(st.lists(st.integers(), max_size=8), _PARALLELISM)
 def test_broadcast_state_is_one_copy_each(held: list[int], parallelism: int) -> None:  # semantics R4
-    assert assign(Mode.BROADCAST, [held], parallelism) == (tuple(held),) * parallelism
+    assert assign(ListMode.BROADCAST, [held], parallelism) == (tuple(held),) * parallelism
 
 
-@pytest.mark.parametrize("mode", list(Mode))
-def test_state_of_no_items_gives_nobody_anything(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", list(ListMode))
+def test_state_of_no_items_gives_nobody_anything(mode: ListMode) -> None:
     assert assign(mode, [], 3) == assign(mode, [[], []], 3) == ((), (), ())
 
 

@@ -1,0 +1,78 @@
+"""What an application may ask of its epoch: who it is, and what it is to read. Nothing here reads or writes."""
+
+from __future__ import annotations
+
+from ..checkpoint import layout
+from ..checkpoint.model import Handover, Slice
+from . import slices
+
+
+class EpochFacts:
+    """The facts of one running of one stage.
+
+    Args:
+        handover: what the operator handed over.
+    """
+
+    def __init__(self, handover: Handover) -> None:
+        self._handover = handover
+
+    @property
+    def job(self) -> str:
+        """The job's name."""
+        return self._handover.job
+
+    @property
+    def epoch(self) -> str:
+        """The epoch's name: the DAG run's id, encoded (semantics W1)."""
+        return self._handover.epoch
+
+    @property
+    def run_id(self) -> str:
+        """The id of the DAG run that the epoch belongs to."""
+        return layout.run_id_of(self._handover.epoch)
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt at the epoch this is; the first is 1."""
+        return self._handover.attempt
+
+    @property
+    def checkpoint(self) -> int:
+        """The checkpoint that this attempt is to complete."""
+        return self._handover.checkpoint
+
+    @property
+    def stage(self) -> str:
+        """The stage's uid."""
+        return self._handover.stage
+
+    @property
+    def restored_from(self) -> int | None:
+        """The completed checkpoint that state comes from; None if the job starts empty (semantics R2)."""
+        return self._handover.restore.checkpoint if self._handover.restore else None
+
+    @property
+    def slices(self) -> list[Slice]:
+        """The input to read, oldest first, the epoch's own last; more than one after damage (semantics T8, R1)."""
+        return slices.slices_of(self._handover)
+
+    @property
+    def slice(self) -> Slice:
+        """The input to read, as one window (semantics T8).
+
+        Raises:
+            InvalidStateError: older epochs have to be read again and theirs and its own make up no one window.
+        """
+        return slices.hull_of(self._handover)
+
+    def files(self, source: str = "files") -> list[str]:
+        """Give the files to read, as Spark names them, in the order of `slices` (semantics T8).
+
+        Args:
+            source: the name of the job's `FileSource`.
+
+        Raises:
+            InvalidStateError: the epoch has no files of such a source.
+        """
+        return slices.files_of(self._handover, source)

@@ -1,0 +1,184 @@
+"""Small JSON state, inside the acknowledgement or in a file; list states as they are given and given out (A4, R4)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_cairn.checkpoint.errors import InvalidStateError
+from airflow_cairn.checkpoint.job_files import JobFiles
+from airflow_cairn.checkpoint.model import Handover, ListMode, Output, Slice
+from airflow_cairn.spark import list_state, small_state
+from airflow_cairn.spark.small_state import MAX_BYTES, MAX_INLINE_BYTES, MAX_INLINE_TOTAL_BYTES, to_files
+from airflow_cairn.spark.stored import Stored
+from airflow_cairn.spark.writer import Writer
+from airflow_cairn.storage.errors import DocumentError
+from tests.support.memory_store import MemoryStore
+
+HANDOVER = Handover("flights", 1, "e", 1, "routes", "t0", "try", Slice())
+
+
+def _writer(store: MemoryStore) -> Writer:
+    return Writer(JobFiles(store, "flights"), HANDOVER, "r0", lambda: 0)
+
+
+@given(st.dictionaries(st.text(), st.integers(2, 3 * MAX_INLINE_BYTES // 2), max_size=60))
+def test_what_is_large_and_no_more_than_must_goes_into_files(sizes: dict[str, int]) -> None:  # semantics A4
+    chosen = to_files(sizes)
+    left = {each: size for each, size in sizes.items() if each not in chosen}
+    assert sum(left.values()) <= MAX_INLINE_TOTAL_BYTES
+    assert all(size <= MAX_INLINE_BYTES for size in left.values())
+    assert chosen == to_files(dict(reversed(sizes.items())))
+    small = [sizes[each] for each in chosen if sizes[each] <= MAX_INLINE_BYTES]
+    if small:
+        assert sum(left.values()) + min(small) > MAX_INLINE_TOTAL_BYTES, "the last one was one too many"
+        assert min(small) >= max(left.values(), default=0), "the largest go first"
+
+
+@pytest.mark.parametrize(("size", "in_file"), [(MAX_INLINE_BYTES, False), (MAX_INLINE_BYTES + 1, True)])
+def test_a_value_of_20_kib_is_the_largest_inside_an_acknowledgement(size: int, in_file: bool) -> None:  # semantics A4
+    store = MemoryStore()
+    value = "x" * (size - 2)
+    outputs, values = small_state.settle(_writer(store), {}, {"seen": value, "other": 1})
+    assert store.all_keys() == (
+        ["flights/chk-0000000001/state/routes/1-t0/r0/value.seen/content.json"] if in_file else []
+    )
+    assert values == ({"other": 1} if in_file else {"seen": value, "other": 1})
+    if in_file:
+        assert small_state.read(JobFiles(store, "flights"), outputs["value.seen"]) == value
+        assert outputs["value.seen"].files[0].handle.size_bytes == store.stat(store.all_keys()[0]).size_bytes
+
+
+def test_a_list_that_is_large_goes_into_a_file_with_its_mode() -> None:  # semantics A4
+    store = MemoryStore()
+    writer = _writer(store)
+    items = [["x" * 9_000], ["y" * 12_000]]
+    small = list_state.held(writer, "list.small", [[1]], ListMode.SPLIT)
+    large = list_state.held(writer, "list.large", items, ListMode.UNION)
+    outputs, values = small_state.settle(writer, {"list.small": small, "list.large": large}, {})
+    assert (outputs["list.small"], values) == (small, {})
+    stored = outputs["list.large"]
+    assert (stored.output.mode, stored.output.items, len(stored.files)) == (ListMode.UNION, None, 1)
+    assert list_state.given_out(JobFiles(store, "flights"), stored, HANDOVER) == [items[0] + items[1]] * 2
+
+
+def test_too_many_pieces_are_refused() -> None:
+    values = {f"v{number}": "x" * MAX_INLINE_BYTES for number in range(101)}
+    store = MemoryStore()
+    with pytest.raises(InvalidStateError, match=r"too many together.* \[number=`101` files=`101` limit_files=`100`"):
+        small_state.settle(_writer(store), {}, values)
+    assert store.all_keys() == []
+
+
+def test_what_is_too_large_for_a_file_is_refused() -> None:
+    small_state.check_size("the value 'x'", "x" * (MAX_BYTES - 2))
+    with pytest.raises(InvalidStateError, match=r"the value 'x' is too large to be kept as JSON"):
+        small_state.check_size("the value 'x'", "x" * (MAX_BYTES - 1))
+
+
+@pytest.mark.parametrize(
+    ("damage", "text"),
+    [
+        (lambda data: data.replace(b"xx", b"yy"), "has been altered"),
+        (lambda data: data + b" ", "larger than"),
+        (lambda data: data[:-9], "has been altered"),
+    ],
+)
+def test_a_file_that_was_altered_is_an_error(damage: Any, text: str) -> None:
+    store = MemoryStore()
+    outputs, _ = small_state.settle(_writer(store), {}, {"seen": "x" * 30_000})
+    [key] = store.all_keys()
+    store.put(key, damage(store.get(key).data))
+    with pytest.raises(DocumentError, match=text):
+        small_state.read(JobFiles(store, "flights"), outputs["value.seen"])
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        ({"kind": "cairn.ack", "format": 1, "content": 1}, "of another kind"),
+        ({"kind": small_state.KIND, "format": 2, "content": 1}, "newer Cairn"),
+        ({"kind": small_state.KIND, "format": 1}, "holds no content"),
+    ],
+)
+def test_a_file_of_another_making_is_refused(document: dict[str, Any], text: str) -> None:  # semantics W5
+    store = MemoryStore()
+    writer = _writer(store)
+    output = Output("value", "seen", writer.folder_of("value.seen"))
+    stored = writer.create(output, small_state.FILE, json.dumps(document).encode())
+    with pytest.raises(DocumentError, match=text):
+        small_state.read(JobFiles(store, "flights"), stored)
+    with pytest.raises(DocumentError, match="has one file"):
+        small_state.read(JobFiles(store, "flights"), Stored(output))
+
+
+def test_two_processes_of_one_name_are_refused(tmp_path: Path) -> None:
+    writer = _writer(MemoryStore())
+    output = Output("value", "seen", writer.folder_of("value.seen"))
+    writer.create(output, "content.json", b"1")
+    with pytest.raises(InvalidStateError, match="of this driver's own name"):
+        writer.create(output, "content.json", b"2")
+
+
+@pytest.mark.parametrize(
+    ("per_subtask", "mode", "text"),
+    [
+        ([[1]], "shared", "there is no mode 'shared' of a list state. Use one of split, union, broadcast"),
+        ([], "split", "a list that holds one list of items for each subtask"),
+        ([1, 2], "split", "a list that holds one list of items for each subtask"),
+        ({"a": 1}, "split", "a list that holds one list of items for each subtask"),
+        ("ab", "split", "a list that holds one list of items for each subtask"),
+        ([[1]], "split", "[stage=`routes` subtasks=`1` parallelism=`2`]"),
+        ([[1], [2], []], "union", "[stage=`routes` subtasks=`3` parallelism=`2`]"),
+        ([[1], [2]], "broadcast", "its subtasks hold different items"),
+        ([[1], [float("nan")]], "split", "the list state 'offsets' cannot be kept at '[0]': nan is not JSON"),
+        ([["x" * MAX_BYTES], []], "split", "the list state 'offsets' is too large"),
+    ],
+)
+def test_what_is_no_list_state_is_refused(per_subtask: Any, mode: str, text: str) -> None:
+    with pytest.raises(InvalidStateError) as refused:
+        list_state.items_of(replace(HANDOVER, parallelism=2), "offsets", per_subtask, mode)
+    assert text in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("mode", "parallelism", "expected"),
+    [
+        ("split", 2, [[1, 2, 3], [4]]),
+        ("split", 3, [[1, 2], [3], [4]]),
+        ("split", None, [[1, 2, 3], [4]]),
+        ("union", 3, [[1, 2, 3, 4]] * 3),
+        ("union", None, [[1, 2, 3, 4]] * 2),
+    ],
+)
+def test_list_state_is_given_out_anew(mode: str, parallelism: int | None, expected: list[Any]) -> None:  # semantics R4
+    writer = _writer(MemoryStore())
+    items, checked = list_state.items_of(HANDOVER, "offsets", ((1, 2, 3), (4,)), mode)
+    stored = list_state.held(writer, "list.offsets", items, checked)
+    at = replace(HANDOVER, parallelism=parallelism)
+    assert list_state.given_out(JobFiles(MemoryStore(), "flights"), stored, at) == expected
+
+
+@pytest.mark.parametrize(("parallelism", "copies"), [(None, 1), (1, 1), (4, 4)])
+def test_broadcast_state_is_kept_once(parallelism: int | None, copies: int) -> None:  # semantics R4
+    items, mode = list_state.items_of(HANDOVER, "rules", [["a", "b"]] * 3, "broadcast")
+    assert items == [["a", "b"]]
+    stored = list_state.held(_writer(MemoryStore()), "list.rules", items, mode)
+    at = replace(HANDOVER, parallelism=parallelism)
+    found = list_state.given_out(JobFiles(MemoryStore(), "flights"), stored, at)
+    assert found == [["a", "b"]] * copies
+    found[0].append("c")
+    assert found[1:] == [["a", "b"]] * (copies - 1), "everybody has a copy of their own"
+
+
+@pytest.mark.parametrize(("mode", "items"), [(None, [[1]]), (ListMode.SPLIT, [1]), (ListMode.UNION, {"a": 1})])
+def test_a_checkpoint_that_holds_something_else_by_that_name(mode: ListMode | None, items: Any) -> None:
+    stored = Stored(Output("list", "offsets", "chk-0000000001/x", mode=mode, items=items))
+    with pytest.raises(DocumentError, match="holds no list state by this name"):
+        list_state.given_out(JobFiles(MemoryStore(), "flights"), stored, HANDOVER)
