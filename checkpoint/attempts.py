@@ -43,6 +43,7 @@ from .requests import (
     TriggerRequest,
 )
 from .runtime import Runtime
+from .shelf import Shelf
 from .source import RunFacts
 
 
@@ -58,6 +59,7 @@ class Attempts:
     def __init__(self, files: JobFiles, heads: HeadStore, runtime: Runtime) -> None:
         self._files = files
         self._heads = heads
+        self._runtime = runtime
         self._opener = Opener(files, runtime)
 
     def trigger(self, request: TriggerRequest, abandoned: Callable[[Owner], bool]) -> TriggerAnswer:
@@ -260,37 +262,47 @@ class Attempts:
         self, head: Head, request: TriggerRequest, fixed: Slice | None, choice: restore.RestoreChoice
     ) -> tuple[Slice, tuple[str, ...]] | Refused:
         """Fix what the epoch reads, if nothing has, and move the sources' positions over it (semantics T8)."""
-        positions = fixing.positions_at(choice, request.sources)
+        shelf = Shelf(self._files, request.epoch, head.next_id, self._runtime.new_token)
+        positions = fixing.positions_at(choice, request.sources, shelf)
         if isinstance(positions, Refused):
             return positions
         log: tuple[str, ...] = ()
+        placed: Slice | Refused | None = None
         if request.run is None:
             fixed = fixed or self._fix_slice(request)
-            if not positions and fixed.base is None:
+            if not positions and not fixed.sources:
                 return fixed, ()
         else:
-            read = self._read_once(head, request, request.run, fixed, positions)
+            read = self._read_once(head, request, request.run, fixed, positions, shelf)
             if isinstance(read, Refused):
                 return read
-            fixed, log = read
-        placed = fixing.place(fixed, request.sources, positions, head.latest_id())
+            fixed, log, placed = read
+        placed = placed or fixing.place(fixed, request.sources, positions, head.latest_id(), shelf)
         return placed if isinstance(placed, Refused) else (placed, log)
 
     def _read_once(
-        self, head: Head, request: TriggerRequest, run: RunFacts, fixed: Slice | None, positions: Mapping[str, Json]
-    ) -> tuple[Slice, tuple[str, ...]] | Refused:
-        """Ask the sources what the epoch reads, unless that stands already."""
+        self,
+        head: Head,
+        request: TriggerRequest,
+        run: RunFacts,
+        fixed: Slice | None,
+        positions: Mapping[str, Json],
+        shelf: Shelf,
+    ) -> tuple[Slice, tuple[str, ...], Slice | None] | Refused:
+        """Ask the sources what the epoch reads, unless that stands already; give also the slice as placed, if known."""
         fixed = fixed or self._stored_slice(request.epoch)
         if fixed is not None:
-            return fixed, ()
-        asked = fixing.read(request.slice, request.sources, run, positions)
+            return fixed, (), None
+        asked = fixing.read(request.slice, request.sources, replace(run, shelf=shelf), positions)
         if isinstance(asked, Refused):
             return asked
         wanted, log = asked
-        first = fixing.place(wanted, request.sources, positions, head.latest_id())
-        if isinstance(first, Refused):
-            return first
-        return self._fix_slice(replace(request, slice=first)), log
+        placed = fixing.place(wanted, request.sources, positions, head.latest_id(), shelf)
+        if isinstance(placed, Refused):
+            return placed
+        # Without positions: they belong to an attempt, and what they stand on may change until the next.
+        fixed = self._fix_slice(replace(request, slice=wanted))
+        return fixed, log, placed if fixed is wanted else None
 
     def _stored_slice(self, epoch: str) -> Slice | None:
         try:

@@ -1,7 +1,8 @@
 """Deletes what nothing refers to: files of dead attempts, of subsumed checkpoints, of drivers that lost (C3, D4, W7).
 
 What is alive is decided by `live.py` from one version of the head. Nothing outside it can come back to life later: ids
-and tokens are never used again, and what is not carryable never becomes so (`Head.carryable`). So no lock is needed:
+and tokens are never used again, what is not carryable never becomes so (`Head.carryable`), and an epoch that has
+completed is read again only where a retained checkpoint that held it is damaged. So no lock is needed:
 completions, failovers and other cleaners may go on meanwhile, and a cleaning that dies half-way is finished by the
 next.
 """
@@ -48,7 +49,9 @@ class Cleaner:
         self._attempts = attempts
 
     def clean(self) -> CleanReport:
-        """Delete every file below the job's checkpoints that nothing alive refers to, and abort dead uploads.
+        """Delete every file of the job's checkpoints, and long list of an epoch's input, that nothing alive refers to.
+
+        Dead uploads are aborted.
 
         Where the metadata of a retained checkpoint is gone or broken, what it refers to is not known: then its folder
         and all older ones stay as they are, and the report says so.
@@ -61,19 +64,32 @@ class Cleaner:
             lambda head, now_ms: (head, find_live(self._files, self._attempts, head)),
             doubt=lambda found: found[1].outdated or bool(found[1].unknown),
         )
-        dead = [found.key for found in self._below(head) if not live.holds(found.key)]
+        dead = [found.key for found in self._below(head) if not self._holds(head, live, found.key)]
         failures = self._files.delete(dead)
         aborted, unaborted = self._abort_uploads(head, live)
         unknown = [DeleteFailure(self._files.full(key), reason) for key, reason in live.unknown.items()]
         return CleanReport(len(dead) - len(failures), aborted, (*failures, *unaborted, *unknown))
 
     def _below(self, head: Head) -> Iterator[ObjectStat]:
-        """Yield what lies in the folders of ids that the head has handed out; beyond, a trigger may be writing."""
+        """Yield what lies in the folders of ids that the head has handed out, and the epochs' lists.
+
+        In the folders of other ids a trigger may be writing.
+        """
         for found in self._files.listing("", start_after="chk-"):
             checkpoint = layout.checkpoint_of(found.key)
-            if checkpoint is None or checkpoint >= head.next_id:
+            if checkpoint is None and layout.epoch_of_list(found.key) is None:
                 return
-            yield found
+            if checkpoint is None or checkpoint < head.next_id:
+                yield found
+
+    def _holds(self, head: Head, live: Live, key: str) -> bool:
+        epoch = layout.epoch_of_list(key)
+        if epoch is None or key in live.keys:
+            return live.holds(key)
+        if epoch in live.epochs or live.unknown:
+            return True
+        # Whoever triggers it again, however late, reads the same; only after it has completed nobody does.
+        return self._attempts.completed_epoch(head, epoch) is None
 
     def _abort_uploads(self, head: Head, live: Live) -> tuple[int, list[DeleteFailure]]:
         aborted = 0

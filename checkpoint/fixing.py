@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from .codec import Json
 from .model import Slice
 from .restore import RestoreChoice
+from .shelf import Shelf
 from .source import Refusal, RunFacts, Source
 
 
@@ -23,11 +24,11 @@ class Refused:
     detail: str
 
 
-def positions_at(choice: RestoreChoice, sources: tuple[Source, ...]) -> dict[str, Json] | Refused:
+def positions_at(choice: RestoreChoice, sources: tuple[Source, ...], shelf: Shelf) -> dict[str, Json] | Refused:
     """Give what the newest completed epoch had read, also where its checkpoint is damaged and will be replayed."""
     positions: dict[str, Json] = dict(choice.slice.positions or {}) if choice.slice else {}
     for epoch in choice.replay:
-        moved = advanced(positions, epoch.slice, sources)
+        moved = advanced(positions, epoch.slice, sources, shelf)
         if isinstance(moved, Refused):
             return moved
         positions = moved
@@ -61,21 +62,23 @@ def read(
 
 
 def place(
-    slice_: Slice, sources: tuple[Source, ...], positions: Mapping[str, Json], base: int | None
+    slice_: Slice, sources: tuple[Source, ...], positions: Mapping[str, Json], base: int | None, shelf: Shelf
 ) -> Slice | Refused:
     """Give the slice with the positions after it, as an attempt on top of checkpoint `base` has them."""
-    after = advanced(positions, slice_, sources)
+    after = advanced(positions, slice_, sources, shelf)
     return after if isinstance(after, Refused) else replace(slice_, positions=after, base=base or 0)
 
 
-def advanced(positions: Mapping[str, Json], slice_: Slice, sources: tuple[Source, ...]) -> dict[str, Json] | Refused:
+def advanced(
+    positions: Mapping[str, Json], slice_: Slice, sources: tuple[Source, ...], shelf: Shelf
+) -> dict[str, Json] | Refused:
     """Move the positions over what a slice reads. A source that the DAG no longer has keeps its position."""
     after = dict(positions)
     by_name = {source.name: source for source in sources}
     for name, part in (slice_.sources or {}).items():
         if name not in by_name:
             return Refused(name, f"the epoch reads from the source {name!r}, which the DAG no longer has: put it back")
-        moved = by_name[name].advance(after.get(name), part)
+        moved = by_name[name].advance(after.get(name), part, shelf)
         if isinstance(moved, Refusal):
             return Refused(name, moved.text)
         after[name] = moved

@@ -14,6 +14,8 @@ from .errors import DocumentError
 
 HEAD = "head.json"
 EPOCHS = "epochs/"
+EPOCH_LISTS = "epoch-lists/"
+"""Sorts right behind the folders of the checkpoints, so that one listing shows both."""
 CHECKPOINT = re.compile(r"\Achk-([0-9]{10})\Z")
 _TOKEN = re.compile(r"\A[A-Za-z0-9_]{1,64}\Z")
 _PLAIN = re.compile(rb"[A-Za-z0-9_-]")
@@ -68,6 +70,21 @@ def epoch_slice(epoch: str) -> str:
 def epoch_completed(epoch: str) -> str:
     """Give the key of the note that outlives the head's history: which checkpoint completed the epoch."""
     return f"{EPOCHS}completed/{check_name('epoch', epoch)}.json"
+
+
+def epoch_list(epoch: str, source: str) -> str:
+    """Give the key of what a source fixed for the epoch, where that is too long for the slice (semantics T8)."""
+    return f"{EPOCH_LISTS}{check_name('epoch', epoch)}/{check_name('source', source)}.jsonl"
+
+
+def epoch_of_list(key: str) -> str | None:
+    """Give the epoch whose list lies at `key`; None for a key elsewhere."""
+    return key.split("/")[1] if key.startswith(EPOCH_LISTS) else None
+
+
+def position_piece(checkpoint: int, source: str, token: str) -> str:
+    """Give the key of a part of what a source has read up to the checkpoint, too long for its documents."""
+    return f"{folder(checkpoint)}positions/{check_name('source', source)}-{check_token(token)}.jsonl"
 
 
 def pending(checkpoint: int, token: str) -> str:
@@ -149,6 +166,19 @@ def check_relative(key: str) -> str:
     check_key(key, marker=True)
     if checkpoint_of(key) is None or "\\" in key:
         raise DocumentError("the document names a path outside the job's checkpoints; it is not used", path=key[:200])
+    return key
+
+
+def check_shelved(key: str) -> str:
+    """Check a key that a source's position or part names: a list of an epoch, or a piece of a position (semantics W5).
+
+    Raises:
+        DocumentError: it lies elsewhere.
+        InvalidKeyError: it holds what no key may hold (control characters, empty segments) or is too long.
+    """
+    check_key(key)
+    if not key.startswith(EPOCH_LISTS) or key.count("/") != 2:
+        check_relative(key)
     return key
 
 

@@ -1,7 +1,8 @@
 """What may not be deleted, for one version of the head (semantics C3).
 
 That is everything of a pending attempt's executions, and of an ended attempt's that a next one may still carry over;
-the checkpoints that these restore; and of every retained checkpoint the metadata and each file that it names.
+the checkpoints that these restore; and of every retained checkpoint the metadata and each file that it names. The
+positions of the sources, in either, name files too.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from ..storage.errors import DocumentError, GoneError
-from . import layout, metadata
+from . import layout, metadata, shelf
 from .attempts import Attempts
 from .head import Head
 from .job_files import JobFiles
-from .metadata import HandleLine
-from .model import DocumentRef, PendingDocument
+from .metadata import HandleLine, MetadataHeader
+from .model import DocumentRef, PendingDocument, Slice
 
 
 @dataclass(slots=True)
@@ -25,6 +26,8 @@ class Live:
     keys: set[str] = field(default_factory=set)
     tokens: set[tuple[int, str, str]] = field(default_factory=set)
     """Home, stage and token of executions of which everything is kept."""
+    epochs: set[str] = field(default_factory=set)
+    """Epochs that may still have to be read (again), so that their input is kept."""
     outdated: bool = False
     """Whether what an ended attempt may lend could not be read: if the head has moved on, another cleaner took the
     document because the next attempt holds those executions now, and this look must not be acted on."""
@@ -62,6 +65,7 @@ def find_live(files: JobFiles, attempts: Attempts, head: Head) -> Live:
             # The next attempt is made from it, also where none of its executions can be carried over any more.
             live.keys.add(layout.pending(failed.id, failed.token))
     for completed in head.completed:
+        live.epochs.update((completed.epoch, *completed.replayed))
         _keep_completed(files, live, completed.metadata)
     return live
 
@@ -74,6 +78,8 @@ def _keep_attempt(files: JobFiles, live: Live, document: PendingDocument, reject
     )
     if document.hooks is not None and document.hooks.token not in rejected:
         live.keys.add(layout.hook_answers(document.hooks.home, document.hooks.token))
+    live.epochs.update((document.epoch, *(replayed.epoch for replayed in document.replay)))
+    _keep_positions(live, document.slice)
     if document.restore is not None:
         _keep_completed(files, live, document.restore.metadata)
 
@@ -83,6 +89,14 @@ def _keep_completed(files: JobFiles, live: Live, ref: DocumentRef) -> None:
         return
     live.keys.add(ref.key)
     try:
-        live.keys.update(line.handle.path for line in metadata.read(files, ref) if isinstance(line, HandleLine))
+        for line in metadata.read(files, ref):
+            if isinstance(line, HandleLine):
+                live.keys.add(line.handle.path)
+            elif isinstance(line, MetadataHeader):
+                _keep_positions(live, line.slice)
     except (GoneError, DocumentError) as error:
         live.unknown[ref.key] = f"what it refers to is not known, so nothing of it and before it was deleted: {error}"
+
+
+def _keep_positions(live: Live, slice_: Slice) -> None:
+    live.keys.update(shelved.key for shelved in shelf.referred(slice_.positions))

@@ -10,7 +10,6 @@ does not matter whose landed.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import cast
@@ -18,7 +17,8 @@ from typing import cast
 from . import documents
 from .codec import SPARSE, Json, from_json, to_json
 from .errors import DocumentError
-from .job_files import READ_BYTES, JobFiles
+from .job_files import JobFiles
+from .lines import read as read_lines
 from .model import (
     AckMetrics,
     Attempt,
@@ -38,8 +38,6 @@ from .model import (
 )
 
 KIND = "cairn.metadata"
-MAX_LINE_BYTES = 2 * documents.MAX_MARKER_BYTES
-"""A stage's line holds what its marker held, and a little more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +159,9 @@ def read(files: JobFiles, ref: DocumentRef) -> Iterator[Line]:
             newer format. The content is certain only once the iteration has ended.
     """
     where = files.full(ref.key)
-    digest = hashlib.sha256()
     seen: dict[type, int] = {MetadataHeader: 0, HookLine: 0, StageLine: 0, InFlightLine: 0, HandleLine: 0}
     trailer: Trailer | None = None
-    for raw in _lines(files, ref, digest):
+    for raw in read_lines(files, ref, "the metadata"):
         if trailer is not None:
             raise DocumentError("the metadata goes on behind its end", key=where)
         line = decode_line(raw, key=where, first=not seen[MetadataHeader])
@@ -177,10 +174,6 @@ def read(files: JobFiles, ref: DocumentRef) -> Iterator[Line]:
             raise DocumentError("the metadata has a file that belongs to no stage", key=where)
         seen[type(line)] += 1
         yield line
-    if digest.hexdigest() != ref.sha256:
-        raise DocumentError(
-            "the metadata has been altered", key=where, expected=f"sha256:{ref.sha256}", found=digest.hexdigest()
-        )
     if trailer != Trailer(seen[StageLine], seen[HandleLine], seen[InFlightLine], seen[HookLine]):
         raise DocumentError("the metadata is truncated", key=where, size_bytes=ref.size_bytes)
 
@@ -208,25 +201,3 @@ def decode_line(raw: bytes, *, key: str, first: bool) -> Line:
     if first:
         documents.check_format(document, key=key)
     return cast(Line, from_json(_TYPES[tag], document, key=key))
-
-
-def _lines(files: JobFiles, ref: DocumentRef, digest: hashlib._Hash) -> Iterator[bytes]:
-    where = files.full(ref.key)
-    rest = b""
-    offset = 0
-    at_end = False
-    while not at_end:
-        # One byte more than there should be, so that an object that has grown is noticed, and its end is seen at once.
-        asked = min(READ_BYTES, ref.size_bytes - offset + 1)
-        chunk = files.read_range(ref.key, offset, asked)
-        at_end = len(chunk) < asked
-        digest.update(chunk)
-        offset += len(chunk)
-        if offset > ref.size_bytes:
-            raise DocumentError("the metadata is longer than it was", key=where, expected_bytes=ref.size_bytes)
-        *whole, rest = (rest + chunk).split(b"\n")
-        if len(rest) > MAX_LINE_BYTES:
-            raise DocumentError("the metadata has a line that is too long", key=where, limit_bytes=MAX_LINE_BYTES)
-        yield from whole
-    if rest or offset != ref.size_bytes:
-        raise DocumentError("the metadata is truncated", key=where, expected_bytes=ref.size_bytes, found_bytes=offset)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ..storage.errors import DocumentError, GoneError
-from . import layout, metadata
+from . import layout, metadata, shelf
 from .assignment import RestoredStage
 from .decisions import one_line
 from .errors import NoCheckpointError
@@ -158,6 +158,7 @@ def verify(files: JobFiles, entry: CompletedEntry) -> Verification:
                 if (line.checkpoint, line.epoch) != (entry.id, entry.epoch):
                     raise DocumentError("it describes another checkpoint", key=files.full(entry.metadata.key))
                 slice_ = line.slice
+                damages.extend(_damaged_positions(files, entry.id, line.slice))
     except (GoneError, DocumentError) as error:
         # What its lines said before is worth nothing, then.
         return Verification(entry.id, 0, 0, (Damage(entry.id, entry.metadata.key, _problem(error)),))
@@ -168,6 +169,18 @@ def verify(files: JobFiles, entry: CompletedEntry) -> Verification:
 def _stage_of(line: StageLine) -> RestoredStage:
     state = (*(output.id for output in line.outputs), *(f"value.{name}" for name in line.values))
     return RestoredStage(line.stage, line.parallelism, line.max_parallelism, state)
+
+
+def _damaged_positions(files: JobFiles, checkpoint: int, slice_: Slice) -> Iterator[Damage]:
+    """Yield what is wrong with the lists that the sources' positions name; they are few."""
+    for shelved in shelf.referred(slice_.positions):
+        try:
+            etag = files.stat(shelved.key).etag
+        except GoneError:
+            yield Damage(checkpoint, shelved.key, "it is gone")
+            continue
+        if etag != shelved.etag:
+            yield Damage(checkpoint, shelved.key, f"its content differs: expected {shelved.etag}, found {etag}")
 
 
 def damaged(files: JobFiles, handles: Iterable[StateHandle]) -> Iterator[tuple[StateHandle, str]]:

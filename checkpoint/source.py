@@ -17,6 +17,7 @@ from ..storage.names import check_name, shorten
 from ..storage.port import ObjectStore
 from .codec import Json
 from .errors import InvalidConfigError
+from .shelf import NoShelf, Shelf
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class RunFacts:
     events: tuple[AssetEvent, ...] = ()
     open_store: Callable[[str, str | None], ObjectStore] = field(default=_no_store, compare=False)
     """Opens the store of a URI with the credentials of an Airflow connection, or with boto3's own chain for None."""
+    shelf: Shelf = field(default_factory=NoShelf, compare=False)
+    """Keeps what is too long for the epoch's documents; the trigger gives it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +87,11 @@ class Source(Protocol):
     def read(self, run: RunFacts, position: Json) -> Reading | Refusal:
         """Say what the epoch of `run` reads, after `position` (None: nothing has been read)."""
 
-    def advance(self, position: Json, part: Json) -> Json | Refusal:
-        """Give the position after `part`, or refuse because some of it was read before. Pure."""
+    def advance(self, position: Json, part: Json, shelf: Shelf, /) -> Json | Refusal:
+        """Give the position after `part`, or refuse because some of it was read before.
+
+        The same in, the same out; what is too long for a document is read from the shelf and put there.
+        """
 
 
 def check_sources(source: object, max_concurrent: int) -> tuple[Source, ...]:

@@ -1,11 +1,17 @@
-"""`FileSource`: new files below a folder, each read once (semantics T8)."""
+"""`FileSource`: new files below a folder, each read once (semantics T8).
+
+A folder is read as its listing streams in, side by side with the names read before; what is long goes to the shelf. So
+memory grows neither with the folder nor with what was read.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import ClassVar
 
 from ..storage.names import check_name, shorten
 from ..storage.port import ObjectStat, ObjectStore
@@ -14,13 +20,12 @@ from . import documents
 from .codec import Json
 from .errors import DocumentError, InvalidConfigError
 from .options import check_choice, check_whole
+from .seen_files import Lookup, SeenFiles
+from .shelf import INLINE_BYTES, Shelf, Shelved, from_reference
 from .source import Reading, Refusal, RunFacts
 
-MAX_POSITION_BYTES = 512 * 1024
-"""Largest position: names, sizes and tags of every file read. More is refused, not cut."""
-
-MAX_PART_BYTES = 256 * 1024
-"""Largest list of files of one epoch; what does not fit is left to the next."""
+MAX_NAMED = 100
+"""Files that changed, named in the part; all of them are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,109 +71,182 @@ class FileSource:
         check_choice("on_change", self.on_change, ("report", "read", "refuse"))
 
     def read(self, run: RunFacts, position: Json) -> Reading | Refusal:
-        """List the folder and choose what is new."""
-        seen = self._seen(position)
-        if isinstance(seen, Refusal):
-            return seen
-        store = run.open_store(self.uri, self.aws_conn_id)
-        fresh: list[ObjectStat] = []
-        changed: list[str] = []
-        for found in self._matching(store):
-            known = seen.get(found.key)
-            if known is None:
-                fresh.append(found)
-            elif _differs(known, found):
-                changed.append(found.key)
-                if self.on_change == "read":
-                    fresh.append(found)
-        if changed and self.on_change == "refuse":
-            return Refusal(
-                f"{len(changed)} files changed after they were read, the first is {changed[0]}: put it back, or set "
-                "on_change='report' or 'read'"
-            )
-        files, log = self._bounded(store, fresh, seen)
-        if changed:
-            what = "read again" if self.on_change == "read" else "not read again"
-            log.append(f"{len(changed)} files changed after they were read and are {what}; the first is {changed[0]}")
-        if len(fresh) > len(files):
-            log.append(f"{len(fresh) - len(files)} more files are left to the next epoch")
-        log.append(f"{len(files)} files to read from {self.uri}")
-        return Reading({"uri": self.uri, "files": files, "changed": list(changed[:100])}, tuple(log))
+        """List the folder and choose what is new.
 
-    def advance(self, position: Json, part: Json) -> Json | Refusal:
+        Raises:
+            DocumentError: `position` was not written by a FileSource, or what it names on the shelf is broken.
+        """
+        seen = SeenFiles.of(position, self.uri)
+        if seen.uri != self.uri:
+            return Refusal(
+                f"the source {self.name!r} has read from {seen.uri} and is now at {self.uri}: give it a new name to "
+                "start anew there"
+            )
+        choosing = _Choosing(self, run.open_store(self.uri, self.aws_conn_id), seen, _digest(position))
+        try:
+            return choosing.reading(run.shelf)
+        except _ChangedError as error:
+            return Refusal(str(error))
+
+    def advance(self, position: Json, part: Json, shelf: Shelf, /) -> Json | Refusal:
         """Add the files of `part` to those read; refuse a file that was read since.
 
         Raises:
-            DocumentError: `part` or `position` was not written by a FileSource.
+            DocumentError: `part` or `position` was not written by a FileSource, or what it names is broken.
         """
-        if not isinstance(part, dict) or not isinstance(part.get("files"), list):
-            raise DocumentError("this is no part of a FileSource: give the source a new name", found=str(part)[:80])
-        seen = self._seen(position)
-        if isinstance(seen, Refusal):
-            return seen
-        for file in part["files"]:
-            if seen.get(file["key"]) != file.get("replaces"):
+        listed = _list_of(part)
+        seen = SeenFiles.of(position, self.uri)
+        for uri in (part["uri"], seen.uri):
+            if uri != self.uri:
                 return Refusal(
-                    f"a checkpoint that completed since this epoch was fixed has read {file['key']}: nothing is lost, "
-                    "the next epoch reads what is left. Mark the run as done instead of clearing it"
+                    f"the source {self.name!r} was at {uri} when that was fixed, and is now at {self.uri}: put the "
+                    "uri back, or give the source a new name to start anew and mark this run as done"
                 )
-            seen[file["key"]] = _mark(file["size_bytes"], file["etag"])
-        after = {"uri": self.uri, "seen": seen}
-        size = len(documents.encode(after))
-        if size > MAX_POSITION_BYTES:
-            return Refusal(
-                f"the names of the {len(seen)} files read take {size} bytes, more than {MAX_POSITION_BYTES}: move the "
-                "files that were read to an archive, point uri at a new folder and give the source a new name"
-            )
-        return after
+        if part.get("after") != _digest(position):
+            twice = _read_since(Lookup(seen.marks(shelf)), files_in(part, shelf.read))
+            if twice is not None:
+                return Refusal(
+                    f"a checkpoint that completed since this epoch was fixed has read {twice}: nothing is lost, the "
+                    "next epoch reads what is left. Mark the run as done instead of clearing it"
+                )
+        if listed is None:
+            return seen.plus_few(self.name, part["files"], shelf).to_position()
+        return seen.plus_list(self.name, listed, shelf).to_position()
 
-    def _seen(self, position: Json) -> dict[str, str] | Refusal:
-        if position is None:
-            return {}
-        if not isinstance(position, dict) or not isinstance(position.get("seen"), dict):
-            raise DocumentError("this is no position of a FileSource: give it a new name", found=str(position)[:80])
-        if position.get("uri") != self.uri:
-            return Refusal(
-                f"the source {self.name!r} has read from {position.get('uri')} and is now at {self.uri}: give it a new "
-                "name to start anew there"
-            )
-        return dict(position["seen"])
-
-    def _matching(self, store: ObjectStore) -> Iterator[ObjectStat]:
+    def matching(self, store: ObjectStore) -> Iterator[ObjectStat]:
+        """List the files below the URI that the pattern takes, in the order of their names."""
         matches = re.compile(_regex(self.pattern)).fullmatch
         for found in store.list(""):
             hidden = any(segment[:1] in ("_", ".") for segment in found.key.split("/"))
             if not hidden and not found.key.endswith("/") and matches(found.key):
                 yield found
 
-    def _bounded(
-        self, store: ObjectStore, fresh: list[ObjectStat], seen: dict[str, str]
-    ) -> tuple[list[dict[str, Any]], list[str]]:
-        files: list[dict[str, Any]] = []
-        log: list[str] = []
-        total = size = 0
-        for found in fresh:
-            total += found.size_bytes
-            if files and (self.max_bytes is not None and total > self.max_bytes):
-                break
-            if self.max_files is not None and len(files) >= self.max_files:
-                break
-            etag = found.etag or store.stat(found.key).etag
-            file = {"key": found.key, "size_bytes": found.size_bytes, "etag": etag, "url": store.spark_url(found.key)}
-            if found.key in seen:
-                file["replaces"] = seen[found.key]
+
+class _ChangedError(Exception):
+    """Files changed after they were read, and the author wants none of it; the text is for the author."""
+
+
+@dataclass(slots=True)
+class _Choosing:
+    """One reading of a folder."""
+
+    source: FileSource
+    store: ObjectStore
+    seen: SeenFiles
+    after: str
+    """Tells the position that the reading starts from."""
+    chosen: int = 0
+    left: int = 0
+    changes: int = 0
+    changed: list[str] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+
+    def reading(self, shelf: Shelf) -> Reading:
+        """Give what to read: the files themselves while they are few, else their list on the shelf."""
+        files = self._files(shelf)
+        few: list[Json] = []
+        size = 0
+        for file in files:
+            few.append(file)
             size += len(documents.encode(file))
-            if size > MAX_PART_BYTES:
-                break
-            files.append(file)
-            if self.max_bytes is not None and total > self.max_bytes:
-                log.append(f"{found.key} has {found.size_bytes} bytes, over max_bytes={self.max_bytes}: read alone")
-                break
-        return files, log
+            if size > INLINE_BYTES:
+                listed, note = shelf.fix(self.source.name, chain(few, files), self._note)
+                note = note if isinstance(note, dict) else {}
+                return self._reading({"list": listed.to_reference(), "count": listed.values, **note})
+        return self._reading({"files": few, **self._note()})
+
+    def _reading(self, part: dict[str, Json]) -> Reading:
+        count = part.get("count", len(part.get("files", ())))
+        return Reading(part, (*self.log, f"{count} files to read from {self.source.uri}"))
+
+    def _note(self) -> dict[str, Json]:
+        return {"uri": self.source.uri, "changed": self.changed, "after": self.after}
+
+    def _files(self, shelf: Shelf) -> Iterator[dict[str, Json]]:
+        """Yield the new files, as far as the bounds let them through; then note what is to be said."""
+        lookup = Lookup(self.seen.marks(shelf))
+        total = 0
+        for found in self.source.matching(self.store):
+            mark = lookup.mark(found.key)
+            if mark is not None and not self._reads_again(mark, found):
+                continue
+            if self.left or not self._fits(found, total):
+                self.left += 1
+                continue
+            total += found.size_bytes
+            self.chosen += 1
+            yield self._file(found, mark)
+        self._close(total)
+
+    def _reads_again(self, mark: str, found: ObjectStat) -> bool:
+        if not _differs(mark, found):
+            return False
+        self.changes += 1
+        if len(self.changed) < MAX_NAMED:
+            self.changed.append(found.key)
+        return self.source.on_change == "read"
+
+    def _fits(self, found: ObjectStat, total: int) -> bool:
+        most_files, most_bytes = self.source.max_files, self.source.max_bytes
+        if most_files is not None and self.chosen >= most_files:
+            return False
+        return most_bytes is None or not self.chosen or total + found.size_bytes <= most_bytes
+
+    def _file(self, found: ObjectStat, mark: str | None) -> dict[str, Json]:
+        etag = found.etag or self.store.stat(found.key).etag
+        url = self.store.spark_url(found.key)
+        file = {"key": found.key, "size_bytes": found.size_bytes, "etag": etag, "url": url}
+        return file if mark is None else {**file, "replaces": mark}
+
+    def _close(self, total: int) -> None:
+        source = self.source
+        if source.max_bytes is not None and total > source.max_bytes:
+            self.log.append(f"one file of {total} bytes is larger than max_bytes={source.max_bytes} and is read alone")
+        if self.changes and source.on_change == "refuse":
+            raise _ChangedError(
+                f"{self.changes} files changed after they were read, the first is {self.changed[0]}: put it back, or "
+                "set on_change='report' or 'read'"
+            )
+        if self.changes:
+            what = "read again" if source.on_change == "read" else "not read again"
+            self.log.append(
+                f"{self.changes} files changed after they were read and are {what}; the first is {self.changed[0]}"
+            )
+        if self.left:
+            self.log.append(f"{self.left} more files are left to the next epoch")
 
 
-def _mark(size_bytes: int, etag: str) -> str:
-    return f"{size_bytes} {etag}"
+def files_in(part: Json, shelved: Callable[[Shelved], Iterator[Json]]) -> Iterator[dict[str, Json]]:
+    """Yield the files of a part.
+
+    Args:
+        part: what a FileSource gave an epoch to read.
+        shelved: reads a list on the shelf.
+
+    Raises:
+        DocumentError: the part was not written by a FileSource, or its list is broken.
+        GoneError: its list is gone.
+    """
+    listed = _list_of(part)
+    return iter(part["files"]) if listed is None else shelved(listed)
+
+
+def _list_of(part: Json) -> Shelved | None:
+    if isinstance(part, dict) and "uri" in part and isinstance(part.get("files"), list):
+        return None
+    if isinstance(part, dict) and "uri" in part and isinstance(part.get("list"), dict):
+        return from_reference(part["list"])
+    raise DocumentError("this is no part of a FileSource: give the source a new name", found=str(part)[:80])
+
+
+def _read_since(lookup: Lookup, files: Iterator[dict[str, Json]]) -> str | None:
+    """Give the first file that is known in another shape than when it was chosen; None: there is none."""
+    return next((file["key"] for file in files if lookup.mark(file["key"]) != file.get("replaces")), None)
+
+
+def _digest(position: Json) -> str:
+    """Tell one position from another."""
+    return hashlib.sha256(documents.encode({"position": position})).hexdigest()[:32]
 
 
 def _differs(mark: str, found: ObjectStat) -> bool:

@@ -84,7 +84,7 @@ class DataInterval:
         window = (None if first == _FIRST else first.isoformat(), end.isoformat())
         return Reading({"start": window[0], "end": window[1]}, tuple(log), window)
 
-    def advance(self, position: Json, part: Json) -> Json | Refusal:
+    def advance(self, position: Json, part: Json, _shelf: object = None, /) -> Json | Refusal:
         """Add a window to those read; refuse one of which some was read."""
         covered, window = _windows(position), _window(part)
         if any(max(window[0], each[0]) < min(window[1], each[1]) for each in covered):

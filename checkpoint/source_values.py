@@ -50,7 +50,7 @@ class AssetEvents:
         skipped = len(run.events) - len(events)
         return Reading([asdict(event) for event in events], (f"{skipped} events were read before",) if skipped else ())
 
-    def advance(self, position: Json, part: Json) -> Json | Refusal:
+    def advance(self, position: Json, part: Json, _shelf: object = None, /) -> Json | Refusal:
         """Add the events' ids to those read; refuse an event that was read.
 
         Raises:
@@ -121,7 +121,7 @@ class Offsets:
                 raise InvalidStateError(f"{what} gave too much as {kind}", size_bytes=size, limit_bytes=MAX_VALUE_BYTES)
         return Reading({"from": position, "read": answer[0], "to": answer[1]})
 
-    def advance(self, position: Json, part: Json) -> Json | Refusal:
+    def advance(self, position: Json, part: Json, _shelf: object = None, /) -> Json | Refusal:
         """Go to the end of `part`; refuse one that starts elsewhere than at the position.
 
         Raises:

@@ -102,6 +102,71 @@ class Epoch(EpochFacts):
             ) from error
         return cls(spark, store, handover)
 
+<<<<<<< HEAD
+=======
+    @property
+    def job(self) -> str:
+        """The job's name."""
+        return self._handover.job
+
+    @property
+    def epoch(self) -> str:
+        """The epoch's name: the DAG run's id, encoded (semantics W1)."""
+        return self._handover.epoch
+
+    @property
+    def run_id(self) -> str:
+        """The id of the DAG run that the epoch belongs to."""
+        return layout.run_id_of(self._handover.epoch)
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt at the epoch this is; the first is 1."""
+        return self._handover.attempt
+
+    @property
+    def checkpoint(self) -> int:
+        """The checkpoint that this attempt is to complete."""
+        return self._handover.checkpoint
+
+    @property
+    def stage(self) -> str:
+        """The stage's uid."""
+        return self._handover.stage
+
+    @property
+    def restored_from(self) -> int | None:
+        """The completed checkpoint that state comes from; None if the job starts empty (semantics R2)."""
+        return self._handover.restore.checkpoint if self._handover.restore else None
+
+    @property
+    def slices(self) -> list[Slice]:
+        """The input to read, oldest first, the epoch's own last; more than one after damage (semantics T8, R1)."""
+        return slices.slices_of(self._handover)
+
+    @property
+    def slice(self) -> Slice:
+        """The input to read, as one window (semantics T8).
+
+        Raises:
+            InvalidStateError: older epochs have to be read again and theirs and its own make up no one window.
+        """
+        return slices.hull_of(self._handover)
+
+    def files(self, source: str = "files") -> list[str]:
+        """Give the files to read, as Spark names them, in the order of `slices` (semantics T8).
+
+        Args:
+            source: the name of the job's `FileSource`.
+
+        Raises:
+            InvalidStateError: the epoch has no files of such a source.
+            GoneError: the list of the files, kept outside of the handover because it is long, is gone.
+            DocumentError: that list is broken.
+        """
+        return slices.files_of(self._handover, source, self._files)
+
+>>>>>>> 0d5e844 (Keep long lists of files outside of the documents; a source's position is a chain of them (T8))
     def hook(self, name: str) -> Json | bytes:
         """Give what a master hook answered for this epoch; see `hook_answers.answer_of`."""
         return hook_answers.answer_of(self._files, self._handover, name)

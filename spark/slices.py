@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise
 
-from ..checkpoint.errors import InvalidStateError
+from ..checkpoint import shelf
+from ..checkpoint.errors import DocumentError, InvalidStateError
+from ..checkpoint.job_files import JobFiles
 from ..checkpoint.layout import run_id_of
 from ..checkpoint.model import Handover, Slice
+from ..checkpoint.source_files import files_in
 
 
 def slices_of(handover: Handover) -> list[Slice]:
@@ -39,7 +42,8 @@ def hull_of(handover: Handover) -> Slice:
 def _problem(slices: Sequence[Slice]) -> str:
     if any(each.detail for each in slices):
         return "they carry details of the DAG author's, which only the author can join"
-    if any(set(part) != {"start", "end"} for each in slices for part in (each.sources or {}).values()):
+    parts = [part for each in slices for part in (each.sources or {}).values()]
+    if any(not isinstance(part, dict) or set(part) != {"start", "end"} for part in parts):
         return "they read from sources that are no windows of time"
     for each in slices:
         if each.start is None or each.end is None:
@@ -60,18 +64,28 @@ def _same(end: str | None, start: str | None) -> bool:
         return end == start
 
 
-def files_of(handover: Handover, source: str) -> list[str]:
+def files_of(handover: Handover, source: str, files: JobFiles) -> list[str]:
     """Give the files that a source fixed for every slice, oldest slice first.
+
+    Args:
+        handover: the epoch's.
+        source: the source's name.
+        files: the job's files; a long list stands there.
 
     Raises:
         InvalidStateError: the epoch's own slice has no files of that source.
+        GoneError: a long list is gone.
+        DocumentError: it is broken.
     """
     parts = [(each.sources or {}).get(source) for each in slices_of(handover)]
-    if not isinstance(parts[-1], dict) or "files" not in parts[-1]:
+    try:
+        own = files_in(parts[-1], lambda shelved: shelf.read(files, shelved))
+    except DocumentError as error:
         raise InvalidStateError(
             "the epoch has no files of this source: give the group source=FileSource(…, name=…), or read epoch.slices",
             job=handover.job,
             source=source,
             sources=", ".join(sorted(handover.slice.sources or {})) or "none",
-        )
-    return [file["url"] for part in parts if isinstance(part, dict) for file in part.get("files", ())]
+        ) from error
+    older = (files_in(part, lambda shelved: shelf.read(files, shelved)) for part in parts[:-1] if part is not None)
+    return [str(file["url"]) for each in (*older, own) for file in each]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from airflow_cairn.checkpoint import metadata
 from airflow_cairn.checkpoint.job_files import READ_BYTES, JobFiles, reference
+from airflow_cairn.checkpoint.lines import MAX_LINE_BYTES
 from airflow_cairn.checkpoint.metadata import HandleLine, InFlightLine, Line, MetadataHeader, StageLine, Trailer
 from airflow_cairn.checkpoint.model import DocumentRef, Execution, Output, Slice, StateHandle
 from airflow_cairn.storage import DocumentError, GoneError
@@ -126,7 +127,7 @@ END = Trailer(stages=1, handles=0)
         (_line(HEADER) + b"\n", "cannot be read"),
         (_line(HEADER).replace(b'"format":1', b'"format":99') + _line(END), "written by a newer Cairn"),
         (_line(HEADER).replace(b'"job":"flights"', b'"job":"weather"') + _line(END), "belongs to another job"),
-        (_line(HEADER) + b"x" * (metadata.MAX_LINE_BYTES + READ_BYTES), "too long"),
+        (_line(HEADER) + b"x" * (MAX_LINE_BYTES + READ_BYTES), "too long"),
         (_line(HEADER) + _line(STAGE) + _line(FILE).replace(b"chk-0000000003", b"../../../../etc"), "broken at"),
     ],
 )
@@ -145,7 +146,7 @@ def test_a_stage_s_line_may_be_as_long_as_its_marker() -> None:  # semantics A4,
     values = {f"v{number}": "x" * 20_000 for number in range(53)}
     line = StageLine("clean", Execution("t", 3, 1), 1, values=values)
     data = metadata.encode([METADATA[0], line])
-    assert 1024 * 1024 < len(data) < metadata.MAX_LINE_BYTES
+    assert 1024 * 1024 < len(data) < MAX_LINE_BYTES
     assert _read(*_stored(data))[1] == line
 
 

@@ -8,18 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from airflow_cairn.checkpoint import CheckpointConfig, Runtime
+from airflow_cairn.checkpoint import CheckpointConfig, Runtime, seen_files, shelf, source_files
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError, SourceMovedError
 from airflow_cairn.checkpoint.fixing import Refused
 from airflow_cairn.checkpoint.model import Limits, Slice
 from airflow_cairn.checkpoint.opening import Opener, Opening
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.requests import Triggered
+from airflow_cairn.checkpoint.shelf import INLINE_BYTES
 from airflow_cairn.checkpoint.source import AssetEvent, Reading, Refusal, RunFacts, Source, check_sources
-from airflow_cairn.checkpoint.source_files import FileSource
+from airflow_cairn.checkpoint.source_files import FileSource, files_in
 from airflow_cairn.checkpoint.source_interval import DataInterval
 from airflow_cairn.checkpoint.source_values import MAX_VALUE_BYTES, AssetEvents, Offsets
 from airflow_cairn.storage import open_store
@@ -125,7 +126,7 @@ class Folder:
 
     def names(self, answer: Any) -> list[str]:
         assert isinstance(answer, Triggered), answer
-        return files(answer.pending.slice)
+        return files(answer.pending.slice, self.world)
 
     def run(self, epoch: str) -> list[str]:
         names = self.names(self.trigger(epoch))
@@ -137,9 +138,9 @@ class Folder:
         self.world.coordinator().abort(self.world.pending_id(epoch), Reason.JOB_FAILURE, "by hand")
 
 
-def files(slice_: Slice) -> list[str]:
-    part: Any = (slice_.sources or {})["files"]
-    return [file["key"] for file in part["files"]]
+def files(slice_: Slice, world: World) -> list[str]:
+    found = files_in((slice_.sources or {})["files"], lambda shelved: shelf.read(world.files, shelved))
+    return [str(file["key"]) for file in found]
 
 
 @pytest.fixture
@@ -213,7 +214,7 @@ def test_a_damaged_checkpoint_s_files_are_replayed_and_not_read_again(folder: Fo
     folder.put("c")
     answer = folder.trigger("3")
     assert folder.names(answer) == ["c"]
-    assert [files(each.slice) for each in answer.pending.replay] == [["b"]]
+    assert [files(each.slice, folder.world) for each in answer.pending.replay] == [["b"]]
     folder.world.run_epoch("3")
     assert folder.run("4") == []
 
@@ -252,9 +253,14 @@ def test_a_file_that_changed(tmp_path: Path, world: World, on_change: str, expec
     assert folder.run("3") == ([] if on_change == "read" else expected)
 
 
-@settings(max_examples=40, deadline=None)
+@pytest.mark.parametrize("inline_bytes", [INLINE_BYTES, 150], ids=["in the documents", "on the shelf"])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(st.sampled_from(["put", "run", "fail", "clear", "damage"]), max_size=14))
-def test_however_runs_end_each_file_is_folded_once(steps: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_however_runs_end_each_file_is_folded_once(
+    steps: list[str], inline_bytes: int, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (source_files, seen_files):
+        monkeypatch.setattr(module, "INLINE_BYTES", inline_bytes)
     folder = Folder(tmp_path_factory.mktemp("files"), World())
     failed: list[str] = []
     for number, step in enumerate(steps):
