@@ -74,5 +74,7 @@ class EpochFacts:
 
         Raises:
             InvalidStateError: the epoch has no files of such a source.
+            GoneError: the list of the files, kept outside of the handover because it is long, is gone.
+            DocumentError: that list is broken.
         """
-        return slices.files_of(self._handover, source)
+        return slices.files_of(self._handover, source, self._files)

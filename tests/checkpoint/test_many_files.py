@@ -8,8 +8,9 @@ import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import pytest
 
@@ -148,14 +149,14 @@ def test_memory_does_not_grow_with_the_folder(tmp_path: Path, monkeypatch: pytes
 class Weighing(WrappedStore):
     """Adds up what is written."""
 
-    bytes = 0
+    weight = 0
 
     def create(self, key: str, data: bytes) -> WriteResult:
-        self.bytes += len(data)
+        self.weight += len(data)
         return super().create(key, data)
 
-    def create_from(self, key: str, source: BinaryIO) -> WriteResult:
-        self.bytes += source.seek(0, 2)
+    def create_from(self, key: str, source: IO[bytes]) -> WriteResult:
+        self.weight += source.seek(0, 2)
         return super().create_from(key, source)
 
 
@@ -164,10 +165,10 @@ def test_an_epoch_writes_what_it_adds_and_now_and_then_more() -> None:
     store = Weighing(job.world.store)
     written = []
     for number in range(30):
-        store.bytes = 0
+        store.weight = 0
         job.trigger(f"{number}", store)
         job.world.run_epoch(f"{number}")
-        written.append(store.bytes)
+        written.append(store.weight)
     pieces = SeenFiles.of(position(job), job.source.uri).pieces
     assert len(pieces) <= 6, "their number grows with the logarithm of what was read"
     print(f"\n{sum(written)} bytes, the median {sorted(written)[15]}, the last {written[-1]}, {len(pieces)} pieces")
@@ -219,13 +220,20 @@ def writes(epochs: int) -> list[str]:
     return [f"{write.verb} {write.key.removeprefix(JOB)}" for write in store.writes]
 
 
+OTHERS: dict[str, Callable[[Job], object]] = {
+    "nobody": lambda _job: None,
+    "a cleaner": lambda job: job.world.coordinator().clean(),
+    "another epoch": lambda job: job.run_if_it_may("y"),
+    "the same epoch": lambda job: job.trigger("x"),
+}
+
 EPOCHS = 4
 """After so many, the next list is merged with the piece before it, and the result with the one before that."""
 
 
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("fault", list(Fault))
-@pytest.mark.parametrize("other", ["nobody", "a cleaner", "another epoch", "the same epoch"])
+@pytest.mark.parametrize("other", OTHERS)
 def test_a_trigger_that_dies_at_any_write_leaves_nothing_and_loses_nothing(fault: Fault, other: str) -> None:
     """semantics T8, C3, W4: the writes are the list, the pieces that it is merged into, the slice, attempt and head."""
     names = writes(EPOCHS)
@@ -234,18 +242,13 @@ def test_a_trigger_that_dies_at_any_write_leaves_nothing_and_loses_nothing(fault
     job_before = prepared(EPOCHS)
     for at in range(len(names)):
         job = job_before.fork()
-        others = {
-            "nobody": lambda: None,
-            "a cleaner": job.world.coordinator().clean,
-            "another epoch": lambda job=job: job.run_if_it_may("y"),
-            "the same epoch": lambda job=job: job.trigger("x"),
-        }
-        store = FaultyStore(job.world.store, at, fault, others[other] if fault is Fault.ANSWER_LOST else None)
+        act = partial(OTHERS[other], job)
+        store = FaultyStore(job.world.store, at, fault, act if fault is Fault.ANSWER_LOST else None)
         with contextlib.suppress(Crashed, UnavailableError):
             job.trigger("x", store)
         assert store.struck, names[at]
         if fault is not Fault.ANSWER_LOST:
-            others[other]()
+            act()
         job.run_if_it_may("x")
         job.run("z")
         settled(job, *(f"{number}-{each}" for number in range(EPOCHS + 1) for each in range(3)))
