@@ -57,10 +57,9 @@ class Epoch(EpochFacts):
         self, spark: SparkSession, store: ObjectStore, handover: Handover, runtime: Runtime | None = None
     ) -> None:
         runtime = runtime or system_runtime()
-        super().__init__(handover)
         self.spark = spark
         self._coordinator = Coordinator(store, handover.job, runtime)
-        self._files = self._coordinator.files
+        super().__init__(handover, self._coordinator.files)
         self._now_ms = runtime.now_ms
         self._run = runtime.new_token()
         self._writer = Writer(self._files, handover, self._run, runtime.now_ms)

@@ -1,8 +1,9 @@
-"""What an application may ask of its epoch: who it is, and what it is to read. Nothing here reads or writes."""
+"""What an application may ask of its epoch: who it is, and what it is to read. Nothing here writes."""
 
 from __future__ import annotations
 
 from ..checkpoint import layout
+from ..checkpoint.job_files import JobFiles
 from ..checkpoint.model import Handover, Slice
 from . import slices
 
@@ -12,10 +13,12 @@ class EpochFacts:
 
     Args:
         handover: what the operator handed over.
+        files: the job's files; a long list of what to read stands there.
     """
 
-    def __init__(self, handover: Handover) -> None:
+    def __init__(self, handover: Handover, files: JobFiles) -> None:
         self._handover = handover
+        self._files = files
 
     @property
     def job(self) -> str:
