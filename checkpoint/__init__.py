@@ -5,6 +5,7 @@ Knows no Airflow, no Spark and no S3. Clock and ids are injected; everything is 
 
 from .coordinator import Coordinator
 from .master_hooks import MasterHook
+from .notices import CheckpointListener
 from .reasons import RequestKind
 from .requests import CheckpointConfig, TriggerRequest
 from .runtime import Runtime, system_runtime
@@ -16,6 +17,7 @@ from .source_values import AssetEvents, Offsets
 __all__ = [
     "AssetEvents",
     "CheckpointConfig",
+    "CheckpointListener",
     "Coordinator",
     "DataInterval",
     "FileSource",

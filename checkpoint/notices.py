@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from ..storage.names import check_name, shorten
 from . import decisions
 from .errors import InvalidConfigError, ListenerError
 from .head import Head, Notice
@@ -18,6 +19,7 @@ from .head_store import Decision, HeadStore
 from .reasons import Status
 
 
+@runtime_checkable
 class CheckpointListener(Protocol):
     """Wants to know how checkpoints end: a sink that commits in two phases, say.
 
@@ -34,6 +36,34 @@ class CheckpointListener(Protocol):
 
     def notify_checkpoint_aborted(self, notice: Notice) -> None:
         """Drop what was staged for the checkpoint; `notice.latest` is the newest completed one."""
+
+
+def check_listeners(listeners: object) -> tuple[CheckpointListener, ...]:
+    """Check a job's listeners where the DAG is parsed (semantics S3, C4).
+
+    Args:
+        listeners: a list of listeners, or None for none.
+
+    Raises:
+        InvalidConfigError: something is no listener, or two have one name.
+        InvalidNameError: a name is outside the grammar (semantics W1).
+    """
+    if listeners is None:
+        return ()
+    if not isinstance(listeners, Sequence):
+        raise InvalidConfigError("listeners must be a list of CheckpointListeners", listeners=shorten(listeners))
+    names = set()
+    for listener in listeners:
+        if isinstance(listener, type) or not isinstance(listener, CheckpointListener):
+            raise InvalidConfigError(
+                "listeners must be a list of CheckpointListeners: objects with a name, notify_checkpoint_complete and "
+                "notify_checkpoint_aborted",
+                found=shorten(listener),
+            )
+        if check_name("listener", listener.name) in names:
+            raise InvalidConfigError("two listeners have the same name; give each its own", listener=listener.name)
+        names.add(listener.name)
+    return tuple(listeners)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +100,7 @@ class Notices:
             InvalidConfigError: two listeners have the same name.
             ListenerError: a listener failed; all others have been told. The first failure is its cause.
         """
-        known = {listener.name: listener for listener in listeners}
-        if len(known) != len(listeners):
-            names = ", ".join(sorted(listener.name for listener in listeners))
-            raise InvalidConfigError(
-                "two listeners have the same name; give each its own", job=self._job, listeners=names
-            )
+        known = {listener.name: listener for listener in check_listeners(listeners)}
         calls = 0
         failures: dict[str, _Failure] = {}
         head = self._heads.load()

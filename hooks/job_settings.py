@@ -12,6 +12,7 @@ from airflow.sdk import XComArg
 from ..checkpoint import Coordinator
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.layout import check_job
+from ..checkpoint.notices import CheckpointListener
 from ..storage import check_storage_uri
 from ..storage.errors import CairnError, ForbiddenError
 from .storage import CheckpointStorageHook
@@ -27,6 +28,8 @@ class CheckpointScope:
     conn_id: str | None
     wait_task_id: str
     """The task that completes the checkpoint."""
+    listeners: tuple[CheckpointListener, ...] = ()
+    """Who is told how checkpoints ended."""
 
 
 def scope_of(task_group: Any) -> CheckpointScope | None:

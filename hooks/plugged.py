@@ -1,4 +1,4 @@
-"""What installed packages add to every job, by entry points: master hooks and the like.
+"""What installed packages add to every job, by entry points: master hooks and listeners.
 
 Loaded where a task runs, never where a DAG is parsed: the scheduler imports nothing of it.
 """
@@ -11,9 +11,13 @@ from typing import Any
 
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.master_hooks import MasterHook, check_hooks
+from ..checkpoint.notices import CheckpointListener, check_listeners
 
 MASTER_HOOKS = "airflow_cairn.master_hooks"
 """The entry-point group of master hooks: functions of the job's name that give a hook, or None for none."""
+
+LISTENERS = "airflow_cairn.listeners"
+"""The entry-point group of listeners: likewise."""
 
 
 def master_hooks_of(job: str, given: Sequence[MasterHook], max_concurrent: int) -> tuple[MasterHook, ...]:
@@ -29,6 +33,19 @@ def master_hooks_of(job: str, given: Sequence[MasterHook], max_concurrent: int) 
             fit the config.
     """
     return check_hooks([*given, *_plugged(MASTER_HOOKS, job)], max_concurrent)
+
+
+def listeners_of(job: str, given: Sequence[CheckpointListener]) -> tuple[CheckpointListener, ...]:
+    """Give a job's listeners: those of its DAG, then those of installed packages (semantics C4, D4).
+
+    Args:
+        job: the job's name.
+        given: the DAG's.
+
+    Raises:
+        InvalidConfigError: an entry point cannot be loaded or gives no listener, or two listeners have one name.
+    """
+    return check_listeners([*given, *_plugged(LISTENERS, job)])
 
 
 def _plugged(group: str, job: str) -> list[Any]:

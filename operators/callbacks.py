@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk.log import redact  # type: ignore[attr-defined]  # imported there for its own use, but public
 
-from ..checkpoint import layout
+from ..checkpoint import Coordinator, layout
 from ..checkpoint.errors import CheckpointError
 from ..checkpoint.requests import EpochCompleted, FailedOver
-from ..hooks.job_settings import JobSettings, is_rendered_later
+from ..hooks.job_settings import JobSettings, is_rendered_later, scope_of
+from ..hooks.telling import tell_if_possible
 from ..spark.detail import one_line
 from .spark_epoch import SparkEpochOperator
 from .stage_outcome import failed_prefix
@@ -50,6 +51,15 @@ def _report(context: Context) -> str:
         return f"{ti.task_id} is no stage of a checkpointed job; nothing to restore"
     settings = _settings(context, task)
     coordinator = settings.coordinator()
+    try:
+        return _failed_over(context, task, coordinator)
+    finally:
+        scope = scope_of(task.task_group)
+        tell_if_possible(coordinator, scope.listeners if scope else ())
+
+
+def _failed_over(context: Context, task: SparkEpochOperator, coordinator: Coordinator) -> str:
+    ti = context["ti"]
     answer = coordinator.fail(layout.epoch_name(ti.run_id), task.uid, str(ti.id), _detail(context, task.uid))
     if isinstance(answer, EpochCompleted):
         return f"epoch {ti.run_id} is completed by checkpoint {answer.checkpoint}; nothing to restore"

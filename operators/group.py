@@ -11,6 +11,7 @@ from airflow.sdk import TaskGroup, TriggerRule
 from ..checkpoint import CheckpointConfig
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.master_hooks import MasterHook, check_hooks
+from ..checkpoint.notices import CheckpointListener, check_listeners
 from ..checkpoint.source import Source, check_sources
 from ..hooks.job_settings import CheckpointScope, check_storage_and_job, naming, scope_of
 from ..hooks.slice_detail import check_slice_detail
@@ -41,11 +42,13 @@ class CheckpointedTaskGroup(TaskGroup):
         slice_detail: what belongs to the epoch's input besides the run's data interval (JSON, templated).
         source: what the epoch reads: a `Source` or a list of them; None for the run's data interval as it is.
         master_hooks: what is asked before the stages begin, and whose answers are kept in the checkpoint.
+        listeners: who is told, at least once, how each checkpoint ended: a list of `CheckpointListener`s.
         **kwargs: what every task group takes.
 
     Raises:
         InvalidConfigError: no storage is given, `config` is no CheckpointConfig, `slice_detail` is no JSON object,
-            `source` or `master_hooks` hold something else or do not fit the config, or the group lies in another one.
+            `source`, `master_hooks` or `listeners` hold something else or do not fit the config, or the group lies in
+            another one.
         InvalidNameError: the job's name is outside the grammar (semantics W1).
         UnsupportedStorageError: the storage's scheme is none of ours.
     """
@@ -62,6 +65,7 @@ class CheckpointedTaskGroup(TaskGroup):
         slice_detail: dict[str, Any] | None = None,
         source: Source | Sequence[Source] | None = None,
         master_hooks: Sequence[MasterHook] | None = None,
+        listeners: Sequence[CheckpointListener] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(group_id=group_id, **kwargs)
@@ -74,7 +78,9 @@ class CheckpointedTaskGroup(TaskGroup):
                 group=self.group_id,
             )
         assert storage is not None  # checked above
-        self.checkpoint_scope = CheckpointScope(storage, job, aws_conn_id, conn_id, self.child_id(WAIT))
+        with naming(group=self.group_id):
+            told = check_listeners(listeners)
+        self.checkpoint_scope = CheckpointScope(storage, job, aws_conn_id, conn_id, self.child_id(WAIT), told)
         self._config = check_config(config, group=self.group_id)
         check_slice_detail(slice_detail, group=self.group_id)
         self._slice_detail = slice_detail
@@ -106,6 +112,7 @@ class CheckpointedTaskGroup(TaskGroup):
             slice_detail=self._slice_detail,
             source=self._sources,
             master_hooks=self._master_hooks,
+            listeners=scope.listeners,
         )
         return self
 
@@ -139,6 +146,7 @@ class CheckpointedTaskGroup(TaskGroup):
             storage=scope.storage,
             job=scope.job,
             aws_conn_id=scope.aws_conn_id,
+            listeners=scope.listeners,
             # The epoch may be complete already: then trigger and stages are skipped, and what follows the group runs.
             trigger_rule=TriggerRule.NONE_FAILED,
         )

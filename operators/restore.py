@@ -9,8 +9,10 @@ from airflow.sdk import BaseOperator
 
 from ..checkpoint.hook_answers import close_all
 from ..checkpoint.master_hooks import MasterHook, check_hooks
+from ..checkpoint.notices import CheckpointListener, check_listeners
 from ..hooks.job_settings import check_storage_and_job, naming, rendered_settings
 from ..hooks.plugged import master_hooks_of
+from ..hooks.telling import tell
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -28,11 +30,12 @@ class RestoreLatestCheckpointOperator(BaseOperator):
         aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None for boto3's own chain.
         required: fail where the job has no completed checkpoint.
         master_hooks: the job's; they go back too. Hooks of installed packages come on top.
+        listeners: the job's; they are told what was aborted. Listeners of installed packages come on top.
         allow_non_restored_state: leave state behind that no master hook claims (semantics T7).
         **kwargs: what every operator takes.
 
     Raises:
-        InvalidConfigError: no storage is given, or `master_hooks` is no list of `MasterHook`s.
+        InvalidConfigError: no storage is given, or `master_hooks` or `listeners` hold something else.
         InvalidNameError: the job's name is outside the grammar (semantics W1).
         UnsupportedStorageError: the storage's scheme is none of ours.
     """
@@ -48,6 +51,7 @@ class RestoreLatestCheckpointOperator(BaseOperator):
         aws_conn_id: str | None = None,
         required: bool = False,
         master_hooks: Sequence[MasterHook] | None = None,
+        listeners: Sequence[CheckpointListener] | None = None,
         allow_non_restored_state: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -58,6 +62,7 @@ class RestoreLatestCheckpointOperator(BaseOperator):
         self.required = required
         with naming(task=self.task_id):
             self.master_hooks = check_hooks(master_hooks, 1)
+            self.listeners = check_listeners(listeners)
         self.allow_non_restored_state = allow_non_restored_state
         check_storage_and_job(self.storage, self.job, task=self.task_id)
 
@@ -71,6 +76,7 @@ class RestoreLatestCheckpointOperator(BaseOperator):
             NoCheckpointError: one is required and there is none, or every retained one is damaged.
             NonRestoredStateError: the checkpoint holds state that no master hook claims, and that is not allowed.
             MasterHookError: a master hook failed or was too slow.
+            ListenerError: a listener failed; its notice is kept.
             ForbiddenError: the store refuses the connection's credentials.
             StorageLostError: the bucket does not exist.
         """
@@ -82,6 +88,7 @@ class RestoreLatestCheckpointOperator(BaseOperator):
                 coordinator = settings.coordinator()
                 choice = coordinator.restore_latest(required=self.required)
                 coordinator.restore_hooks(choice, hooks, allow_non_restored_state=allowed)
+                tell(coordinator, self.listeners)
         finally:
             close_all(hooks)
         for damage in choice.damages:

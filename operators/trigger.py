@@ -17,12 +17,14 @@ from ..checkpoint.fixing import Refused
 from ..checkpoint.hook_answers import close_all
 from ..checkpoint.master_hooks import MasterHook, check_hooks
 from ..checkpoint.model import Owner, Slice, StageSpec
+from ..checkpoint.notices import CheckpointListener, check_listeners
 from ..checkpoint.reasons import Reason
 from ..checkpoint.requests import Declined, EpochCompleted, Triggered, check_stages
 from ..checkpoint.source import Source, check_sources
 from ..hooks.job_settings import JobSettings, check_storage_and_job, naming, rendered_settings, scope_of
-from ..hooks.plugged import master_hooks_of
+from ..hooks.plugged import listeners_of, master_hooks_of
 from ..hooks.slice_detail import check_slice_detail
+from ..hooks.telling import tell_if_possible
 from ..storage.errors import ErrorKind
 from ..storage.names import shorten
 from ..storage.probe import ensure_probed
@@ -81,14 +83,16 @@ class TriggerCheckpointOperator(BaseOperator):
         source: what the epoch reads: a `Source` or a list of them; None for the run's data interval as it is.
         master_hooks: what is asked before the stages begin, and whose answers are kept in the checkpoint: a list of
             `MasterHook`s. Hooks of installed packages come on top.
+        listeners: who is told how the checkpoint ended: a list of `CheckpointListener`s. Listeners of installed
+            packages come on top.
         recheck_interval: how long to wait before looking again while too many checkpoints are pending; more than 0.
         kind: who asks; None: `PERIODIC` for scheduled, backfilled and asset-triggered runs, `MANUAL` for others.
         **kwargs: what every operator takes.
 
     Raises:
         InvalidConfigError: there are no stages or they are no job, no storage is given, `config` is no
-            CheckpointConfig, `slice_detail` is no JSON object, `source` or `master_hooks` hold something else or do not
-            fit the config, the interval is not positive, or `kind` is neither `MANUAL` nor `PERIODIC`.
+            CheckpointConfig, `slice_detail` is no JSON object, `source`, `master_hooks` or `listeners` hold something
+            else or do not fit the config, the interval is not positive, or `kind` is neither `MANUAL` nor `PERIODIC`.
         InvalidNameError: the job's name or a stage's is outside the grammar (semantics W1).
         UnsupportedStorageError: the storage's scheme is none of ours.
     """
@@ -107,6 +111,7 @@ class TriggerCheckpointOperator(BaseOperator):
         slice_detail: dict[str, Any] | None = None,
         source: Source | Sequence[Source] | None = None,
         master_hooks: Sequence[MasterHook] | None = None,
+        listeners: Sequence[CheckpointListener] | None = None,
         recheck_interval: timedelta = timedelta(seconds=15),
         kind: RequestKind | None = None,
         **kwargs: Any,
@@ -120,6 +125,7 @@ class TriggerCheckpointOperator(BaseOperator):
         self.slice_detail = slice_detail
         with naming(task=self.task_id):
             self.sources = check_sources(source, self.config.max_concurrent_checkpoints)
+            self.listeners = check_listeners(listeners)
             self.master_hooks = check_hooks(master_hooks, self.config.max_concurrent_checkpoints)
         self.recheck_interval = recheck_interval
         self.kind = kind
@@ -209,7 +215,9 @@ class TriggerCheckpointOperator(BaseOperator):
             sources=self.sources,
             run=run_facts(context) if self.sources else None,
             hooks=tuple(hook.name for hook in hooks),
+            listeners=tuple(listener.name for listener in listeners_of(settings.job, self.listeners)),
         )
+        tell_if_possible(coordinator, self.listeners)
         with settings.naming_connection():
             answer = coordinator.trigger(request, abandoned=lambda owner: has_ended(ti, owner))
         if isinstance(answer, EpochCompleted):

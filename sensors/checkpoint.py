@@ -12,8 +12,10 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, A
 from ..checkpoint import Coordinator, layout
 from ..checkpoint.errors import CheckpointFailedError, InvalidConfigError, JobFailedError
 from ..checkpoint.head import EndedEntry
+from ..checkpoint.notices import CheckpointListener, check_listeners
 from ..checkpoint.requests import EpochCompleted, Failed, Progress, Ready
-from ..hooks.job_settings import JobSettings, check_storage_and_job, rendered_settings
+from ..hooks.job_settings import JobSettings, check_storage_and_job, naming, rendered_settings
+from ..hooks.telling import tell, tell_if_possible
 from ..storage.errors import CairnError, UnavailableError
 from ..triggers.checkpoint import ERROR, CheckpointTrigger, describe, goes_on
 
@@ -37,6 +39,8 @@ class CheckpointSensor(BaseSensorOperator):
         aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None for boto3's own chain.
         deferrable: wait in the triggerer.
         poke_interval: seconds (or a timedelta) between two looks; more than 0.
+        listeners: who is told how checkpoints ended: a list of `CheckpointListener`s, the same as of the task that
+            triggers. Listeners of installed packages come on top.
         retries: tries after the first. Not 0 by default, because Airflow itself can fail a deferred task that did
             nothing wrong (it takes the end of the process that deferred for the task's own end when the trigger was
             quick: apache/airflow issues 67287 and 72716); the next try asks the store and goes on.
@@ -44,7 +48,7 @@ class CheckpointSensor(BaseSensorOperator):
         **kwargs: what every sensor takes: `timeout`, `mode`, `soft_fail`, `never_fail`, ….
 
     Raises:
-        InvalidConfigError: no storage is given, or the interval is not positive.
+        InvalidConfigError: no storage is given, the interval is not positive, or `listeners` holds something else.
         InvalidNameError: the job's name is outside the grammar (semantics W1).
         UnsupportedStorageError: the storage's scheme is none of ours.
     """
@@ -60,6 +64,7 @@ class CheckpointSensor(BaseSensorOperator):
         aws_conn_id: str | None = None,
         deferrable: bool = True,
         poke_interval: timedelta | float = 5.0,
+        listeners: Sequence[CheckpointListener] | None = None,
         retries: int = 2,
         retry_delay: timedelta | float = 5.0,
         **kwargs: Any,
@@ -73,6 +78,8 @@ class CheckpointSensor(BaseSensorOperator):
         self.job = job or (self.dag.dag_id if self.has_dag() else None)
         self.aws_conn_id = aws_conn_id
         self.deferrable = deferrable
+        with naming(task=self.task_id):
+            self.listeners = check_listeners(listeners)
         check_storage_and_job(self.storage, self.job, task=self.task_id)
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -85,6 +92,7 @@ class CheckpointSensor(BaseSensorOperator):
             CheckpointFailedError: it ended without completing; the text carries the reason.
             AirflowFailException: the job failed, of too many failed checkpoints; the text names the root cause.
             InvalidConfigError: no checkpoint was ever triggered for the epoch.
+            ListenerError: the checkpoint is complete, and a listener failed; the next try tells it again.
             AirflowSensorTimeout: the time ran out.
         """
         if not self.deferrable:
@@ -170,7 +178,10 @@ class CheckpointSensor(BaseSensorOperator):
                     progress = coordinator.go_on(epoch)
                 else:
                     result = self._result(coordinator, completed, run_id)
-                    self._clean(coordinator)
+                    try:
+                        tell(coordinator, self.listeners)
+                    finally:
+                        self._clean(coordinator)
                     return result
         except UnavailableError as error:
             self.log.warning("the storage cannot be reached, asking again: %s", error)
@@ -184,7 +195,9 @@ class CheckpointSensor(BaseSensorOperator):
 
     def _ended(self, coordinator: Coordinator, progress: Progress, run_id: str) -> dict[str, Any]:
         if isinstance(progress, EpochCompleted):
+            tell(coordinator, self.listeners)
             return self._result(coordinator, progress, run_id)
+        tell_if_possible(coordinator, self.listeners)
         assert isinstance(progress, Failed)
         if progress.checkpoint == 0:
             raise InvalidConfigError(

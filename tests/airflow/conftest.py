@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,26 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
         monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", value)
 
     return define
+
+
+Install = Callable[[str, str], None]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Install a package: the group of its entry point, and the code of its module, whose `of` the entry point gives."""
+
+    def put(group: str, code: str) -> None:
+        folder = tmp_path / "site"
+        info = folder / "plugged_package-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugged-package\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[{group}]\nplugged = plugged_package:of\n")
+        (folder / "plugged_package.py").write_text(code)
+        monkeypatch.syspath_prepend(str(folder))
+
+    yield put
+    sys.modules.pop("plugged_package", None)
 
 
 class Said:

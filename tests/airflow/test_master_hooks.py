@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +15,7 @@ from airflow_cairn.checkpoint.errors import (
     MasterHookError,
     NonRestoredStateError,
 )
+from airflow_cairn.hooks.plugged import MASTER_HOOKS
 from airflow_cairn.operators import (
     CheckpointedTaskGroup,
     RestoreLatestCheckpointOperator,
@@ -26,7 +24,7 @@ from airflow_cairn.operators import (
     TriggerCheckpointOperator,
 )
 from airflow_cairn.sensors import CheckpointSensor
-from tests.airflow.conftest import DagFile, Said
+from tests.airflow.conftest import DagFile, Install, Said
 from tests.support.airflow_stage import Job, Ti, context
 
 
@@ -179,26 +177,6 @@ def test_what_is_refused_at_parse(hooks: Any, config: Any, text: str) -> None:  
             )
 
 
-Install = Callable[[str, str], None]
-
-
-@pytest.fixture
-def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
-    """Installs a package whose module has this code and whose entry point gives this."""
-
-    def put(code: str, value: str) -> None:
-        folder = tmp_path / "site"
-        info = folder / "feed_package-1.0.dist-info"
-        info.mkdir(parents=True)
-        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: feed-package\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(f"[airflow_cairn.master_hooks]\nfeed = {value}\n")
-        (folder / "feed_package.py").write_text(code)
-        monkeypatch.syspath_prepend(str(folder))
-
-    yield put
-    sys.modules.pop("feed_package", None)
-
-
 PLUGGED = """
 from airflow_cairn.checkpoint import MasterHook
 
@@ -215,7 +193,7 @@ def of(job):
 
 
 def test_a_hook_of_an_installed_package(job: Job, install: Install, said: Said) -> None:  # semantics T7
-    install(PLUGGED, "feed_package:of")
+    install(MASTER_HOOKS, PLUGGED)
     own = Feed("own")
     trigger(job, "r1", own)
     complete(job, "r1")
@@ -228,31 +206,31 @@ def test_a_hook_of_an_installed_package(job: Job, install: Install, said: Said) 
 
 
 def test_a_name_that_is_taken_already(job: Job, install: Install) -> None:  # semantics T7
-    install(PLUGGED, "feed_package:of")
+    install(MASTER_HOOKS, PLUGGED)
     with pytest.raises(InvalidConfigError, match="two hooks have one name"):
         trigger(job, "r1", Feed())
     assert job.coordinator.head().revision == 0
 
 
 @pytest.mark.parametrize(
-    ("code", "value", "text"),
+    ("code", "text"),
     [
-        ("", "feed_package:of", "AttributeError"),
-        ("import nowhere", "feed_package:of", "ModuleNotFoundError"),
-        ("def of(): pass", "feed_package:of", "TypeError"),
-        ("def of(job): return 7", "feed_package:of", "derive from MasterHook"),
+        ("", "AttributeError"),
+        ("import nowhere", "ModuleNotFoundError"),
+        ("def of(): pass", "TypeError"),
+        ("def of(job): return 7", "derive from MasterHook"),
     ],
 )
-def test_an_entry_point_that_cannot_be_used(job: Job, install: Install, code: str, value: str, text: str) -> None:
-    install(code, value)
+def test_an_entry_point_that_cannot_be_used(job: Job, install: Install, code: str, text: str) -> None:
+    install(MASTER_HOOKS, code)
     with pytest.raises(InvalidConfigError, match=text) as caught:
         trigger(job, "r1")
     if text != "derive from MasterHook":
-        assert "the entry point feed of feed-package cannot be used" in str(caught.value)
+        assert "the entry point plugged of plugged-package cannot be used" in str(caught.value)
 
 
 def test_parsing_a_dag_imports_no_installed_hook(dag_file: DagFile, install: Install) -> None:  # semantics T7
-    install("raise SystemExit('imported where a DAG is parsed')", "feed_package:of")
+    install(MASTER_HOOKS, "raise SystemExit('imported where a DAG is parsed')")
     dag_file.dag("""
 with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", storage="file:///x"):
     SparkEpochOperator(task_id="a", application="a.py")

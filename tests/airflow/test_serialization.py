@@ -17,11 +17,16 @@ from airflow_cairn.checkpoint import MasterHook
 class Feed(MasterHook):
     name = "feed"
 
+class Warehouse:
+    name = "warehouse"
+    def notify_checkpoint_complete(self, notice): ...
+    def notify_checkpoint_aborted(self, notice): ...
+
 with DAG("flights", schedule=None):
     restore = RestoreLatestCheckpointOperator(task_id="restore", storage="file:///lake")
     with CheckpointedTaskGroup(
         "epoch", storage="s3://lake/cairn", aws_conn_id="lake", slice_detail={"offsets": [1]},
-        config=CheckpointConfig(), master_hooks=[Feed()],
+        config=CheckpointConfig(), master_hooks=[Feed()], listeners=[Warehouse()],
     ) as group:
         a = SparkEpochOperator(task_id="a", application="a.py", conf={"spark.x": "{{ ds }}"}, retries=2)
         b = SparkEpochOperator(task_id="b", application="b.py", parallelism=2)
