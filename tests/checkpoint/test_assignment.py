@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from airflow_cairn.checkpoint import metadata
 from airflow_cairn.checkpoint.assignment import (
     RestoredStage,
     assign,
@@ -17,36 +12,7 @@ from airflow_cairn.checkpoint.assignment import (
     match,
 )
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError
-from airflow_cairn.checkpoint.metadata import StageLine
-from airflow_cairn.checkpoint.model import ListMode, Output, StageSpec
-from tests.checkpoint.world import World
-
-_PER_SUBTASK = st.lists(st.lists(st.integers(), max_size=8), min_size=1, max_size=12)
-_PARALLELISM = st.integers(1, 20)
-
-
-@given(_PER_SUBTASK, _PARALLELISM)
-def test_split_state_is_given_out_evenly_in_order(held: list[list[int]], parallelism: int) -> None:  # semantics R4
-    given_out = assign(ListMode.SPLIT, held, parallelism)
-    assert len(given_out) == parallelism
-    assert [each for items in given_out for each in items] == [each for items in held for each in items]
-    if parallelism == len(held):
-        assert [list(items) for items in given_out] == held, "untouched where the parallelism is the same"
-    else:
-        sizes = [len(items) for items in given_out]
-        assert max(sizes) - min(sizes) <= 1
-        assert sizes == sorted(sizes, reverse=True)
-
-
-@given(_PER_SUBTASK, _PARALLELISM)
-def test_union_state_goes_to_all(held: list[list[int]], parallelism: int) -> None:  # semantics R4
-    everything = tuple(each for items in held for each in items)
-    assert assign(ListMode.UNION, held, parallelism) == (everything,) * parallelism
-
-
-@given(st.lists(st.integers(), max_size=8), _PARALLELISM)
-def test_broadcast_state_is_one_copy_each(held: list[int], parallelism: int) -> None:  # semantics R4
-    assert assign(ListMode.BROADCAST, [held], parallelism) == (tuple(held),) * parallelism
+from airflow_cairn.checkpoint.model import ListMode, StageSpec
 
 
 @pytest.mark.parametrize("mode", list(ListMode))
@@ -155,55 +121,3 @@ def test_what_cannot_be_restored_is_refused(
         match(restored, [stage], job="flights", checkpoint=7)
     assert text in str(refused.value)
     assert str(refused.value).endswith("job=`flights` checkpoint=`7`]")
-
-
-def _at(world: World, parallelism: int, maximum: int | None = None) -> None:
-    world.stages = tuple(
-        replace(stage, parallelism=parallelism, max_parallelism=maximum) if stage.uid == "report" else stage
-        for stage in world.stages
-    )
-
-
-def _stored_maximum(world: World, stage: str) -> int | None:
-    entry = world.coordinator().head().completed[-1]
-    lines = metadata.read(world.files, entry.metadata)
-    return next(line.max_parallelism for line in lines if isinstance(line, StageLine) and line.stage == stage)
-
-
-def test_the_maximum_is_part_of_each_checkpoint(world: World) -> None:  # semantics R4
-    _at(world, 2, 16)
-    world.run_epoch("a")
-    assert (_stored_maximum(world, "report"), _stored_maximum(world, "clean")) == (16, None)
-    _at(world, 2)
-    world.run_epoch("b")
-    assert _stored_maximum(world, "report") == 16, "a derived one adopts it"
-    world.audit("a", "b")
-
-
-@pytest.mark.parametrize(("parallelism", "maximum"), [(2, 32), (17, None)])
-def test_a_trigger_refuses_and_changes_nothing(
-    world: World, parallelism: int, maximum: int | None
-) -> None:  # semantics R4
-    _at(world, 2, 16)
-    world.run_epoch("a")
-    _at(world, parallelism, maximum)
-    before = world.coordinator().head(), world.standing()
-    with pytest.raises(InvalidStateError, match="checkpoint=`1`"):
-        world.coordinator().trigger(world.request("b"))
-    assert (world.coordinator().head(), world.standing()) == before
-    _at(world, 2)
-    world.run_epoch("b")
-    world.audit("a", "b")
-
-
-def test_raw_files_hold_a_stage_to_its_parallelism(world: World) -> None:  # semantics R4
-    world.trigger("a")
-    for stage in ("clean", "routes", "airports"):
-        world.run_stage("a", stage)
-    ack = world.write(world.submit("a", "report").handover)
-    model = Output("files", "model", f"{ack.outputs[0].folder.rpartition('/')[0]}/files.model")
-    world.coordinator().acknowledge(replace(ack, outputs=(*ack.outputs, model)))
-    world.coordinator().complete(1)
-    _at(world, 3)
-    with pytest.raises(InvalidStateError, match=r"parallelism=`3` restored_parallelism=`2` state=`files\.model`"):
-        world.coordinator().trigger(world.request("b"))

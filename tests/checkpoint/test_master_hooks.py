@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint import CheckpointConfig, MasterHook, TriggerRequest, hook_answers, layout, metadata
+from airflow_cairn.checkpoint import CheckpointConfig, TriggerRequest, hook_answers, layout
 from airflow_cairn.checkpoint.errors import (
     CheckpointFailedError,
     CheckpointNotReadyError,
@@ -19,116 +18,21 @@ from airflow_cairn.checkpoint.errors import (
     InvalidConfigError,
     InvalidStateError,
     MasterHookError,
-    NonRestoredStateError,
 )
 from airflow_cairn.checkpoint.hook_calls import call
 from airflow_cairn.checkpoint.master_hooks import MAX_ANSWER_BYTES, check_hooks
-from airflow_cairn.checkpoint.metadata import HookLine
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requests import EpochCompleted, FailedOver, Ready, Triggered, Waiting
+from airflow_cairn.checkpoint.requests import FailedOver, Ready, Triggered, Waiting
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.errors import InvalidNameError
+from tests.checkpoint.hooking import SECOND, Ids, asking, run, states, triggered
 from tests.checkpoint.world import JOB, TIMEOUT, World
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, RecordingStore
-
-SECOND = timedelta(seconds=1)
-
-
-class Ids(MasterHook):
-    """A range of ids for each epoch, out of a counter that stands for the database's sequence."""
-
-    def __init__(self, name: str = "ids", *, calls: list[tuple[Any, ...]] | None = None) -> None:
-        self._name = name
-        self.next = 1
-        self.calls: list[tuple[Any, ...]] = [] if calls is None else calls
-        self.answer: Callable[[], Any] | None = None
-        self.fails_in: str | None = None
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    def _do(self, *what: Any) -> None:
-        self.calls.append(what)
-        if self.fails_in == what[0]:
-            raise ConnectionError("the database is down")
-
-    def trigger(self, checkpoint: int, timestamp_ms: int) -> Any:
-        self._do("trigger", checkpoint, timestamp_ms)
-        if self.answer is not None:
-            return self.answer()
-        first, self.next = self.next, self.next + 10
-        return {"first": first, "next": self.next}
-
-    def restore(self, checkpoint: int, state: Any) -> None:
-        self._do("restore", checkpoint, state)
-        self.next = state.get("next", 1) if isinstance(state, dict) else 1
-
-    def reset(self) -> None:
-        self._do("reset")
-        self.next = 1
-
-    def close(self) -> None:
-        self._do("close")
-
-
-def asking(world: World, epoch: str, *hooks: MasterHook, allow: bool = False) -> TriggerRequest:
-    config = replace(world.config, allow_non_restored_state=allow)
-    return replace(world.request(epoch), hooks=tuple(hook.name for hook in hooks), config=config)
-
-
-def triggered(world: World, epoch: str, *hooks: MasterHook, allow: bool = False, store: Any = None) -> Triggered:
-    """What the task that triggers does."""
-    coordinator = world.coordinator(store)
-    answer = coordinator.trigger(asking(world, epoch, *hooks, allow=allow))
-    assert isinstance(answer, Triggered), answer
-    coordinator.ask_hooks(answer.pending, hooks)
-    return answer
-
-
-def run(world: World, epoch: str, *hooks: MasterHook) -> int:
-    answer = world.coordinator().trigger(asking(world, epoch, *hooks))
-    if isinstance(answer, EpochCompleted):
-        return answer.checkpoint
-    assert isinstance(answer, Triggered)
-    world.coordinator().ask_hooks(answer.pending, hooks)
-    for stage in world.stages:
-        world.run_stage(epoch, stage.uid)
-    checkpoint = world.pending_id(epoch)
-    world.coordinator().complete(checkpoint)
-    world.coordinator().clean()
-    return checkpoint
-
-
-def states(world: World, checkpoint: int) -> dict[str, Any]:
-    entry = world.coordinator().head().completed_by_id(checkpoint)
-    assert entry is not None
-    lines = metadata.read(world.files, entry.metadata)
-    return {
-        line.answer.name: hook_answers.state_of(line.answer, key="x") for line in lines if isinstance(line, HookLine)
-    }
 
 
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-def test_the_life_of_a_hook(world: World) -> None:  # semantics T7, R2, R5
-    ids = Ids()
-    at = world.clock.now_ms
-    run(world, "a", ids)
-    world.clock.advance(SECOND)
-    run(world, "b", ids)
-    first, second = {"first": 1, "next": 11}, {"first": 11, "next": 21}
-    assert ids.calls == [
-        ("reset",),
-        ("trigger", 1, at),
-        ("restore", 1, first),
-        ("trigger", 2, at + 1000),
-    ]
-    assert (states(world, 1), states(world, 2)) == ({"ids": first}, {"ids": second})
-    world.audit("a", "b")
 
 
 def test_who_has_no_hooks_pays_nothing() -> None:  # semantics T7
@@ -184,41 +88,6 @@ def test_answers_that_do_not_fit_into_one_document_are_refused(world: World) -> 
         hook.answer = lambda: "x" * (MAX_ANSWER_BYTES - 100)
     with pytest.raises(InvalidStateError, match="larger than may be read back"):
         triggered(world, "a", *hooks)
-    assert world.coordinator().head().pending == ()
-
-
-@pytest.mark.parametrize("step", ["reset", "trigger", "restore"])
-def test_a_hook_that_fails_aborts_and_is_named(world: World, step: str) -> None:  # semantics T7
-    ids, epochs = Ids(), ["a", "b"]
-    if step == "restore":
-        run(world, "a", ids)
-    epoch = epochs[step == "restore"]
-    ids.fails_in = step
-    with pytest.raises(MasterHookError, match=f"the master hook ids failed in {step}: ConnectionError") as caught:
-        triggered(world, epoch, ids)
-    assert isinstance(caught.value.__cause__, ConnectionError)
-    (*_, ended) = world.coordinator().head().history
-    assert ended.reason is Reason.TRIGGER_CHECKPOINT_FAILURE
-    assert "the database is down" in ended.detail
-    ids.fails_in = None
-    run(world, epoch, ids)
-    world.audit(*epochs[: 1 + (step == "restore")])
-
-
-def test_a_hook_that_hangs_is_left_behind(world: World) -> None:  # semantics T7
-    stop = threading.Event()
-    ids = Ids()
-    ids.timeout = timedelta(milliseconds=50)
-    ids.answer = lambda: stop.wait(60)
-    try:
-        with pytest.raises(MasterHookError, match=r"was not done with trigger after 0\.05 s"):
-            triggered(world, "a", ids)
-        (left,) = (thread for thread in threading.enumerate() if thread.name == "cairn-hook-ids-trigger")
-        assert left.daemon, "it does not keep its process from ending"
-    finally:
-        stop.set()
-    left.join(60)
-    assert not left.is_alive()
     assert world.coordinator().head().pending == ()
 
 
@@ -390,13 +259,6 @@ def test_on_other_ground_the_hooks_are_asked_anew(world: World) -> None:  # sema
     assert world.folded()["clean"] == ["a", "b", "c"]
 
 
-def test_a_new_hook_gets_none_and_an_old_one_its_own(world: World) -> None:  # semantics T7
-    one, two = Ids("one"), Ids("two")
-    run(world, "a", one)
-    triggered(world, "b", two, one)
-    assert (one.calls[-2], two.calls[0]) == (("restore", 1, {"first": 1, "next": 11}), ("restore", 1, None))
-
-
 def test_a_hook_that_comes_or_goes_while_pending_opens_another_attempt(world: World) -> None:  # semantics T7, T9
     one, two = Ids("one"), Ids("two")
     triggered(world, "a", one)
@@ -407,22 +269,6 @@ def test_a_hook_that_comes_or_goes_while_pending_opens_another_attempt(world: Wo
     assert pending.hooks is None
     run(world, "a")
     world.audit("a")
-
-
-def test_state_that_no_hook_claims(world: World) -> None:  # semantics T7, R3
-    one, two = Ids("one"), Ids("two")
-    run(world, "a", one)
-    with pytest.raises(NonRestoredStateError, match=r"no master hook claims.*unclaimed=`one` hooks=`two`"):
-        triggered(world, "b", two)
-    with pytest.raises(NonRestoredStateError, match="no master hook claims"):
-        world.coordinator().trigger(asking(world, "b"))
-    choice = world.coordinator().restore_latest()
-    with pytest.raises(NonRestoredStateError, match="no master hook claims"):
-        world.coordinator().restore_hooks(choice, [two])
-    assert two.calls == []
-    world.coordinator().restore_hooks(choice, [two], allow_non_restored_state=True)
-    triggered(world, "b", two, allow=True)
-    assert two.calls[1] == ("restore", 1, None)
 
 
 def test_a_hook_without_state_may_go(world: World) -> None:  # semantics T7

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from itertools import permutations
 
 import pytest
 
-from airflow_cairn.checkpoint import layout
+from airflow_cairn.checkpoint import decisions, layout
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidStateError
-from airflow_cairn.checkpoint.failures import COUNTED
-from airflow_cairn.checkpoint.model import DeclineDocument
+from airflow_cairn.checkpoint.failures import COUNTED, Weighed, weigh
+from airflow_cairn.checkpoint.model import DeclineDocument, DocumentRef
 from airflow_cairn.checkpoint.reasons import DECLINES, AckAnswer, Reason, Status
 from airflow_cairn.checkpoint.requests import EpochCompleted, Failed, NothingToDo, Waiting
 from airflow_cairn.storage import CairnError
+from tests.checkpoint.failing import COUNTS, fail_once, tolerant
 from tests.checkpoint.listening import Listener, trigger_told
 from tests.checkpoint.world import JOB, TIMEOUT, World
 from tests.support.wrapped_stores import InterleavingStore
@@ -255,3 +257,103 @@ def test_aborting_notifies_the_stages(world: World) -> None:  # semantics D4
     listener = Listener()
     world.coordinator().deliver([listener])
     assert listener.told == [(1, "CHECKPOINT_DECLINED", None)]
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_which_reasons_count(reason: Reason) -> None:  # semantics D5
+    """Every reason there is stands in the table, so that a new one is decided about."""
+    expected = Weighed(1, job_fails=False) if COUNTS[reason] else Weighed(0, job_fails=False)
+    assert weigh(0, reason, 9, checkpoint=7, newest_success=None) == expected
+    assert weigh(0, reason, 0, checkpoint=7, newest_success=None) == Weighed(0, job_fails=COUNTS[reason])
+
+
+def test_an_id_is_counted_once(world: World) -> None:  # semantics D5, D1
+    """Two stages decline, three parties look, and later it would have expired too."""
+    world = tolerant(5)
+    world.trigger("a")
+    world.run_stage("a", "clean")
+    handovers = [world.submit("a", stage).handover for stage in ("routes", "airports")]
+    for handover in handovers:
+        world.decline(handover)
+    for _ in range(3):
+        world.coordinator().progress("a")
+    world.coordinator().abort(1, Reason.CHECKPOINT_DECLINED, "again")
+    world.clock.advance(TIMEOUT)
+    world.coordinator().progress("a")
+    assert world.coordinator().head().failures == 1
+
+
+def test_each_attempt_counts_and_a_success_resets() -> None:  # semantics D5
+    world = tolerant(2)
+    world.trigger("a")
+    fail_once(world)
+    fail_once(world)
+    assert world.coordinator().head().failures == 2
+    world.run_epoch("a")
+    assert world.coordinator().head().failures == 0
+    world.trigger("b")
+    fail_once(world, "b")
+    assert world.coordinator().head().failures == 1
+    world.run_epoch("b")
+    world.audit("a", "b")
+
+
+def test_an_older_failure_does_not_count_after_a_newer_success() -> None:  # semantics D5, C2
+    world = tolerant(2)
+    world.trigger("a")
+    head = world.coordinator().head()
+    newer = replace(head.pending[0], id=2, epoch="b", token="f" * 16)
+    completed = decisions.complete(
+        replace(head, pending=(newer,), next_id=3),
+        newer,
+        metadata=DocumentRef(layout.metadata(2, "f" * 16), 1, "ab" * 32),
+        size_bytes=0,
+        tables={},
+        now_ms=world.clock.now_ms,
+    )
+    after = decisions.abort(
+        replace(completed, pending=head.pending), head.pending[0], Reason.CHECKPOINT_DECLINED, "", world.clock.now_ms
+    )
+    assert after.failures == 0
+
+
+def test_above_the_limit_the_job_fails_and_the_count_starts_anew() -> None:  # semantics D5
+    world = tolerant(1, concurrent=2)
+    world.trigger("a")
+    world.trigger("b")
+    fail_once(world, "a", "a first time")
+    assert world.coordinator().head().pending_of_epoch("b") is not None
+    fail_once(world, "a", "a second time")
+    head = world.coordinator().head()
+    assert (head.pending, head.failures) == ((), 0)
+    why = "2 checkpoints in a row failed and tolerable_failed_checkpoints is 1: checkpoint 3: CHECKPOINT_DECLINED: "
+    assert [(entry.id, entry.reason, entry.detail, entry.job_failed) for entry in head.history] == [
+        (1, Reason.CHECKPOINT_DECLINED, "clean: a first time", False),
+        (3, Reason.CHECKPOINT_DECLINED, "clean: a second time", True),
+        (2, Reason.JOB_FAILURE, f"{why}clean: a second time", False),
+    ]
+    # Nothing takes it up by itself; a retry of a stage starts it again, from where it was.
+    expected = Failed(3, 2, Reason.CHECKPOINT_DECLINED, "clean: a second time", tolerated=False, job_failed=True)
+    assert world.coordinator().go_on("a") == expected
+    assert world.coordinator().go_on("b") == Failed(2, 1, Reason.JOB_FAILURE, f"{why}clean: a second time")
+    world.run_epoch("a")
+    world.run_epoch("b")
+    assert world.folded() == {stage.uid: ["a", "b"] for stage in world.stages}
+
+
+def test_by_default_the_first_failure_fails_the_job(world: World) -> None:  # semantics D5
+    world.trigger("a")
+    fail_once(world)
+    head = world.coordinator().head()
+    assert (head.history[-1].job_failed, head.failures) == (True, 0)
+
+
+def test_a_failed_task_does_not_count() -> None:  # semantics D5, F2
+    """A retry of the stage, or its callback, comes before anybody looks: that is a failover, and the job goes on."""
+    world = tolerant(0)
+    world.trigger("a")
+    world.decline(world.submit("a", "clean", "first try").handover)
+    world.coordinator().fail("a", "clean", "first try", "exit status 1")
+    head = world.coordinator().head()
+    assert (head.history[-1].reason, head.failures) == (Reason.JOB_FAILOVER_REGION, 0)
+    assert isinstance(world.coordinator().go_on("a"), Waiting)

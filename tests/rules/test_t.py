@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from airflow_cairn.checkpoint import RequestKind, layout, queue
-from airflow_cairn.checkpoint.errors import HeadLostError, InvalidStateError
+from airflow_cairn.checkpoint.errors import (
+    HeadLostError,
+    InvalidConfigError,
+    InvalidStateError,
+    MasterHookError,
+    NonRestoredStateError,
+)
 from airflow_cairn.checkpoint.head import MAX_WAITING
+from airflow_cairn.checkpoint.master_hooks import check_hooks
 from airflow_cairn.checkpoint.model import EpochDocument, Owner, Slice
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.requests import Declined, EpochCompleted, TriggerAnswer, Triggered
 from airflow_cairn.storage import InvalidNameError
+from tests.checkpoint.hooking import SECOND, Ids, asking, run, states, triggered
 from tests.checkpoint.world import CONFIG, JOB, STAGES, TIMEOUT, World
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore
 
@@ -347,3 +356,94 @@ def test_ids_go_on_across_a_restore_from_an_older_checkpoint(world: World) -> No
     answer = world.trigger("c")
     assert answer.pending.restore is not None
     assert (answer.pending.restore.checkpoint, answer.pending.checkpoint) == (1, 3)
+
+
+def test_the_life_of_a_hook(world: World) -> None:  # semantics T7, R2, R5
+    ids = Ids()
+    at = world.clock.now_ms
+    run(world, "a", ids)
+    world.clock.advance(SECOND)
+    run(world, "b", ids)
+    first, second = {"first": 1, "next": 11}, {"first": 11, "next": 21}
+    assert ids.calls == [
+        ("reset",),
+        ("trigger", 1, at),
+        ("restore", 1, first),
+        ("trigger", 2, at + 1000),
+    ]
+    assert (states(world, 1), states(world, 2)) == ({"ids": first}, {"ids": second})
+    world.audit("a", "b")
+
+
+@pytest.mark.parametrize("step", ["reset", "trigger", "restore"])
+def test_a_hook_that_fails_aborts_and_is_named(world: World, step: str) -> None:  # semantics T7
+    ids, epochs = Ids(), ["a", "b"]
+    if step == "restore":
+        run(world, "a", ids)
+    epoch = epochs[step == "restore"]
+    ids.fails_in = step
+    with pytest.raises(MasterHookError, match=f"the master hook ids failed in {step}: ConnectionError") as caught:
+        triggered(world, epoch, ids)
+    assert isinstance(caught.value.__cause__, ConnectionError)
+    (*_, ended) = world.coordinator().head().history
+    assert ended.reason is Reason.TRIGGER_CHECKPOINT_FAILURE
+    assert "the database is down" in ended.detail
+    ids.fails_in = None
+    run(world, epoch, ids)
+    world.audit(*epochs[: 1 + (step == "restore")])
+
+
+def test_a_hook_that_hangs_is_left_behind(world: World) -> None:  # semantics T7
+    stop = threading.Event()
+    ids = Ids()
+    ids.timeout = timedelta(milliseconds=50)
+    ids.answer = lambda: stop.wait(60)
+    try:
+        with pytest.raises(MasterHookError, match=r"was not done with trigger after 0\.05 s"):
+            triggered(world, "a", ids)
+        (left,) = (thread for thread in threading.enumerate() if thread.name == "cairn-hook-ids-trigger")
+        assert left.daemon, "it does not keep its process from ending"
+    finally:
+        stop.set()
+    left.join(60)
+    assert not left.is_alive()
+    assert world.coordinator().head().pending == ()
+
+
+def test_a_new_hook_gets_none_and_an_old_one_its_own(world: World) -> None:  # semantics T7
+    one, two = Ids("one"), Ids("two")
+    run(world, "a", one)
+    triggered(world, "b", two, one)
+    assert (one.calls[-2], two.calls[0]) == (("restore", 1, {"first": 1, "next": 11}), ("restore", 1, None))
+
+
+def test_state_that_no_hook_claims(world: World) -> None:  # semantics T7, R3
+    one, two = Ids("one"), Ids("two")
+    run(world, "a", one)
+    with pytest.raises(NonRestoredStateError, match=r"no master hook claims.*unclaimed=`one` hooks=`two`"):
+        triggered(world, "b", two)
+    with pytest.raises(NonRestoredStateError, match="no master hook claims"):
+        world.coordinator().trigger(asking(world, "b"))
+    choice = world.coordinator().restore_latest()
+    with pytest.raises(NonRestoredStateError, match="no master hook claims"):
+        world.coordinator().restore_hooks(choice, [two])
+    assert two.calls == []
+    world.coordinator().restore_hooks(choice, [two], allow_non_restored_state=True)
+    triggered(world, "b", two, allow=True)
+    assert two.calls[1] == ("restore", 1, None)
+
+
+def test_two_hooks_of_one_name_are_refused() -> None:  # semantics T7
+    with pytest.raises(InvalidConfigError, match="two hooks have one name"):
+        check_hooks([Ids("ids"), Ids("ids")], 1)
+
+
+def test_a_request_within_the_pause_keeps_its_place_before_later_ones(world: World) -> None:  # semantics T2, T3
+    world.config = replace(CONFIG, min_pause=timedelta(minutes=1))
+    world.run_epoch("a")
+    for epoch in ("b", "c"):
+        assert isinstance(_ask(world, epoch), Declined)
+    assert [each.epoch for each in world.coordinator().head().waiting] == ["b", "c"]
+    world.clock.advance(timedelta(minutes=1))
+    assert _declined(_ask(world, "c")) is Reason.ALREADY_QUEUED, "b is before it"
+    assert isinstance(_ask(world, "b"), Triggered)

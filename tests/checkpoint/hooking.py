@@ -1,0 +1,93 @@
+"""A master hook that remembers its calls, and what a task does with hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from airflow_cairn.checkpoint import MasterHook, TriggerRequest, hook_answers, metadata
+from airflow_cairn.checkpoint.metadata import HookLine
+from airflow_cairn.checkpoint.requests import EpochCompleted, Triggered
+from tests.checkpoint.world import World
+
+SECOND = timedelta(seconds=1)
+
+
+class Ids(MasterHook):
+    """A range of ids for each epoch, out of a counter that stands for the database's sequence."""
+
+    def __init__(self, name: str = "ids", *, calls: list[tuple[Any, ...]] | None = None) -> None:
+        self._name = name
+        self.next = 1
+        self.calls: list[tuple[Any, ...]] = [] if calls is None else calls
+        self.answer: Callable[[], Any] | None = None
+        self.fails_in: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def _do(self, *what: Any) -> None:
+        self.calls.append(what)
+        if self.fails_in == what[0]:
+            raise ConnectionError("the database is down")
+
+    def trigger(self, checkpoint: int, timestamp_ms: int) -> Any:
+        self._do("trigger", checkpoint, timestamp_ms)
+        if self.answer is not None:
+            return self.answer()
+        first, self.next = self.next, self.next + 10
+        return {"first": first, "next": self.next}
+
+    def restore(self, checkpoint: int, state: Any) -> None:
+        self._do("restore", checkpoint, state)
+        self.next = state.get("next", 1) if isinstance(state, dict) else 1
+
+    def reset(self) -> None:
+        self._do("reset")
+        self.next = 1
+
+    def close(self) -> None:
+        self._do("close")
+
+
+def asking(world: World, epoch: str, *hooks: MasterHook, allow: bool = False) -> TriggerRequest:
+    """What the task asks for."""
+    config = replace(world.config, allow_non_restored_state=allow)
+    return replace(world.request(epoch), hooks=tuple(hook.name for hook in hooks), config=config)
+
+
+def triggered(world: World, epoch: str, *hooks: MasterHook, allow: bool = False, store: Any = None) -> Triggered:
+    """What the task that triggers does."""
+    coordinator = world.coordinator(store)
+    answer = coordinator.trigger(asking(world, epoch, *hooks, allow=allow))
+    assert isinstance(answer, Triggered), answer
+    coordinator.ask_hooks(answer.pending, hooks)
+    return answer
+
+
+def run(world: World, epoch: str, *hooks: MasterHook) -> int:
+    """Bring an epoch to its end, its hooks asked."""
+    answer = world.coordinator().trigger(asking(world, epoch, *hooks))
+    if isinstance(answer, EpochCompleted):
+        return answer.checkpoint
+    assert isinstance(answer, Triggered)
+    world.coordinator().ask_hooks(answer.pending, hooks)
+    for stage in world.stages:
+        world.run_stage(epoch, stage.uid)
+    checkpoint = world.pending_id(epoch)
+    world.coordinator().complete(checkpoint)
+    world.coordinator().clean()
+    return checkpoint
+
+
+def states(world: World, checkpoint: int) -> dict[str, Any]:
+    """What each hook answered, as a retained checkpoint holds it."""
+    entry = world.coordinator().head().completed_by_id(checkpoint)
+    assert entry is not None
+    lines = metadata.read(world.files, entry.metadata)
+    return {
+        line.answer.name: hook_answers.state_of(line.answer, key="x") for line in lines if isinstance(line, HookLine)
+    }
