@@ -7,6 +7,7 @@ from .coordinator import Coordinator
 from .master_hooks import MasterHook
 from .notices import CheckpointListener
 from .reasons import RequestKind
+from .regional import RegionalCheckpoints
 from .requests import CheckpointConfig, TriggerRequest
 from .runtime import Runtime, system_runtime
 from .source import RunFacts, Source
@@ -23,6 +24,7 @@ __all__ = [
     "FileSource",
     "MasterHook",
     "Offsets",
+    "RegionalCheckpoints",
     "RequestKind",
     "RunFacts",
     "Runtime",

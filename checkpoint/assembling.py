@@ -1,23 +1,27 @@
 """From acknowledgements to a completed checkpoint's metadata (semantics C1, C5).
 
-The content is a pure function of the pending document and the markers, so that two finishers write equal bytes.
+The content is a pure function of the pending document, the markers and who is left out, so that two finishers who leave
+out the same stages write equal bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from ..storage.errors import DocumentError, GoneError
 from . import acks, hook_answers, layout, metadata
 from .errors import CheckpointError, CheckpointNotReadyError
 from .job_files import JobFiles
-from .metadata import HandleLine, HookLine, Line, MetadataHeader, StageLine
-from .model import AckDocument, DocumentRef, Execution, PendingDocument
+from .left_out_lines import LeftOut
+from .metadata import HandleLine, HookLine, InFlightLine, Line, MetadataHeader, StageLine
+from .model import AckDocument, DocumentRef, Execution, Output, PendingDocument, StateHandle
 from .spool import Spool
 
 IN_CHECKPOINT = frozenset({"state", "table", "list", "files", "value"})
-"""Kinds of output that belong to a checkpoint; an exchange is dropped when its epoch completes."""
+"""Kinds of output that belong to a checkpoint; an exchange is dropped when its epoch completes and all have
+read it."""
 
 
 class BrokenAckError(CheckpointError):
@@ -45,11 +49,13 @@ class Assembler:
     Args:
         files: the job's files.
         document: what the checkpoint expects.
+        left_out: stages that it completes without (semantics B3, F6), closed under what reads from them.
     """
 
-    def __init__(self, files: JobFiles, document: PendingDocument) -> None:
+    def __init__(self, files: JobFiles, document: PendingDocument, left_out: Collection[str] = ()) -> None:
         self._files = files
         self._document = document
+        self._left_out = LeftOut(files, document, left_out)
         self._size_bytes = 0
         self._new_bytes = 0
         self._inherited: set[str] | None = None
@@ -65,7 +71,7 @@ class Assembler:
             FinalizeError: other metadata stands there already, or what this checkpoint takes over from the one that was
                 restored can no longer be looked up.
         """
-        key = layout.metadata(self._document.checkpoint, self._document.token)
+        key = layout.metadata(self._document.checkpoint, self._document.token, self._left_out.stages)
         with Spool() as spool:
             try:
                 metadata.write(self._lines(), spool.put)
@@ -96,15 +102,16 @@ class Assembler:
             raise _broken(uid, execution, f"it has parallelism {ack.parallelism}, expected {spec.parallelism}")
         return ack
 
-    def _note_tables(self, ack: AckDocument) -> None:
-        for output in ack.outputs:
+    def _note_tables(self, stage: str, outputs: Iterable[Output]) -> str | None:
+        """Note what a stage publishes; gives what is wrong where another stage publishes the same."""
+        for output in outputs:
             if output.kind != "table":
                 continue
             if output.name in self._tables:
-                problem = f"it publishes the table {output.name!r}, which {self._owners[output.name]} publishes too"
-                raise _broken(ack.stage, self._document.executions[ack.stage], problem)
+                return f"it publishes the table {output.name!r}, which {self._owners[output.name]} publishes too"
             self._tables[output.name] = output.folder
-            self._owners[output.name] = ack.stage
+            self._owners[output.name] = stage
+        return None
 
     def _lines(self) -> Iterator[Line]:
         """Yield the metadata's lines; one acknowledgement, and one part of it, is in memory at a time."""
@@ -119,10 +126,44 @@ class Assembler:
             restored_from=document.restore.checkpoint if document.restore else None,
         )
         yield from self._hook_lines()
-        for spec in document.stages:
-            ack = self._ack_of(spec.uid)
-            self._note_tables(ack)
+        taking_part = [spec.uid for spec in document.stages if spec.uid not in self._left_out.stages]
+        for uid in taking_part:
+            ack = self._ack_of(uid)
+            twice = self._note_tables(uid, ack.outputs)
+            if twice is not None:
+                raise _broken(uid, document.executions[uid], twice)
             yield from self._lines_of(ack)
+        if self._left_out.stages:
+            yield from self._lines_of_left_out()
+            for uid in taking_part:
+                if self._left_out.awaits(uid):
+                    yield from self._in_flight_of(self._ack_of(uid))
+
+    def _lines_of_left_out(self) -> Iterator[Line]:
+        try:
+            for line in chain(self._left_out.lent(), self._left_out.in_flight()):
+                if isinstance(line, StageLine):
+                    twice = self._note_tables(line.stage, line.outputs)
+                    if twice is not None:
+                        raise FinalizeError(f"the stage {line.stage} is left out, and {twice}")
+                elif isinstance(line, HandleLine):
+                    self._size_bytes += line.handle.size_bytes
+                yield line
+        except (GoneError, DocumentError) as error:
+            raise _unreadable(error) from error
+
+    def _in_flight_of(self, ack: AckDocument) -> Iterator[Line]:
+        """Keep what a stage wrote for its readers, because one of them has still to read it (semantics B3)."""
+        execution = self._document.executions[ack.stage]
+        outputs = {output.id: output for output in ack.outputs if output.kind not in IN_CHECKPOINT}
+        own = self._folder_of(ack)
+        yield InFlightLine(ack.stage, execution, tuple(outputs.values()))
+        for index, handle in self._handles_of(ack):
+            if handle.output in outputs:
+                self._check_origin(ack, own, handle.path)
+                self._size_bytes += handle.size_bytes
+                self._new_bytes += handle.size_bytes
+                yield HandleLine(index, handle)
 
     def _hook_lines(self) -> Iterator[Line]:
         ref = self._document.hooks
@@ -145,7 +186,7 @@ class Assembler:
 
     def _lines_of(self, ack: AckDocument) -> Iterator[Line]:
         execution = self._document.executions[ack.stage]
-        own = f"{layout.execution_folder(execution.home, ack.stage, execution.attempt, execution.token)}{ack.run}/"
+        own = self._folder_of(ack)
         kept = tuple(output for output in ack.outputs if output.kind in IN_CHECKPOINT)
         for output in kept:
             self._check_origin(ack, own, f"{output.folder.rstrip('/')}/")
@@ -159,18 +200,26 @@ class Assembler:
             max_parallelism=self._document.max_parallelism.get(ack.stage),
         )
         known, in_checkpoint = {output.id for output in ack.outputs}, {output.id for output in kept}
+        for index, handle in self._handles_of(ack):
+            if handle.output in in_checkpoint:
+                self._check_origin(ack, own, handle.path)
+                self._size_bytes += handle.size_bytes
+                self._new_bytes += handle.size_bytes if handle.path.startswith(own) else 0
+                yield HandleLine(index, handle)
+            elif handle.output not in known:
+                raise _broken(ack.stage, execution, f"it names a file of no output: {handle.output}")
+
+    def _handles_of(self, ack: AckDocument) -> Iterator[tuple[int, StateHandle]]:
         try:
             for subtask in acks.subtasks_of(self._files, ack):
                 for handle in subtask.handles:
-                    if handle.output in in_checkpoint:
-                        self._check_origin(ack, own, handle.path)
-                        self._size_bytes += handle.size_bytes
-                        self._new_bytes += handle.size_bytes if handle.path.startswith(own) else 0
-                        yield HandleLine(subtask.index, handle)
-                    elif handle.output not in known:
-                        raise _broken(ack.stage, execution, f"it names a file of no output: {handle.output}")
+                    yield subtask.index, handle
         except (GoneError, DocumentError) as error:
-            raise _broken(ack.stage, execution, str(error)) from error
+            raise _broken(ack.stage, self._document.executions[ack.stage], str(error)) from error
+
+    def _folder_of(self, ack: AckDocument) -> str:
+        execution = self._document.executions[ack.stage]
+        return f"{layout.execution_folder(execution.home, ack.stage, execution.attempt, execution.token)}{ack.run}/"
 
     def _check_origin(self, ack: AckDocument, own: str, path: str) -> None:
         """Let a stage name its own driver's files and those of the checkpoint that was restored, and no others.
@@ -196,8 +245,12 @@ class Assembler:
                 elif isinstance(line, HandleLine):
                     found.add(line.handle.path)
         except (GoneError, DocumentError) as error:
-            raise FinalizeError(f"the checkpoint that this one started from cannot be read: {error}") from error
+            raise _unreadable(error) from error
         return found
+
+
+def _unreadable(error: GoneError | DocumentError) -> FinalizeError:
+    return FinalizeError(f"the checkpoint that this one started from cannot be read: {error}")
 
 
 def _broken(stage: str, execution: Execution, problem: str) -> BrokenAckError:

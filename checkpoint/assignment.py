@@ -102,7 +102,7 @@ class RestoredStage:
     max_parallelism: int | None = None
     """None: the stage named no parallelism when the checkpoint was made."""
     state: tuple[str, ...] = ()
-    """What it holds: `Output.id` of each output, and `value.<name>` of each small value."""
+    """What it holds: `Output.id` of each output, `value.<name>` of each small value, `epoch.<name>` that it owes."""
 
 
 def match(restored: Iterable[RestoredStage], stages: Iterable[StageSpec], **where: str | int) -> dict[str, int]:

@@ -11,7 +11,19 @@ from dataclasses import replace
 
 from ..storage.errors import DocumentError, GoneError
 from ..storage.port import Lost
-from . import acks, decisions, fixing, layout, queue, requesting, restore
+from . import (
+    acks,
+    attempt_document,
+    completing,
+    decisions,
+    fixing,
+    giving_up,
+    layout,
+    leaving_out,
+    queue,
+    requesting,
+    restore,
+)
 from .carrying import NOTHING, Carried, carry
 from .codec import Json
 from .errors import InvalidConfigError
@@ -32,10 +44,10 @@ from .model import (
 from .opening import Opener, Opening
 from .reasons import Reason
 from .requests import (
-    CheckpointConfig,
     Declined,
     EpochCompleted,
     FailAnswer,
+    Failed,
     FailedOver,
     NothingToDo,
     TriggerAnswer,
@@ -90,10 +102,10 @@ class Attempts:
 
         def decide(head: Head, now_ms: int) -> Decision[TriggerAnswer]:
             nonlocal fixed
-            settled = decisions.expire(head, now_ms)
+            settled = completing.settle(self._files, head, now_ms)
             completed = self.completed_epoch(settled, request.epoch)
             if completed is not None:
-                return Decision(EpochCompleted(request.epoch, completed))
+                return Decision(EpochCompleted(request.epoch, completed), settled if settled != head else None)
             pending = settled.pending_of_epoch(request.epoch)
             if pending is not None:
                 document = self.readable(pending)
@@ -122,7 +134,7 @@ class Attempts:
                 epoch=request.epoch,
                 slice=fixed,
                 stages=request.stages,
-                limits=_limits_of(request.config),
+                limits=_limits_of(request),
                 owner=request.owner,
                 before=before,
                 # Whoever triggers again will run the stages again; only what has acknowledged is worth keeping.
@@ -139,7 +151,7 @@ class Attempts:
 
         return self._heads.update(decide)[1]
 
-    def fail_over(self, epoch: str, stage: str, token: str, detail: str) -> FailAnswer:
+    def fail_over(self, epoch: str, stage: str, token: str, detail: str, *, final: bool = False) -> FailAnswer:
         """Abort the epoch's attempt and open the next, if `token` is still the stage's current execution.
 
         The stage and everything that reads from it get new executions, and so do stages that have declined; those of
@@ -150,6 +162,8 @@ class Attempts:
             stage: the stage's uid.
             token: of the execution that failed.
             detail: the root cause in one line; a decline of the stage itself goes before it.
+            final: no other try follows by itself. Where stages may be left out nothing is opened then: the checkpoint
+                goes on without the stage's region if that may fail (F6), and has failed if not.
 
         Raises:
             InvalidConfigError: the pending checkpoint does not expect the stage.
@@ -157,12 +171,12 @@ class Attempts:
         """
 
         def decide(head: Head, now_ms: int) -> Decision[FailAnswer]:
-            settled = decisions.expire(head, now_ms)
+            settled = completing.settle(self._files, head, now_ms)
             entry = settled.pending_of_epoch(epoch)
             if entry is None:
                 completed = self.completed_epoch(settled, epoch)
                 if completed is not None:
-                    return Decision(EpochCompleted(epoch, completed))
+                    return Decision(EpochCompleted(epoch, completed), settled if settled != head else None)
                 why = "the attempt has ended; the next try opens one"
                 return Decision(NothingToDo(why), settled if settled != head else None)
             document = self.document_of(entry)
@@ -173,8 +187,17 @@ class Attempts:
             if stage in carried.acknowledged:
                 return Decision(NothingToDo(f"{stage} had acknowledged before it ended; nothing is lost"))
             declined = acks.why_declined(self._files, stage, execution)
-            cause = f"{stage}: {declined[1] if declined else detail}"
+            why = declined[1] if declined else detail
+            cause = f"{stage}: {why}"
             done = len(carried.acknowledged)
+            if final and document.limits.leave_out is not None:
+                given_up = giving_up.give_up(self._files, settled, entry, document, stage, why)
+                if given_up is not None:
+                    return Decision(given_up, settled if settled != head else None)
+                # A failed task, which is no failure of checkpoints (D5). Its driver is dead: nothing carries it over.
+                reason = Reason.JOB_FAILURE
+                aborted = decisions.abort(settled, entry, reason, cause, now_ms, acks=done, rejected=(token,))
+                return Decision(Failed(entry.id, entry.attempt, reason, decisions.one_line(cause)), aborted)
             settled = decisions.abort(settled, entry, Reason.JOB_FAILOVER_REGION, cause, now_ms, acks=done)
             opening = Opening(
                 epoch=epoch,
@@ -200,16 +223,7 @@ class Attempts:
             GoneError: the attempt is past and cleaned.
             DocumentError: the document is broken, or another checkpoint's.
         """
-        key = layout.pending(entry.id, entry.token)
-        document = self._files.read(PendingDocument, key)[0]
-        if (document.checkpoint, document.token, document.epoch) != (entry.id, entry.token, entry.epoch):
-            raise DocumentError(
-                "the document describes another checkpoint",
-                key=self._files.full(key),
-                expected=entry.id,
-                found=document.checkpoint,
-            )
-        return document
+        return attempt_document.read(self._files, entry)
 
     def readable(self, entry: PendingEntry | EndedEntry | None) -> PendingDocument | None:
         """Read the document of an attempt; one that is gone or broken lends nothing to the next."""
@@ -347,9 +361,14 @@ def _replaced(head: Head, pending: PendingEntry, document: PendingDocument | Non
     )
 
 
-def _limits_of(config: CheckpointConfig) -> Limits:
+def _limits_of(request: TriggerRequest) -> Limits:
+    config = request.config
     return Limits(
-        config.timeout_ms, config.retained, config.max_concurrent_checkpoints, config.tolerable_failed_checkpoints
+        config.timeout_ms,
+        config.retained,
+        config.max_concurrent_checkpoints,
+        config.tolerable_failed_checkpoints,
+        leaving_out.rule_of(request),
     )
 
 

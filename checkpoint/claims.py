@@ -108,7 +108,7 @@ class Claims:
             tries=MAX_TRIES,
         )
 
-    def fail(self, epoch: str, stage: str, claimant: str, detail: str) -> FailAnswer:
+    def fail(self, epoch: str, stage: str, claimant: str, detail: str, *, final: bool = False) -> FailAnswer:
         """Report that a try of a stage failed (semantics F2, F5): idempotent, from any process, in any order.
 
         Args:
@@ -116,6 +116,8 @@ class Claims:
             stage: the stage's uid.
             claimant: the try that failed, as it was given to `begin`.
             detail: the root cause in one line; a decline of the stage itself goes before it.
+            final: no other try follows by itself. Where stages may be left out, the checkpoint goes on without the
+                stage's region if that may fail (F6), and has failed if not.
 
         Raises:
             InvalidConfigError: the pending checkpoint does not expect the stage.
@@ -140,7 +142,7 @@ class Claims:
 
         found = self._heads.observe(look)
         if isinstance(found, str):
-            return self._attempts.fail_over(epoch, stage, found, detail)
+            return self._attempts.fail_over(epoch, stage, found, detail, final=final)
         return found
 
     def _look(self, epoch: str, stage: str) -> _Current | None:
@@ -214,4 +216,5 @@ def _handover(current: _Current, stage: str, claimant: str) -> Handover:
         upstream={uid: document.executions[uid] for uid in (spec.upstream if spec else ())},
         parallelism=spec.parallelism if spec else None,
         hooks=document.hooks,
+        backlog=document.backlogs.get(stage, ()),
     )

@@ -116,6 +116,8 @@ def _typed(value: Any, wanted: type, called: str) -> None:
 
 def _scalar(wanted: type) -> _Reader:
     def read(value: Any) -> Any:
+        if wanted is float and type(value) is int:
+            return float(value)  # JSON has one kind of number
         # bool is an int in Python, and never where a document wants a number.
         if type(value) is not wanted:
             raise _MisfitError(f"expected {wanted.__name__}, found {type(value).__name__}")

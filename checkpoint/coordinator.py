@@ -99,9 +99,9 @@ class Coordinator:
         """Claim the right to submit a stage's application; see `Claims.begin`."""
         return self._claims.begin(epoch, stage, claimant)
 
-    def fail(self, epoch: str, stage: str, claimant: str, detail: str) -> FailAnswer:
+    def fail(self, epoch: str, stage: str, claimant: str, detail: str, *, final: bool = False) -> FailAnswer:
         """Report that a try of a stage failed; see `Claims.fail`."""
-        return self._claims.fail(epoch, stage, claimant, detail)
+        return self._claims.fail(epoch, stage, claimant, detail, final=final)
 
     def acknowledge(self, ack: AckDocument) -> AckAnswer:
         """Acknowledge all subtasks of an execution; see `StageSide.acknowledge`."""

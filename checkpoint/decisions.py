@@ -6,6 +6,7 @@ recognises what it has already achieved.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from . import failures, queue
@@ -31,9 +32,14 @@ def expire(head: Head, now_ms: int) -> Head:
     """End every pending checkpoint that is older than its timeout (semantics D2)."""
     for entry in head.pending:
         if now_ms >= entry.expires_at_ms and entry in head.pending:
-            after = (entry.expires_at_ms - entry.triggered_at_ms) // 1000
-            head = abort(head, entry, Reason.CHECKPOINT_EXPIRED, f"not complete after {after} s", now_ms)
+            head = expire_one(head, entry, now_ms)
     return head
+
+
+def expire_one(head: Head, entry: PendingEntry, now_ms: int) -> Head:
+    """End a checkpoint because its timeout has run out (semantics D2)."""
+    after = (entry.expires_at_ms - entry.triggered_at_ms) // 1000
+    return abort(head, entry, Reason.CHECKPOINT_EXPIRED, f"not complete after {after} s", now_ms)
 
 
 def stop(head: Head, how: Stopped, now_ms: int) -> Head:
@@ -135,12 +141,28 @@ def complete(
     tables: dict[str, str],
     now_ms: int,
     new_bytes: int = 0,
+    left_out: Collection[str] = (),
+    regional: bool = False,
 ) -> Head:
     """Complete a pending checkpoint, subsume older pending ones and retain the newest (semantics C1 to C3).
 
     A checkpoint that was bypassed because it is damaged (`restored_from` older than `base`) leaves the store: what it
     held has been made anew.
+
+    Args:
+        head: the version decided on.
+        entry: what is to complete.
+        metadata: what it holds.
+        size_bytes: of all files that the metadata names.
+        tables: the folder of each published table, by its name.
+        now_ms: the time, milliseconds since 1970 UTC.
+        new_bytes: of the files that its own executions wrote.
+        left_out: stages that it completes without (semantics B3, F6).
+        regional: whether one of them failed; a checkpoint that only leaves out who lags ends no row of regional ones.
     """
+    before = head.latest_completed()
+    in_a_row = before.regional_in_a_row if before is not None and left_out else 0
+    acks = entry.stages - len(left_out)
     completed = CompletedEntry(
         id=entry.id,
         epoch=entry.epoch,
@@ -149,14 +171,19 @@ def complete(
         triggered_at_ms=entry.triggered_at_ms,
         completed_at_ms=max(now_ms, entry.triggered_at_ms),
         metadata=metadata,
-        acks=entry.stages,
+        acks=acks,
         size_bytes=size_bytes,
         restored_from=entry.restored_from,
         replayed=entry.replayed,
         tables=tables,
+        left_out=tuple(sorted(left_out)),
+        regional_in_a_row=in_a_row + regional,
     )
     ended = replace(
-        _ended(entry, Status.COMPLETED, now_ms, acks=entry.stages), size_bytes=size_bytes, new_bytes=new_bytes
+        _ended(entry, Status.COMPLETED, now_ms, acks=acks),
+        size_bytes=size_bytes,
+        new_bytes=new_bytes,
+        left_out=completed.left_out,
     )
     counters = replace(head.counters, completed=head.counters.completed + 1)
     head = _end(replace(head, counters=counters, failures=0), ended)

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from . import acks, cancelling, decisions, hook_answers
-from .assembling import Assembler, BrokenAckError, FinalizeError
+from . import acks, cancelling, completing, decisions, hook_answers, leaving_out
 from .attempts import Attempts
 from .errors import CheckpointFailedError
-from .head import EndedEntry, Head, PendingEntry
+from .head import EndedEntry, Head
 from .head_store import Decision, HeadStore
 from .job_files import JobFiles
 from .reasons import Reason, Status
@@ -47,6 +46,9 @@ class Finishing:
     def progress(self, epoch: str) -> Progress:
         """Say how far the epoch's checkpoint is; settle it if it has expired or a stage has declined (D1, D2).
 
+        Where stages may be left out, a decline is settled by whoever reports the failed try (`Claims.fail`), who knows
+        whether another try follows; the timeout settles what nobody reports.
+
         Costs one read of the head, one of the pending document and two listings for each checkpoint in which
         executions are at home; acknowledgements themselves are not read. A job with master hooks costs one more.
 
@@ -55,23 +57,27 @@ class Finishing:
         """
 
         def decide(head: Head, now_ms: int) -> Decision[Progress]:
-            settled = decisions.expire(head, now_ms)
+            settled = completing.settle(self._files, head, now_ms)
             changed = settled if settled != head else None
             entry = settled.pending_of_epoch(epoch)
             if entry is None:
                 return Decision(self._ended(settled, epoch), changed)
             document = self._attempts.document_of(entry)
             executions = document.executions
-            done = acks.marked(self._files, executions, "acks")
-            declined = acks.marked(self._files, executions, "declines") - done
+            seen = completing.look(self._files, entry, document)
+            done = seen.acknowledged
+            declined: frozenset[str] = frozenset()
+            if document.limits.leave_out is None:
+                declined = acks.marked(self._files, executions, "declines") - done
             if declined:
                 uid, reason, why = cancelling.root_cause(self._files, executions, declined)
                 detail = f"{uid}: {why}"
                 aborted = decisions.abort(settled, entry, reason, detail, now_ms, acks=len(done))
                 return Decision(self._ended(aborted, epoch), aborted)
             hooks = hook_answers.missing(self._files, document.hooks)
-            if len(done) == len(executions) and not hooks:
-                return Decision(Ready(entry.id), changed)
+            without = leaving_out.decide(settled, entry, document, seen, now_ms)
+            if without is not None and not hooks:
+                return Decision(Ready(entry.id, tuple(sorted(without.stages))), changed)
             missing = tuple(sorted(executions.keys() - done))
             return Decision(Waiting(entry.id, entry.attempt, tuple(sorted(done)), missing, hooks), changed)
 
@@ -105,28 +111,28 @@ class Finishing:
         return self._heads.update(decide)[1]
 
     def complete(self, checkpoint: int) -> EpochCompleted:
-        """Complete a checkpoint whose every stage has acknowledged (semantics C1).
+        """Complete a checkpoint whose every stage has acknowledged or may be left out (semantics C1, B3, F6).
 
         Returns:
             The epoch and the checkpoint that completed it, whether by this call or by another party before.
 
         Raises:
             CheckpointFailedError: it has ended without completing, or cannot complete; the text says why.
-            CheckpointNotReadyError: a stage has not acknowledged, or the master hooks have not answered; the checkpoint
-                stays pending.
+            CheckpointNotReadyError: a stage has not acknowledged and may not be left out, or the master hooks have not
+                answered; the checkpoint stays pending.
         """
         epoch: str | None = None
 
         def decide(head: Head, now_ms: int) -> Decision[EpochCompleted | _NotCompleted]:
             nonlocal epoch
-            settled = decisions.expire(head, now_ms)
+            settled = completing.settle(self._files, head, now_ms)
             changed = settled if settled != head else None
             entry = settled.pending_by_id(checkpoint)
             if entry is None:
                 # An expiry found here must be stored even though this call then fails: D2.
                 return Decision(self._outcome(settled, checkpoint, epoch), changed)
             epoch = entry.epoch
-            finished = self._finish(settled, entry, now_ms)
+            finished = completing.complete(self._files, settled, entry, now_ms)
             ended = finished.ended_by_id(checkpoint)
             assert ended is not None
             return Decision(_answer(ended), finished)
@@ -137,34 +143,6 @@ class Finishing:
                 f"checkpoint {checkpoint} did not complete: {answer.why}", job=self._files.job, checkpoint=checkpoint
             )
         return answer
-
-    def _finish(self, head: Head, entry: PendingEntry, now_ms: int) -> Head:
-        """Give the head in which the checkpoint has completed or, where it cannot, has been aborted."""
-        if head.latest_id() != entry.base:
-            detail = f"checkpoint {head.latest_id() or 0} completed after this one had started from {entry.base or 0}"
-            return decisions.abort(head, entry, Reason.CHECKPOINT_SUBSUMED, detail, now_ms, acks=entry.stages)
-        document = self._attempts.document_of(entry)
-        try:
-            made = Assembler(self._files, document).write()
-        except BrokenAckError as error:
-            # No later attempt takes this execution over, or it would fail in the same way.
-            token = (str(error.fields["token"]),)
-            return decisions.abort(
-                head, entry, Reason.IO_EXCEPTION, error.message, now_ms, acks=entry.stages, rejected=token
-            )
-        except FinalizeError as error:
-            return decisions.abort(
-                head, entry, Reason.FINALIZE_CHECKPOINT_FAILURE, str(error), now_ms, acks=entry.stages
-            )
-        return decisions.complete(
-            head,
-            entry,
-            metadata=made.metadata,
-            size_bytes=made.size_bytes,
-            tables=made.tables,
-            now_ms=now_ms,
-            new_bytes=made.new_bytes,
-        )
 
     def _ended(self, head: Head, epoch: str) -> Progress:
         completed = self._attempts.completed_epoch(head, epoch)

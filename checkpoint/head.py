@@ -10,8 +10,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from .codec import SPARSE
 from .failures import COUNTED
-from .model import Attempt, CheckpointId, Count, DocumentRef, Epoch, Job, Key, ListenerName, OutputName, Owner, Token
+from .model import (
+    Attempt,
+    CheckpointId,
+    Count,
+    DocumentRef,
+    Epoch,
+    Job,
+    Key,
+    ListenerName,
+    OutputName,
+    Owner,
+    Stage,
+    Token,
+)
 from .reasons import Reason, RequestKind, Status
 
 MAX_HISTORY = 100
@@ -55,6 +69,8 @@ class PendingEntry:
     """Who is to be told how it ended; each has a notice kept free in the head."""
     tolerable: Count = 0
     """Counted failures in a row that the job puts up with (semantics D5)."""
+    regional: Count = field(default=0, metadata=SPARSE)
+    """Checkpoints in a row that may complete without regions that failed; 0: this one never does (semantics F6)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +93,10 @@ class CompletedEntry:
     """Earlier epochs that were folded in again on top of `restored_from`, before this one's own."""
     tables: dict[OutputName, Key] = field(default_factory=dict)
     """Published tables: the folder of each, relative to the job's prefix. Readers without Cairn start here."""
+    left_out: tuple[Stage, ...] = field(default=(), metadata=SPARSE)
+    """Stages that did not take part: what is theirs is that of `restored_from`, and they owe the epoch (B3, F6)."""
+    regional_in_a_row: Count = field(default=0, metadata=SPARSE)
+    """Checkpoints in a row, up to this one, that completed although a region had failed (semantics F6)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +126,8 @@ class EndedEntry:
     """Of the files that its own executions wrote; the rest it refers to (incremental size)."""
     job_failed: bool = False
     """Whether the job failed with it: more counted failures in a row than are tolerable (semantics D5)."""
+    left_out: tuple[Stage, ...] = field(default=(), metadata=SPARSE)
+    """As in `CompletedEntry`."""
 
     def __post_init__(self) -> None:
         """Refuse an outcome that is none."""
@@ -235,6 +257,11 @@ class Head:
     def ended_of_epoch(self, epoch: str) -> Iterator[EndedEntry]:
         """Yield the epoch's ended attempts, newest first, as far as the history remembers them."""
         return (entry for entry in reversed(self.history) if entry.epoch == epoch)
+
+    def left_out_of(self, checkpoint: int) -> tuple[str, ...]:
+        """Give the stages that a completed checkpoint left out, as far as it is remembered (semantics B3, F6)."""
+        entry = self.completed_by_id(checkpoint) or self.ended_by_id(checkpoint)
+        return entry.left_out if entry else ()
 
     def notices_owed(self) -> int:
         """Count the notices that wait and those that the pending checkpoints will leave."""

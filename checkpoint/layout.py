@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Collection
 
 from ..storage.names import check_key, check_name
 from .errors import DocumentError
@@ -20,6 +21,8 @@ CHECKPOINT = re.compile(r"\Achk-([0-9]{10})\Z")
 _TOKEN = re.compile(r"\A[A-Za-z0-9_]{1,64}\Z")
 _PLAIN = re.compile(rb"[A-Za-z0-9_-]")
 _MAX_NAME = 200
+_MARKERS = frozenset({"acks", "declines", "failures", "handover"})
+"""Folders of a checkpoint that hold a document for each execution, by stage."""
 
 
 def epoch_name(run_id: str) -> str:
@@ -97,9 +100,26 @@ def hook_answers(home: int, token: str) -> str:
     return f"{folder(home)}hooks-{token}.json"
 
 
-def metadata(checkpoint: int, token: str) -> str:
-    """Give the key of a completed checkpoint's metadata; it counts only once the head names it (semantics D3)."""
-    return f"{folder(checkpoint)}_metadata-{token}"
+def metadata(checkpoint: int, token: str, left_out: Collection[str] = ()) -> str:
+    """Give the key of a completed checkpoint's metadata; it counts only once the head names it (semantics D3).
+
+    Two finishers may see different stages lag. Each then writes other bytes, so the name says who is left out.
+
+    Args:
+        checkpoint: the checkpoint.
+        token: of the attempt.
+        left_out: stages that it completes without (semantics B3, F6).
+    """
+    whole = f"{folder(checkpoint)}_metadata-{token}"
+    if not left_out:
+        return whole
+    return f"{whole}-{hashlib.sha256(','.join(sorted(left_out)).encode()).hexdigest()[:16]}"
+
+
+def whole_metadata(key: str) -> str:
+    """Give the key that the metadata at `key` would have if nobody were left out; any other key as it is."""
+    name = key.rpartition("/")[2]
+    return "-".join(key.split("-")[:3]) if name.startswith("_metadata-") else key
 
 
 def ack_folder(home: int, stage: str) -> str:
@@ -120,6 +140,11 @@ def ack_part(home: int, stage: str, token: str, run: str, part: int) -> str:
 def decline(home: int, stage: str, token: str) -> str:
     """Give the key of an execution's decline."""
     return f"{folder(home)}declines/{check_name('stage', stage)}/{token}.json"
+
+
+def failure(home: int, stage: str, token: str) -> str:
+    """Give the key of the operator's word that an execution has failed and nobody will run it again (semantics F6)."""
+    return f"{folder(home)}failures/{check_name('stage', stage)}/{token}.json"
 
 
 def handover(home: int, stage: str, token: str) -> str:
@@ -145,7 +170,7 @@ def execution_of(key: str) -> tuple[int, str, str] | None:
         return None
     if segments[1] == "state":
         return home, segments[2], segments[3].partition("-")[2]
-    return (home, segments[2], token_of(segments[3])) if segments[1] in ("acks", "declines", "handover") else None
+    return (home, segments[2], token_of(segments[3])) if segments[1] in _MARKERS else None
 
 
 def token_of(name: str) -> str:

@@ -15,7 +15,7 @@ from . import layout, metadata, shelf
 from .attempts import Attempts
 from .head import Head
 from .job_files import JobFiles
-from .metadata import HandleLine, MetadataHeader
+from .metadata import HandleLine, MetadataHeader, StageLine
 from .model import DocumentRef, PendingDocument, Slice
 
 
@@ -28,6 +28,8 @@ class Live:
     """Home, stage and token of executions of which everything is kept."""
     epochs: set[str] = field(default_factory=set)
     """Epochs that may still have to be read (again), so that their input is kept."""
+    pending_metadata: set[str] = field(default_factory=set)
+    """Where pending checkpoints would put their metadata; of each, what other finishers write is kept too."""
     outdated: bool = False
     """Whether what an ended attempt may lend could not be read: if the head has moved on, another cleaner took the
     document because the next attempt holds those executions now, and this look must not be acted on."""
@@ -36,7 +38,9 @@ class Live:
 
     def holds(self, key: str) -> bool:
         """Whether something alive refers to the key, or may do so."""
-        if key in self.keys or layout.execution_of(key) in self.tokens:
+        if key in self.keys or layout.whole_metadata(key) in self.pending_metadata:
+            return True
+        if layout.execution_of(key) in self.tokens:
             return True
         checkpoint = layout.checkpoint_of(key) or 0
         return any(checkpoint <= (layout.checkpoint_of(broken) or 0) for broken in self.unknown)
@@ -51,7 +55,8 @@ def find_live(files: JobFiles, attempts: Attempts, head: Head) -> Live:
     """
     live = Live()
     for entry in head.pending:
-        live.keys.update((layout.pending(entry.id, entry.token), layout.metadata(entry.id, entry.token)))
+        live.keys.add(layout.pending(entry.id, entry.token))
+        live.pending_metadata.add(layout.metadata(entry.id, entry.token))
         _keep_attempt(files, live, attempts.document_of(entry), ())
     for epoch in dict.fromkeys(ended.epoch for ended in head.history):
         ended = head.carryable(epoch)
@@ -92,6 +97,8 @@ def _keep_completed(files: JobFiles, live: Live, ref: DocumentRef) -> None:
         for line in metadata.read(files, ref):
             if isinstance(line, HandleLine):
                 live.keys.add(line.handle.path)
+            elif isinstance(line, StageLine):
+                live.epochs.update(owed.epoch for owed in line.owes)
             elif isinstance(line, MetadataHeader):
                 _keep_positions(live, line.slice)
     except (GoneError, DocumentError) as error:

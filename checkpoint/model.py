@@ -168,6 +168,20 @@ class OwedEpoch:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaveOut:
+    """When an attempt may complete without some stages (semantics B3, F6)."""
+
+    alignment_timeout_ms: Count | None = None
+    """Milliseconds after the trigger from which on stages that lag may be left out; None: never."""
+    max_backlog: Count = 0
+    """Epochs that a stage which lags may owe at most."""
+    max_failure_ratio: float | None = None
+    """Failed regions to all regions, at most; None: none may fail."""
+    max_consecutive_failures: Count = 0
+    """Checkpoints in a row that may complete although a region failed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """The options of the job that an attempt was opened with; the next attempt takes them over."""
 
@@ -176,6 +190,8 @@ class Limits:
     max_concurrent: Annotated[int, AtLeast(1)] = 1
     tolerable: Annotated[int, AtLeast(0)] = 0
     """Counted failures in a row that the job puts up with (semantics D5)."""
+    leave_out: LeaveOut | None = None
+    """None: every stage must acknowledge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +229,8 @@ class PendingDocument:
     """Of each stage that names a parallelism, the highest that it may be restored at (semantics R4)."""
     hooks: HooksRef | None = None
     """Who has to answer before a stage begins; None: nobody (semantics T7, C1)."""
+    backlogs: dict[Stage, tuple[OwedEpoch, ...]] = field(default_factory=dict, metadata=SPARSE)
+    """By stage, the epochs that it owes according to the restored checkpoint, oldest first (semantics B3, F6)."""
 
     @property
     def hook_names(self) -> tuple[str, ...]:
@@ -383,7 +401,10 @@ class AckPart:
 
 @dataclass(frozen=True, slots=True)
 class DeclineDocument:
-    """`chk-<id>/declines/<stage>/<token>.json`: why an execution will not acknowledge (semantics D1)."""
+    """`chk-<id>/declines/<stage>/<token>.json`: why an execution will not acknowledge (semantics D1).
+
+    Below `chk-<id>/failures/` it says the same for the operator: the last try has failed, nobody runs it again (F6).
+    """
 
     job: Job
     checkpoint: CheckpointId

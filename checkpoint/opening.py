@@ -7,8 +7,8 @@ not handed out. After the swap everything is there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from . import assignment, decisions, layout, restore
@@ -17,7 +17,7 @@ from .errors import NonRestoredStateError, SourceMovedError, UndeliveredNoticesE
 from .head import MAX_NOTICES, EndedEntry, Head, PendingEntry
 from .hook_answers import check_claimed
 from .job_files import JobFiles
-from .model import Execution, HooksRef, Limits, Owner, PendingDocument, Slice, StageSpec
+from .model import Execution, HooksRef, Limits, OwedEpoch, Owner, PendingDocument, Slice, StageSpec
 from .runtime import Runtime
 
 
@@ -119,6 +119,7 @@ class Opener:
             listeners=opening.listeners,
             max_parallelism=self._max_parallelism(choice, opening.stages),
             hooks=hooks,
+            backlogs=_backlogs(choice, opening.stages),
         )
         self._files.create(layout.pending(document.checkpoint, document.token), document)
         entry = PendingEntry(
@@ -136,6 +137,7 @@ class Opener:
             replayed=tuple(replayed.epoch for replayed in choice.replay),
             listeners=opening.listeners,
             tolerable=opening.limits.tolerable,
+            regional=opening.limits.leave_out.max_consecutive_failures if opening.limits.leave_out else 0,
         )
         record = choice.record(
             document.cause or "a new epoch", now_ms, self._runtime.now_ms(), into=document.checkpoint
@@ -163,6 +165,16 @@ class Opener:
         unclaimed = sorted(
             (each for each in choice.stages if each.state and each.uid not in claimed), key=lambda each: each.uid
         )
+        unread = sorted(set(_inputs(choice)) - {(stage.uid, uid) for stage in stages for uid in stage.upstream})
+        if unread and not unclaimed and choice.pointer is not None:
+            raise NonRestoredStateError(
+                "the checkpoint holds data that a stage has still to read, and the stage no longer reads from there. "
+                "Put the edge between the two back until the stage has caught up, or leave the data behind by "
+                "CheckpointConfig(allow_non_restored_state=True)",
+                job=self._files.job,
+                checkpoint=choice.pointer.checkpoint,
+                unread=", ".join(f"{stage} from {uid}" for stage, uid in unread),
+            )
         if unclaimed and choice.pointer is not None:
             raise NonRestoredStateError(
                 "the checkpoint holds state that no stage claims: was a stage renamed or removed? Give the stage its "
@@ -202,3 +214,19 @@ def _listed(names: Iterable[str]) -> str:
     """List the first of many names for an error text."""
     first = list(islice(names, 11))
     return ", ".join(first[:10]) + (", …" if len(first) > 10 else "")
+
+
+def _inputs(choice: restore.RestoreChoice) -> Iterator[tuple[str, str]]:
+    return ((stage, uid) for stage, owed in choice.backlogs.items() for each in owed for uid in each.inputs)
+
+
+def _backlogs(choice: restore.RestoreChoice, stages: tuple[StageSpec, ...]) -> dict[str, tuple[OwedEpoch, ...]]:
+    """Give what the stages owe; what no stage claims is left behind, as the author allowed (semantics R3)."""
+    return {
+        stage.uid: tuple(
+            replace(owed, inputs={uid: each for uid, each in owed.inputs.items() if uid in stage.upstream})
+            for owed in choice.backlogs[stage.uid]
+        )
+        for stage in stages
+        if stage.uid in choice.backlogs
+    }

@@ -12,6 +12,7 @@ from .fixing import Refused
 from .model import Handover, Owner, PendingDocument, Slice, StageSpec
 from .options import check_whole
 from .reasons import Reason, RequestKind
+from .regional import RegionalCheckpoints
 from .restore import Damage
 from .source import RunFacts, Source
 
@@ -42,6 +43,15 @@ class CheckpointConfig:
     allow_non_restored_state: bool = False
     """Start although the latest checkpoint holds state of a stage that the job no longer has; it is then left behind
     for good (semantics R3)."""
+    unaligned: bool = False
+    """Complete without stages that lag, once `alignment_timeout` has run out; what they have not read is kept for their
+    next run (semantics B3). Only with `max_concurrent_checkpoints` = 1 (S3)."""
+    alignment_timeout: timedelta = timedelta(0)
+    """With `unaligned`: how long after the trigger to wait for all stages; not negative, and less than `timeout`."""
+    max_backlog: int = 4
+    """With `unaligned`: epochs that a stage may lag behind; at least 1. At the bound the checkpoint waits for it."""
+    regional: RegionalCheckpoints | None = None
+    """Complete although some regions failed (semantics F6); None: never."""
 
     def __post_init__(self) -> None:
         """Check the bounds where the DAG is parsed."""
@@ -57,6 +67,31 @@ class CheckpointConfig:
                 "allow_non_restored_state must be True or False",
                 allow_non_restored_state=repr(self.allow_non_restored_state),
             )
+        self._check_leaving_out()
+
+    def _check_leaving_out(self) -> None:
+        check_whole("max_backlog", self.max_backlog)
+        if not isinstance(self.unaligned, bool):
+            raise InvalidConfigError("unaligned must be True or False", unaligned=repr(self.unaligned))
+        waits = self.alignment_timeout
+        if not isinstance(waits, timedelta) or not timedelta(0) <= waits < self.timeout:
+            raise InvalidConfigError(
+                "alignment_timeout must be a timedelta of at least zero and less than timeout",
+                alignment_timeout=repr(waits),
+                timeout=repr(self.timeout),
+            )
+        if self.unaligned and self.max_concurrent_checkpoints > 1:
+            raise InvalidConfigError(
+                "unaligned checkpoints need max_concurrent_checkpoints=1: an epoch must not start before it is known "
+                "who was left out of the one before",
+                max_concurrent_checkpoints=self.max_concurrent_checkpoints,
+            )
+        if waits and not self.unaligned:
+            raise InvalidConfigError(
+                "alignment_timeout does nothing without unaligned=True", alignment_timeout=repr(waits)
+            )
+        if self.regional is not None and not isinstance(self.regional, RegionalCheckpoints):
+            raise InvalidConfigError("regional must be a RegionalCheckpoints or None", regional=repr(self.regional))
 
     @property
     def timeout_ms(self) -> int:
@@ -247,7 +282,13 @@ class NothingToDo:
     why: str
 
 
-FailAnswer = FailedOver | NothingToDo | EpochCompleted
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """The last try of a stage has failed, and the checkpoint goes on without its region (semantics F6)."""
+
+    checkpoint: int
+    stages: tuple[str, ...]
+    """Stages that it will leave out: those given up so far, and what reads from them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,9 +305,11 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Every stage has acknowledged; the checkpoint can be completed."""
+    """Every stage has acknowledged or may be left out; the checkpoint can be completed."""
 
     checkpoint: int
+    left_out: tuple[str, ...] = ()
+    """Stages that it would complete without by now, in order (semantics B3, F6)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,4 +326,5 @@ class Failed:
     """Whether the job failed with it (semantics D5)."""
 
 
+FailAnswer = FailedOver | NothingToDo | EpochCompleted | GivenUp | Failed
 Progress = Waiting | Ready | Failed | EpochCompleted

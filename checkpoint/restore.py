@@ -7,7 +7,7 @@ why. A store that cannot be asked is an error and never damage. Nothing here wri
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..storage.errors import DocumentError, GoneError
 from . import layout, metadata, shelf
@@ -17,7 +17,7 @@ from .errors import NoCheckpointError
 from .head import CompletedEntry, Head, RestoreRecord
 from .job_files import JobFiles
 from .metadata import HandleLine, HookLine, InFlightLine, MetadataHeader, StageLine
-from .model import EpochDocument, ReplayedEpoch, RestorePointer, Slice, StateHandle
+from .model import EpochDocument, OwedEpoch, ReplayedEpoch, RestorePointer, Slice, StateHandle
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,8 @@ class Verification:
     """Names of the master hooks that it holds state of."""
     slice: Slice | None = None
     """The input of its epoch, with its sources' positions; None where it cannot be read."""
+    backlogs: dict[str, tuple[OwedEpoch, ...]] = field(default_factory=dict)
+    """By stage, the epochs that it owes, oldest first (semantics B3, F6)."""
 
     @property
     def whole(self) -> bool:
@@ -69,6 +71,8 @@ class RestoreChoice:
     """Names of the master hooks that it holds state of; likewise (semantics T7)."""
     slice: Slice | None = None
     """The input of the checkpoint's epoch, with its sources' positions (semantics T8)."""
+    backlogs: dict[str, tuple[OwedEpoch, ...]] = field(default_factory=dict)
+    """By stage, the epochs that it owes in the checkpoint, oldest first (semantics B3, F6)."""
 
     def record(self, why: str, begin_ms: int, end_ms: int, *, into: int | None = None) -> RestoreRecord | None:
         """Describe the restore for the head, None if it starts empty (semantics R5).
@@ -109,7 +113,9 @@ def choose(files: JobFiles, head: Head) -> RestoreChoice:
             lost = [epoch for each in reversed(bypassed) for epoch in (*each.replayed, each.epoch)]
             replay = tuple(_replayed(files, epoch) for epoch in lost)
             pointer = RestorePointer(entry.id, entry.metadata)
-            return RestoreChoice(pointer, replay, tuple(damages), found.stages, found.hooks, found.slice)
+            return RestoreChoice(
+                pointer, replay, tuple(damages), found.stages, found.hooks, found.slice, found.backlogs
+            )
         damages.extend(found.damages)
         bypassed.append(entry)
     if bypassed:
@@ -133,6 +139,7 @@ def verify(files: JobFiles, entry: CompletedEntry) -> Verification:
     damages: list[Damage] = []
     stages: list[RestoredStage] = []
     hooks: list[str] = []
+    backlogs: dict[str, tuple[OwedEpoch, ...]] = {}
     handles: list[StateHandle] = []
     slice_: Slice | None = None
     count = size_bytes = 0
@@ -150,6 +157,8 @@ def verify(files: JobFiles, entry: CompletedEntry) -> Verification:
             elif isinstance(line, StageLine):
                 check_stage()
                 stages.append(_stage_of(line))
+                if line.owes:
+                    backlogs[line.stage] = line.owes
             elif isinstance(line, InFlightLine):
                 check_stage()
             elif isinstance(line, HookLine):
@@ -163,11 +172,12 @@ def verify(files: JobFiles, entry: CompletedEntry) -> Verification:
         # What its lines said before is worth nothing, then.
         return Verification(entry.id, 0, 0, (Damage(entry.id, entry.metadata.key, _problem(error)),))
     check_stage()
-    return Verification(entry.id, count, size_bytes, tuple(damages), tuple(stages), tuple(hooks), slice_)
+    return Verification(entry.id, count, size_bytes, tuple(damages), tuple(stages), tuple(hooks), slice_, backlogs)
 
 
 def _stage_of(line: StageLine) -> RestoredStage:
     state = (*(output.id for output in line.outputs), *(f"value.{name}" for name in line.values))
+    state += tuple(f"epoch.{owed.epoch}" for owed in line.owes)
     return RestoredStage(line.stage, line.parallelism, line.max_parallelism, state)
 
 

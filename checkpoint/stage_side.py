@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from ..storage.errors import DocumentError, GoneError
-from . import acks, decisions, layout, metadata
+from . import acks, completing, decisions, layout, metadata
 from .attempts import Attempts
 from .head import EndedEntry, Head, PendingEntry
 from .head_store import Decision, HeadStore
@@ -30,6 +30,8 @@ class Standing:
     """The checkpoint that has completed the epoch, if none is pending."""
     triggered_at_ms: int | None
     """When the execution's own checkpoint was triggered, milliseconds since 1970 UTC, if the head still knows."""
+    left_out: bool = False
+    """Whether that checkpoint has completed the epoch without the stage (semantics B3, F6)."""
 
 
 class StageSide:
@@ -91,7 +93,10 @@ class StageSide:
             entry = head.pending_of_epoch(handover.epoch)
             if entry is None:
                 completed = self._attempts.completed_epoch(head, handover.epoch)
-                return Standing(None, current=False, completed=completed, triggered_at_ms=triggered_at_ms)
+                left_out = completed is not None and handover.stage in head.left_out_of(completed)
+                return Standing(
+                    None, current=False, completed=completed, triggered_at_ms=triggered_at_ms, left_out=left_out
+                )
             execution = self._attempts.document_of(entry).executions.get(handover.stage)
             current = execution is not None and execution.token == handover.token
             return Standing(entry, current=current, completed=None, triggered_at_ms=triggered_at_ms)
@@ -99,7 +104,7 @@ class StageSide:
         return self._heads.observe(look)
 
     def _judge(self, ack: AckDocument, head: Head, now_ms: int) -> Decision[AckAnswer]:
-        settled = decisions.expire(head, now_ms)
+        settled = completing.settle(self._files, head, now_ms)
         changed = settled if settled != head else None
         entry = settled.pending_of_epoch(ack.epoch)
         if entry is not None:
@@ -129,6 +134,8 @@ class StageSide:
         """
         completed = self._attempts.completed_epoch(head, ack.epoch)
         if completed is None:
+            return False
+        if ack.stage in head.left_out_of(completed):
             return False
         entry = head.completed_by_id(completed)
         if entry is None:

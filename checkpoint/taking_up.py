@@ -6,7 +6,7 @@ up with the failure. Both open the next attempt in one swap, with what the one b
 
 from __future__ import annotations
 
-from . import decisions, layout
+from . import completing, layout
 from .attempts import Attempts, cause_of
 from .errors import InvalidConfigError
 from .head import Head
@@ -46,12 +46,12 @@ class TakingUp:
         """
 
         def decide(head: Head, now_ms: int) -> Decision[EpochCompleted | None]:
-            settled = decisions.expire(head, now_ms)
+            settled = completing.settle(self._files, head, now_ms)
             if settled.pending_of_epoch(epoch) is not None:
                 return Decision(None)
             completed = self._attempts.completed_epoch(settled, epoch)
             if completed is not None:
-                return Decision(EpochCompleted(epoch, completed))
+                return Decision(EpochCompleted(epoch, completed), settled if settled != head else None)
             document = self._left_by(settled, epoch)
             if len(settled.pending) >= document.limits.max_concurrent:
                 raise InvalidConfigError(
@@ -79,12 +79,12 @@ class TakingUp:
         """
 
         def decide(head: Head, now_ms: int) -> Decision[bool]:
-            settled = decisions.expire(head, now_ms)
+            settled = completing.settle(self._files, head, now_ms)
             if (
                 settled.pending_of_epoch(epoch) is not None
                 or self._attempts.completed_epoch(settled, epoch) is not None
             ):
-                return Decision(result=True)
+                return Decision(result=True, head=settled if settled != head else None)
             document = self._left_by(settled, epoch)
             if settled.stopped is not None or len(settled.pending) >= document.limits.max_concurrent:
                 return Decision(result=False)

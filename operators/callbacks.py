@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.log import redact  # type: ignore[attr-defined]  # imported there for its own use, but public
 
 from ..checkpoint import Coordinator, layout
 from ..checkpoint.errors import CheckpointError
-from ..checkpoint.requests import EpochCompleted, FailedOver
+from ..checkpoint.requests import EpochCompleted, Failed, FailedOver, GivenUp
 from ..hooks.job_settings import JobSettings, is_rendered_later, scope_of
 from ..hooks.telling import tell_if_possible
 from ..spark.detail import one_line
@@ -60,9 +61,21 @@ def _report(context: Context) -> str:
 
 def _failed_over(context: Context, task: SparkEpochOperator, coordinator: Coordinator) -> str:
     ti = context["ti"]
-    answer = coordinator.fail(layout.epoch_name(ti.run_id), task.uid, str(ti.id), _detail(context, task.uid))
+    answer = coordinator.fail(
+        layout.epoch_name(ti.run_id), task.uid, str(ti.id), _detail(context, task.uid), final=_is_final(context)
+    )
     if isinstance(answer, EpochCompleted):
         return f"epoch {ti.run_id} is completed by checkpoint {answer.checkpoint}; nothing to restore"
+    if isinstance(answer, GivenUp):
+        return (
+            f"stage {task.uid} failed for good; checkpoint {answer.checkpoint} goes on without "
+            f"{', '.join(answer.stages)}, whose input is kept for the next epoch"
+        )
+    if isinstance(answer, Failed):
+        return (
+            f"stage {task.uid} failed for good, and checkpoint {answer.checkpoint} with it: {answer.reason}. Clear the "
+            "stage and the task that waits for the checkpoint to go on"
+        )
     if not isinstance(answer, FailedOver):
         return f"stage {task.uid} · try {ti.try_number}: {answer.why}"
     pending = answer.pending
@@ -83,6 +96,12 @@ def _settings(context: Context, task: SparkEpochOperator) -> JobSettings:
         storage = task.render_template(storage, context, environment)
         job = task.render_template(job, context, environment)
     return JobSettings(storage, job, task.aws_conn_id)
+
+
+def _is_final(context: Context) -> bool:
+    """Tell whether no other try follows by itself; one that does all the same opens the epoch's next attempt."""
+    ti = context["ti"]
+    return ti.try_number > ti.max_tries or isinstance(context.get("exception"), AirflowFailException)
 
 
 def _detail(context: Context, uid: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -31,6 +31,9 @@ class CheckpointedTaskGroup(TaskGroup):
     what reads what (the edges between stages, which may cross groups inside this one), and puts
     `restore_latest_checkpoint` before the author's own `on_retry_callback` and `on_failure_callback` of every stage.
     The author's `retries` stay: with none, a failed stage waits to be cleared by hand.
+
+    Where the config lets a checkpoint complete without some stages (`unaligned`, `regional`), `wait_for_checkpoint`
+    comes right after `trigger_checkpoint`, so that no stage holds it up, and what follows the group follows it alone.
 
     Args:
         group_id: as of any task group.
@@ -87,7 +90,9 @@ class CheckpointedTaskGroup(TaskGroup):
         with naming(group=self.group_id):
             self._sources = check_sources(source, self._config.max_concurrent_checkpoints)
             self._master_hooks = check_hooks(master_hooks, self._config.max_concurrent_checkpoints)
+        self._may_leave_out = self._config.unaligned or self._config.regional is not None
         self._trigger: TriggerCheckpointOperator | None = None
+        self._wait: CheckpointSensor | None = None
         self._check_only_one()
 
     def __enter__(self) -> CheckpointedTaskGroup:
@@ -130,6 +135,13 @@ class CheckpointedTaskGroup(TaskGroup):
         finally:
             super().__exit__(kind, error, trace)
 
+    def get_leaves(self) -> Generator[Any, None, None]:
+        """Yield what comes last: what follows the group follows the checkpoint, not a stage that it may leave out."""
+        if self._may_leave_out and self._wait is not None:
+            yield self._wait
+        else:
+            yield from super().get_leaves()
+
     def _close(self) -> None:
         trigger, scope = self._trigger, self.checkpoint_scope
         assert trigger is not None
@@ -150,11 +162,15 @@ class CheckpointedTaskGroup(TaskGroup):
             # The epoch may be complete already: then trigger and stages are skipped, and what follows the group runs.
             trigger_rule=TriggerRule.NONE_FAILED,
         )
+        self._wait = wait
         ids = {stage.task_id for stage in stages}
+        if self._may_leave_out:
+            # It completes the checkpoint without a stage that lags or has failed, so it must not wait for that task.
+            trigger >> wait
         for stage in stages:
             if stage.upstream_task_ids.isdisjoint(ids):
                 trigger >> stage
-            if stage.downstream_task_ids.isdisjoint(ids):
+            if stage.downstream_task_ids.isdisjoint(ids) and not self._may_leave_out:
                 stage >> wait
             stage.on_retry_callback = _with_ours(stage.on_retry_callback)
             stage.on_failure_callback = _with_ours(stage.on_failure_callback)

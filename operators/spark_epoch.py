@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from ..checkpoint import layout
 from ..checkpoint.assignment import check_parallelism
-from ..checkpoint.errors import CheckpointFailedError, InvalidConfigError
+from ..checkpoint.errors import CheckpointError, CheckpointFailedError, InvalidConfigError
 from ..checkpoint.requests import Cancelled, EpochCompleted, StageAcknowledged
 from ..hooks.epoch_submit import EpochSubmitHook
 from ..hooks.job_settings import JobSettings, check_storage_and_job, naming, rendered_settings, scope_of
@@ -22,7 +22,7 @@ from ..spark.shipping import runtime_zip
 from ..storage.names import check_name
 from .links import CheckpointLink
 from .secret_checks import check_author_settings
-from .stage_outcome import StageRun
+from .stage_outcome import StageRun, left_out
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -112,7 +112,8 @@ class SparkEpochOperator(SparkSubmitOperator):
             Checkpoint, epoch, attempt and stage; None if there was nothing to submit.
 
         Raises:
-            AirflowSkipException: the epoch is completed; running it again would fold its input in twice.
+            AirflowSkipException: the epoch is completed, with this stage or without it (semantics B3, F6); running it
+                again would fold its input in twice.
             StageFailedError: the application failed, declined, or never opened an epoch.
             FencedError: another attempt replaced this one while it ran.
             InvalidConfigError: the task is mapped, or nothing was triggered for the epoch.
@@ -132,7 +133,8 @@ class SparkEpochOperator(SparkSubmitOperator):
         with settings.naming_connection():
             answer = coordinator.begin(epoch, self.uid, str(ti.id))
         if isinstance(answer, EpochCompleted):
-            raise AirflowSkipException(already_completed(ti.run_id, answer))
+            kept = left_out(coordinator, epoch, self.uid)
+            raise AirflowSkipException(kept or already_completed(ti.run_id, answer))
         if isinstance(answer, StageAcknowledged):
             self.log.info(
                 "checkpoint %d · epoch %s · stage %s: already acknowledged, nothing to submit",
@@ -154,8 +156,14 @@ class SparkEpochOperator(SparkSubmitOperator):
         run = StageRun(coordinator, answer.handover)
         self._say_what_is_restored(coordinator, answer.handover)
         self.log.info("%s: submitting", run.title)
-        self._submit(context, settings, answer, run)
-        run.check_acknowledged()
+        try:
+            self._submit(context, settings, answer, run)
+            run.check_acknowledged()
+        except CheckpointError as error:
+            kept = left_out(coordinator, epoch, self.uid)
+            if kept is None:
+                raise
+            raise AirflowSkipException(kept) from error
         self.log.info("%s: acknowledged", run.title)
         return {
             "checkpoint": answer.handover.checkpoint,

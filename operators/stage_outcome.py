@@ -62,7 +62,7 @@ class StageRun:
         if declined is not None:
             raise self._error(f"stage {self.handover.stage} declined: {declined}")
         standing = self.coordinator.standing(self.handover)
-        if not standing.current and standing.completed is None:
+        if not standing.current and (standing.completed is None or standing.left_out):
             raise FencedError(
                 "this execution was replaced while it ran; what it wrote is discarded, and the next try runs it anew",
                 job=self.handover.job,
@@ -78,6 +78,24 @@ class StageRun:
     def _error(self, message: str) -> StageFailedError:
         it = self.handover
         return StageFailedError(message, job=it.job, checkpoint=it.checkpoint, attempt=it.attempt)
+
+
+def left_out(coordinator: Coordinator, epoch: str, stage: str) -> str | None:
+    """Say that the epoch has completed without a stage; None if it has not (semantics B3, F6).
+
+    Args:
+        coordinator: of the job.
+        epoch: the epoch's name.
+        stage: the stage's uid.
+    """
+    head = coordinator.head()
+    checkpoint = head.completions().get(epoch)
+    if checkpoint is None or stage not in head.left_out_of(checkpoint):
+        return None
+    return (
+        f"checkpoint {checkpoint} has completed epoch {layout.run_id_of(epoch)} without stage {stage}. Its input is "
+        "kept, and the stage reads it in the next epoch, before that one's own"
+    )
 
 
 def failed_prefix(stage: str) -> str:

@@ -134,7 +134,7 @@ class _Types:
             return self._reference(hint)
         if issubclass(hint, Enum):
             return {"enum": [each.value for each in hint]}
-        return {"type": {str: "string", int: "integer", bool: "boolean"}[hint]}
+        return {"type": {str: "string", int: "integer", float: "number", bool: "boolean"}[hint]}
 
     def _reference(self, cls: Any) -> Schema:
         if cls.__name__ not in self.definitions:

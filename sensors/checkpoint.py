@@ -86,7 +86,8 @@ class CheckpointSensor(BaseSensorOperator):
         """Wait, and complete the checkpoint.
 
         Returns:
-            Job, checkpoint, epoch, acknowledgements, bytes, and the milliseconds from trigger to completion.
+            Job, checkpoint, epoch, acknowledgements, bytes, the milliseconds from trigger to completion, and, if there
+            are any, the stages that were left out.
 
         Raises:
             CheckpointFailedError: it ended without completing; the text carries the reason.
@@ -247,6 +248,9 @@ class CheckpointSensor(BaseSensorOperator):
             entry.size_bytes,
             took_ms / 1000,
         )
+        if entry.left_out:
+            self.log.warning("completed without %s; their input is kept for the next epoch", ", ".join(entry.left_out))
+            facts["left_out"] = list(entry.left_out)
         return {
             **facts,
             "attempt": entry.attempt,

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_cairn.checkpoint import CheckpointConfig, RegionalCheckpoints
 from airflow_cairn.operators import SparkEpochOperator, restore_latest_checkpoint
 from airflow_cairn.operators.stage_outcome import StageRun
 from tests.airflow.conftest import Said
@@ -111,6 +113,46 @@ def test_completed_epochs_stay(job: Job, said: Said) -> None:
     call(stage(job), Ti(run_id=RUN))
     assert "epoch manual__r1 is completed by checkpoint 1; nothing to restore" in said.text
     assert job.coordinator.head().pending == ()
+
+
+def _may_fail(job: Job) -> Ti:
+    """Trigger an epoch of two stages of which one may fail, and begin the last try of `routes`."""
+    job.trigger(RUN, "routes", "clean", config=CheckpointConfig(regional=RegionalCheckpoints(0.5)))
+    ti = Ti(run_id=RUN, try_number=2)
+    job.begin(RUN, claimant=str(ti.id))
+    return ti
+
+
+def test_the_last_try_of_a_region_that_may_fail(job: Job, said: Said) -> None:  # semantics F6
+    call(stage(job), _may_fail(job))
+    assert "stage routes failed for good; checkpoint 1 goes on without routes, whose input is kept" in said.text
+    job.acknowledge(job.begin(RUN, "clean"))
+    job.coordinator.complete(1)
+    assert job.coordinator.head().completed[0].left_out == ("routes",)
+
+
+def test_a_failure_that_airflow_does_not_try_again_is_the_last(job: Job, said: Said) -> None:  # semantics F6
+    ti = _may_fail(job)
+    ti.try_number = 1
+    call(stage(job), ti, exception=AirflowFailException("no"))
+    assert "stage routes failed for good" in said.text
+
+
+def test_the_last_try_where_too_much_has_failed(job: Job, said: Said) -> None:  # semantics F6
+    ti = _may_fail(job)
+    other = Ti(run_id=RUN, try_number=2)
+    job.begin(RUN, "clean", claimant=str(other.id))
+    call(stage(job, uid="clean"), other)
+    call(stage(job), ti)
+    assert "stage routes failed for good, and checkpoint 1 with it: JOB_FAILURE" in said.text
+    assert job.coordinator.head().pending == ()
+
+
+def test_a_try_that_another_one_follows_fails_over(job: Job) -> None:  # semantics F2
+    ti = _may_fail(job)
+    ti.try_number = 1
+    call(stage(job), ti)
+    assert job.coordinator.head().pending[0].attempt == 2
 
 
 def test_other_tasks(job: Job, said: Said) -> None:

@@ -8,6 +8,7 @@ import pytest
 from airflow.sdk import DAG, TriggerRule
 from airflow.sdk.definitions._internal.contextmanager import TaskGroupContext
 
+from airflow_cairn.checkpoint import CheckpointConfig, RegionalCheckpoints
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.model import StageSpec
 from airflow_cairn.operators import (
@@ -52,6 +53,23 @@ def test_the_pipeline_of_the_design() -> None:
         "routes": ("clean",),
         "airports": ("clean",),
         "report": ("airports", "routes"),
+    }
+
+
+@pytest.mark.parametrize(
+    "config", [CheckpointConfig(unaligned=True), CheckpointConfig(regional=RegionalCheckpoints())], ids=repr
+)
+def test_no_stage_holds_up_a_checkpoint_that_may_leave_it_out(config: CheckpointConfig) -> None:  # semantics B3, F6
+    with DAG("flights", schedule=None) as dag:
+        after = stage("after", storage=STORAGE)
+        with CheckpointedTaskGroup("epoch", storage=STORAGE, config=config) as group:
+            stage("clean") >> stage("routes")
+        group >> after
+    assert edges(dag) == {
+        ("epoch.trigger_checkpoint", "epoch.clean"),
+        ("epoch.trigger_checkpoint", "epoch.wait_for_checkpoint"),
+        ("epoch.clean", "epoch.routes"),
+        ("epoch.wait_for_checkpoint", "after"),
     }
 
 

@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import (
     TaskDeferred,
 )
 
-from airflow_cairn.checkpoint import CheckpointConfig
+from airflow_cairn.checkpoint import CheckpointConfig, RegionalCheckpoints
 from airflow_cairn.checkpoint.cleaner import CleanReport
 from airflow_cairn.checkpoint.coordinator import Coordinator
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidConfigError
@@ -65,6 +65,16 @@ def test_it_says_what_completed(job: Job, said: Said) -> None:
     sensor(job).execute(at())
     assert "checkpoint 1 · epoch manual__r1: completed · attempt 1 · 1 ack · 0 bytes · " in said.text
     assert "cleaned: " in said.text
+
+
+def test_it_says_who_was_left_out(job: Job, said: Said) -> None:  # semantics B3, F6
+    job.trigger(RUN, "routes", "clean", config=CheckpointConfig(regional=RegionalCheckpoints(0.5)))
+    job.acknowledge(job.begin(RUN, "clean"))
+    job.begin(RUN, claimant="last")
+    job.coordinator.fail(RUN, "routes", "last", "killed", final=True)
+    result = sensor(job).execute(at())
+    assert (result["acks"], result["left_out"]) == (1, ["routes"])
+    assert "completed without routes; their input is kept for the next epoch" in said.text
 
 
 def test_it_waits_in_the_triggerer(job: Job) -> None:

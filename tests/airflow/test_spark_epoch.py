@@ -18,7 +18,7 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_cairn.checkpoint import TriggerRequest
+from airflow_cairn.checkpoint import CheckpointConfig, TriggerRequest
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, FencedError, InvalidConfigError
 from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.checkpoint.model import Slice, StageSpec
@@ -114,6 +114,30 @@ def test_a_stage_below_one_that_declined_starts_no_driver(job: Job, submitted: S
 def test_a_completed_epoch_is_skipped(job: Job, submitted: Submitted) -> None:
     job.complete(RUN)
     with pytest.raises(AirflowSkipException, match=r"is completed: checkpoint 1 holds it\. It is not run again"):
+        stage(job).execute(context(Ti(run_id=RUN)))
+    assert not submitted
+
+
+def _without_routes(job: Job) -> None:
+    """Trigger an epoch that may complete without `routes`, and let the other stage acknowledge."""
+    stages = (StageSpec("clean"), StageSpec("routes", upstream=("clean",)))
+    config = CheckpointConfig(unaligned=True)
+    job.coordinator.trigger(TriggerRequest(epoch_name(RUN), Slice(), stages, config))
+    job.acknowledge(job.begin(RUN, "clean"))
+
+
+def test_a_stage_that_lags_is_skipped_and_its_input_is_kept(job: Job, submitted: Submitted) -> None:  # semantics B3
+    _without_routes(job)
+    with pytest.raises(AirflowSkipException, match=r"without stage routes\. Its input is kept"):
+        stage(job, "lag").execute(context(Ti(run_id=RUN)))
+    assert submitted
+    assert job.coordinator.head().completed[0].left_out == ("routes",)
+
+
+def test_a_stage_that_was_left_out_starts_no_driver(job: Job, submitted: Submitted) -> None:  # semantics B3
+    _without_routes(job)
+    job.coordinator.complete(1)
+    with pytest.raises(AirflowSkipException, match=r"without stage routes\. Its input is kept"):
         stage(job).execute(context(Ti(run_id=RUN)))
     assert not submitted
 

@@ -55,6 +55,8 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
     if origin is dict:
         name, item = get_args(hint)
         return st.dictionaries(values_of(name), values_of(item), max_size=3)
+    if hint is float:
+        return st.floats(allow_nan=False, allow_infinity=False)
     if hint is str:
         return TEXTS
     if isinstance(hint, type) and issubclass(hint, Enum):

@@ -36,6 +36,7 @@ from airflow_cairn.checkpoint.model import (
     HookAnswer,
     HookAnswersDocument,
     HooksRef,
+    LeaveOut,
     Limits,
     ListMode,
     Output,
@@ -94,17 +95,18 @@ EXAMPLES: dict[type, Any] = {
         next_id=4,
         pending=(
             PendingEntry(3, _EPOCH, 2, "00000000000000b3", 1_700_000_600_000, 1_700_022_200_000, 1, 1, _OWNER, 3, 2,
-                         ("x",), ("warehouse",)),
+                         ("x",), ("warehouse",), 1, 2),
         ),
         completed=(
             CompletedEntry(
                 1, _BEFORE, 1, "00000000000000b1", 1_700_000_000_000, 1_700_000_100_000, _REF, 2, 40_960, None, ("w",),
                 {"league": "chk-0000000001/state/routes/1-00000000000000d0/00000000000000e0/table.league/"},
+                ("routes",), 1,
             ),
         ),
         history=(
             EndedEntry(1, _BEFORE, 1, "00000000000000b1", Status.COMPLETED, 1_700_000_000_000, 1_700_000_100_000, None,
-                       "", 2, 2, 40_960),
+                       "", 2, 2, 40_960, left_out=("routes",)),
             EndedEntry(2, _EPOCH, 1, "00000000000000b2", Status.FAILED, 1_700_000_300_000, 1_700_000_600_000,
                        Reason.JOB_FAILOVER_REGION, "routes: killed", 1, 2, 0, 1, 1, ("00000000000000d9",)),
         ),
@@ -131,7 +133,7 @@ EXAMPLES: dict[type, Any] = {
         slice=_SLICE,
         stages=_STAGES,
         executions={"clean": _CLEAN, "routes": _ROUTES},
-        limits=Limits(21_600_000, 3, 1),
+        limits=Limits(21_600_000, 3, 1, 2, LeaveOut(60_000, 4, 0.3, 2)),
         restore=RestorePointer(1, _REF),
         replay=(ReplayedEpoch(_BEFORE, Slice()),),
         owner=_OWNER,
@@ -139,6 +141,7 @@ EXAMPLES: dict[type, Any] = {
         listeners=("warehouse",),
         max_parallelism={"routes": 16},
         hooks=_HOOKS,
+        backlogs={"routes": (_OWED,)},
     ),
     Handover: Handover(
         job="flights",

@@ -24,7 +24,7 @@ from airflow_cairn.checkpoint import (
 from airflow_cairn.checkpoint.fixing import Refused
 from airflow_cairn.checkpoint.head import EndedEntry
 from airflow_cairn.checkpoint.job_files import JobFiles
-from airflow_cairn.checkpoint.metadata import HandleLine, StageLine
+from airflow_cairn.checkpoint.metadata import HandleLine, InFlightLine, StageLine
 from airflow_cairn.checkpoint.model import (
     AckDocument,
     DeclineDocument,
@@ -215,11 +215,14 @@ class World:
         """What a driver does before it acknowledges: read, compute, write its files."""
         files = JobFiles(store or self.store, JOB)
         run = run or self.new_token()
-        new = [*(each.epoch for each in handover.replay), handover.epoch]
+        new = [*(each.epoch for each in handover.backlog), *(each.epoch for each in handover.replay), handover.epoch]
+        in_flight = self._in_flight(files, handover)
         for uid, execution in handover.upstream.items():
+            read = [in_flight[uid, owed.inputs[uid].token] for owed in handover.backlog if uid in owed.inputs]
             ack = acks.read_ack(files, uid, execution)
             handle = next(h for s in acks.subtasks_of(files, ack) for h in s.handles if h.output == "exchange.rows")
-            assert json.loads(files.get(handle.path, max_bytes=10_000).data) == new
+            read.append(json.loads(files.get(handle.path, max_bytes=10_000).data))
+            assert [epoch for part in read for epoch in part] == new, "each upstream covers what is to be folded in"
         before, lookup = self._restored(files, handover)
         outputs: list[Output] = []
         handles: list[StateHandle] = []
@@ -277,6 +280,17 @@ class World:
             )
         )
 
+    def _in_flight(self, files: JobFiles, handover: Handover) -> dict[tuple[str, str], list[str]]:
+        """What executions of earlier epochs wrote for readers that were left out, by upstream and token."""
+        found: dict[tuple[str, str], list[str]] = {}
+        at: InFlightLine | None = None
+        for line in metadata.read(files, handover.restore.metadata) if handover.restore else ():
+            if isinstance(line, InFlightLine):
+                at = line
+            elif isinstance(line, HandleLine) and at is not None:
+                found[at.stage, at.execution.token] = json.loads(files.get(line.handle.path, max_bytes=10_000).data)
+        return found
+
     def _restored(self, files: JobFiles, handover: Handover) -> tuple[list[str], tuple[Output, StateHandle] | None]:
         if handover.restore is None:
             return [], None
@@ -313,6 +327,15 @@ class World:
                 found[stage] = json.loads(self.files.get(line.handle.path, max_bytes=10_000).data)
         return found
 
+    def owed(self, checkpoint: int | None = None) -> dict[str, list[str]]:
+        """The epochs that each stage owes, in a retained checkpoint (the newest by default)."""
+        head = self.coordinator().head()
+        entry = head.latest_completed() if checkpoint is None else head.completed_by_id(checkpoint)
+        assert entry is not None
+        lines = [line for line in metadata.read(self.files, entry.metadata) if isinstance(line, StageLine)]
+        assert entry.left_out == tuple(sorted(line.stage for line in lines if line.owes))
+        return {line.stage: [each.epoch for each in line.owes] for line in lines}
+
     def referred(self) -> set[str]:
         """Every key below the checkpoint folders that a retained checkpoint refers to."""
         found: set[str] = set()
@@ -333,7 +356,10 @@ class World:
         coordinator.clean()
         head = coordinator.head()
         assert (head.pending, head.waiting) == ((), ()), "nobody waits for ever"
-        assert self.folded() == {stage.uid: list(epochs) for stage in self.stages}
+        folded, owed = self.folded(), self.owed()
+        assert {uid: folded.get(uid, []) + owed[uid] for uid in owed} == {
+            each.uid: list(epochs) for each in self.stages
+        }
         ended = [entry.id for entry in head.history]
         assert ended == sorted(set(ended)), "each id has one outcome"
         assert set(ended) == set(range(1, head.next_id)), "every id handed out has an outcome"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint import CheckpointConfig
+from airflow_cairn.checkpoint import CheckpointConfig, RegionalCheckpoints
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.model import Slice, StageSpec
 from airflow_cairn.checkpoint.requests import TriggerRequest
@@ -30,6 +30,10 @@ OPTIONS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
         (timedelta(microseconds=-1), timedelta(days=-1), 0, "10m", None),
     ),
     "allow_non_restored_state": BOOLEANS,
+    "unaligned": BOOLEANS,
+    "alignment_timeout": ((timedelta(0),), (timedelta(microseconds=-1), timedelta(hours=6), 0, "10m", None)),
+    "max_backlog": NUMBERS_FROM_1,
+    "regional": ((None, RegionalCheckpoints()), (True, 0.3, {})),
 }
 """Of each option: values at its bounds and within, values beyond them or of another type."""
 

@@ -28,6 +28,7 @@ class Ti:
     task_id: str = "epoch.routes"
     map_index: int | None = -1
     try_number: int = 1
+    max_tries: int = 1
     id: uuid.UUID = field(default_factory=lambda: uuid.UUID(int=next(_ids)))
     states: dict[str, str | BaseException] = field(default_factory=dict)
 

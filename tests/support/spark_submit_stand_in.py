@@ -14,7 +14,7 @@ from typing import Any
 
 from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.model import AckDocument, DeclineDocument, Handover, SubtaskAck
-from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from airflow_cairn.spark.conf import parse
 
 
@@ -59,9 +59,12 @@ def main() -> int:
         return 0 if what == "decline quietly" else 1
     if what == "be replaced":
         coordinator.fail(handover.epoch, handover.stage, handover.claimant, "somebody else says so")
+    if what == "lag":
+        coordinator.complete(handover.checkpoint)
     ack = AckDocument(**who, attempt=handover.attempt, run="f" * 16, parallelism=1, subtasks=(SubtaskAck(0),))
-    print(coordinator.acknowledge(ack))
-    return 0
+    answer = coordinator.acknowledge(ack)
+    print(answer)
+    return 1 if what == "lag" and answer is not AckAnswer.SUCCESS else 0
 
 
 if __name__ == "__main__":

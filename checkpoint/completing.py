@@ -1,0 +1,106 @@
+"""The head in which a checkpoint has completed, or has been aborted because it cannot (semantics C1, C6, D2, F6).
+
+Nothing here swaps the head. What is written before the swap is the metadata, under a name that belongs to this attempt
+and to who is left out of it; so whoever loses the swap has done no harm.
+"""
+
+from __future__ import annotations
+
+from ..storage.errors import DocumentError, GoneError
+from . import acks, attempt_document, decisions, leaving_out
+from .assembling import Assembler, BrokenAckError, FinalizeError
+from .errors import CheckpointNotReadyError
+from .head import Head, PendingEntry
+from .job_files import JobFiles
+from .leaving_out import Seen, Without
+from .model import PendingDocument
+from .reasons import Reason
+
+
+def complete(files: JobFiles, head: Head, entry: PendingEntry, now_ms: int) -> Head:
+    """Give the head in which the checkpoint has completed or, where it cannot, has been aborted.
+
+    Args:
+        files: the job's files.
+        head: the version decided on.
+        entry: the checkpoint.
+        now_ms: the time, milliseconds since 1970 UTC.
+
+    Raises:
+        CheckpointNotReadyError: a stage has not acknowledged and may not be left out.
+        GoneError: the document of what it expects is gone.
+        DocumentError: it is broken.
+    """
+    if head.latest_id() != entry.base:
+        detail = f"checkpoint {head.latest_id() or 0} completed after this one had started from {entry.base or 0}"
+        return decisions.abort(head, entry, Reason.CHECKPOINT_SUBSUMED, detail, now_ms, acks=entry.stages)
+    document = attempt_document.read(files, entry)
+    without = _without(files, head, entry, document, now_ms)
+    done = entry.stages - len(without.stages)
+    try:
+        made = Assembler(files, document, without.stages).write()
+    except BrokenAckError as error:
+        # No later attempt takes this execution over, or it would fail in the same way.
+        token = (str(error.fields["token"]),)
+        return decisions.abort(head, entry, Reason.IO_EXCEPTION, error.message, now_ms, acks=done, rejected=token)
+    except FinalizeError as error:
+        return decisions.abort(head, entry, Reason.FINALIZE_CHECKPOINT_FAILURE, str(error), now_ms, acks=done)
+    return decisions.complete(
+        head,
+        entry,
+        metadata=made.metadata,
+        size_bytes=made.size_bytes,
+        tables=made.tables,
+        now_ms=now_ms,
+        new_bytes=made.new_bytes,
+        left_out=without.stages,
+        regional=bool(without.failed),
+    )
+
+
+def _without(files: JobFiles, head: Head, entry: PendingEntry, document: PendingDocument, now_ms: int) -> Without:
+    """Say who is left out; nothing is looked up where nobody may be, because the assembler sees who is missing."""
+    if document.limits.leave_out is None:
+        return Without()
+    seen = look(files, entry, document)
+    without = leaving_out.decide(head, entry, document, seen, now_ms)
+    if without is None:
+        raise CheckpointNotReadyError(
+            "the checkpoint cannot complete yet: stages have not acknowledged and may not be left out. Wait until its "
+            "progress says ready",
+            job=files.job,
+            checkpoint=entry.id,
+            missing=", ".join(sorted(document.executions.keys() - seen.acknowledged)),
+        )
+    return without
+
+
+def look(files: JobFiles, entry: PendingEntry, document: PendingDocument) -> Seen:
+    """See who has acknowledged and who was given up: a listing for each checkpoint in which executions are at home.
+
+    A second one where regions may fail.
+    """
+    acknowledged = acks.marked(files, document.executions, "acks")
+    given_up = acks.marked(files, document.executions, "failures") if entry.regional else frozenset()
+    return Seen(acknowledged, given_up)
+
+
+def settle(files: JobFiles, head: Head, now_ms: int) -> Head:
+    """End every pending checkpoint that is older than its timeout (semantics D2).
+
+    Where regions may fail, those that are silent count as failed then, and the checkpoint completes without them if it
+    may (semantics F6). Whoever comes first does so.
+    """
+    for entry in head.pending:
+        if now_ms >= entry.expires_at_ms and entry in head.pending:
+            head = _without_the_silent(files, head, entry, now_ms) or decisions.expire_one(head, entry, now_ms)
+    return head
+
+
+def _without_the_silent(files: JobFiles, head: Head, entry: PendingEntry, now_ms: int) -> Head | None:
+    if not entry.regional:
+        return None
+    try:
+        return complete(files, head, entry, now_ms)
+    except (CheckpointNotReadyError, GoneError, DocumentError):
+        return None

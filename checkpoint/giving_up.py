@@ -1,0 +1,52 @@
+"""A stage whose last try has failed: the checkpoint may complete without its region (semantics F6).
+
+The mark is created once for an execution and means something as long as the head lists that execution. It is written
+before anybody looks whether the checkpoint may still complete, so of two regions that fail at the same moment at least
+one sees both. Whoever runs the stage again, by clearing its task, opens the next attempt, where the mark is nobody's.
+"""
+
+from __future__ import annotations
+
+from . import completing, layout, leaving_out
+from .decisions import one_line
+from .head import Head, PendingEntry
+from .job_files import JobFiles
+from .model import DeclineDocument, PendingDocument
+from .reasons import Reason
+from .requests import GivenUp
+
+
+def give_up(
+    files: JobFiles, head: Head, entry: PendingEntry, document: PendingDocument, stage: str, detail: str
+) -> GivenUp | None:
+    """Note that nobody will run the stage again in this attempt; None where the attempt is lost without it.
+
+    Args:
+        files: the job's files.
+        head: the version decided on.
+        entry: the checkpoint.
+        document: what it expects.
+        stage: the stage's uid.
+        detail: the root cause in one line.
+
+    Raises:
+        UnavailableError: the store did not answer.
+    """
+    if not entry.regional:
+        return None
+    execution = document.executions[stage]
+    mark = DeclineDocument(
+        job=document.job,
+        checkpoint=execution.home,
+        epoch=document.epoch,
+        stage=stage,
+        token=execution.token,
+        reason=Reason.CHECKPOINT_DECLINED,
+        detail=one_line(detail),
+    )
+    files.create(layout.failure(execution.home, stage, execution.token), mark)
+    seen = completing.look(files, entry, document)
+    failed = leaving_out.closed(document.stages, seen.given_up - seen.acknowledged)
+    if not leaving_out.may_fail(head, document, failed):
+        return None
+    return GivenUp(entry.id, tuple(sorted(failed)))
