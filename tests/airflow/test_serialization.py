@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from airflow.serialization.serialized_objects import DagSerialization
 
 from tests.airflow.conftest import DagFile
@@ -63,3 +64,30 @@ with DAG("d", schedule=None):
     waiting: Any = back.get_task("r")
     assert waiting.reschedule is True
     assert any("ReadyToReschedule" in type(dep).__name__ for dep in waiting.deps)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'FileSource("s3://lake/in", "*.csv", max_files=3)',
+        'DataInterval(gap="keep")',
+        "AssetEvents()",
+        "Offsets(ask)",
+        '[FileSource("s3://lake/in"), AssetEvents()]',
+    ],
+)
+def test_a_group_with_a_source_survives(dag_file: DagFile, source: str) -> None:  # semantics T8
+    text = f"""
+from airflow_cairn.checkpoint import AssetEvents, DataInterval, FileSource, Offsets
+
+def ask(position, run):
+    return None, None
+
+with DAG("flights", schedule=None):
+    with CheckpointedTaskGroup("epoch", storage="s3://lake/cairn", source={source}):
+        SparkEpochOperator(task_id="a", application="a.py")
+"""
+    serialised = json.dumps(DagSerialization.to_dict(dag_file.dag(text)))
+    assert " at 0x" not in serialised, "otherwise each parse would make a new version of the DAG"
+    back = DagSerialization.from_dict(json.loads(serialised))
+    assert set(back.task_ids) == {"epoch.trigger_checkpoint", "epoch.a", "epoch.wait_for_checkpoint"}

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from airflow_cairn.checkpoint import documents
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError
+from airflow_cairn.checkpoint.job_files import JobFiles
 from airflow_cairn.checkpoint.model import DocumentRef as Ref
 from airflow_cairn.checkpoint.model import Handover, Output, ReplayedEpoch, RestorePointer, Slice
+from airflow_cairn.checkpoint.shelf import Shelf
 from airflow_cairn.spark import conf, slices, upstream
 from airflow_cairn.spark.committer import s3a_conf
 from airflow_cairn.spark.detail import MAX_LENGTH, one_line, scrub
@@ -22,6 +24,7 @@ from airflow_cairn.spark.stored import StageContents, Stored
 from airflow_cairn.spark.values import plain_json
 from airflow_cairn.storage import CairnError, InvalidKeyError, UnsupportedStorageError
 from airflow_cairn.storage.errors import DocumentError
+from tests.support.memory_store import MemoryStore
 
 
 def handover(own: Slice | None = None, *replayed: Slice) -> Handover:
@@ -147,6 +150,27 @@ def test_slices_that_do_not_adjoin_have_none(own: Slice, older: Slice, why: str)
     assert why in str(refused.value)
     assert "Read each of epoch.slices instead of epoch.slice [job=`flights` replayed=`old-0`]" in str(refused.value)
     assert len(slices.slices_of(handover(own, older))) == 2
+
+
+def test_slices_with_asset_events_or_files_have_no_hull() -> None:  # semantics T8
+    for part in ([{"id": "a"}], {"uri": "file:///in", "files": []}):
+        own = Slice(DAY[1], DAY[2], sources={"s": part})
+        with pytest.raises(InvalidStateError, match="no windows of time"):
+            slices.hull_of(handover(own, Slice(DAY[0], DAY[1], sources={"s": part})))
+    older, own = (Slice(start, end, sources={"s": {"start": start, "end": end}}) for start, end in (DAY[:2], DAY[1:3]))
+    assert slices.hull_of(handover(own, older)) == Slice(DAY[0], DAY[2])
+
+
+def test_files_of_all_slices_from_the_documents_and_from_a_long_list() -> None:  # semantics T8, R1
+    files = JobFiles(MemoryStore(), "flights")
+    listed, _ = Shelf(files, "old-0", 1, str).fix("files", [{"key": "a", "url": "s3a://in/a"}], lambda: None)
+    older = Slice(sources={"files": {"uri": "s3://in", "list": listed.to_reference(), "count": 1}})
+    own = Slice(sources={"files": {"uri": "s3://in", "files": [{"key": "b", "url": "s3a://in/b"}]}, "events": []})
+    assert slices.files_of(handover(own, older), "files", files) == ["s3a://in/a", "s3a://in/b"]
+    assert slices.files_of(handover(own, Slice()), "files", files) == ["s3a://in/b"], "the source is newer"
+    for source in ("other", "events"):
+        with pytest.raises(InvalidStateError, match=r"no files of this source.*events, files"):
+            slices.files_of(handover(own), source, files)
 
 
 def test_slices_that_are_no_dates_adjoin_by_their_text() -> None:

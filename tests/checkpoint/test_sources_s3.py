@@ -1,0 +1,53 @@
+"""`FileSource` on a real S3 server: a folder in one bucket, the job in another (semantics T8)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_cairn.checkpoint import seen_files, shelf, source_files
+from airflow_cairn.checkpoint.requests import Triggered
+from airflow_cairn.checkpoint.source import RunFacts
+from airflow_cairn.checkpoint.source_files import FileSource, files_in
+from airflow_cairn.storage import S3Options
+from airflow_cairn.storage.s3 import S3Store
+from scripts.harness.s3_server import S3Server
+from tests.checkpoint.world import World
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("inline_bytes", [shelf.INLINE_BYTES, 150], ids=["in the documents", "on the shelf"])
+def test_files_in_a_bucket_are_read_once(
+    s3_server: S3Server, s3_bucket: str, inline_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (source_files, seen_files):
+        monkeypatch.setattr(module, "INLINE_BYTES", inline_bytes)
+    options = S3Options(
+        endpoint_url=s3_server.endpoint_url, access_key=s3_server.access_key, secret_key=s3_server.secret_key
+    )
+    incoming = S3Store(f"s3://{s3_bucket}/in", options)
+    world = World(S3Store(f"s3://{s3_bucket}/lake", options))
+    source = FileSource(f"s3://{s3_bucket}/in", "**/*.csv", on_change="read")
+
+    def run(epoch: str) -> list[str]:
+        facts = RunFacts(epoch, open_store=lambda *_: incoming)
+        request = replace(world.request(epoch), sources=(source,), run=facts)
+        answer = world.coordinator().trigger(request)
+        assert isinstance(answer, Triggered), answer
+        part: Any = (answer.pending.slice.sources or {})["files"]
+        urls = [file["url"] for file in files_in(part, lambda shelved: shelf.read(world.files, shelved))]
+        world.run_epoch(epoch)
+        return [url.removeprefix(f"s3a://{s3_bucket}/in/") for url in urls]
+
+    for name in ("b/1.csv", "a.csv", "b/2.csv", "b/_SUCCESS", "notes.txt"):
+        incoming.create(name, b"1")
+    assert run("1") == ["a.csv", "b/1.csv", "b/2.csv"]
+    for name in ("0.csv", "b/1.5.csv", "c.csv"):
+        incoming.create(name, b"1")
+    incoming.replace("a.csv", b"2", expected_etag=incoming.stat("a.csv").etag or "")
+    assert run("2") == ["0.csv", "a.csv", "b/1.5.csv", "c.csv"], "one of the same size, with another tag"
+    assert run("3") == []
+    assert all(found.whole for found in world.coordinator().verify())
+    assert bool(list(world.files.listing("epoch-lists/"))) == (inline_bytes < shelf.INLINE_BYTES)
