@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint import CheckpointConfig, RegionalCheckpoints, RequestKind, layout, metadata
+from airflow_cairn.checkpoint import CheckpointConfig, RegionalCheckpoints, layout, metadata
 from airflow_cairn.checkpoint.errors import (
-    CheckpointNotReadyError,
     InvalidConfigError,
     NonRestoredStateError,
 )
@@ -31,58 +30,8 @@ from airflow_cairn.checkpoint.requests import (
     Triggered,
     Waiting,
 )
+from tests.checkpoint.lagging import ALIGNMENT, REGIONAL, UNALIGNED, complete_without, fail_for_good, run_some
 from tests.checkpoint.world import CONFIG, STAGES, TIMEOUT, World
-
-ALIGNMENT = timedelta(minutes=1)
-UNALIGNED = replace(CONFIG, unaligned=True, alignment_timeout=ALIGNMENT, max_backlog=2)
-REGIONAL = replace(CONFIG, regional=RegionalCheckpoints(0.5, 2))
-
-
-def _run(world: World, epoch: str, *stages: str) -> None:
-    world.coordinator().trigger(world.request(epoch))
-    for stage in stages:
-        world.run_stage(epoch, stage)
-
-
-def _complete_without(world: World, epoch: str, *left_out: str) -> int:
-    """Complete an epoch in which these stages lag."""
-    checkpoint = world.pending_id(epoch)
-    world.clock.advance(ALIGNMENT)
-    assert world.coordinator().progress(epoch) == Ready(checkpoint, tuple(sorted(left_out)))
-    assert world.coordinator().complete(checkpoint) == EpochCompleted(epoch, checkpoint)
-    world.coordinator().clean()
-    return checkpoint
-
-
-def test_it_starts_aligned_and_turns_unaligned(world: World) -> None:  # semantics B3
-    world.config = UNALIGNED
-    _run(world, "a", "clean", "routes", "report")
-    checkpoint = world.pending_id("a")
-    world.clock.advance(ALIGNMENT - timedelta(milliseconds=1))
-    assert isinstance(world.coordinator().progress("a"), Waiting)
-    with pytest.raises(CheckpointNotReadyError) as caught:
-        world.coordinator().complete(checkpoint)
-    assert caught.value.fields["missing"] == "airports"
-    world.clock.advance(timedelta(milliseconds=1))
-    assert _complete_without(world, "a", "airports") == checkpoint
-    entry = world.coordinator().head().latest_completed()
-    assert entry is not None
-    assert (entry.left_out, entry.acks) == (("airports",), 3)
-    world.audit("a")
-
-
-def test_whoever_acknowledges_in_time_is_not_left_out(world: World) -> None:  # semantics B3
-    world.config = UNALIGNED
-    _run(world, "a", *(each.uid for each in STAGES))
-    world.clock.advance(2 * ALIGNMENT)
-    assert world.coordinator().progress("a") == Ready(world.pending_id("a"))
-
-
-def test_what_reads_from_who_lags_is_left_out_too(world: World) -> None:  # semantics B1, B3
-    world.config = UNALIGNED
-    _run(world, "a", "clean", "airports")
-    _complete_without(world, "a", "report", "routes")
-    world.audit("a")
 
 
 def test_a_stage_that_reads_from_nobody_is_waited_for(world: World) -> None:  # semantics B3
@@ -92,40 +41,13 @@ def test_a_stage_that_reads_from_nobody_is_waited_for(world: World) -> None:  # 
     assert isinstance(world.coordinator().progress("a"), Waiting)
 
 
-def test_who_lags_reads_the_epochs_that_it_owes_in_order(world: World) -> None:  # semantics B3
-    world.config = UNALIGNED
-    for epoch in ("a", "b"):
-        _run(world, epoch, "clean", "routes", "report")
-        _complete_without(world, epoch, "airports")
-    assert world.owed()["airports"] == ["a", "b"]
-    world.trigger("c")
-    handover = world.submit("c", "airports").handover
-    assert [each.epoch for each in handover.backlog] == ["a", "b"]
-    assert [each.slice.detail for each in handover.backlog] == [{"of": "a"}, {"of": "b"}]
-    world.run_epoch("c")
-    assert world.owed() == {each.uid: [] for each in STAGES}
-    world.audit("a", "b", "c")
-
-
 def test_an_upstream_that_catches_up_covers_what_its_reader_owes(world: World) -> None:  # semantics B3
     world.config = UNALIGNED
-    _run(world, "a", "clean", "airports")
-    _complete_without(world, "a", "routes", "report")
-    _run(world, "b", "clean", "airports", "routes")
-    _complete_without(world, "b", "report")
+    run_some(world, "a", "clean", "airports")
+    complete_without(world, "a", "routes", "report")
+    run_some(world, "b", "clean", "airports", "routes")
+    complete_without(world, "b", "report")
     assert world.owed()["report"] == ["a", "b"]
-    world.run_epoch("c")
-    world.audit("a", "b", "c")
-
-
-def test_at_the_bound_the_checkpoint_waits(world: World) -> None:  # semantics B3
-    world.config = UNALIGNED
-    for epoch in ("a", "b"):
-        _run(world, epoch, "clean", "routes", "report")
-        _complete_without(world, epoch, "airports")
-    _run(world, "c", "clean", "routes", "report")
-    world.clock.advance(2 * ALIGNMENT)
-    assert isinstance(world.coordinator().progress("c"), Waiting), "max_backlog is 2"
     world.run_epoch("c")
     world.audit("a", "b", "c")
 
@@ -144,10 +66,10 @@ def test_no_more_is_owed_than_documents_hold(world: World) -> None:  # semantics
 def test_a_late_acknowledgement_is_discarded_and_its_input_is_kept(world: World) -> None:  # semantics A2, B3
     world.config = UNALIGNED
     world.run_epoch("a")
-    _run(world, "b", "clean", "routes", "report")
+    run_some(world, "b", "clean", "routes", "report")
     late = world.submit("b", "airports").handover
     ack = world.write(late)
-    _complete_without(world, "b", "airports")
+    complete_without(world, "b", "airports")
     assert world.coordinator().acknowledge(ack) is AckAnswer.DISCARDED
     assert world.coordinator().begin("b", "airports", "again") == EpochCompleted("b", 2)
     world.coordinator().clean()
@@ -157,15 +79,15 @@ def test_a_late_acknowledgement_is_discarded_and_its_input_is_kept(world: World)
 
 def test_a_late_first_acknowledgement_is_discarded_too(world: World) -> None:  # semantics A2, B3
     world.config = UNALIGNED
-    _run(world, "a", "clean", "routes", "report")
+    run_some(world, "a", "clean", "routes", "report")
     ack = world.write(world.submit("a", "airports").handover)
-    _complete_without(world, "a", "airports")
+    complete_without(world, "a", "airports")
     assert world.coordinator().acknowledge(ack) is AckAnswer.DISCARDED
 
 
 def test_finishers_that_see_different_stages_lag_do_not_disturb_each_other(world: World) -> None:  # semantics D3
     world.config = UNALIGNED
-    _run(world, "a", "clean", "routes", "report")
+    run_some(world, "a", "clean", "routes", "report")
     ack = world.write(world.submit("a", "airports").handover)
     world.clock.advance(ALIGNMENT)
     before = world.fork()
@@ -183,8 +105,8 @@ def test_finishers_that_see_different_stages_lag_do_not_disturb_each_other(world
 def test_damage_falls_back_to_the_lender_and_replays_for_all(world: World) -> None:  # semantics R1, B3
     world.config = UNALIGNED
     world.run_epoch("a")
-    _run(world, "b", "clean", "routes", "report")
-    _complete_without(world, "b", "airports")
+    run_some(world, "b", "clean", "routes", "report")
+    complete_without(world, "b", "airports")
     in_flight = next(key for key in sorted(world.referred()) if "exchange" in key)
     world.store.delete([f"flights/{in_flight}"])
     answer = world.trigger("c")
@@ -198,8 +120,8 @@ def test_damage_falls_back_to_the_lender_and_replays_for_all(world: World) -> No
 
 def test_a_stage_that_owes_may_not_vanish(world: World) -> None:  # semantics R3
     world.config = UNALIGNED
-    _run(world, "a", "clean", "routes", "report")
-    _complete_without(world, "a", "airports")
+    run_some(world, "a", "clean", "routes", "report")
+    complete_without(world, "a", "airports")
     world.stages = tuple(each for each in STAGES if each.uid != "airports")
     with pytest.raises(NonRestoredStateError, match="no stage claims") as caught:
         world.trigger("b")
@@ -211,8 +133,8 @@ def test_a_stage_that_owes_may_not_vanish(world: World) -> None:  # semantics R3
 
 def test_what_is_in_flight_may_not_lose_its_reader(world: World) -> None:  # semantics R3
     world.config = UNALIGNED
-    _run(world, "a", "clean", "routes", "report")
-    _complete_without(world, "a", "airports")
+    run_some(world, "a", "clean", "routes", "report")
+    complete_without(world, "a", "airports")
     world.stages = tuple(StageSpec("airports") if each.uid == "airports" else each for each in STAGES)
     with pytest.raises(NonRestoredStateError, match="airports from clean"):
         world.trigger("b")
@@ -225,8 +147,8 @@ def test_the_long_list_of_an_epoch_is_kept_as_long_as_the_epoch_is_owed(world: W
     listed = f"flights/{layout.epoch_list('a', 'files')}"
     world.memory.put(listed, b"")
     for epoch in ("a", "b"):
-        _run(world, epoch, "clean", "routes", "report")
-        _complete_without(world, epoch, "airports")
+        run_some(world, epoch, "clean", "routes", "report")
+        complete_without(world, epoch, "airports")
     assert listed in world.memory.all_keys(), "the checkpoint of the epoch has left, and the epoch is still owed"
     world.run_epoch("c")
     world.coordinator().clean()
@@ -235,8 +157,8 @@ def test_the_long_list_of_an_epoch_is_kept_as_long_as_the_epoch_is_owed(world: W
 
 def test_a_failover_keeps_the_backlog(world: World) -> None:  # semantics F2, B3
     world.config = UNALIGNED
-    _run(world, "a", "clean", "routes", "report")
-    _complete_without(world, "a", "airports")
+    run_some(world, "a", "clean", "routes", "report")
+    complete_without(world, "a", "airports")
     world.trigger("b")
     world.submit("b", "airports", "first")
     answer = world.coordinator().fail("b", "airports", "first", "killed")
@@ -246,122 +168,13 @@ def test_a_failover_keeps_the_backlog(world: World) -> None:  # semantics F2, B3
     world.audit("a", "b")
 
 
-@pytest.mark.parametrize("config", [UNALIGNED, REGIONAL], ids=["unaligned", "regional"])
-def test_a_savepoint_leaves_out_nobody(world: World, config: CheckpointConfig) -> None:  # semantics T4, F6
-    world.config = config
-    world.coordinator().trigger(replace(world.request("a"), kind=RequestKind.SAVEPOINT))
-    for stage in ("clean", "routes", "report"):
-        world.run_stage("a", stage)
-    world.submit("a", "airports", "last")
-    world.clock.advance(2 * ALIGNMENT)
-    assert isinstance(world.coordinator().progress("a"), Waiting)
-    assert isinstance(world.coordinator().fail("a", "airports", "last", "killed", final=True), FailedOver)
-
-
 # Regional checkpoints.
-
-
-def _fail(world: World, epoch: str, stage: str) -> GivenUp | Failed:
-    """Let the last try of a stage fail."""
-    claimant = world.new_claimant()
-    world.submit(epoch, stage, claimant)
-    answer = world.coordinator().fail(epoch, stage, claimant, "killed", final=True)
-    assert isinstance(answer, GivenUp | Failed), answer
-    return answer
-
-
-def test_a_region_that_failed_is_left_out(world: World) -> None:  # semantics F6
-    world.config = REGIONAL
-    world.run_epoch("a")
-    _run(world, "b", "clean")
-    assert _fail(world, "b", "routes") == GivenUp(2, ("report", "routes"))
-    assert isinstance(world.coordinator().progress("b"), Waiting), "the others go on"
-    world.run_stage("b", "airports")
-    assert world.coordinator().progress("b") == Ready(2, ("report", "routes"))
-    world.coordinator().complete(2)
-    assert world.coordinator().head().completed[-1].regional_in_a_row == 1
-    world.audit("a", "b")
-    world.run_epoch("c")
-    assert world.coordinator().head().completed[-1].regional_in_a_row == 0
-    world.audit("a", "b", "c")
-
-
-def test_a_failure_that_is_tried_again_is_an_ordinary_failover(world: World) -> None:  # semantics F2, F6
-    world.config = REGIONAL
-    _run(world, "a", "clean")
-    world.submit("a", "routes", "first")
-    assert isinstance(world.coordinator().fail("a", "routes", "first", "killed"), FailedOver)
-
-
-def test_a_decline_waits_for_what_the_operator_says(world: World) -> None:  # semantics D1, F6
-    world.config = REGIONAL
-    _run(world, "a", "clean", "airports")
-    world.decline(world.submit("a", "routes", "first").handover)
-    assert isinstance(world.coordinator().progress("a"), Waiting)
-    assert isinstance(world.coordinator().fail("a", "routes", "first", "x", final=True), GivenUp)
-    world.coordinator().complete(1)
-    world.audit("a")
-
-
-def test_too_many_failed_regions_fail_the_attempt(world: World) -> None:  # semantics F6
-    world.config = replace(REGIONAL, regional=RegionalCheckpoints(0.3, 2))
-    _run(world, "a", "clean")
-    answer = _fail(world, "a", "routes")
-    assert answer == Failed(1, 1, Reason.JOB_FAILURE, "routes: killed"), "with what reads from it: two of four"
-    assert world.coordinator().progress("a") == answer
-    assert isinstance(_fail(world, "a", "airports"), GivenUp), "one of four, in the attempt that the next try opens"
-    assert isinstance(_fail(world, "a", "routes"), Failed)
-    world.run_epoch("a")
-    world.audit("a")
-
-
-def test_after_so_many_in_a_row_the_next_must_be_whole(world: World) -> None:  # semantics F6
-    world.config = REGIONAL
-    for epoch in ("a", "b"):
-        _run(world, epoch, "clean", "airports")
-        assert isinstance(_fail(world, epoch, "routes"), GivenUp)
-        world.coordinator().complete(world.pending_id(epoch))
-    _run(world, "c", "clean", "airports")
-    assert isinstance(_fail(world, "c", "routes"), Failed)
-    world.run_epoch("c")
-    world.audit("a", "b", "c")
-
-
-@pytest.mark.parametrize("who", ["progress", "trigger", "begin", "acknowledge", "complete"])
-def test_who_is_silent_at_the_timeout_has_failed(world: World, who: str) -> None:  # semantics D2, F6
-    world.config = REGIONAL
-    _run(world, "a", "clean", "routes", "report")
-    late = world.write(world.submit("a", "airports").handover)
-    world.clock.advance(TIMEOUT)
-    acts: dict[str, Any] = {
-        "progress": lambda: world.coordinator().progress("a"),
-        "trigger": lambda: world.coordinator().trigger(world.request("a")),
-        "begin": lambda: world.coordinator().begin("a", "airports", "next"),
-        "complete": lambda: world.coordinator().complete(1),
-    }
-    if who == "acknowledge":
-        # Its marker came after the timeout, and nobody had looked: the checkpoint is whole.
-        assert world.coordinator().acknowledge(late) is AckAnswer.SUCCESS
-        assert world.coordinator().head().completed[-1].left_out == ()
-    else:
-        assert acts[who]() == EpochCompleted("a", 1)
-        assert world.coordinator().head().completed[-1].left_out == ("airports",)
-    world.audit("a")
-
-
-def test_too_many_silent_regions_expire_it(world: World) -> None:  # semantics D2, F6
-    world.config = REGIONAL
-    _run(world, "a", "clean")
-    world.clock.advance(TIMEOUT)
-    answer = world.coordinator().progress("a")
-    assert isinstance(answer, Failed)
-    assert answer.reason is Reason.CHECKPOINT_EXPIRED
 
 
 def test_whoever_clears_a_stage_that_was_given_up_runs_it_again(world: World) -> None:  # semantics F2, F6
     world.config = REGIONAL
-    _run(world, "a", "clean")
-    assert isinstance(_fail(world, "a", "routes"), GivenUp)
+    run_some(world, "a", "clean")
+    assert isinstance(fail_for_good(world, "a", "routes"), GivenUp)
     assert world.run_stage("a", "routes") is AckAnswer.SUCCESS, "before the others are done"
     world.run_epoch("a")
     assert world.coordinator().head().completed[-1].left_out == ()
@@ -371,26 +184,17 @@ def test_whoever_clears_a_stage_that_was_given_up_runs_it_again(world: World) ->
 def test_a_source_stage_that_failed_reads_its_own_slices_later(world: World) -> None:  # semantics F6, T8
     world.config = replace(CONFIG, regional=RegionalCheckpoints(0.9, 2))
     world.stages = (StageSpec("left"), StageSpec("right"))
-    _run(world, "a", "right")
-    assert isinstance(_fail(world, "a", "left"), GivenUp)
+    run_some(world, "a", "right")
+    assert isinstance(fail_for_good(world, "a", "left"), GivenUp)
     world.coordinator().complete(1)
     assert [each.slice.detail for each in world.trigger("b").pending.backlogs["left"]] == [{"of": "a"}]
     world.run_epoch("b")
     world.audit("a", "b")
 
 
-def test_of_two_that_fail_at_once_one_sees_both(world: World) -> None:  # semantics F6
-    world.config = replace(REGIONAL, regional=RegionalCheckpoints(0.3, 2))
-    _run(world, "a", "clean")
-    world.submit("a", "airports", "one")
-    home = world.submit("a", "report", "two").handover
-    world.memory.put(f"flights/{layout.failure(home.checkpoint, 'report', home.token)}", b"any")
-    assert isinstance(world.coordinator().fail("a", "airports", "one", "killed", final=True), Failed)
-
-
 def test_a_last_try_that_declined_fails_the_checkpoint_as_a_failed_task(world: World) -> None:  # semantics D1, D5
     world.config = UNALIGNED
-    _run(world, "a", "clean")
+    run_some(world, "a", "clean")
     world.decline(world.submit("a", "routes", "last").handover)
     answer = world.coordinator().fail("a", "routes", "last", "exit 1", final=True)
     assert answer == Failed(1, 1, Reason.JOB_FAILURE, "routes: ValueError: bad row")

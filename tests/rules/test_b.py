@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -10,12 +11,13 @@ import pytest
 
 from airflow_cairn.checkpoint import acks
 from airflow_cairn.checkpoint.cancelling import root_cause
-from airflow_cairn.checkpoint.errors import InvalidStateError
+from airflow_cairn.checkpoint.errors import CheckpointNotReadyError, InvalidStateError
 from airflow_cairn.checkpoint.model import Execution, Slice
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requests import Cancelled, Failed, StageAcknowledged, Submit
+from airflow_cairn.checkpoint.requests import Cancelled, Failed, Ready, StageAcknowledged, Submit, Waiting
 from airflow_cairn.spark import Epoch
-from tests.checkpoint.world import CONFIG, World
+from tests.checkpoint.lagging import ALIGNMENT, UNALIGNED, complete_without, run_some
+from tests.checkpoint.world import CONFIG, STAGES, World
 from tests.spark.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -130,3 +132,61 @@ def test_a_stage_whose_pre_barrier_step_fails_declines(tmp_path: Path) -> None: 
     assert "no buffer" in declined.detail
     with pytest.raises(InvalidStateError, match="after the epoch's block"):
         epoch.before_snapshot(fail)
+
+
+def test_it_starts_aligned_and_turns_unaligned(world: World) -> None:  # semantics B3
+    world.config = UNALIGNED
+    run_some(world, "a", "clean", "routes", "report")
+    checkpoint = world.pending_id("a")
+    world.clock.advance(ALIGNMENT - timedelta(milliseconds=1))
+    assert isinstance(world.coordinator().progress("a"), Waiting)
+    with pytest.raises(CheckpointNotReadyError) as caught:
+        world.coordinator().complete(checkpoint)
+    assert caught.value.fields["missing"] == "airports"
+    world.clock.advance(timedelta(milliseconds=1))
+    assert complete_without(world, "a", "airports") == checkpoint
+    entry = world.coordinator().head().latest_completed()
+    assert entry is not None
+    assert (entry.left_out, entry.acks) == (("airports",), 3)
+    world.audit("a")
+
+
+def test_whoever_acknowledges_in_time_is_not_left_out(world: World) -> None:  # semantics B3
+    world.config = UNALIGNED
+    run_some(world, "a", *(each.uid for each in STAGES))
+    world.clock.advance(2 * ALIGNMENT)
+    assert world.coordinator().progress("a") == Ready(world.pending_id("a"))
+
+
+def test_what_reads_from_who_lags_is_left_out_too(world: World) -> None:  # semantics B1, B3
+    world.config = UNALIGNED
+    run_some(world, "a", "clean", "airports")
+    complete_without(world, "a", "report", "routes")
+    world.audit("a")
+
+
+def test_who_lags_reads_the_epochs_that_it_owes_in_order(world: World) -> None:  # semantics B3
+    world.config = UNALIGNED
+    for epoch in ("a", "b"):
+        run_some(world, epoch, "clean", "routes", "report")
+        complete_without(world, epoch, "airports")
+    assert world.owed()["airports"] == ["a", "b"]
+    world.trigger("c")
+    handover = world.submit("c", "airports").handover
+    assert [each.epoch for each in handover.backlog] == ["a", "b"]
+    assert [each.slice.detail for each in handover.backlog] == [{"of": "a"}, {"of": "b"}]
+    world.run_epoch("c")
+    assert world.owed() == {each.uid: [] for each in STAGES}
+    world.audit("a", "b", "c")
+
+
+def test_at_the_bound_the_checkpoint_waits(world: World) -> None:  # semantics B3
+    world.config = UNALIGNED
+    for epoch in ("a", "b"):
+        run_some(world, epoch, "clean", "routes", "report")
+        complete_without(world, epoch, "airports")
+    run_some(world, "c", "clean", "routes", "report")
+    world.clock.advance(2 * ALIGNMENT)
+    assert isinstance(world.coordinator().progress("c"), Waiting), "max_backlog is 2"
+    world.run_epoch("c")
+    world.audit("a", "b", "c")

@@ -1,0 +1,152 @@
+"""Failing over: checkpoints that complete although some regions failed (semantics F6)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_cairn.checkpoint import CheckpointConfig, RegionalCheckpoints, RequestKind, layout
+from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
+from airflow_cairn.checkpoint.requests import EpochCompleted, Failed, FailedOver, GivenUp, Ready, Waiting
+from tests.checkpoint.lagging import ALIGNMENT, REGIONAL, UNALIGNED, fail_for_good, run_some
+from tests.checkpoint.world import TIMEOUT, World
+
+
+@pytest.mark.parametrize("config", [UNALIGNED, REGIONAL], ids=["unaligned", "regional"])
+def test_a_savepoint_leaves_out_nobody(world: World, config: CheckpointConfig) -> None:  # semantics T4, F6
+    world.config = config
+    world.coordinator().trigger(replace(world.request("a"), kind=RequestKind.SAVEPOINT))
+    for stage in ("clean", "routes", "report"):
+        world.run_stage("a", stage)
+    world.submit("a", "airports", "last")
+    world.clock.advance(2 * ALIGNMENT)
+    assert isinstance(world.coordinator().progress("a"), Waiting)
+    assert isinstance(world.coordinator().fail("a", "airports", "last", "killed", final=True), FailedOver)
+
+
+def test_a_region_that_failed_is_left_out(world: World) -> None:  # semantics F6
+    world.config = REGIONAL
+    world.run_epoch("a")
+    run_some(world, "b", "clean")
+    assert fail_for_good(world, "b", "routes") == GivenUp(2, ("report", "routes"))
+    assert isinstance(world.coordinator().progress("b"), Waiting), "the others go on"
+    world.run_stage("b", "airports")
+    assert world.coordinator().progress("b") == Ready(2, ("report", "routes"))
+    world.coordinator().complete(2)
+    assert world.coordinator().head().completed[-1].regional_in_a_row == 1
+    world.audit("a", "b")
+    world.run_epoch("c")
+    assert world.coordinator().head().completed[-1].regional_in_a_row == 0
+    world.audit("a", "b", "c")
+
+
+def test_a_failure_that_is_tried_again_is_an_ordinary_failover(world: World) -> None:  # semantics F2, F6
+    world.config = REGIONAL
+    run_some(world, "a", "clean")
+    world.submit("a", "routes", "first")
+    assert isinstance(world.coordinator().fail("a", "routes", "first", "killed"), FailedOver)
+
+
+def test_a_decline_waits_for_what_the_operator_says(world: World) -> None:  # semantics D1, F6
+    world.config = REGIONAL
+    run_some(world, "a", "clean", "airports")
+    world.decline(world.submit("a", "routes", "first").handover)
+    assert isinstance(world.coordinator().progress("a"), Waiting)
+    assert isinstance(world.coordinator().fail("a", "routes", "first", "x", final=True), GivenUp)
+    world.coordinator().complete(1)
+    world.audit("a")
+
+
+def test_too_many_failed_regions_fail_the_attempt(world: World) -> None:  # semantics F6
+    world.config = replace(REGIONAL, regional=RegionalCheckpoints(0.3, 2))
+    run_some(world, "a", "clean")
+    answer = fail_for_good(world, "a", "routes")
+    assert answer == Failed(1, 1, Reason.JOB_FAILURE, "routes: killed"), "with what reads from it: two of four"
+    assert world.coordinator().progress("a") == answer
+    assert isinstance(fail_for_good(world, "a", "airports"), GivenUp), (
+        "one of four, in the attempt that the next try opens"
+    )
+    assert isinstance(fail_for_good(world, "a", "routes"), Failed)
+    world.run_epoch("a")
+    world.audit("a")
+
+
+def test_after_so_many_in_a_row_the_next_must_be_whole(world: World) -> None:  # semantics F6
+    world.config = REGIONAL
+    for epoch in ("a", "b"):
+        run_some(world, epoch, "clean", "airports")
+        assert isinstance(fail_for_good(world, epoch, "routes"), GivenUp)
+        world.coordinator().complete(world.pending_id(epoch))
+    run_some(world, "c", "clean", "airports")
+    assert isinstance(fail_for_good(world, "c", "routes"), Failed)
+    world.run_epoch("c")
+    world.audit("a", "b", "c")
+
+
+@pytest.mark.parametrize("who", ["progress", "trigger", "begin", "acknowledge", "complete"])
+def test_who_is_silent_at_the_timeout_has_failed(world: World, who: str) -> None:  # semantics D2, F6
+    world.config = REGIONAL
+    run_some(world, "a", "clean", "routes", "report")
+    late = world.write(world.submit("a", "airports").handover)
+    world.clock.advance(TIMEOUT)
+    acts: dict[str, Any] = {
+        "progress": lambda: world.coordinator().progress("a"),
+        "trigger": lambda: world.coordinator().trigger(world.request("a")),
+        "begin": lambda: world.coordinator().begin("a", "airports", "next"),
+        "complete": lambda: world.coordinator().complete(1),
+    }
+    if who == "acknowledge":
+        # Its marker came after the timeout, and nobody had looked: the checkpoint is whole.
+        assert world.coordinator().acknowledge(late) is AckAnswer.SUCCESS
+        assert world.coordinator().head().completed[-1].left_out == ()
+    else:
+        assert acts[who]() == EpochCompleted("a", 1)
+        assert world.coordinator().head().completed[-1].left_out == ("airports",)
+    world.audit("a")
+
+
+def test_too_many_silent_regions_expire_it(world: World) -> None:  # semantics D2, F6
+    world.config = REGIONAL
+    run_some(world, "a", "clean")
+    world.clock.advance(TIMEOUT)
+    answer = world.coordinator().progress("a")
+    assert isinstance(answer, Failed)
+    assert answer.reason is Reason.CHECKPOINT_EXPIRED
+
+
+def test_of_two_that_fail_at_once_one_sees_both(world: World) -> None:  # semantics F6
+    world.config = replace(REGIONAL, regional=RegionalCheckpoints(0.3, 2))
+    run_some(world, "a", "clean")
+    world.submit("a", "airports", "one")
+    home = world.submit("a", "report", "two").handover
+    world.memory.put(f"flights/{layout.failure(home.checkpoint, 'report', home.token)}", b"any")
+    assert isinstance(world.coordinator().fail("a", "airports", "one", "killed", final=True), Failed)
+
+
+def test_it_is_off_by_default(world: World) -> None:  # semantics F6
+    run_some(world, "a", "clean", "airports")
+    claimant = world.new_claimant()
+    world.submit("a", "routes", claimant)
+    assert isinstance(world.coordinator().fail("a", "routes", claimant, "killed", final=True), Failed | FailedOver)
+
+
+def test_where_it_is_on_the_ratio_is_0_3_and_two_in_a_row_are_allowed() -> None:  # semantics F6
+    assert RegionalCheckpoints() == RegionalCheckpoints(max_failure_ratio=0.3, max_consecutive_failures=2)
+
+
+def test_the_checkpoint_that_lends_state_is_kept_as_long_as_it_is_referred_to(world: World) -> None:  # semantics F6
+    world.config = replace(REGIONAL, retained=1)
+    world.run_epoch("a")
+    lent = {key for key in world.referred() if "/state/routes/" in key}
+    for epoch in ("b", "c"):
+        run_some(world, epoch, "clean", "airports")
+        fail_for_good(world, epoch, "routes")
+        world.coordinator().complete(world.pending_id(epoch))
+        world.coordinator().clean()
+        assert [entry.epoch for entry in world.coordinator().head().completed] == [epoch]
+        assert lent <= world.standing() & world.referred()
+    world.run_epoch("d")
+    assert not lent & world.standing()
+    world.audit("a", "b", "c", "d")
