@@ -6,7 +6,7 @@ subtasks the one that wrote most comes first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 
 from ..storage.errors import DocumentError, GoneError
@@ -16,7 +16,7 @@ from .coordinator import Coordinator
 from .head import CompletedEntry, Head
 from .job_files import JobFiles
 from .metadata import HandleLine, InFlightLine, MetadataHeader, StageLine
-from .model import AckMetrics, Execution, PendingDocument, Slice
+from .model import AckMetrics, Execution, OwedEpoch, PendingDocument, Slice
 from .tally import OutputRow, SubtaskRow, Tally
 from .views import CheckpointRow, entry_of, row_of
 
@@ -37,6 +37,9 @@ class StageRow:
     acknowledged: bool
     carried: bool = False
     """Whether it was taken over from an earlier attempt, and not run in this one (semantics F2)."""
+    owes: tuple[str, ...] = ()
+    """Run ids of the epochs that it has still to read, oldest first (semantics B3, F6); where the checkpoint has
+    completed, it did so without this stage, and the rest is as the one before left it."""
     declined: str | None = None
     """Why it will not acknowledge."""
     problem: str | None = None
@@ -176,8 +179,11 @@ def _of_metadata(files: JobFiles, found: CheckpointDetails, entry: CompletedEntr
     def close() -> Iterator[StageRow]:
         if line_of is not None and tally is not None:
             row = _row(found, line_of.stage, line_of.execution)
-            row = replace(row, metrics=line_of.metrics, values=tuple(sorted(line_of.values)))
-            yield _filled(row, tally, line_of.parallelism)
+            row = _filled(replace(row, values=tuple(sorted(line_of.values))), tally, line_of.parallelism)
+            if line_of.owes:
+                yield replace(row, acknowledged=False, acked_subtasks=0, owes=_runs(line_of.owes))
+            else:
+                yield replace(row, metrics=line_of.metrics)
 
     for line in metadata.read(files, entry.metadata):
         if isinstance(line, MetadataHeader):
@@ -207,7 +213,7 @@ def _of_document(files: JobFiles, found: CheckpointDetails, document: PendingDoc
     for spec in document.stages:
         execution = document.executions[spec.uid]
         row = _row(found, spec.uid, execution, acknowledged=spec.uid in acknowledged)
-        row = replace(row, parallelism=spec.parallelism)
+        row = replace(row, parallelism=spec.parallelism, owes=_runs(document.backlogs.get(spec.uid, ())))
         if spec.uid in acknowledged:
             row = _of_ack(files, row, execution, keep)
         elif spec.uid in declined:
@@ -238,6 +244,10 @@ def _of_ack(files: JobFiles, row: StageRow, execution: Execution, keep: int) -> 
 def _row(found: CheckpointDetails, stage: str, execution: Execution, *, acknowledged: bool = True) -> StageRow:
     carried = execution.home != found.row.id
     return StageRow(stage, execution.token, execution.home, execution.attempt, acknowledged, carried)
+
+
+def _runs(owed: Iterable[OwedEpoch]) -> tuple[str, ...]:
+    return tuple(layout.run_id_of(each.epoch) for each in owed)
 
 
 def _folder(stage: str, execution: Execution) -> str:

@@ -55,6 +55,8 @@ class CheckpointRow:
     restored_from: int | None
     retained: bool
     """Whether it can be restored."""
+    left_out: tuple[str, ...] = ()
+    """Stages that it completed without (semantics B3, F6)."""
 
     @property
     def duration_ms(self) -> int | None:
@@ -145,7 +147,7 @@ def row_of(coordinator: Coordinator, head: Head, entry: Entry) -> CheckpointRow:
         if document is not None:
             acknowledged = len(acks.marked(coordinator.files, document.executions, "acks"))
     elif isinstance(entry, CompletedEntry):
-        status, acknowledged, stages = Status.COMPLETED, entry.acks, entry.acks
+        status, acknowledged, stages = Status.COMPLETED, entry.acks, entry.acks + len(entry.left_out)
         size_bytes, ended_at_ms = entry.size_bytes, entry.completed_at_ms
     else:
         status, acknowledged, stages = entry.status, entry.acks, entry.stages
@@ -164,6 +166,7 @@ def row_of(coordinator: Coordinator, head: Head, entry: Entry) -> CheckpointRow:
         ended_at_ms=ended_at_ms,
         restored_from=entry.restored_from,
         retained=head.completed_by_id(entry.id) is not None,
+        left_out=head.left_out_of(entry.id),
     )
 
 

@@ -37,6 +37,9 @@ def lines(files: JobFiles, found: CheckpointDetails, limit: int) -> list[str]:
     if any(stage.carried for stage in shown):
         written.append("kept from N: as checkpoint N's attempt left it, not run again")
     for stage in shown:
+        if stage.owes:
+            did = "was left out, and owes" if found.row.left_out else "reads before its own"
+            written += ["", *text.paragraph(f"{stage.stage} {did}: {', '.join(stage.owes)}", columns)]
         if stage.problem or stage.declined:
             said = f"BROKEN: {stage.problem}" if stage.problem else f"declined: {stage.declined}"
             written += ["", *text.paragraph(f"{stage.stage} {said}", columns)]
@@ -112,7 +115,7 @@ def _several(stage: StageRow) -> tuple[SubtaskRow, ...]:
 
 
 def _stage_bar(stage: StageRow, longest: int, columns: int) -> str:
-    if stage.carried and stage.acknowledged:
+    if stage.carried and (stage.acknowledged or stage.owes):
         return f"kept from {stage.home}"
     if stage.metrics is None or stage.took_ms is None:
         return ""
@@ -124,7 +127,7 @@ def _stage_bar(stage: StageRow, longest: int, columns: int) -> str:
 def _cells(stage: StageRow, bar: str) -> tuple[str, ...]:
     acks = f"{stage.acked_subtasks}/{stage.parallelism or '?'}"
     acks = "declined" if stage.declined else "BROKEN" if stage.problem else acks
-    known = stage.metrics is not None
+    known = stage.metrics is not None or bool(stage.outputs)
     took = text.duration(stage.took_ms) if not stage.carried else "-"
     return (
         stage.stage,

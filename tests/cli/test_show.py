@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from airflow_cairn.checkpoint import CheckpointConfig
 from airflow_cairn.checkpoint.model import AckMetrics
 from airflow_cairn.cli.main import main
 from airflow_cairn.cli.text import bar, duration, fit, printable
 from scripts.setup.base import ROOT
+from tests.checkpoint.world import World
 from tests.support import jobs
 from tests.support.memory_store import MemoryStore
 
@@ -125,6 +127,27 @@ def documented(command: str) -> set[str]:
     page = (ROOT / "docs" / "reference" / "cli.md").read_text()
     section = page.partition(f"`{command} --json` prints:\n")[2].lstrip("\n").partition("\n\n")[0]
     return {name for line in section.splitlines() for name in re.findall(r"`([^`]+)`", line.split("|")[1])}
+
+
+def test_a_stage_that_was_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], columns: int
+) -> None:  # semantics B3, O1
+    world = World(config=CheckpointConfig(unaligned=True))
+    world.run_epoch("a")
+    world.trigger("b")
+    for stage in ("clean", "routes", "report"):
+        world.run_stage("b", stage)
+    world.coordinator().complete(2)
+    world.trigger("c")
+    storage = jobs.dump(world.memory, tmp_path)
+    lines = shown(storage, capsys, "2")
+    assert "  acknowledged   3 of 4 stages, 6 of 8 subtasks" in lines
+    assert any(re.match(r"airports +0/2 +kept from 1 +- ", line) for line in lines)
+    assert "airports was left out, and owes: b" in lines
+    assert "airports reads before its own: b" in shown(storage, capsys, "3")
+    found = json.loads("".join(shown(storage, capsys, "2", "--json")))
+    assert found["checkpoint"]["left_out"] == ["airports"]
+    assert [stage["owes"] for stage in found["stages"] if not stage["acknowledged"]] == [["b"]]
 
 
 def test_the_json_has_the_documented_fields_and_no_others(storage: str, capsys: pytest.CaptureFixture[str]) -> None:
