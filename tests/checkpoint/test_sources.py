@@ -166,6 +166,18 @@ def test_a_retry_reads_what_the_first_attempt_read(folder: Folder) -> None:
     assert folder.run("2") == ["b"]
 
 
+def test_a_source_that_moves_while_an_epoch_waits_for_its_retry_is_refused(folder: Folder, tmp_path: Path) -> None:
+    folder.put("a")
+    folder.trigger("1")
+    folder.give_up("1")
+    there, folder.source = folder.source, FileSource(f"file://{tmp_path / 'elsewhere'}")
+    answer = folder.trigger("1")
+    assert isinstance(answer, Refused)
+    assert f"was at {there.uri}" in answer.detail
+    folder.source = there
+    assert folder.run("1") == ["a"]
+
+
 def test_a_failed_epoch_that_a_newer_one_overtook_reads_nothing_twice(folder: Folder) -> None:
     folder.put("a")
     folder.trigger("1")
