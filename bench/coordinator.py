@@ -54,11 +54,11 @@ class _Requests:
 
 def begin(store: S3Store, job: str, epoch: str, specs: tuple[StageSpec, ...], subtasks: int) -> int:
     """Bring an epoch to where all of its stages have acknowledged; gives its checkpoint."""
-    coordinator = Coordinator(store, job)
-    answer = coordinator.trigger(TriggerRequest(epoch, Slice(), specs, CheckpointConfig()))
+    # Each is a process of its own, which knows nothing of what another has read.
+    answer = Coordinator(store, job).trigger(TriggerRequest(epoch, Slice(), specs, CheckpointConfig()))
     assert isinstance(answer, Triggered), answer
     for spec in specs:
-        claim = coordinator.begin(epoch, spec.uid, new_token())
+        claim = Coordinator(store, job).begin(epoch, spec.uid, new_token())
         assert isinstance(claim, Submit), claim
         handover = claim.handover
         folder = layout.output_folder(
@@ -71,7 +71,7 @@ def begin(store: S3Store, job: str, epoch: str, specs: tuple[StageSpec, ...], su
             )
             for number in range(subtasks)
         )
-        coordinator.acknowledge(
+        Coordinator(store, job).acknowledge(
             AckDocument(
                 job=job,
                 checkpoint=handover.checkpoint,

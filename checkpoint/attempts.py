@@ -73,6 +73,8 @@ class Attempts:
         self._heads = heads
         self._runtime = runtime
         self._opener = Opener(files, runtime)
+        self._documents: dict[str, PendingDocument] = {}
+        """The document read last, by its token: made once, it is not read twice. Which one counts, the head says."""
 
     def trigger(self, request: TriggerRequest, abandoned: Callable[[Owner], bool]) -> TriggerAnswer:
         """Make a checkpoint pending for the epoch, or say why not (semantics T1 to T6, T8, T9).
@@ -149,7 +151,7 @@ class Attempts:
             answer = Triggered(opened.pending, created=True, damages=opened.damages, log=tuple(notes))
             return Decision(answer, opened.head)
 
-        return self._heads.update(decide)[1]
+        return self._heads.update(decide, known=True)[1]
 
     def fail_over(self, epoch: str, stage: str, token: str, detail: str, *, final: bool = False) -> FailAnswer:
         """Abort the epoch's attempt and open the next, if `token` is still the stage's current execution.
@@ -223,7 +225,12 @@ class Attempts:
             GoneError: the attempt is past and cleaned.
             DocumentError: the document is broken, or another checkpoint's.
         """
-        return attempt_document.read(self._files, entry)
+        if entry.token in self._documents:
+            return self._documents[entry.token]
+        document = attempt_document.read(self._files, entry)
+        if isinstance(entry, PendingEntry):
+            self._documents = {entry.token: document}
+        return document
 
     def readable(self, entry: PendingEntry | EndedEntry | None) -> PendingDocument | None:
         """Read the document of an attempt; one that is gone or broken lends nothing to the next."""
@@ -255,11 +262,12 @@ class Attempts:
 
         The head must have been read before this call: what it has forgotten was noted before it forgot.
         """
+        key = layout.epoch_completed(epoch)
         known = head.completions().get(epoch)
-        if known is not None:
+        if known is not None or head.remembers_all():
             return known
         try:
-            note, _ = self._files.read(EpochCompletedDocument, layout.epoch_completed(epoch))
+            note, _ = self._files.read(EpochCompletedDocument, key)
         except GoneError:
             return None
         return note.checkpoint

@@ -73,15 +73,16 @@ class Claims:
                 if completed is not None:
                     return completed
                 continue
-            if acks.has_acknowledged(self._files, stage, current.execution):
-                return StageAcknowledged(current.document.checkpoint)
             cancelled = cancelling.pass_on(self._files, current.document, stage)
             if cancelled is not None:
                 return cancelled
             self._check_hooks(current.document, stage)
-            handover = self._claim(current, stage, claimant)
+            handover, made = self._claim(current, stage, claimant)
             if handover is None:
                 continue
+            # Nobody can have acknowledged an execution before its handover stood.
+            if not made and acks.has_acknowledged(self._files, stage, current.execution):
+                return StageAcknowledged(current.document.checkpoint)
             if isinstance(handover, Handover) and handover.claimant == claimant:
                 claimed = True
                 if self._still_current(current, epoch, stage):
@@ -167,21 +168,24 @@ class Claims:
                 hooks=", ".join(missing),
             )
 
-    def _claim(self, current: _Current, stage: str, claimant: str) -> Handover | DocumentError | None:
+    def _claim(self, current: _Current, stage: str, claimant: str) -> tuple[Handover | DocumentError | None, bool]:
         """Make the handover, or read the one that stands; None if a cleaner came between.
 
         A broken one comes back as what is wrong with it: it is nobody's, no application can start from it.
+
+        Returns:
+            The handover, and whether this call made it.
         """
         handover = _handover(current, stage, claimant)
         key = layout.handover(current.execution.home, stage, current.execution.token)
         if not isinstance(self._files.create(key, handover), Lost):
-            return handover
+            return handover, True
         try:
-            return self._files.read(Handover, key)[0]
+            return self._files.read(Handover, key)[0], False
         except GoneError:
-            return None
+            return None, False
         except DocumentError as error:
-            return error
+            return error, False
 
     def _still_current(self, current: _Current, epoch: str, stage: str) -> bool:
         """Judge the claim by the head, now that it stands (semantics W4); one read where nothing has changed."""

@@ -63,6 +63,8 @@ class Cleaner:
         head, live = self._heads.observe(
             lambda head, now_ms: (head, find_live(self._files, self._attempts, head)),
             doubt=lambda found: found[1].outdated or bool(found[1].unknown),
+            # What is dead by any head stays dead.
+            own=True,
         )
         dead = [found.key for found in self._below(head) if not self._holds(head, live, found.key)]
         failures = self._files.delete(dead)

@@ -17,7 +17,9 @@ from .model import PendingDocument
 from .reasons import Reason
 
 
-def complete(files: JobFiles, head: Head, entry: PendingEntry, now_ms: int) -> Head:
+def complete(
+    files: JobFiles, head: Head, entry: PendingEntry, now_ms: int, document: PendingDocument | None = None
+) -> Head:
     """Give the head in which the checkpoint has completed or, where it cannot, has been aborted.
 
     Args:
@@ -25,6 +27,7 @@ def complete(files: JobFiles, head: Head, entry: PendingEntry, now_ms: int) -> H
         head: the version decided on.
         entry: the checkpoint.
         now_ms: the time, milliseconds since 1970 UTC.
+        document: what it expects, where the caller has read it.
 
     Raises:
         CheckpointNotReadyError: a stage has not acknowledged and may not be left out.
@@ -34,7 +37,7 @@ def complete(files: JobFiles, head: Head, entry: PendingEntry, now_ms: int) -> H
     if head.latest_id() != entry.base:
         detail = f"checkpoint {head.latest_id() or 0} completed after this one had started from {entry.base or 0}"
         return decisions.abort(head, entry, Reason.CHECKPOINT_SUBSUMED, detail, now_ms, acks=entry.stages)
-    document = attempt_document.read(files, entry)
+    document = document or attempt_document.read(files, entry)
     without = _without(files, head, entry, document, now_ms)
     done = entry.stages - len(without.stages)
     try:

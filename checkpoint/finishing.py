@@ -66,8 +66,10 @@ class Finishing:
             executions = document.executions
             seen = completing.look(self._files, entry, document)
             done = seen.acknowledged
+            missing = tuple(sorted(executions.keys() - done))
             declined: frozenset[str] = frozenset()
-            if document.limits.leave_out is None:
+            # A decline after the acknowledgement does nothing (D1), so they are asked for while somebody is missing.
+            if missing and document.limits.leave_out is None:
                 declined = acks.marked(self._files, executions, "declines") - done
             if declined:
                 uid, reason, why = cancelling.root_cause(self._files, executions, declined)
@@ -78,7 +80,6 @@ class Finishing:
             without = leaving_out.decide(settled, entry, document, seen, now_ms)
             if without is not None and not hooks:
                 return Decision(Ready(entry.id, tuple(sorted(without.stages))), changed)
-            missing = tuple(sorted(executions.keys() - done))
             return Decision(Waiting(entry.id, entry.attempt, tuple(sorted(done)), missing, hooks), changed)
 
         return self._heads.update(decide)[1]
@@ -132,12 +133,12 @@ class Finishing:
                 # An expiry found here must be stored even though this call then fails: D2.
                 return Decision(self._outcome(settled, checkpoint, epoch), changed)
             epoch = entry.epoch
-            finished = completing.complete(self._files, settled, entry, now_ms)
+            finished = completing.complete(self._files, settled, entry, now_ms, self._attempts.readable(entry))
             ended = finished.ended_by_id(checkpoint)
             assert ended is not None
             return Decision(_answer(ended), finished)
 
-        answer = self._heads.update(decide)[1]
+        answer = self._heads.update(decide, known=True)[1]
         if isinstance(answer, _NotCompleted):
             raise CheckpointFailedError(
                 f"checkpoint {checkpoint} did not complete: {answer.why}", job=self._files.job, checkpoint=checkpoint

@@ -282,6 +282,10 @@ class Head:
             return None
         return newest if newest.base == self.latest_id() else None
 
+    def remembers_all(self) -> bool:
+        """Tell whether the history still holds every checkpoint there ever was: each id is pending, or has ended."""
+        return len(self.history) + len(self.pending) == self.next_id - 1
+
     def resumable(self, epoch: str) -> EndedEntry | None:
         """Give the attempt that failed within the limit and that the epoch's next one is to follow (semantics D5).
 

@@ -58,6 +58,10 @@ class HeadStore:
     def __init__(self, files: JobFiles, runtime: Runtime) -> None:
         self._files = files
         self._runtime = runtime
+        self._last: _Version | None = None
+        """What this process has read or written last; it decides nothing by itself."""
+        self._own = False
+        """Whether `_last` is what this process wrote."""
 
     def load(self) -> Head:
         """Read the head; a job that never ran has an empty one.
@@ -72,12 +76,15 @@ class HeadStore:
         """Make the first head where the job has none; before that nothing else of the job is written."""
         self.update(lambda head, now_ms: Decision(None, head if head.revision == 0 else None))
 
-    def observe(self, look: Callable[[Head, int], R], doubt: Callable[[R], bool] = lambda _: False) -> R:
+    def observe(
+        self, look: Callable[[Head, int], R], doubt: Callable[[R], bool] = lambda _: False, *, own: bool = False
+    ) -> R:
         """Look at the head and at what it refers to, without changing anything.
 
         Args:
             look: takes the head and the time in milliseconds; called again where it fails on an outdated head.
             doubt: tells whether a result (damage found, say) only holds if the head has not changed meanwhile.
+            own: whether the version that this process has just written will do, for a look that is right on any.
 
         Raises:
             TooMuchContentionError: the head kept changing under a look that kept failing.
@@ -89,14 +96,19 @@ class HeadStore:
                 raise TooMuchContentionError("the head changed meanwhile", job=self._files.job, revision=head.revision)
             return Decision(result)
 
+        if own and self._own and self._last is not None:
+            mine, self._own = self._last, False
+            return self._decide(decide, mine, fresh=True)[1]
         return self.update(decide)[1]
 
-    def update(self, decide: Callable[[Head, int], Decision[R]]) -> tuple[Head, R]:
+    def update(self, decide: Callable[[Head, int], Decision[R]], *, known: bool = False) -> tuple[Head, R]:
         """Apply one decision, once.
 
         Args:
             decide: takes the head and the time in milliseconds; may read the store; may be called several times, each
                 time on a newer head, and must recognise what it has already achieved.
+            known: begin with the version that this process knows already. That saves a read where the decision lands,
+                which shows that the version stood; where nothing is to change, the head is read after all.
 
         Returns:
             The head that the decision left (or found, where it changes nothing), and the decision's result.
@@ -106,7 +118,11 @@ class HeadStore:
             TooMuchContentionError: others kept winning; nothing landed.
             OutcomeUnknownError: the answers were lost; it may have landed.
         """
-        version = self._load()
+        if known and self._last is not None:
+            return self._decide(decide, self._last, fresh=False)
+        return self._decide(decide, self._load(), fresh=True)
+
+    def _decide(self, decide: Callable[[Head, int], Decision[R]], version: _Version, *, fresh: bool) -> tuple[Head, R]:
         for _ in range(MAX_TRIES):
             try:
                 decision = decide(version.head, self._runtime.now_ms())
@@ -115,16 +131,19 @@ class HeadStore:
                 newer = self._load()
                 if newer.etag == version.etag:
                     raise
-                version = newer
+                version, fresh = newer, True
                 continue
             if decision.head is None:
-                return version.head, decision.result
+                if fresh:
+                    return version.head, decision.result
+                version, fresh = self._load(), True
+                continue
             check_invariants(version.head, decision.head)
             self._note_forgotten(version.head, decision.head)
             written = self._swap(version, decision.head)
             if written is not None:
                 return written, decision.result
-            version = self._load()
+            version, fresh = self._load(), True
         raise TooMuchContentionError(
             "the head kept changing; nothing was written, try again", job=self._files.job, tries=MAX_TRIES
         )
@@ -158,6 +177,7 @@ class HeadStore:
                 # safe, because at most one of the two finds the old version.
                 continue
             if not isinstance(answer, Lost):
+                self._last, self._own = _Version(head, answer.etag), True
                 return head
             # "Lost" may mean that a client below us sent it twice and the first one won (semantics W2).
             return head if write_id in self._load().head.writes else None
@@ -187,6 +207,10 @@ class HeadStore:
             raise unknown from error
 
     def _load(self) -> _Version:
+        self._last, self._own = self._found(), False
+        return self._last
+
+    def _found(self) -> _Version:
         try:
             return self._read()
         except GoneError:
@@ -209,7 +233,10 @@ class HeadStore:
         return _Version(head, blob.etag)
 
     def _has_run(self) -> bool:
-        first = next(iter(self._files.listing("", start_after="chk-")), None)
-        if first is not None and layout.checkpoint_of(first.key) is not None:
-            return True
-        return next(iter(self._files.listing(layout.EPOCHS)), None) is not None
+        # In the order of keys: checkpoints, then epochs, then the head.
+        for found in self._files.listing("", start_after="chk-"):
+            if layout.checkpoint_of(found.key) is not None or found.key.startswith(layout.EPOCHS):
+                return True
+            if found.key > layout.EPOCHS:
+                break
+        return False

@@ -5,6 +5,7 @@ All are made once and never changed. Keys in them are relative to the job's pref
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
@@ -125,6 +126,19 @@ class Execution:
     """The checkpoint in whose folder it writes and acknowledges; an older one if it was carried over (F2)."""
     attempt: Attempt
     """The epoch's attempt that started it."""
+
+
+def execution_token(attempt: str, stage: str) -> str:
+    """Give the token of an execution that an attempt starts.
+
+    It follows from the attempt's own token, so that the head alone tells whether an execution is the pending attempt's.
+    Attempts' tokens are random and never used again, and so are these.
+
+    Args:
+        attempt: the token of the attempt.
+        stage: the stage's uid.
+    """
+    return hashlib.sha256(f"{attempt}/{stage}".encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from .errors import NonRestoredStateError, SourceMovedError, UndeliveredNoticesE
 from .head import MAX_NOTICES, EndedEntry, Head, PendingEntry
 from .hook_answers import check_claimed
 from .job_files import JobFiles
-from .model import Execution, HooksRef, Limits, OwedEpoch, Owner, PendingDocument, Slice, StageSpec
+from .model import Execution, HooksRef, Limits, OwedEpoch, Owner, PendingDocument, Slice, StageSpec, execution_token
 from .runtime import Runtime
 
 
@@ -102,15 +102,16 @@ class Opener:
         hooks = carried.hooks
         if hooks is None and opening.hooks:
             hooks = HooksRef(opening.hooks, head.next_id, self._runtime.new_token())
+        token = self._runtime.new_token()
         document = PendingDocument(
             job=self._files.job,
             checkpoint=head.next_id,
-            token=self._runtime.new_token(),
+            token=token,
             epoch=opening.epoch,
             attempt=opening.before.attempt + 1 if opening.before else 1,
             slice=opening.slice,
             stages=opening.stages,
-            executions=self._executions(head, opening, carried),
+            executions=self._executions(head, opening, carried, token),
             limits=opening.limits,
             restore=choice.pointer,
             replay=choice.replay,
@@ -202,10 +203,11 @@ class Opener:
             return NOTHING
         return carried
 
-    def _executions(self, head: Head, opening: Opening, carried: Carried) -> dict[str, Execution]:
+    def _executions(self, head: Head, opening: Opening, carried: Carried, token: str) -> dict[str, Execution]:
         attempt = opening.before.attempt + 1 if opening.before else 1
         return {
-            stage.uid: carried.executions.get(stage.uid) or Execution(self._runtime.new_token(), head.next_id, attempt)
+            stage.uid: carried.executions.get(stage.uid)
+            or Execution(execution_token(token, stage.uid), head.next_id, attempt)
             for stage in opening.stages
         }
 

@@ -12,7 +12,7 @@ from .head import EndedEntry, Head, PendingEntry
 from .head_store import Decision, HeadStore
 from .job_files import JobFiles
 from .metadata import StageLine
-from .model import AckDocument, DeclineDocument, Handover
+from .model import AckDocument, DeclineDocument, Handover, execution_token
 from .reasons import AckAnswer
 
 log = logging.getLogger(__name__)
@@ -97,8 +97,10 @@ class StageSide:
                 return Standing(
                     None, current=False, completed=completed, triggered_at_ms=triggered_at_ms, left_out=left_out
                 )
-            execution = self._attempts.document_of(entry).executions.get(handover.stage)
-            current = execution is not None and execution.token == handover.token
+            current = _started_by(entry, handover)
+            if not current:
+                execution = self._attempts.document_of(entry).executions.get(handover.stage)
+                current = execution is not None and execution.token == handover.token
             return Standing(entry, current=current, completed=None, triggered_at_ms=triggered_at_ms)
 
         return self._heads.observe(look)
@@ -107,6 +109,8 @@ class StageSide:
         settled = completing.settle(self._files, head, now_ms)
         changed = settled if settled != head else None
         entry = settled.pending_of_epoch(ack.epoch)
+        if entry is not None and _started_by(entry, ack):
+            return Decision(AckAnswer.SUCCESS, changed)
         if entry is not None:
             return Decision(acks.judge(settled, self._attempts.document_of(entry), ack), changed)
         if self._may_have_completed_with(settled, ack):
@@ -167,6 +171,14 @@ class StageSide:
         self._files.delete([found.key for found in self._files.listing(folder)])
         markers = self._files.listing(layout.ack_folder(ack.checkpoint, ack.stage))
         self._files.delete([each.key for each in markers if layout.token_of(each.key.split("/")[-1]) == ack.token])
+
+
+def _started_by(entry: PendingEntry, it: AckDocument | Handover) -> bool:
+    """Tell from the head alone whether an attempt has started an execution, which is then its own to the end.
+
+    Where it has not, it may have carried the execution over; its document says so.
+    """
+    return (it.checkpoint, it.attempt, it.token) == (entry.id, entry.attempt, execution_token(entry.token, it.stage))
 
 
 def _named(ack: AckDocument) -> str:

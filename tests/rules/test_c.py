@@ -323,12 +323,12 @@ def test_what_a_checkpoint_costs(world: World) -> None:
     cost("clean", lambda store: world.coordinator(store).clean())
     print(costs)
     stages = len(world.stages)
-    assert costs["begin"] <= 5
-    assert costs["acknowledge"] <= 3
+    assert costs["begin"] <= 4
+    assert costs["acknowledge"] <= 2
     assert costs["progress"] <= 4
-    assert costs["trigger"] <= 9 + stages
+    assert costs["trigger"] <= 5 + stages
     assert costs["complete"] <= 5 + stages
-    assert costs["clean"] <= 7
+    assert costs["clean"] <= 6
 
 
 def test_every_status_of_the_history_is_final(world: World) -> None:  # semantics D3
