@@ -16,6 +16,7 @@ from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.storage import UnavailableError
 from tests.checkpoint.operation import EPOCH, Operation, forked, writes_of
 from tests.checkpoint.operations_attempt import ATTEMPT_OPERATIONS
+from tests.checkpoint.operations_left_out import LEFT_OUT_OPERATIONS
 from tests.checkpoint.operations_request import REQUEST_OPERATIONS
 from tests.checkpoint.world import TIMEOUT, World
 from tests.support.parsed_once import parsed_once
@@ -28,7 +29,7 @@ def _quick() -> Iterator[None]:
         yield
 
 
-OPERATIONS = (*ATTEMPT_OPERATIONS, *REQUEST_OPERATIONS)
+OPERATIONS = (*ATTEMPT_OPERATIONS, *REQUEST_OPERATIONS, *LEFT_OUT_OPERATIONS)
 
 
 def _finish(world: World) -> None:
