@@ -14,6 +14,7 @@ from ..checkpoint.errors import InvalidStateError
 from ..checkpoint.job_files import JobFiles
 from ..checkpoint.model import RestorePointer
 from . import small_state
+from .backlog import Backlog
 from .stored import Stored, of_checkpoint
 
 VALUE = "value"
@@ -35,18 +36,19 @@ class Carried:
         self.values: dict[str, Json] = {}
         """Values that go on; `Epoch.put` adds to them."""
 
-    def load(self, files: JobFiles, pointer: RestorePointer | None) -> None:
-        """Read the stage's part of a checkpoint; nothing where there is no pointer (semantics R2).
+    def load(self, files: JobFiles, pointer: RestorePointer | None, backlog: Backlog) -> None:
+        """Read the stage's part of a checkpoint, and what it owes; nothing where there is no pointer (semantics R2).
 
         Raises:
             GoneError: its metadata is gone.
             DocumentError: its metadata is broken or altered.
         """
-        if pointer is None:
-            return
-        for contents in of_checkpoint(files, pointer.metadata, lambda stage: stage == self._stage):
-            self._restored.update(contents.outputs)
-            self.values.update(contents.values)
+        if pointer is not None:
+            found = of_checkpoint(files, pointer.metadata, lambda stage: stage == self._stage, backlog.take)
+            for contents in found:
+                self._restored.update(contents.outputs)
+                self.values.update(contents.values)
+        backlog.check_whole()
         self.outputs = dict(self._restored)
 
     def restored(self, output_id: str) -> Stored | None:

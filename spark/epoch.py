@@ -22,12 +22,13 @@ from ..storage.errors import GoneError
 from ..storage.names import check_name
 from ..storage.port import ObjectStore
 from . import conf, fence, hook_answers, leaving, list_state, raw_files, small_state, upstream
+from .backlog import Backlog
 from .before_snapshot import BeforeSnapshot
 from .carried import Carried
 from .epoch_facts import EpochFacts
 from .outputs import Outputs
 from .session import session
-from .stored import StageContents, frame
+from .stored import StageContents, frame, united
 from .values import plain_json
 from .writer import Writer
 
@@ -66,6 +67,7 @@ class Epoch(EpochFacts):
         self._before_snapshot = BeforeSnapshot(runtime.now_ms)
         self._outputs = Outputs(handover.stage, self._writer, self._before_snapshot)
         self._carried = Carried(handover.stage)
+        self._backlog = Backlog(handover.backlog)
         self._upstream: dict[str, StageContents] = {}
         self._lock = Lock()
         self._triggered_at_ms: int | None = None
@@ -124,6 +126,8 @@ class Epoch(EpochFacts):
     def read(self, stage: str, name: str | None = None, *, kind: OutputKind | None = None) -> DataFrame:
         """Read what an upstream stage wrote in this epoch (semantics B1).
 
+        What it wrote in epochs that this stage owes comes first, oldest first (semantics B3, F6).
+
         Args:
             stage: the upstream's uid.
             name: which of its outputs; None for its only exchange, or its only output.
@@ -136,7 +140,9 @@ class Epoch(EpochFacts):
         self._check_open("read")
         if stage not in self._upstream:
             self._upstream[stage] = upstream.load(self._files, self._handover.upstream, stage)
-        return frame(self.spark, self._files, upstream.choose(self._upstream[stage], name, kind))
+        now = self._upstream[stage]
+        chosen = upstream.choose(self._backlog.readable(now), name, kind)
+        return united(self.spark, self._files, self._backlog.parts(now, chosen.output.id))
 
     def before_snapshot(self, step: Callable[[], object]) -> None:
         """Have a short step run once, before the first snapshot or table is written (semantics B5).
@@ -343,7 +349,7 @@ class Epoch(EpochFacts):
         self._triggered_at_ms = fence.check(self._coordinator, self._handover)
         self._start_delay_ms = self._since_trigger_ms()
         try:
-            self._carried.load(self._files, self._handover.restore)
+            self._carried.load(self._files, self._handover.restore, self._backlog)
         except Exception as error:
             self._decline(error)
             raise

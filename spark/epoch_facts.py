@@ -57,7 +57,10 @@ class EpochFacts:
 
     @property
     def slices(self) -> list[Slice]:
-        """The input to read, oldest first, the epoch's own last; more than one after damage (semantics T8, R1)."""
+        """The input to read, oldest first, the epoch's own last (semantics T8).
+
+        More than one after damage (R1), or if this stage was left out of older checkpoints (B3, F6).
+        """
         return slices.slices_of(self._handover)
 
     @property
@@ -65,7 +68,7 @@ class EpochFacts:
         """The input to read, as one window (semantics T8).
 
         Raises:
-            InvalidStateError: older epochs have to be read again and theirs and its own make up no one window.
+            InvalidStateError: older epochs have to be folded in too and theirs and its own make up no one window.
         """
         return slices.hull_of(self._handover)
 

@@ -1,4 +1,4 @@
-"""The input of an epoch: its own slice, and those of epochs that have to be read again (semantics T8, R1)."""
+"""The input of an epoch: its own slice, and those of older epochs that are still to be folded in (T8, R1, B3)."""
 
 from __future__ import annotations
 
@@ -10,20 +10,25 @@ from ..checkpoint import shelf
 from ..checkpoint.errors import DocumentError, InvalidStateError
 from ..checkpoint.job_files import JobFiles
 from ..checkpoint.layout import run_id_of
-from ..checkpoint.model import Handover, Slice
+from ..checkpoint.model import Handover, OwedEpoch, ReplayedEpoch, Slice
 from ..checkpoint.source_files import files_in
 
 
 def slices_of(handover: Handover) -> list[Slice]:
-    """Give every slice that the application must fold in, oldest first, its own last."""
-    return [*(replayed.slice for replayed in handover.replay), handover.slice]
+    """Give every slice that the application must fold in, oldest first: what it owes, what is read again, its own."""
+    return [each.slice for each in older_of(handover)] + [handover.slice]
+
+
+def older_of(handover: Handover) -> list[OwedEpoch | ReplayedEpoch]:
+    """Give the older epochs that the application must fold in, oldest first."""
+    return [*handover.backlog, *handover.replay]
 
 
 def hull_of(handover: Handover) -> Slice:
     """Give the one slice that covers them all.
 
     Raises:
-        InvalidStateError: an older epoch has to be read again and the slices do not make up one window.
+        InvalidStateError: an older epoch has to be folded in too and the slices do not make up one window.
     """
     slices = slices_of(handover)
     if len(slices) == 1:
@@ -31,10 +36,10 @@ def hull_of(handover: Handover) -> Slice:
     problem = _problem(slices)
     if problem:
         raise InvalidStateError(
-            f"this epoch has to read the input of {len(slices) - 1} older ones again, because their checkpoints are "
-            f"damaged, and there is no one slice for it: {problem}. Read each of epoch.slices instead of epoch.slice",
+            f"this epoch has to fold in {len(slices) - 1} older ones too, whose checkpoints are damaged or left this "
+            f"stage out, and there is no one slice for it: {problem}. Read each of epoch.slices instead of epoch.slice",
             job=handover.job,
-            replayed=", ".join(run_id_of(replayed.epoch) for replayed in handover.replay),
+            older=", ".join(run_id_of(each.epoch) for each in older_of(handover)),
         )
     return Slice(start=slices[0].start, end=slices[-1].end)
 

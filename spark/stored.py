@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from ..checkpoint import acks, metadata
 from ..checkpoint.codec import Json
 from ..checkpoint.job_files import JobFiles
 from ..checkpoint.metadata import HandleLine, InFlightLine, StageLine
-from ..checkpoint.model import AckDocument, DocumentRef, Output, StateHandle
+from ..checkpoint.model import AckDocument, DocumentRef, Execution, Output, StateHandle
 from ..storage.errors import DocumentError
 
 if TYPE_CHECKING:
@@ -50,29 +51,36 @@ class StageContents:
     values: dict[str, Json] = field(default_factory=dict)
 
 
-def of_checkpoint(files: JobFiles, ref: DocumentRef, wanted: Callable[[str], bool]) -> list[StageContents]:
+def of_checkpoint(
+    files: JobFiles,
+    ref: DocumentRef,
+    wanted: Callable[[str], bool],
+    in_flight: Callable[[str, Execution], StageContents | None] = lambda _stage, _execution: None,
+) -> list[StageContents]:
     """Read a completed checkpoint's metadata, all of it, so that it is known to be whole.
 
     Args:
         files: the job's files.
         ref: the metadata.
         wanted: tells whether to keep what the stage of this uid left.
+        in_flight: gives where to put what an execution wrote and a reader owes, None to pass it over (semantics B3).
 
     Raises:
         GoneError: there is no such metadata.
         DocumentError: it is broken, altered, foreign or of a newer format.
     """
     found: list[StageContents] = []
-    keep = False
+    into: StageContents | None = None
     for line in metadata.read(files, ref):
         if isinstance(line, StageLine):
-            keep = wanted(line.stage)
-            if keep:
-                found.append(_contents(line.stage, line.outputs, line.values))
+            into = _contents(line.stage, line.outputs, line.values) if wanted(line.stage) else None
+            found += [into] if into else []
         elif isinstance(line, InFlightLine):
-            keep = False
-        elif isinstance(line, HandleLine) and keep:
-            _add(found[-1], [File(line.subtask, line.handle)], files.full(ref.key))
+            into = in_flight(line.stage, line.execution)
+            if into is not None:
+                into.outputs.update({output.id: Stored(output) for output in line.outputs})
+        elif isinstance(line, HandleLine) and into is not None:
+            _add(into, [File(line.subtask, line.handle)], files.full(ref.key))
     return found
 
 
@@ -106,6 +114,16 @@ def frame(spark: SparkSession, files: JobFiles, stored: Stored) -> DataFrame:
     ordered = sorted(stored.files, key=lambda file: (file.subtask, file.handle.path))
     urls = (files.spark_url(file.handle.path) for file in ordered)
     return spark.read.schema(schema).options(**_READ_OPTIONS).parquet(*urls)
+
+
+def united(spark: SparkSession, files: JobFiles, parts: Sequence[Stored]) -> DataFrame:
+    """Give the DataFrame that reads several outputs, the first one's rows first; a column that one lacks is null there.
+
+    Raises:
+        DocumentError: one has no schema that Spark can read.
+    """
+    first, *others = (frame(spark, files, each) for each in parts)
+    return reduce(lambda before, after: before.unionByName(after, allowMissingColumns=True), others, first)
 
 
 def subtasks(outputs: Iterable[Stored], parallelism: int) -> Iterator[tuple[int, tuple[StateHandle, ...]]]:

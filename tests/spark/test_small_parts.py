@@ -148,7 +148,7 @@ def test_slices_that_do_not_adjoin_have_none(own: Slice, older: Slice, why: str)
     with pytest.raises(InvalidStateError) as refused:
         slices.hull_of(handover(own, older))
     assert why in str(refused.value)
-    assert "Read each of epoch.slices instead of epoch.slice [job=`flights` replayed=`old-0`]" in str(refused.value)
+    assert "Read each of epoch.slices instead of epoch.slice [job=`flights` older=`old-0`]" in str(refused.value)
     assert len(slices.slices_of(handover(own, older))) == 2
 
 
