@@ -13,6 +13,7 @@ from itertools import chain
 from ..storage.errors import DocumentError, GoneError
 from . import acks, hook_answers, layout, metadata
 from .errors import CheckpointError, CheckpointNotReadyError
+from .head import Slowest
 from .job_files import JobFiles
 from .left_out_lines import LeftOut
 from .metadata import HandleLine, HookLine, InFlightLine, Line, MetadataHeader, StageLine
@@ -41,6 +42,10 @@ class Assembled:
     tables: dict[str, str]
     new_bytes: int
     """Of the files that the checkpoint's own executions wrote."""
+    subtasks: int
+    """That acknowledged, over all stages."""
+    slowest: Slowest | None
+    """None where every stage was taken over."""
 
 
 class Assembler:
@@ -58,6 +63,8 @@ class Assembler:
         self._left_out = LeftOut(files, document, left_out)
         self._size_bytes = 0
         self._new_bytes = 0
+        self._subtasks = 0
+        self._slowest: Slowest | None = None
         self._inherited: set[str] | None = None
         self._tables: dict[str, str] = {}
         self._owners: dict[str, str] = {}
@@ -82,7 +89,9 @@ class Assembler:
                 ) from error
             if not spool.create(self._files, key):
                 raise FinalizeError("other metadata stands there already", key=self._files.full(key))
-            return Assembled(spool.reference(key), self._size_bytes, self._tables, self._new_bytes)
+            return Assembled(
+                spool.reference(key), self._size_bytes, self._tables, self._new_bytes, self._subtasks, self._slowest
+            )
 
     def _ack_of(self, uid: str) -> AckDocument:
         execution = self._document.executions[uid]
@@ -199,15 +208,28 @@ class Assembler:
             metrics=ack.metrics,
             max_parallelism=self._document.max_parallelism.get(ack.stage),
         )
+        at = size = 0
+        largest = (0, 0)
         known, in_checkpoint = {output.id for output in ack.outputs}, {output.id for output in kept}
         for index, handle in self._handles_of(ack):
             if handle.output in in_checkpoint:
                 self._check_origin(ack, own, handle.path)
                 self._size_bytes += handle.size_bytes
-                self._new_bytes += handle.size_bytes if handle.path.startswith(own) else 0
+                new_bytes = handle.size_bytes if handle.path.startswith(own) else 0
+                self._new_bytes += new_bytes
+                at, size = index, new_bytes + (size if index == at else 0)
+                largest = max(largest, (size, -at))
                 yield HandleLine(index, handle)
             elif handle.output not in known:
                 raise _broken(ack.stage, execution, f"it names a file of no output: {handle.output}")
+        self._note_time(ack, execution, subtask=-largest[1])
+
+    def _note_time(self, ack: AckDocument, execution: Execution, *, subtask: int) -> None:
+        self._subtasks += ack.parallelism
+        took_ms = ack.metrics.end_to_end_ms
+        ran = execution.home == self._document.checkpoint
+        if ran and (self._slowest is None or took_ms > self._slowest.end_to_end_ms):
+            self._slowest = Slowest(ack.stage, took_ms, subtask)
 
     def _handles_of(self, ack: AckDocument) -> Iterator[tuple[int, StateHandle]]:
         try:

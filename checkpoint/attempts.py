@@ -14,6 +14,7 @@ from ..storage.port import Lost
 from . import (
     acks,
     attempt_document,
+    cancelling,
     completing,
     decisions,
     fixing,
@@ -138,6 +139,7 @@ class Attempts:
                 stages=request.stages,
                 limits=_limits_of(request),
                 owner=request.owner,
+                kind=request.kind,
                 before=before,
                 # Whoever triggers again will run the stages again; only what has acknowledged is worth keeping.
                 carried=self.carried_by(settled, epoch, request.stages, running=False),
@@ -200,7 +202,10 @@ class Attempts:
                 reason = Reason.JOB_FAILURE
                 aborted = decisions.abort(settled, entry, reason, cause, now_ms, acks=done, rejected=(token,))
                 return Decision(Failed(entry.id, entry.attempt, reason, decisions.one_line(cause)), aborted)
-            settled = decisions.abort(settled, entry, Reason.JOB_FAILOVER_REGION, cause, now_ms, acks=done)
+            others = cancelling.told(cancelling.causes(self._files, document.executions, carried.declined - {stage}))
+            settled = decisions.abort(
+                settled, entry, Reason.JOB_FAILOVER_REGION, cause, now_ms, acks=done, others=others
+            )
             opening = Opening(
                 epoch=epoch,
                 slice=document.slice,

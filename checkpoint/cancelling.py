@@ -8,7 +8,7 @@ both anew, because a stage is never carried over without what it reads (semantic
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from . import acks
 from .decisions import one_line
@@ -62,7 +62,7 @@ def pass_on(files: JobFiles, document: PendingDocument, stage: str) -> Cancelled
 def root_cause(
     files: JobFiles, executions: Mapping[str, Execution], declined: Collection[str]
 ) -> tuple[str, Reason, str]:
-    """Give the stage that declined by itself, its reason and why; by name, where several did.
+    """Give the stage that declined by itself, its reason and why; by name, where several did: the first of `causes`.
 
     Args:
         files: the job's files.
@@ -74,5 +74,23 @@ def root_cause(
     """
     if not declined:
         raise ValueError("no stage has declined, so there is no cause to give")
+    return causes(files, executions, declined)[0]
+
+
+def causes(
+    files: JobFiles, executions: Mapping[str, Execution], declined: Collection[str]
+) -> list[tuple[str, Reason, str]]:
+    """Give stages that declined, each with its reason and why: by name, those first that declined by themselves.
+
+    Args:
+        files: the job's files.
+        executions: by stage.
+        declined: stages whose decline stands.
+    """
     found = [(uid, *(acks.why_declined(files, uid, executions[uid]) or _NO_REASON)) for uid in sorted(declined)]
-    return next((each for each in found if each[1] is not BARRIER), found[0])
+    return sorted(found, key=lambda each: each[1] is BARRIER)
+
+
+def told(found: Iterable[tuple[str, Reason, str]]) -> tuple[str, ...]:
+    """Write each of some causes as a line for people."""
+    return tuple(f"{uid}: {why}" for uid, _, why in found)

@@ -24,6 +24,8 @@ class Carried:
     """Those of them that have acknowledged already."""
     hooks: HooksRef | None = None
     """The answers of the master hooks, given or still to be given; what is taken over was computed with them."""
+    declined: frozenset[str] = frozenset()
+    """Stages that had declined in the attempt before; none of them is taken over."""
 
 
 NOTHING = Carried({}, frozenset())
@@ -49,7 +51,8 @@ def carry(
         running: whether executions that have not acknowledged are taken over too.
     """
     acknowledged = acks.marked(files, before.executions, "acks")
-    gone = acks.marked(files, before.executions, "declines") - acknowledged
+    declined = acks.marked(files, before.executions, "declines") - acknowledged
+    gone = declined
     if restart not in acknowledged:
         gone |= {restart} if restart else set()
     if not running:
@@ -63,7 +66,7 @@ def carry(
         if stage.uid not in sound:
             sound = without(sound, stage.uid, stages)
     hooks = before.hooks if before.hooks is not None and before.hooks.token not in rejected else None
-    return Carried(sound, acknowledged & sound.keys(), hooks)
+    return Carried(sound, acknowledged & sound.keys(), hooks, declined)
 
 
 def without(executions: Mapping[str, Execution], uid: str, stages: tuple[StageSpec, ...]) -> dict[str, Execution]:

@@ -56,6 +56,8 @@ def complete(
         tables=made.tables,
         now_ms=now_ms,
         new_bytes=made.new_bytes,
+        subtasks=made.subtasks,
+        slowest=made.slowest,
         left_out=without.stages,
         regional=bool(without.failed),
     )

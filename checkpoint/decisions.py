@@ -6,12 +6,13 @@ recognises what it has already achieved.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from . import failures, queue
 from .head import (
     MAX_HISTORY,
+    MAX_OTHERS,
     MAX_RESTORES,
     CompletedEntry,
     EndedEntry,
@@ -19,6 +20,7 @@ from .head import (
     Notice,
     PendingEntry,
     RestoreRecord,
+    Slowest,
     Stopped,
 )
 from .model import DocumentRef
@@ -85,6 +87,7 @@ def abort(
     *,
     acks: int = 0,
     rejected: tuple[str, ...] = (),
+    others: Sequence[str] = (),
 ) -> Head:
     """End a pending checkpoint without completing it (semantics D1, D3), and count its failure (D5).
 
@@ -99,6 +102,7 @@ def abort(
         now_ms: the time, milliseconds since 1970 UTC.
         acks: stages that had acknowledged, as far as known.
         rejected: tokens of executions that no later attempt may carry over.
+        others: further stages that had failed, each with its reason; the first `MAX_OTHERS` are kept.
     """
     weighed = failures.weigh(
         head.failures, reason, entry.tolerable, checkpoint=entry.id, newest_success=head.latest_id()
@@ -108,6 +112,7 @@ def abort(
         reason=reason,
         detail=one_line(detail),
         rejected=rejected,
+        others=tuple(one_line(each) for each in others[:MAX_OTHERS]),
         job_failed=weighed.job_fails,
     )
     counters = replace(head.counters, failed=head.counters.failed + 1)
@@ -143,6 +148,8 @@ def complete(
     new_bytes: int = 0,
     left_out: Collection[str] = (),
     regional: bool = False,
+    subtasks: int = 0,
+    slowest: Slowest | None = None,
 ) -> Head:
     """Complete a pending checkpoint, subsume older pending ones and retain the newest (semantics C1 to C3).
 
@@ -159,6 +166,8 @@ def complete(
         new_bytes: of the files that its own executions wrote.
         left_out: stages that it completes without (semantics B3, F6).
         regional: whether one of them failed; a checkpoint that only leaves out who lags ends no row of regional ones.
+        subtasks: that acknowledged, over all stages.
+        slowest: the stage that it waited for longest.
     """
     before = head.latest_completed()
     in_a_row = before.regional_in_a_row if before is not None and left_out else 0
@@ -184,8 +193,11 @@ def complete(
         size_bytes=size_bytes,
         new_bytes=new_bytes,
         left_out=completed.left_out,
+        subtasks=subtasks,
+        slowest=slowest,
     )
-    counters = replace(head.counters, completed=head.counters.completed + 1)
+    counted = head.counters
+    counters = replace(counted, completed=counted.completed + 1, new_bytes=counted.new_bytes + new_bytes)
     head = _end(replace(head, counters=counters, failures=0), ended)
     sound = tuple(e for e in head.completed if e.id <= (entry.restored_from or 0))
     head = replace(head, completed=(*sound, completed)[-max(1, entry.retained) :])
@@ -244,6 +256,7 @@ def _ended(entry: PendingEntry, status: Status, now_ms: int, *, acks: int) -> En
         stages=entry.stages,
         restored_from=entry.restored_from,
         base=entry.base,
+        kind=entry.kind,
     )
 
 

@@ -13,7 +13,7 @@ from ..storage.errors import DocumentError, GoneError
 from . import acks, layout, metadata
 from .codec import Json
 from .coordinator import Coordinator
-from .head import CompletedEntry, Head
+from .head import CompletedEntry, Head, Slowest
 from .job_files import JobFiles
 from .metadata import HandleLine, InFlightLine, MetadataHeader, StageLine
 from .model import AckMetrics, Execution, OwedEpoch, PendingDocument, Slice
@@ -69,16 +69,6 @@ class StageRow:
         if self.metrics is None:
             return None
         return max(self.metrics.end_to_end_ms, self.metrics.start_delay_ms + self.metrics.sync_ms)
-
-
-@dataclass(frozen=True, slots=True)
-class Slowest:
-    """Whom a checkpoint waited for longest, of those that have acknowledged in it."""
-
-    stage: str
-    end_to_end_ms: int
-    subtask: int
-    """The one of its subtasks that wrote most; the others acknowledged in the same marker."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,9 +72,11 @@ class Finishing:
             if missing and document.limits.leave_out is None:
                 declined = acks.marked(self._files, executions, "declines") - done
             if declined:
-                uid, reason, why = cancelling.root_cause(self._files, executions, declined)
-                detail = f"{uid}: {why}"
-                aborted = decisions.abort(settled, entry, reason, detail, now_ms, acks=len(done))
+                root, *others = cancelling.causes(self._files, executions, declined)
+                (detail,) = cancelling.told([root])
+                aborted = decisions.abort(
+                    settled, entry, root[1], detail, now_ms, acks=len(done), others=cancelling.told(others)
+                )
                 return Decision(self._ended(aborted, epoch), aborted)
             hooks = hook_answers.missing(self._files, document.hooks)
             without = leaving_out.decide(settled, entry, document, seen, now_ms)

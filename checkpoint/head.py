@@ -44,6 +44,21 @@ WRITE_LOG = 64
 """Write ids that the head remembers; the decisions themselves settle what is older (semantics W2)."""
 
 
+MAX_OTHERS = 10
+"""Failures beside the root failure that the head remembers of a checkpoint (semantics O1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slowest:
+    """Whom a checkpoint waited for longest, of the stages that ran in it (semantics O1)."""
+
+    stage: Stage
+    end_to_end_ms: Count
+    """From the trigger to its acknowledgement."""
+    subtask: Count
+    """The one of its subtasks that wrote most; a stage's subtasks acknowledge together (A6)."""
+
+
 @dataclass(frozen=True, slots=True)
 class PendingEntry:
     """A checkpoint that is being made."""
@@ -67,6 +82,8 @@ class PendingEntry:
     """Earlier epochs whose input is read again, because their checkpoints turned out damaged."""
     listeners: tuple[ListenerName, ...] = ()
     """Who is to be told how it ended; each has a notice kept free in the head."""
+    kind: RequestKind | None = None
+    """Who asked for it; a later attempt has the kind of the first."""
     tolerable: Count = 0
     """Counted failures in a row that the job puts up with (semantics D5)."""
     regional: Count = field(default=0, metadata=SPARSE)
@@ -124,6 +141,14 @@ class EndedEntry:
     """Executions that were told `DISCARDED` after this checkpoint ended: their files are gone, nothing carries them."""
     new_bytes: Count = 0
     """Of the files that its own executions wrote; the rest it refers to (incremental size)."""
+    others: tuple[str, ...] = field(default=(), metadata=SPARSE)
+    """Other stages that had failed in it when it ended, each with its reason; `MAX_OTHERS` at most."""
+    kind: RequestKind | None = None
+    """Who asked for it."""
+    subtasks: Count = 0
+    """Subtasks that had acknowledged, of a checkpoint that completed."""
+    slowest: Slowest | None = None
+    """None for one that did not complete, and where all was taken over."""
     job_failed: bool = False
     """Whether the job failed with it: more counted failures in a row than are tolerable (semantics D5)."""
     left_out: tuple[Stage, ...] = field(default=(), metadata=SPARSE)
@@ -203,6 +228,8 @@ class Counters:
     completed: Count = 0
     failed: Count = 0
     restored: Count = 0
+    new_bytes: Count = 0
+    """Of the files that the executions of completed checkpoints wrote."""
 
 
 @dataclass(frozen=True, slots=True)

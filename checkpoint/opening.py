@@ -18,6 +18,7 @@ from .head import MAX_NOTICES, EndedEntry, Head, PendingEntry
 from .hook_answers import check_claimed
 from .job_files import JobFiles
 from .model import Execution, HooksRef, Limits, OwedEpoch, Owner, PendingDocument, Slice, StageSpec, execution_token
+from .reasons import RequestKind
 from .runtime import Runtime
 
 
@@ -30,6 +31,8 @@ class Opening:
     stages: tuple[StageSpec, ...]
     limits: Limits
     owner: Owner | None
+    kind: RequestKind | None = None
+    """Who asks, where no attempt was before; later ones are of that one's kind."""
     before: PendingEntry | EndedEntry | None = None
     """The attempt that it follows; None for an epoch's first."""
     carried: Carried = NOTHING
@@ -137,6 +140,7 @@ class Opener:
             stages=len(opening.stages),
             replayed=tuple(replayed.epoch for replayed in choice.replay),
             listeners=opening.listeners,
+            kind=opening.kind if opening.before is None else opening.before.kind,
             tolerable=opening.limits.tolerable,
             regional=opening.limits.leave_out.max_consecutive_failures if opening.limits.leave_out else 0,
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from . import layout
-from .head import EndedEntry, Head, RestoreRecord
+from .head import EndedEntry, Head, RestoreRecord, Stopped
 from .reasons import Reason, Status
 
 
@@ -35,6 +35,8 @@ class Failover:
     at_ms: int
     root: str
     """The first failure, with its stage."""
+    others: tuple[str, ...]
+    """Further stages that had failed by then, each with its reason; ten at most."""
     acks: int
     """Stages whose acknowledgements the next attempt could take over."""
     stages: int
@@ -50,6 +52,14 @@ class JobStats:
     completed: int
     failed: int
     restored: int
+    total_bytes: int
+    """Written for all checkpoints that ever completed, what they only refer to not counted."""
+    waiting: int
+    """Requests that wait for their turn."""
+    stopped: Stopped | None
+    """What the job refuses; None: nothing."""
+    failures_in_a_row: int
+    """Counted failures since the newest success (semantics D5)."""
     history: int
     """Ended checkpoints that the distributions and the failovers are taken from; the head keeps the last 100."""
     duration_ms: Distribution | None
@@ -82,6 +92,10 @@ def stats(head: Head) -> JobStats:
         completed=head.counters.completed,
         failed=head.counters.failed,
         restored=head.counters.restored,
+        total_bytes=head.counters.new_bytes,
+        waiting=len(head.waiting),
+        stopped=head.stopped,
+        failures_in_a_row=head.failures,
         history=len(head.history),
         duration_ms=distribution(entry.ended_at_ms - entry.triggered_at_ms for entry in done),
         size_bytes=distribution(entry.size_bytes for entry in done),
@@ -113,6 +127,7 @@ def _failover(entry: EndedEntry) -> Failover:
         attempt=entry.attempt,
         at_ms=entry.ended_at_ms,
         root=entry.detail,
+        others=entry.others,
         acks=entry.acks,
         stages=entry.stages,
     )

@@ -11,8 +11,8 @@ from ..storage.port import ObjectStore
 from . import acks, layout
 from .coordinator import Coordinator
 from .errors import NoCheckpointError
-from .head import CompletedEntry, EndedEntry, Head, PendingEntry
-from .reasons import Status
+from .head import CompletedEntry, EndedEntry, Head, PendingEntry, Slowest, Stopped, WaitingRequest
+from .reasons import RequestKind, Status
 
 Entry = PendingEntry | CompletedEntry | EndedEntry
 
@@ -41,6 +41,8 @@ class CheckpointRow:
     id: int
     run_id: str
     """The DAG run whose epoch it is."""
+    kind: RequestKind | None
+    """Who asked for it; None where the head no longer knows."""
     attempt: int
     status: Status
     reason: str | None
@@ -49,7 +51,12 @@ class CheckpointRow:
     """Stages that have acknowledged."""
     stages: int
     """Stages that have to."""
+    subtasks: int | None
+    """Subtasks that acknowledged; None unless it has completed and the history remembers it, as the next two."""
     size_bytes: int
+    new_bytes: int | None
+    """Of the files that its own executions wrote (incremental size)."""
+    slowest: Slowest | None
     triggered_at_ms: int
     ended_at_ms: int | None
     restored_from: int | None
@@ -57,6 +64,8 @@ class CheckpointRow:
     """Whether it can be restored."""
     left_out: tuple[str, ...] = ()
     """Stages that it completed without (semantics B3, F6)."""
+    others: tuple[str, ...] = ()
+    """Further stages that had failed when it ended, beside the one in `detail`."""
 
     @property
     def duration_ms(self) -> int | None:
@@ -86,14 +95,33 @@ def jobs(store: ObjectStore) -> Iterator[JobRow]:
             yield _job_row(head)
 
 
-def checkpoints(coordinator: Coordinator) -> list[CheckpointRow]:
-    """Give every checkpoint that the job's head knows, newest first: pending, retained, and the bounded history."""
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A job's checkpoints and what keeps others from being made, at one moment."""
 
-    def look(head: Head) -> list[CheckpointRow]:
+    job: str
+    checkpoints: tuple[CheckpointRow, ...]
+    """Newest first: pending, retained, and the bounded history."""
+    waiting: tuple[WaitingRequest, ...]
+    """The next to be admitted first (semantics T2)."""
+    stopped: Stopped | None
+    """What the job refuses; None: nothing (semantics S1)."""
+
+
+def listing(coordinator: Coordinator) -> Listing:
+    """Give every checkpoint that the job's head knows, the requests that wait, and whether the job is stopped."""
+
+    def look(head: Head) -> Listing:
         known = _known(head)
-        return [row_of(coordinator, head, known[checkpoint]) for checkpoint in sorted(known, reverse=True)]
+        rows = (row_of(coordinator, head, known[checkpoint]) for checkpoint in sorted(known, reverse=True))
+        return Listing(head.job, tuple(rows), head.waiting, head.stopped)
 
     return coordinator.observe(look)
+
+
+def checkpoints(coordinator: Coordinator) -> list[CheckpointRow]:
+    """Give every checkpoint that the job's head knows, newest first: pending, retained, and the bounded history."""
+    return list(listing(coordinator).checkpoints)
 
 
 def pulse(coordinator: Coordinator, checkpoint: int | None = None) -> Hashable:
@@ -152,16 +180,23 @@ def row_of(coordinator: Coordinator, head: Head, entry: Entry) -> CheckpointRow:
     else:
         status, acknowledged, stages = entry.status, entry.acks, entry.stages
         size_bytes, ended_at_ms = entry.size_bytes, entry.ended_at_ms
+    ended = entry if isinstance(entry, EndedEntry) else None
+    done = ended if status is Status.COMPLETED else None
     return CheckpointRow(
         id=entry.id,
         run_id=layout.run_id_of(entry.epoch),
+        kind=None if isinstance(entry, CompletedEntry) else entry.kind,
         attempt=entry.attempt,
         status=status,
-        reason=entry.reason if isinstance(entry, EndedEntry) else None,
-        detail=entry.detail if isinstance(entry, EndedEntry) else "",
+        reason=ended.reason if ended else None,
+        detail=ended.detail if ended else "",
+        others=ended.others if ended else (),
         acks=acknowledged,
         stages=stages,
+        subtasks=done.subtasks if done else None,
         size_bytes=size_bytes,
+        new_bytes=done.new_bytes if done else None,
+        slowest=done.slowest if done else None,
         triggered_at_ms=entry.triggered_at_ms,
         ended_at_ms=ended_at_ms,
         restored_from=entry.restored_from,

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..checkpoint import Coordinator, views
 from ..checkpoint.details import details
 from ..checkpoint.errors import NoCheckpointError
+from ..checkpoint.layout import run_id_of
 from ..checkpoint.reasons import Status
 from ..checkpoint.restore import Verification
-from ..checkpoint.stats import Distribution
 from ..checkpoint.stats import stats as stats_of
-from ..checkpoint.views import CheckpointRow
 from ..storage.port import ObjectStore
-from . import showing
-from .text import duration, moment, size, table
+from . import listing, numbers, showing
+from .text import size
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,31 +33,26 @@ class Outcome:
 def jobs(store: ObjectStore, _options: argparse.Namespace) -> Outcome:
     """List the jobs of a storage."""
     found = list(views.jobs(store))
-    rows = [
-        (
-            row.job,
-            str(row.latest_completed or "-"),
-            row.latest_run_id or "-",
-            moment(row.latest_completed_at_ms),
-            ", ".join(str(each) for each in row.pending) or "-",
-            f"{row.completed} of {row.triggered}",
-            row.problem or "",
-        )
-        for row in found
-    ]
-    headings = ("job", "completed", "DAG run", "at", "pending", "succeeded", "")
-    lines = table(headings, rows) if found else [f"no jobs in {store.uri}"]
+    lines = listing.job_lines(found) if found else [f"no jobs in {store.uri}"]
     return Outcome(lines, {"jobs": [asdict(row) for row in found]}, damaged=any(row.problem for row in found))
 
 
 def checkpoints(store: ObjectStore, options: argparse.Namespace) -> Outcome:
-    """List a job's checkpoints."""
-    found = views.checkpoints(_job(store, options.job))
-    rows = [_checkpoint_cells(row) for row in found]
-    headings = ("id", "DAG run", "attempt", "status", "acks", "size", "triggered", "took", "restored from", "")
-    lines = table(headings, rows)
-    lines += [f"{row.id}: {row.reason}: {row.detail}" for row in found if row.reason]
-    return Outcome(lines, {"job": options.job, "checkpoints": [asdict(row) for row in found]})
+    """List a job's checkpoints, the requests that wait, and whether the job is stopped."""
+    found = views.listing(_job(store, options.job))
+    shown = found.checkpoints[: options.limit]
+    document = {
+        "job": options.job,
+        "stopped": found.stopped,
+        "checkpoints": [{**asdict(row), "duration_ms": row.duration_ms} for row in shown],
+        "checkpoints_left_out": len(found.checkpoints) - len(shown),
+        "waiting": [
+            {"run_id": run_id_of(each.epoch), "kind": each.kind, "requested_at_ms": each.requested_at_ms}
+            for each in found.waiting[: options.limit]
+        ],
+        "waiting_left_out": max(0, len(found.waiting) - options.limit),
+    }
+    return Outcome(listing.lines(found, options.limit), document)
 
 
 def show(store: ObjectStore, options: argparse.Namespace) -> Outcome:
@@ -73,40 +67,7 @@ def show(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 def stats(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """Show a job in numbers."""
     found = stats_of(_job(store, options.job).head())
-    lines = [
-        f"job {found.job}",
-        (
-            f"  triggered {found.triggered}, in progress {found.in_progress}, completed {found.completed}, "
-            f"failed {found.failed}, restored {found.restored}"
-        ),
-        "",
-    ]
-    rows = [
-        _distribution_cells("duration", found.duration_ms, lambda value: duration(round(value))),
-        _distribution_cells("size", found.size_bytes, lambda value: size(round(value))),
-        _distribution_cells("new bytes", found.new_bytes, lambda value: size(round(value))),
-        _distribution_cells("acks", found.acks, lambda value: f"{value:g}"),
-    ]
-    lines += table((f"last {found.history}", "min", "avg", "p50", "p95", "p99", "max"), rows)
-    if found.failures:
-        lines += ["", "failed, by reason:", *(f"  {count:>3} {reason}" for reason, count in found.failures.items())]
-    if found.failovers:
-        lines += ["", "failovers:"]
-        for each in found.failovers:
-            lines += [
-                (
-                    f"  {moment(each.at_ms)}  checkpoint {each.checkpoint} of {each.run_id}, attempt {each.attempt}, "
-                    f"{each.acks}/{each.stages} acknowledged"
-                ),
-                f"    {each.root}",
-            ]
-    if found.restores:
-        lines += ["", "restores:"]
-        for restore in found.restores:
-            into = f" into {restore.into}" if restore.into else ""
-            lines.append(f"  {moment(restore.at_ms)}  {restore.checkpoint}{into}, {restore.took_ms} ms: {restore.why}")
-            lines += [f"    bypassed: {damage}" for damage in restore.damages]
-    return Outcome(lines, asdict(found))
+    return Outcome(numbers.lines(found), asdict(found))
 
 
 def job_pulse(store: ObjectStore, options: argparse.Namespace) -> Hashable:
@@ -139,27 +100,6 @@ def _job(store: ObjectStore, name: str) -> Coordinator:
         known = ", ".join(row.job for row in views.jobs(store)) or "none"
         raise NoCheckpointError("the storage has no such job", job=name, storage=store.uri, jobs=known)
     return coordinator
-
-
-def _distribution_cells(name: str, found: Distribution | None, say: Callable[[float], str]) -> tuple[str, ...]:
-    if found is None:
-        return (name, *("-" for _ in range(6)))
-    return (name, *(say(each) for each in (found.min, found.avg, found.p50, found.p95, found.p99, found.max)))
-
-
-def _checkpoint_cells(row: CheckpointRow) -> tuple[str, ...]:
-    return (
-        str(row.id),
-        row.run_id,
-        str(row.attempt),
-        row.status,
-        f"{row.acks}/{row.stages}",
-        size(row.size_bytes) if row.size_bytes else "-",
-        moment(row.triggered_at_ms),
-        duration(row.duration_ms),
-        str(row.restored_from or "-"),
-        "retained" if row.retained else "",
-    )
 
 
 def _verification_lines(found: Verification) -> Iterator[str]:

@@ -102,6 +102,13 @@ def _parser() -> argparse.ArgumentParser:
     verb.set_defaults(run=commands.jobs)
     verb = _command(verbs, "checkpoints", "list a job's checkpoints, newest first")
     verb.add_argument("job", metavar="JOB")
+    verb.add_argument(
+        "--limit",
+        metavar="N",
+        type=_between(1, 10_000),
+        default=20,
+        help="checkpoints, and waiting requests, to show, from 1 to 10000 (20)",
+    )
     verb.set_defaults(run=commands.checkpoints, pulse=commands.checkpoints_pulse)
     _watchable(verb)
     verb = _command(verbs, "show", "show one checkpoint by stage and subtask, slowest first, and what it wrote")

@@ -44,6 +44,39 @@ def fit(text: str, columns: int) -> str:
     return f"{text[: columns - 1 - tail]}…{text[len(text) - tail :]}"
 
 
+def table_width(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    """Give how wide a table would become."""
+    return sum(2 + max(len(row[number]) for row in (headings, *rows)) for number in range(len(headings))) - 2
+
+
+def columns_that_fit(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], columns: int, spare: Sequence[str]
+) -> list[int]:
+    """Choose which columns of a table to show.
+
+    Args:
+        headings: of all columns.
+        rows: their cells.
+        columns: how wide the table may become.
+        spare: headings of what may be left out, the first to go first.
+
+    Returns:
+        The positions of the columns to show.
+    """
+    shown = list(range(len(headings)))
+    for heading in spare:
+        if table_width([headings[n] for n in shown], [[row[n] for n in shown] for row in rows]) > columns:
+            shown.remove(headings.index(heading))
+    return shown
+
+
+def run_name(run_id: str, columns: int) -> str:
+    """Shorten a DAG run's id to what tells it from others: the moment in it, where it has one."""
+    if len(run_id) <= columns:
+        return run_id
+    return fit(run_id.rpartition("__")[2].removesuffix("+00:00"), columns)
+
+
 def bar(parts: Sequence[tuple[str, int]], whole: int, columns: int) -> str:
     """Draw amounts one after another.
 
@@ -67,8 +100,9 @@ def labelled(label: str, text: str, columns: int) -> list[str]:
 
 
 def paragraph(text: str, columns: int) -> list[str]:
-    """Write a text in as many lines as it takes, all but the first indented; words are not broken."""
-    return textwrap.wrap(text, columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    """Write a text in as many lines as it takes, all but the first indented further; words are not broken."""
+    indent = text[: len(text) - len(text.lstrip())]
+    return textwrap.wrap(text, columns, subsequent_indent=f"{indent}  ", break_long_words=False, break_on_hyphens=False)
 
 
 def printable(line: str) -> str:

@@ -18,6 +18,7 @@ from airflow_cairn.checkpoint.head import (
     Notice,
     PendingEntry,
     RestoreRecord,
+    Slowest,
     Stopped,
     WaitingRequest,
 )
@@ -95,7 +96,7 @@ EXAMPLES: dict[type, Any] = {
         next_id=4,
         pending=(
             PendingEntry(3, _EPOCH, 2, "00000000000000b3", 1_700_000_600_000, 1_700_022_200_000, 1, 1, _OWNER, 3, 2,
-                         ("x",), ("warehouse",), 1, 2),
+                         ("x",), ("warehouse",), kind=RequestKind.MANUAL, tolerable=1, regional=2),
         ),
         completed=(
             CompletedEntry(
@@ -106,9 +107,11 @@ EXAMPLES: dict[type, Any] = {
         ),
         history=(
             EndedEntry(1, _BEFORE, 1, "00000000000000b1", Status.COMPLETED, 1_700_000_000_000, 1_700_000_100_000, None,
-                       "", 2, 2, 40_960, left_out=("routes",)),
+                       "", 2, 2, 40_960, new_bytes=20_480, kind=RequestKind.PERIODIC, subtasks=3,
+                       slowest=Slowest("routes", 99_000, 1), left_out=("routes",)),
             EndedEntry(2, _EPOCH, 1, "00000000000000b2", Status.FAILED, 1_700_000_300_000, 1_700_000_600_000,
-                       Reason.JOB_FAILOVER_REGION, "routes: killed", 1, 2, 0, 1, 1, ("00000000000000d9",)),
+                       Reason.JOB_FAILOVER_REGION, "routes: killed", 1, 2, 0, 1, 1, ("00000000000000d9",),
+                       others=("clean: killed too",), kind=RequestKind.MANUAL),
         ),
         restores=(
             RestoreRecord(checkpoint=1, into=3, at_ms=1_700_000_600_000, took_ms=7, why="routes: killed",
@@ -117,7 +120,7 @@ EXAMPLES: dict[type, Any] = {
         notices=(
             Notice(2, _EPOCH, 1, Status.FAILED, 1, ("warehouse",), Reason.JOB_FAILOVER_REGION, "routes: killed"),
         ),
-        counters=Counters(3, 1, 1, 2),
+        counters=Counters(3, 1, 1, 2, 20_480),
         waiting=(WaitingRequest("x1", RequestKind.PERIODIC, 1_700_000_700_000, _OWNER),),
         stopped=Stopped.SUSPENDED,
         writes=("00000000000000f1", "00000000000000f2"),

@@ -62,7 +62,7 @@ _FREE = {
 }  # fmt: skip
 """Fields that hold text for people or for comparing, never part of a key."""
 
-_FREE_BELOW = {"damages", "slice", "values"}
+_FREE_BELOW = {"damages", "others", "slice", "values"}
 
 HOSTILE = ["..", ".", "", "/etc/passwd", "../other", "a/../../b", "s3://b/x", "a\nb", "a\x00b", "-x", "x" * 2000]
 

@@ -9,8 +9,9 @@ import pytest
 
 from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, layout, views
 from airflow_cairn.checkpoint.codec import to_json
-from airflow_cairn.checkpoint.details import Slowest, details
+from airflow_cairn.checkpoint.details import details
 from airflow_cairn.checkpoint.errors import NoCheckpointError
+from airflow_cairn.checkpoint.head import Slowest
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.requests import EpochCompleted
 from airflow_cairn.checkpoint.runtime import Runtime

@@ -47,14 +47,13 @@ def test_checkpoints(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     """Newest first; what is pending counts its markers; the reason stands below."""
     assert cairn(world, "checkpoints", "flights") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:5] for line in lines[2:6]] == [
-        ["4", "e3", "2", "PENDING", "1/4"],
-        ["3", "e3", "1", "FAILED", "1/4"],
-        ["2", "e2", "1", "COMPLETED", "4/4"],
-        ["1", "e1", "1", "COMPLETED", "4/4"],
+    assert [line.split()[:6] for line in lines[2:6]] == [
+        ["4", "e3", "manual", "2", "PENDING", "1/4"],
+        ["3", "e3", "manual", "1", "FAILED", "1/4"],
+        ["2*", "e2", "manual", "1", "COMPLETED", "4/4"],
+        ["1*", "e1", "manual", "1", "COMPLETED", "4/4"],
     ]
-    assert [line.endswith("retained") for line in lines[2:6]] == [False, False, True, True]
-    assert lines[6:] == ["3: JOB_FAILOVER_REGION: routes: ValueError: bad row"]
+    assert lines[6:] == ["* can be restored", "", "3: JOB_FAILOVER_REGION: routes: ValueError: bad row"]
 
 
 def test_show_a_completed_one(world: World, capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,9 +162,10 @@ def test_stats(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     assert cairn(world, "stats", "flights") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "  triggered 4, in progress 1, completed 2, failed 1, restored 3"
-    assert lines[3].split() == ["last", "3", "min", "avg", "p50", "p95", "p99", "max"]
-    assert lines[5].split() == ["duration", *["0.0", "s"] * 6]
-    assert lines[8].split() == ["acks", *["4"] * 6]
+    assert lines[2] == "  wrote 104 B in all; 0 requests wait; 0 counted failures in a row"
+    assert lines[4].split() == ["last", "3", "min", "avg", "p50", "p95", "p99", "max"]
+    assert lines[6].split() == ["duration", *["0.0", "s"] * 6]
+    assert lines[9].split() == ["acks", *["4"] * 6]
     assert "    routes: ValueError: bad row" in lines
     assert max(len(line) for line in lines) <= 80
     assert cairn(world, "stats", "flights", "--json") == 0

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from airflow_cairn.checkpoint import decisions, invariants
-from airflow_cairn.checkpoint.head import Head
-from airflow_cairn.checkpoint.reasons import Reason, Status
+from airflow_cairn.checkpoint.head import Head, Slowest, Stopped
+from airflow_cairn.checkpoint.model import AckMetrics, Owner, StageSpec, SubtaskAck
+from airflow_cairn.checkpoint.reasons import Reason, RequestKind, Status
+from airflow_cairn.checkpoint.requests import Cancelled
 from airflow_cairn.checkpoint.stats import Distribution, distribution, stats
-from airflow_cairn.checkpoint.views import checkpoints
+from airflow_cairn.checkpoint.views import checkpoints, listing
 from airflow_cairn.storage.local import LocalStore
 from tests.checkpoint.world import World
 
@@ -74,6 +77,9 @@ def test_each_checkpoint_says_what_became_of_it(world: World) -> None:  # semant
         2000,
     )
     assert (done.acks, done.stages, done.size_bytes > 0, done.retained) == (4, 4, True, True)
+    assert (done.kind, done.new_bytes, done.subtasks) == (RequestKind.MANUAL, done.size_bytes, 8)
+    assert done.slowest is not None
+    assert (failed.kind, failed.new_bytes, failed.slowest) == (RequestKind.MANUAL, None, None)
     assert (failed.id, failed.status, failed.reason, failed.detail) == (
         2,
         Status.FAILED,
@@ -88,7 +94,65 @@ def test_a_failover_has_one_entry_with_its_root_failure(world: World) -> None:  
     for _ in range(2):  # the same failure, reported twice
         world.coordinator().fail("a", "clean", "try-1", "killed by signal 9")
     (failover,) = stats(world.coordinator().head()).failovers
-    assert (failover.checkpoint, failover.root) == (1, "clean: killed by signal 9")
+    assert (failover.checkpoint, failover.root, failover.others) == (1, "clean: killed by signal 9", ())
+
+
+def test_a_failover_names_the_others_that_came_with_it(world: World) -> None:  # semantics O1
+    world.trigger("a")
+    world.run_stage("a", "clean")
+    routes, airports = world.submit("a", "routes").handover, world.submit("a", "airports").handover
+    world.decline(airports, "OSError: disk full")
+    world.decline(routes, "ValueError: bad row")
+    assert isinstance(world.coordinator().begin("a", "report", "try-1"), Cancelled)  # passes the cancellation on (B4)
+    world.coordinator().fail("a", "routes", routes.claimant, "the driver died")
+    (failover,) = stats(world.coordinator().head()).failovers
+    assert failover.root == "routes: ValueError: bad row"
+    cancelled = "report: routes, which it reads from, has declined: ValueError: bad row"
+    assert failover.others == ("airports: OSError: disk full", cancelled), "consequences come last"
+
+
+def test_a_declined_checkpoint_names_the_others_too_and_how_many_is_bounded(world: World) -> None:  # semantics O1
+    world.stages = tuple(StageSpec(f"s{number:02d}") for number in range(14))
+    world.trigger("a")
+    for stage in reversed(world.stages):
+        world.decline(world.submit("a", stage.uid).handover, f"no {stage.uid}")
+    world.coordinator().progress("a")
+    (failed,) = checkpoints(world.coordinator())
+    assert failed.detail == "s00: no s00"
+    assert failed.others == tuple(f"s{number:02d}: no s{number:02d}" for number in range(1, 11))
+
+
+def test_the_slowest_stage_is_one_that_ran_in_the_checkpoint(world: World) -> None:  # semantics O1
+    world.trigger("a")
+    for stage, took_ms in (("clean", 9000), ("airports", 50)):
+        ack = world.write(world.submit("a", stage).handover)
+        world.coordinator().acknowledge(replace(ack, metrics=AckMetrics(end_to_end_ms=took_ms)))
+    world.coordinator().fail("a", "routes", world.submit("a", "routes").handover.claimant, "died")
+    for stage, took_ms in (("routes", 70), ("report", 60)):
+        ack = world.write(world.submit("a", stage).handover)
+        handles = ack.subtasks[0].handles
+        split = (SubtaskAck(0, handles[:1]), SubtaskAck(1, handles[1:]))
+        world.coordinator().acknowledge(replace(ack, metrics=AckMetrics(end_to_end_ms=took_ms), subtasks=split))
+    world.coordinator().complete(2)
+    done, _ = checkpoints(world.coordinator())
+    assert done.slowest == Slowest("routes", 70, 0), "clean was taken over; the exchange of subtask 1 is not kept"
+
+
+def test_all_bytes_ever_written_are_counted(world: World) -> None:  # semantics O1
+    for epoch in "abc":
+        world.run_epoch(epoch)
+    written = [row.new_bytes or 0 for row in checkpoints(world.coordinator())]
+    assert stats(world.coordinator().head()).total_bytes == sum(written) > 0
+
+
+def test_what_waits_and_what_is_refused_is_said(world: World) -> None:  # semantics O1, T2
+    world.trigger("a")
+    world.coordinator().trigger(world.request("b", Owner("flights", "b")))
+    found = listing(world.coordinator())
+    assert [(each.epoch, each.kind) for each in found.waiting] == [("b", RequestKind.MANUAL)]
+    assert (stats(world.coordinator().head()).waiting, found.stopped) == (1, None)
+    world.coordinator().suspend()
+    assert listing(world.coordinator()).stopped is Stopped.SUSPENDED
 
 
 def test_the_history_is_bounded_and_the_counts_are_not(

@@ -1,0 +1,111 @@
+"""Jobs, and a job's checkpoints, as text: a row for each, and below what does not fit into one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..checkpoint.layout import run_id_of
+from ..checkpoint.reasons import Status
+from ..checkpoint.views import CheckpointRow, JobRow, Listing
+from . import text
+
+_HEADINGS = ("id", "DAG run", "kind", "try", "status", "acks", "subtasks", "took", "new", "size", "from", "triggered")
+_JOB_HEADINGS = ("job", "completed", "DAG run", "at", "pending", "succeeded")
+_NUMBERS = frozenset({"try", "acks", "subtasks", "took", "new", "size", "from"})
+_SPARE = ("triggered", "subtasks", "from", "kind")
+"""What is left out first where the terminal is narrow."""
+_RUN = 24
+"""Columns for a DAG run's id, where there is no room for all of it."""
+
+
+def job_lines(found: Sequence[JobRow]) -> list[str]:
+    """Say what there is to say of a storage's jobs.
+
+    Args:
+        found: at least one job.
+    """
+    columns = text.width()
+    rows = [_job_cells(row, columns) for row in found]
+    if text.table_width(_JOB_HEADINGS, rows) > columns:
+        rows = [_job_cells(row, _RUN) for row in found]
+    kept = text.columns_that_fit(_JOB_HEADINGS, rows, columns, ("at", "DAG run"))
+    written = text.table(
+        [_JOB_HEADINGS[n] for n in kept], [[row[n] for n in kept] for row in rows], right=("completed",)
+    )
+    for row in found:
+        if row.problem:
+            written += ["", *text.paragraph(f"{row.job}: {row.problem}", columns)]
+    return written
+
+
+def _job_cells(row: JobRow, run: int) -> tuple[str, ...]:
+    if row.problem:
+        return (row.job, "BROKEN", *("-" for _ in _JOB_HEADINGS[2:]))
+    return (
+        row.job,
+        str(row.latest_completed or "-"),
+        text.run_name(row.latest_run_id, run) if row.latest_run_id else "-",
+        text.moment(row.latest_completed_at_ms),
+        ", ".join(str(each) for each in row.pending) or "-",
+        f"{row.completed} of {row.triggered}",
+    )
+
+
+def lines(found: Listing, limit: int) -> list[str]:
+    """Say what there is to say of a job's checkpoints.
+
+    Args:
+        found: the checkpoints and what waits.
+        limit: how many checkpoints, and how many waiting requests.
+    """
+    columns = text.width()
+    shown, left_out = found.checkpoints[:limit], len(found.checkpoints) - limit
+    written = [f"{found.job} is {found.stopped}", ""] if found.stopped else []
+    written += _table(shown, columns)
+    if any(row.retained for row in shown):
+        written.append("* can be restored")
+    if left_out > 0:
+        written.append(f"… {left_out:,} more; raise --limit to see them")
+    failed = [row for row in shown if row.status is Status.FAILED]
+    if failed:
+        written.append("")
+    for row in failed:
+        written += text.paragraph(f"{row.id}: {row.reason}: {row.detail}", columns)
+        for other in row.others:
+            written += text.paragraph(f"  with it: {other}", columns)
+    if found.waiting:
+        written += ["", f"{len(found.waiting):,} requests wait, the next first:", *_waiting(found, limit)]
+    return written
+
+
+def _table(shown: Sequence[CheckpointRow], columns: int) -> list[str]:
+    rows = [_cells(row, columns) for row in shown]
+    kept = text.columns_that_fit(_HEADINGS, rows, columns, ())
+    if text.table_width(_HEADINGS, rows) > columns:
+        rows = [_cells(row, _RUN) for row in shown]
+        kept = text.columns_that_fit(_HEADINGS, rows, columns, _SPARE)
+    return text.table([_HEADINGS[n] for n in kept], [[row[n] for n in kept] for row in rows], right=_NUMBERS)
+
+
+def _cells(row: CheckpointRow, run: int) -> tuple[str, ...]:
+    return (
+        f"{row.id}{'*' if row.retained else ''}",
+        text.run_name(row.run_id, run),
+        row.kind or "-",
+        str(row.attempt),
+        row.status,
+        f"{row.acks}/{row.stages}",
+        "-" if row.subtasks is None else f"{row.subtasks:,}",
+        text.duration(row.duration_ms),
+        "-" if row.new_bytes is None else text.size(row.new_bytes),
+        text.size(row.size_bytes) if row.status is Status.COMPLETED else "-",
+        str(row.restored_from or "-"),
+        text.moment(row.triggered_at_ms),
+    )
+
+
+def _waiting(found: Listing, limit: int) -> Iterator[str]:
+    for request in found.waiting[:limit]:
+        yield f"  {run_id_of(request.epoch)}, {request.kind}, since {text.moment(request.requested_at_ms)}"
+    if len(found.waiting) > limit:
+        yield f"  … {len(found.waiting) - limit:,} more"
