@@ -7,14 +7,19 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint import seen_files, shelf, source_files
+from airflow_cairn.checkpoint import layout, seen_files, shelf, source_files
 from airflow_cairn.checkpoint.requests import Triggered
 from airflow_cairn.checkpoint.source import RunFacts
 from airflow_cairn.checkpoint.source_files import FileSource, files_in
 from airflow_cairn.storage import S3Options
 from airflow_cairn.storage.s3 import S3Store
 from scripts.harness.s3_server import S3Server
+from tests.checkpoint.listed_folder import Job
 from tests.checkpoint.world import World
+
+
+def options_of(server: S3Server) -> S3Options:
+    return S3Options(endpoint_url=server.endpoint_url, access_key=server.access_key, secret_key=server.secret_key)
 
 
 @pytest.mark.s3
@@ -24,11 +29,8 @@ def test_files_in_a_bucket_are_read_once(
 ) -> None:
     for module in (source_files, seen_files):
         monkeypatch.setattr(module, "INLINE_BYTES", inline_bytes)
-    options = S3Options(
-        endpoint_url=s3_server.endpoint_url, access_key=s3_server.access_key, secret_key=s3_server.secret_key
-    )
-    incoming = S3Store(f"s3://{s3_bucket}/in", options)
-    world = World(S3Store(f"s3://{s3_bucket}/lake", options))
+    incoming = S3Store(f"s3://{s3_bucket}/in", options_of(s3_server))
+    world = World(S3Store(f"s3://{s3_bucket}/lake", options_of(s3_server)))
     source = FileSource(f"s3://{s3_bucket}/in", "**/*.csv", on_change="read")
 
     def run(epoch: str) -> list[str]:
@@ -51,3 +53,27 @@ def test_files_in_a_bucket_are_read_once(
     assert run("3") == []
     assert all(found.whole for found in world.coordinator().verify())
     assert bool(list(world.files.listing("epoch-lists/"))) == (inline_bytes < shelf.INLINE_BYTES)
+
+
+@pytest.mark.s3
+def test_a_hundred_thousand_files_are_read_once_whatever_happens(s3_server: S3Server, s3_bucket: str) -> None:
+    job = Job(100_000, S3Store(f"s3://{s3_bucket}/lake", options_of(s3_server)))
+    first = job.trigger("1")
+    assert len(job.names(first)) == 100_000
+    job.folder.add("later")
+    job.give_up("1")
+    again = job.trigger("1")
+    assert again.created
+    assert again.pending.slice.sources == first.pending.slice.sources, "a retry reads what the first attempt read"
+    job.world.run_epoch("1")
+    assert job.run("2") == ["later"]
+    newest = job.world.coordinator().head().completed[-1]
+    job.world.files.delete([newest.metadata.key])
+    job.folder.add("last")
+    answer = job.trigger("3")
+    assert job.names(answer) == ["last"]
+    assert [replayed.epoch for replayed in answer.pending.replay] == ["2"], "restored from the first, 2 is replayed"
+    assert job.folder.listings == 3, "once an epoch"
+    entry = job.world.coordinator().head().pending[-1]
+    documents = layout.epoch_slice("1"), layout.pending(entry.id, entry.token)
+    assert all(job.world.files.stat(key).size_bytes < 4096 for key in documents), "the documents do not grow"
