@@ -74,15 +74,16 @@ def test_a_late_ack_is_logged_as_late(world: World, caplog: pytest.LogCaptureFix
     assert "acknowledged late" in caplog.text
 
 
+@pytest.mark.parametrize("checkpoint", [2, 77], ids=["the next one", "one far ahead"])
 def test_an_id_never_seen_is_unknown_and_leaves_nothing(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: World, caplog: pytest.LogCaptureFixture, checkpoint: int
 ) -> None:  # semantics A3
     world.trigger("a")
-    handover = replace(world.submit("a", "clean").handover, checkpoint=77)
+    handover = replace(world.submit("a", "clean").handover, checkpoint=checkpoint)
     with caplog.at_level(logging.DEBUG, "airflow_cairn"):
         assert world.drive(handover) is AckAnswer.UNKNOWN
     assert [record.levelname for record in caplog.records] == ["DEBUG"]
-    assert not [key for key in world.standing() if key.startswith("chk-0000000077")]
+    assert not [key for key in world.standing() if key.startswith(layout.folder(checkpoint))]
 
 
 def test_a_stage_never_expected_is_unknown(world: World) -> None:  # semantics A2
@@ -438,3 +439,10 @@ def test_an_ack_for_a_checkpoint_that_has_ended_is_discarded(world: World, ended
         world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")
     assert world.coordinator().acknowledge(late) is AckAnswer.DISCARDED
     assert not _standing(world, late), "its state is deleted"
+
+
+@pytest.mark.parametrize("indices", [(0, 2), (1, 2), (0, 1, 0, 2), (2, 1, 0)], ids=str)
+def test_a_marker_that_leaves_a_subtask_out_is_refused(world: World, indices: tuple[int, ...]) -> None:  # semantics A1
+    marker = AckDocument(JOB, 1, "a", 1, "clean", "t", "r", 3, subtasks=tuple(map(SubtaskAck, indices)))
+    with pytest.raises(DocumentError, match="does not hold its subtasks in order"):
+        list(acks.subtasks_of(world.files, marker))

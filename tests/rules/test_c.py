@@ -55,8 +55,10 @@ def test_two_finishers_write_equal_metadata(world: World) -> None:  # semantics 
 
 
 def test_an_unknown_id_is_said_to_be_one(world: World) -> None:
-    with pytest.raises(CheckpointFailedError, match="there is no such checkpoint yet"):
-        world.coordinator().complete(9)
+    world.run_epoch("a")
+    for unknown in (2, 9):
+        with pytest.raises(CheckpointFailedError, match="there is no such checkpoint yet"):
+            world.coordinator().complete(unknown)
 
 
 def test_completing_subsumes_older_pending_checkpoints_and_no_newer(world: World) -> None:  # semantics C2

@@ -447,3 +447,12 @@ def test_a_request_within_the_pause_keeps_its_place_before_later_ones(world: Wor
     world.clock.advance(timedelta(minutes=1))
     assert _declined(_ask(world, "c")) is Reason.ALREADY_QUEUED, "b is before it"
     assert isinstance(_ask(world, "b"), Triggered)
+
+
+def test_an_application_is_given_its_slice_without_the_positions(world: World) -> None:  # semantics T8
+    """They are the job's business, and may be large."""
+    world.count()
+    pending = world.trigger("a").pending
+    assert pending.slice.positions is not None
+    handed = world.submit("a", "clean").handover.slice
+    assert handed == replace(pending.slice, positions=None)
