@@ -446,3 +446,20 @@ def test_a_marker_that_leaves_a_subtask_out_is_refused(world: World, indices: tu
     marker = AckDocument(JOB, 1, "a", 1, "clean", "t", "r", 3, subtasks=tuple(map(SubtaskAck, indices)))
     with pytest.raises(DocumentError, match="does not hold its subtasks in order"):
         list(acks.subtasks_of(world.files, marker))
+
+
+def test_parts_without_their_marker_acknowledge_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics A5, A6
+    """The driver dies after its parts and before the marker."""
+    monkeypatch.setattr(ack_parts, "MARKER_BYTES", 200)
+    world.trigger("a")
+    ack = world.write(world.submit("a", "clean").handover)
+    with pytest.raises(Crashed):  # write 0 is the only part
+        world.coordinator(FaultyStore(world.store, 0, Fault.CRASH_AFTER)).acknowledge(ack)
+    assert [key for key in world.standing() if "/acks/clean/" in key], "the part stands"
+    progress = world.coordinator().progress("a")
+    assert isinstance(progress, Waiting)
+    assert "clean" in progress.missing
+    world.run_epoch("a")
+    world.audit("a")
