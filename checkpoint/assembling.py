@@ -46,6 +46,8 @@ class Assembled:
     """That acknowledged, over all stages."""
     slowest: Slowest | None
     """None where every stage was taken over."""
+    committables: bool
+    """Whether a stage has staged something outside."""
 
 
 class Assembler:
@@ -65,6 +67,7 @@ class Assembler:
         self._new_bytes = 0
         self._subtasks = 0
         self._slowest: Slowest | None = None
+        self._committables = False
         self._inherited: set[str] | None = None
         self._tables: dict[str, str] = {}
         self._owners: dict[str, str] = {}
@@ -90,7 +93,13 @@ class Assembler:
             if not spool.create(self._files, key):
                 raise FinalizeError("other metadata stands there already", key=self._files.full(key))
             return Assembled(
-                spool.reference(key), self._size_bytes, self._tables, self._new_bytes, self._subtasks, self._slowest
+                metadata=spool.reference(key),
+                size_bytes=self._size_bytes,
+                tables=self._tables,
+                new_bytes=self._new_bytes,
+                subtasks=self._subtasks,
+                slowest=self._slowest,
+                committables=self._committables,
             )
 
     def _ack_of(self, uid: str) -> AckDocument:
@@ -195,6 +204,7 @@ class Assembler:
 
     def _lines_of(self, ack: AckDocument) -> Iterator[Line]:
         execution = self._document.executions[ack.stage]
+        self._committables |= bool(ack.committables)
         own = self._folder_of(ack)
         kept = tuple(output for output in ack.outputs if output.kind in IN_CHECKPOINT)
         for output in kept:
@@ -207,6 +217,7 @@ class Assembler:
             values=ack.values,
             metrics=ack.metrics,
             max_parallelism=self._document.max_parallelism.get(ack.stage),
+            committables=ack.committables,
         )
         at = size = 0
         largest = (0, 0)

@@ -58,6 +58,7 @@ def complete(
         new_bytes=made.new_bytes,
         subtasks=made.subtasks,
         slowest=made.slowest,
+        committables=made.committables,
         left_out=without.stages,
         regional=bool(without.failed),
     )

@@ -60,7 +60,7 @@ class Coordinator:
         self._claims = Claims(self.files, self._heads, self._attempts, taking_up)
         self._finishing = Finishing(self.files, self._heads, self._attempts, taking_up)
         self._stage_side = StageSide(self.files, self._heads, self._attempts)
-        self._notices = Notices(job, self._heads)
+        self._notices = Notices(self.files, self._heads, self._attempts)
         self._hook_answers = HookAnswers(self.files, self._heads)
         self._cleaner = Cleaner(self.files, self._heads, self._attempts)
 

@@ -150,6 +150,7 @@ def complete(
     regional: bool = False,
     subtasks: int = 0,
     slowest: Slowest | None = None,
+    committables: bool = False,
 ) -> Head:
     """Complete a pending checkpoint, subsume older pending ones and retain the newest (semantics C1 to C3).
 
@@ -168,6 +169,7 @@ def complete(
         regional: whether one of them failed; a checkpoint that only leaves out who lags ends no row of regional ones.
         subtasks: that acknowledged, over all stages.
         slowest: the stage that it waited for longest.
+        committables: whether its stages have staged anything, so that who listens needs the metadata.
     """
     before = head.latest_completed()
     in_a_row = before.regional_in_a_row if before is not None and left_out else 0
@@ -201,7 +203,7 @@ def complete(
     head = _end(replace(head, counters=counters, failures=0), ended)
     sound = tuple(e for e in head.completed if e.id <= (entry.restored_from or 0))
     head = replace(head, completed=(*sound, completed)[-max(1, entry.retained) :])
-    head = _notice(head, ended, entry.listeners)
+    head = _notice(head, ended, entry.listeners, metadata if committables else None)
     for older in head.pending:
         if older.id < entry.id:
             detail = f"checkpoint {entry.id} completed"
@@ -265,7 +267,7 @@ def _end(head: Head, ended: EndedEntry) -> Head:
     return replace(head, pending=pending, history=(*head.history, ended)[-MAX_HISTORY:])
 
 
-def _notice(head: Head, ended: EndedEntry, listeners: tuple[str, ...]) -> Head:
+def _notice(head: Head, ended: EndedEntry, listeners: tuple[str, ...], metadata: DocumentRef | None = None) -> Head:
     """Leave a notice in the version of the head that ends the checkpoint, so that neither stands without the other."""
     if not listeners:
         return head
@@ -273,10 +275,12 @@ def _notice(head: Head, ended: EndedEntry, listeners: tuple[str, ...]) -> Head:
         checkpoint=ended.id,
         epoch=ended.epoch,
         attempt=ended.attempt,
+        token=ended.token,
         status=ended.status,
         latest=head.latest_id(),
         listeners=listeners,
         reason=ended.reason,
         detail=ended.detail,
+        metadata=metadata,
     )
     return replace(head, notices=tuple(sorted((*head.notices, notice), key=lambda each: each.checkpoint)))

@@ -172,6 +172,8 @@ class Notice:
     checkpoint: CheckpointId
     epoch: Epoch
     attempt: Attempt
+    token: Token
+    """Of the checkpoint; it leads to what the attempt expected."""
     status: Status
     latest: CheckpointId | None
     """The newest completed checkpoint when this one had ended; itself, if it completed."""
@@ -181,6 +183,8 @@ class Notice:
     """Why it was aborted; None if it completed."""
     detail: str = ""
     """The same, for people."""
+    metadata: DocumentRef | None = None
+    """Of a completed checkpoint whose stages have staged something; kept until all have been told."""
 
 
 @dataclass(frozen=True, slots=True)

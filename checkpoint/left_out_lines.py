@@ -50,7 +50,7 @@ class LeftOut:
                 lending = line.stage in self.stages
                 if lending:
                     found.add(line.stage)
-                    yield replace(line, owes=self._owed[line.stage])
+                    yield replace(line, owes=self._owed[line.stage], committables={})
             elif isinstance(line, InFlightLine):
                 break
             elif lending:

@@ -1,7 +1,8 @@
 """What may not be deleted, for one version of the head (semantics C3).
 
 That is everything of a pending attempt's executions, and of an ended attempt's that a next one may still carry over;
-the checkpoints that these restore; and of every retained checkpoint the metadata and each file that it names. The
+the checkpoints that these restore; of every retained checkpoint the metadata and each file that it names; and what a
+waiting notice needs. The
 positions of the sources, in either, name files too.
 """
 
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from ..storage.errors import DocumentError, GoneError
 from . import layout, metadata, shelf
 from .attempts import Attempts
+from .committables import kept_for
 from .head import Head
 from .job_files import JobFiles
 from .metadata import HandleLine, MetadataHeader, StageLine
@@ -72,6 +74,9 @@ def find_live(files: JobFiles, attempts: Attempts, head: Head) -> Live:
     for completed in head.completed:
         live.epochs.update((completed.epoch, *completed.replayed))
         _keep_completed(files, live, completed.metadata)
+    # Last, because metadata whose key is kept already counts as looked into.
+    for notice in head.notices:
+        live.keys |= kept_for(files, notice)
     return live
 
 

@@ -75,6 +75,8 @@ class StageLine:
     owes: tuple[OwedEpoch, ...] = field(default=(), metadata=SPARSE)
     """Epochs that the stage has not folded in, oldest first. Where there are any the stage was left out of this
     checkpoint, and the rest of the line is what the restored one says of it (semantics B3, F6)."""
+    committables: dict[OutputName, Json] = field(default_factory=dict, metadata=SPARSE)
+    """What it has staged outside, to be committed now (semantics C4)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -401,6 +401,8 @@ class AckDocument:
     subtasks: tuple[SubtaskAck, ...] = ()
     parts: tuple[DocumentRef, ...] = ()
     """Where the subtasks stand if they do not fit into one marker; then `subtasks` is empty."""
+    committables: dict[OutputName, Json] = field(default_factory=dict, metadata=SPARSE)
+    """What it has staged outside, to be committed when the checkpoint completes (semantics C4)."""
 
 
 @dataclass(frozen=True, slots=True)

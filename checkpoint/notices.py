@@ -11,11 +11,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from ..storage.errors import GoneError
 from ..storage.names import check_name, shorten
 from . import decisions
-from .errors import InvalidConfigError, ListenerError
+from .attempts import Attempts
+from .committables import CheckpointNotice, told_of
+from .errors import DocumentError, InvalidConfigError, ListenerError
 from .head import Head, Notice
 from .head_store import Decision, HeadStore
+from .job_files import JobFiles
 from .reasons import Status
 
 
@@ -31,10 +35,10 @@ class CheckpointListener(Protocol):
     def name(self) -> str:
         """What the listener is called in the job, within the grammar of names (semantics W1)."""
 
-    def notify_checkpoint_complete(self, notice: Notice) -> None:
-        """Commit what was staged for the checkpoint, unless that has been done."""
+    def notify_checkpoint_complete(self, notice: CheckpointNotice) -> None:
+        """Commit what was staged for the checkpoint, `notice.committables`, unless that has been done."""
 
-    def notify_checkpoint_aborted(self, notice: Notice) -> None:
+    def notify_checkpoint_aborted(self, notice: CheckpointNotice) -> None:
         """Drop what was staged for the checkpoint; `notice.latest` is the newest completed one."""
 
 
@@ -76,19 +80,23 @@ class Notices:
     """The notices of one job.
 
     Args:
-        job: the job's name.
+        files: the job's files.
         heads: the job's head.
+        attempts: reads the documents of attempts.
     """
 
-    def __init__(self, job: str, heads: HeadStore) -> None:
-        self._job = job
+    def __init__(self, files: JobFiles, heads: HeadStore, attempts: Attempts) -> None:
+        self._files = files
+        self._job = files.job
         self._heads = heads
+        self._attempts = attempts
 
     def deliver(self, listeners: Sequence[CheckpointListener]) -> int:
         """Tell each of these listeners what it has not been told, in the order of checkpoint ids.
 
         A listener that fails hears of no later checkpoint before it has heard of this one; the others go on. Costs one
-        read of the head where nothing waits, and one swap for each call of a listener.
+        read of the head where nothing waits. Each call of a listener costs one swap, and the reads for what was staged:
+        the metadata where there is such, or after an abort the documents of two attempts and a marker a stage.
 
         Args:
             listeners: those that this process can call; notices for others wait.
@@ -107,7 +115,12 @@ class Notices:
         while (due := _next(head, known.keys() - failures.keys())) is not None:
             notice, name = due
             try:
-                _call(known[name], notice)
+                told = told_of(self._files, self._attempts, head, notice)
+            except (GoneError, DocumentError) as error:
+                failures[name] = _Failure(notice, error)
+                continue
+            try:
+                _call(known[name], told)
             except Exception as error:  # noqa: BLE001 - foreign code: whatever it raises keeps its notice
                 failures[name] = _Failure(notice, error)
                 continue
@@ -153,7 +166,7 @@ def _next(head: Head, names: Collection[str]) -> tuple[Notice, str] | None:
     return next(((each, name) for each in head.notices for name in each.listeners if name in names), None)
 
 
-def _call(listener: CheckpointListener, notice: Notice) -> None:
+def _call(listener: CheckpointListener, notice: CheckpointNotice) -> None:
     if notice.status is Status.COMPLETED:
         listener.notify_checkpoint_complete(notice)
     else:

@@ -25,6 +25,7 @@ from . import conf, fence, hook_answers, leaving, list_state, raw_files, small_s
 from .backlog import Backlog
 from .before_snapshot import BeforeSnapshot
 from .carried import Carried
+from .committables import Committables
 from .epoch_facts import EpochFacts
 from .outputs import Outputs
 from .session import session
@@ -68,6 +69,7 @@ class Epoch(EpochFacts):
         self._outputs = Outputs(handover.stage, self._writer, self._before_snapshot)
         self._carried = Carried(handover.stage)
         self._backlog = Backlog(handover.backlog)
+        self._committables = Committables(handover.stage)
         self._upstream: dict[str, StageContents] = {}
         self._lock = Lock()
         self._triggered_at_ms: int | None = None
@@ -321,6 +323,11 @@ class Epoch(EpochFacts):
         self._check_open("get")
         return self._carried.value(self._files, check_name("value", name), default)
 
+    def commit_on_complete(self, name: str, value: Json) -> None:
+        """Hand what was staged outside to the job's listeners when the checkpoint has ended; see `Committables.add`."""
+        self._check_open("commit_on_complete")
+        self._committables.add(name, value)
+
     def drop(self, name: str, *, kind: Literal["table", "state", "list", "files", "value"] | None = None) -> None:
         """Let a state, table or value of the restored checkpoint end here; otherwise each is carried over.
 
@@ -386,7 +393,8 @@ class Epoch(EpochFacts):
             metrics = AckMetrics(
                 self._start_delay_ms, sync_ms, self._writer.times.async_ms, end_to_end_ms=self._since_trigger_ms()
             )
-            ack = leaving.acknowledgement(self._handover, self._run, outputs, values, metrics)
+            staged = self._committables.values
+            ack = leaving.acknowledgement(self._handover, self._run, outputs, values, metrics, staged)
         except BaseException as problem:
             self._decline(problem)
             raise

@@ -34,7 +34,12 @@ _HEADER_BYTES = MAX_MARKER_BYTES // 2
 
 
 def acknowledgement(
-    handover: Handover, run: str, outputs: dict[str, Stored], values: dict[str, Json], metrics: AckMetrics
+    handover: Handover,
+    run: str,
+    outputs: dict[str, Stored],
+    values: dict[str, Json],
+    metrics: AckMetrics,
+    committables: dict[str, Json] | None = None,
 ) -> AckDocument:
     """Make the acknowledgement of a driver.
 
@@ -44,6 +49,7 @@ def acknowledgement(
         outputs: everything that the stage leaves, by `Output.id`; written now or carried over.
         values: its small JSON state.
         metrics: how long it took.
+        committables: what it has staged outside, by name.
 
     Raises:
         InvalidStateError: outputs and values do not fit into a marker (semantics W5).
@@ -63,6 +69,7 @@ def acknowledgement(
         outputs=tuple(stored.output for stored in ordered),
         values=values,
         metrics=replace(metrics, state_bytes=_state_bytes(handover, ordered)),
+        committables=committables or {},
     )
     size = len(encode(header))
     if size > _HEADER_BYTES:

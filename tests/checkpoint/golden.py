@@ -87,6 +87,7 @@ _ACK = AckDocument(
     metrics=AckMetrics(12, 340, 56, 8_192, 900),
     subtasks=(SubtaskAck(0, (_HANDLE,)), SubtaskAck(1)),
     parts=(DocumentRef("chk-0000000003/acks/routes/x-y-00000.json", 9, "cd" * 32),),
+    committables={"orders": {"staging": "0f"}},
 )
 
 EXAMPLES: dict[type, Any] = {
@@ -118,7 +119,9 @@ EXAMPLES: dict[type, Any] = {
                           damages=("checkpoint 2: x: it is gone",)),
         ),
         notices=(
-            Notice(2, _EPOCH, 1, Status.FAILED, 1, ("warehouse",), Reason.JOB_FAILOVER_REGION, "routes: killed"),
+            Notice(2, _EPOCH, 1, "00000000000000b2", Status.FAILED, 1, ("warehouse",), Reason.JOB_FAILOVER_REGION,
+                   "routes: killed"),
+            Notice(1, _BEFORE, 1, "00000000000000b1", Status.COMPLETED, 1, ("warehouse",), metadata=_REF),
         ),
         counters=Counters(3, 1, 1, 2, 20_480),
         waiting=(WaitingRequest("x1", RequestKind.PERIODIC, 1_700_000_700_000, _OWNER),),
@@ -174,7 +177,7 @@ METADATA: tuple[Line, ...] = (
     MetadataHeader("flights", 3, _EPOCH, 2, _SLICE, ("clean", "routes"), 1),
     *(HookLine(answer) for answer in _ANSWERS),
     StageLine("clean", _CLEAN, 1),
-    StageLine("routes", _ROUTES, 2, (_TOTALS, _OFFSETS), _ACK.values, _ACK.metrics, 16),
+    StageLine("routes", _ROUTES, 2, (_TOTALS, _OFFSETS), _ACK.values, _ACK.metrics, 16, (), _ACK.committables),
     HandleLine(0, _HANDLE),
     StageLine("report", Execution("00000000000000a7", 1, 1), 1, (), {}, AckMetrics(), None, (_OWED,)),
     InFlightLine("clean", _OWED.inputs["clean"], (_ROWS,)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from airflow_cairn.checkpoint.head import Notice
+from airflow_cairn.checkpoint.committables import CheckpointNotice
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.checkpoint.requests import Triggered
 from tests.checkpoint.world import World
@@ -23,15 +23,15 @@ class Listener:
     failures: int = 0
     kills: int = 0
 
-    def notify_checkpoint_complete(self, notice: Notice) -> None:
+    def notify_checkpoint_complete(self, notice: CheckpointNotice) -> None:
         assert notice.status is Status.COMPLETED
         self._hear(notice, "complete")
 
-    def notify_checkpoint_aborted(self, notice: Notice) -> None:
+    def notify_checkpoint_aborted(self, notice: CheckpointNotice) -> None:
         assert notice.reason is not None
         self._hear(notice, notice.reason.value)
 
-    def _hear(self, notice: Notice, how: str) -> None:
+    def _hear(self, notice: CheckpointNotice, how: str) -> None:
         if self.failures:
             self.failures -= 1
             raise ConnectionError("the warehouse is down")

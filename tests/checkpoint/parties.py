@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from airflow_cairn.checkpoint.codec import Json
-from airflow_cairn.checkpoint.head import Notice
+from airflow_cairn.checkpoint.committables import CheckpointNotice
 from airflow_cairn.checkpoint.source import RunFacts
 from airflow_cairn.checkpoint.source_values import Offsets
 
@@ -24,10 +24,10 @@ class Ear:
     """A listener that remembers every call, in the order in which it came."""
 
     name: str
-    heard: list[Notice] = field(default_factory=list)
+    heard: list[CheckpointNotice] = field(default_factory=list)
 
-    def notify_checkpoint_complete(self, notice: Notice) -> None:
+    def notify_checkpoint_complete(self, notice: CheckpointNotice) -> None:
         self.heard.append(notice)
 
-    def notify_checkpoint_aborted(self, notice: Notice) -> None:
+    def notify_checkpoint_aborted(self, notice: CheckpointNotice) -> None:
         self.heard.append(notice)

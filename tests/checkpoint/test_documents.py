@@ -62,7 +62,7 @@ _FREE = {
 }  # fmt: skip
 """Fields that hold text for people or for comparing, never part of a key."""
 
-_FREE_BELOW = {"damages", "others", "slice", "values"}
+_FREE_BELOW = {"committables", "damages", "others", "slice", "values"}
 
 HOSTILE = ["..", ".", "", "/etc/passwd", "../other", "a/../../b", "s3://b/x", "a\nb", "a\x00b", "-x", "x" * 2000]
 
@@ -90,7 +90,7 @@ def test_hostile_names_are_refused_wherever_a_name_can_stand(
         place[path[-1]] = hostile
         with pytest.raises(DocumentError):
             _parse(cls, documents.encode(broken))
-    for name in ("executions", "upstream", "values", "tables"):
+    for name in ("executions", "upstream", "values", "committables", "tables"):
         for holder in _holders(document, name):
             holder[hostile] = next(iter(holder.values()))
             with pytest.raises(DocumentError):

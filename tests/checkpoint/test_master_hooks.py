@@ -305,6 +305,24 @@ def test_two_triggers_at_once(world: World) -> None:  # semantics T7, T9
     assert states(world, run(world, "a", slow)) == {"ids": {"first": 1, "next": 11}}
 
 
+def test_answers_do_not_count_where_another_process_failed_meanwhile(world: World) -> None:  # semantics T7, W4
+    """It has let the hooks go back after the first one had asked them: what that one got holds no more."""
+    slow, quick = Ids(), Ids()
+    refs = []
+
+    def overtaken_and_failing() -> None:
+        refs.append(triggered(world, "a", quick).pending.hooks)
+        raise ConnectionError("the database is down")
+
+    slow.answer = overtaken_and_failing
+    with pytest.raises(MasterHookError):
+        triggered(world, "a", slow)
+    assert triggered(world, "a", quick).pending.hooks not in refs
+    assert [each[0] for each in quick.calls] == ["reset", "trigger", "reset", "trigger"]
+    run(world, "a", quick)
+    world.audit("a")
+
+
 @dataclass
 class Bad:
     name: str = "bad"

@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 
 from airflow_cairn.checkpoint import Coordinator, decisions
+from airflow_cairn.checkpoint.committables import CheckpointNotice
 from airflow_cairn.checkpoint.errors import (
     CheckpointFailedError,
     InvalidConfigError,
     ListenerError,
     UndeliveredNoticesError,
 )
-from airflow_cairn.checkpoint.head import MAX_NOTICES, Head, Notice, PendingEntry
+from airflow_cairn.checkpoint.head import MAX_NOTICES, Head, PendingEntry
 from airflow_cairn.checkpoint.invariants import InvariantError, check_invariants
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.requests import TriggerRequest
@@ -186,7 +187,7 @@ def test_a_notifier_killed_by_the_system_is_followed_by_another(tmp_path: Path) 
 
 def _notify_and_die(storage: str, note: Path) -> None:
     class Dying(Listener):
-        def _hear(self, notice: Notice, how: str) -> None:
+        def _hear(self, notice: CheckpointNotice, how: str) -> None:
             note.write_text(str(notice.checkpoint))
             os.kill(os.getpid(), signal.SIGKILL)
 

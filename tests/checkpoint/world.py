@@ -32,12 +32,13 @@ from airflow_cairn.checkpoint.model import (
     Handover,
     Output,
     Owner,
+    PendingDocument,
     Slice,
     StageSpec,
     StateHandle,
     SubtaskAck,
 )
-from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
+from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, Status
 from airflow_cairn.checkpoint.requests import Declined, EpochCompleted, StageAcknowledged, Submit, Triggered
 from airflow_cairn.storage import Written
 from airflow_cairn.storage.port import ObjectStore
@@ -346,6 +347,16 @@ class World:
                     found.add(line.handle.path)
         return found
 
+    def awaited(self) -> set[str]:
+        """What nothing but a waiting notice refers to: documents and markers of attempts that were aborted."""
+        notices = self.coordinator().head().notices
+        aborted = [each for each in notices if each.status is Status.FAILED]
+        found = {layout.pending(each.checkpoint, each.token) for each in aborted} & self.standing()
+        for key in list(found):
+            document, _ = self.files.read(PendingDocument, key)
+            found |= {layout.ack(each.home, uid, each.token) for uid, each in document.executions.items()}
+        return found - self.referred()
+
     def standing(self) -> set[str]:
         """Every key below the checkpoint folders."""
         return {found.key for found in self.files.listing("") if found.key.startswith("chk-")}
@@ -368,7 +379,7 @@ class World:
         assert all(found.whole for found in coordinator.verify()), "no dangling reference"
         report = coordinator.clean()
         assert (report.deleted, report.failures) == (0, ()), "cleaning again has nothing to do"
-        assert self.standing() == self.referred(), "no orphan"
+        assert self.standing() - self.awaited() == self.referred(), "no orphan"
         for entry in completed:
             assert coordinator.complete(entry.id) == EpochCompleted(entry.epoch, entry.id)
         assert coordinator.head() == head, "a second settling changes nothing"

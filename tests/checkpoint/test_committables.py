@@ -1,0 +1,223 @@
+"""What stages have staged: handed to listeners to be committed, or to be dropped, and never both."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from airflow_cairn.checkpoint import Runtime, metadata
+from airflow_cairn.checkpoint.committables import Committable
+from airflow_cairn.checkpoint.errors import InvalidStateError, ListenerError
+from airflow_cairn.checkpoint.metadata import StageLine
+from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.requests import Submit
+from airflow_cairn.spark.committables import MAX_BYTES, Committables
+from airflow_cairn.spark.epoch import Epoch
+from airflow_cairn.storage.errors import InvalidNameError
+from tests.checkpoint.listening import trigger_told
+from tests.checkpoint.parties import Ear
+from tests.checkpoint.world import TIMEOUT, World
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def ear() -> Ear:
+    return Ear("warehouse")
+
+
+def stage(world: World, epoch: str, uid: str, **committables: Any) -> None:
+    """Run a stage whose driver has staged something."""
+    answer = world.coordinator().begin(epoch, uid, world.new_claimant())
+    if isinstance(answer, Submit):
+        world.coordinator().acknowledge(replace(world.write(answer.handover), committables=committables))
+
+
+def run(world: World, epoch: str) -> int:
+    for spec in world.stages:
+        stage(world, epoch, spec.uid, **({"orders": f"{epoch}-{spec.uid}"} if spec.uid == "routes" else {}))
+    checkpoint = world.pending_id(epoch)
+    world.coordinator().complete(checkpoint)
+    return checkpoint
+
+
+def heard(ear: Ear) -> list[tuple[int, str, list[Any]]]:
+    return [(each.checkpoint, each.status.value, [one.value for one in each.committables]) for each in ear.heard]
+
+
+def test_what_completes_is_handed_over_to_be_committed(world: World, ear: Ear) -> None:  # semantics C4
+    trigger_told(world, "a")
+    stage(world, "a", "clean")
+    stage(world, "a", "routes", zebra={"at": [1, None]}, orders="0f")
+    stage(world, "a", "airports", orders="1f")
+    stage(world, "a", "report")
+    world.coordinator().complete(1)
+    world.coordinator().deliver([ear])
+    assert ear.heard[0].committables == (
+        Committable("routes", "orders", "0f"),
+        Committable("routes", "zebra", {"at": [1, None]}),
+        Committable("airports", "orders", "1f"),
+    )
+    world.audit("a")
+
+
+def test_it_is_part_of_the_checkpoint(world: World) -> None:  # semantics C4, C5
+    trigger_told(world, "a")
+    run(world, "a")
+    (entry,) = world.coordinator().head().completed
+    lines = [line for line in metadata.read(world.files, entry.metadata) if isinstance(line, StageLine)]
+    assert {line.stage: line.committables for line in lines if line.committables} == {"routes": {"orders": "a-routes"}}
+
+
+def test_nothing_staged_costs_no_read_of_the_metadata(world: World, ear: Ear) -> None:  # semantics C4
+    trigger_told(world, "a")
+    for spec in world.stages:
+        stage(world, "a", spec.uid)
+    world.coordinator().complete(1)
+    (notice,) = world.coordinator().head().notices
+    assert notice.metadata is None
+    world.coordinator().deliver([ear])
+    assert heard(ear) == [(1, "COMPLETED", [])]
+
+
+def test_the_metadata_stays_until_it_was_told(world: World, ear: Ear) -> None:  # semantics C3, C4
+    """Two checkpoints are retained, and four complete before anybody can be told."""
+    for epoch in ("a", "b", "c", "d"):
+        trigger_told(world, epoch)
+        run(world, epoch)
+        world.coordinator().clean()
+    world.coordinator().deliver([ear])
+    assert heard(ear) == [(number, "COMPLETED", [f"{epoch}-routes"]) for number, epoch in enumerate("abcd", 1)]
+    world.audit("a", "b", "c", "d")
+
+
+def test_what_is_aborted_for_good_is_handed_over_to_be_dropped(world: World, ear: Ear) -> None:  # semantics D4
+    trigger_told(world, "a")
+    stage(world, "a", "clean", orders="c1")
+    stage(world, "a", "routes", orders="r1")
+    world.coordinator().restore_latest()  # a wish to start over: nothing of it is ever carried
+    world.coordinator().clean()
+    world.coordinator().deliver([ear])
+    assert heard(ear) == [(1, "FAILED", ["c1", "r1"])]
+    assert ear.heard[0].reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND
+    trigger_told(world, "a")
+    run(world, "a")
+    world.coordinator().deliver([ear])
+    world.audit("a")
+
+
+def test_what_the_next_attempt_has_taken_over_is_not_to_be_dropped(world: World, ear: Ear) -> None:  # semantics D4, F2
+    trigger_told(world, "a")
+    stage(world, "a", "clean", orders="c1")
+    world.submit("a", "routes", "first")
+    world.coordinator().fail("a", "routes", "first", "killed")
+    world.coordinator().deliver([ear])
+    run(world, "a")
+    world.coordinator().deliver([ear])
+    assert heard(ear) == [(1, "FAILED", []), (2, "COMPLETED", ["c1", "a-routes"])]
+
+
+def test_told_late_it_is_not_to_be_dropped_either(world: World, ear: Ear) -> None:  # semantics D4
+    """The epoch has completed with it by the time anybody hears of the first attempt."""
+    trigger_told(world, "a")
+    stage(world, "a", "clean", orders="c1")
+    world.submit("a", "routes", "first")
+    world.coordinator().fail("a", "routes", "first", "killed")
+    run(world, "a")
+    world.coordinator().clean()
+    world.coordinator().deliver([ear])
+    assert heard(ear) == [(1, "FAILED", []), (2, "COMPLETED", ["c1", "a-routes"])]
+    world.audit("a")
+
+
+def test_what_may_still_be_taken_over_is_not_to_be_dropped(world: World, ear: Ear) -> None:  # semantics D2, D4
+    trigger_told(world, "a")
+    stage(world, "a", "clean", orders="c1")
+    world.clock.advance(TIMEOUT)
+    world.coordinator().progress("a")
+    world.coordinator().deliver([ear])
+    assert heard(ear) == [(1, "FAILED", [])]
+    run(world, "a")
+    world.coordinator().deliver([ear])
+    assert heard(ear)[1] == (2, "COMPLETED", ["c1", "a-routes"])
+
+
+def test_where_the_outcome_is_forgotten_nothing_is_to_be_dropped(world: World, ear: Ear) -> None:  # semantics D4
+    """The checkpoint that completed the epoch is not retained any more when the abort is told."""
+    trigger_told(world, "a")
+    stage(world, "a", "clean", orders="c1")
+    world.submit("a", "routes", "first")
+    world.coordinator().fail("a", "routes", "first", "killed")
+    run(world, "a")
+    for epoch in ("b", "c", "d"):
+        trigger_told(world, epoch)
+        run(world, epoch)
+    world.coordinator().deliver([ear])
+    assert heard(ear)[0] == (1, "FAILED", [])
+
+
+def test_metadata_that_is_damaged_keeps_the_notice(world: World, ear: Ear) -> None:  # semantics C4
+    trigger_told(world, "a")
+    run(world, "a")
+    (notice,) = world.coordinator().head().notices
+    assert notice.metadata is not None
+    world.files.delete([notice.metadata.key])
+    with pytest.raises(ListenerError, match="its notice is kept"):
+        world.coordinator().deliver([ear])
+    assert ear.heard == []
+    assert world.coordinator().head().notices == (notice,)
+
+
+def epoch_of(world: World, epoch: str, uid: str) -> Epoch:
+    """What the application of a stage has; nothing here needs a session."""
+    handover = world.submit(epoch, uid).handover
+    return Epoch(cast(Any, None), world.store, handover, Runtime(world.clock, world.new_token))
+
+
+def test_an_application_stages(world: World, ear: Ear) -> None:  # semantics C4, D4
+    trigger_told(world, "a")
+    world.run_stage("a", "clean")
+    with epoch_of(world, "a", "airports") as epoch:
+        epoch.commit_on_complete("orders", {"staging": "0f"})
+    with pytest.raises(ZeroDivisionError):
+        _stage_and_fail(epoch_of(world, "a", "routes"))
+    assert world.coordinator().progress("a").reason is Reason.CHECKPOINT_DECLINED  # type: ignore[union-attr]
+    run(world, "a")
+    world.coordinator().deliver([ear])
+    assert heard(ear) == [(1, "FAILED", []), (2, "COMPLETED", ["a-routes", {"staging": "0f"}])]
+
+
+def _stage_and_fail(epoch: Epoch) -> None:
+    with epoch:
+        epoch.commit_on_complete("orders", {"staging": "1f"})
+        raise ZeroDivisionError
+
+
+def test_outside_of_the_block_it_is_refused(world: World) -> None:
+    trigger_told(world, "a")
+    epoch = epoch_of(world, "a", "clean")
+    with pytest.raises(InvalidStateError, match="commit_on_complete was called before"):
+        epoch.commit_on_complete("orders", 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error", "text"),
+    [
+        ("../x", 1, InvalidNameError, "committable"),
+        ("orders", object(), InvalidStateError, "the committable 'orders' cannot be kept"),
+        ("orders", float("nan"), InvalidStateError, "the committable 'orders' cannot be kept"),
+        ("orders", "x" * MAX_BYTES, InvalidStateError, "are too large"),
+        ("first", 2, InvalidStateError, "was given before"),
+    ],
+)
+def test_what_is_refused(name: str, value: Any, error: type[Exception], text: str) -> None:  # semantics W1, W5
+    committables = Committables("routes")
+    committables.add("first", 1)
+    with pytest.raises(error, match=text):
+        committables.add(name, value)
+    assert committables.values == {"first": 1}
