@@ -50,7 +50,7 @@ class BackgroundSnapshot:
         self.stored: Stored | None = None
         """Set once it has been written."""
         self.error: BaseException | None = None
-        """Set once it has failed."""
+        """Set once it has failed, and what it wrote is deleted."""
         self._context = spark.sparkContext
         self._tag = tag
         self._write = write
@@ -81,11 +81,12 @@ class BackgroundSnapshot:
             self._delete()
 
     def _run(self) -> None:
+        failure: BaseException | None = None
         try:
             self._context.addJobTag(self._tag)
             stored = self._write()
         except BaseException as error:  # noqa: BLE001 - the block raises it
-            self.error = error
+            failure = error
             duty = self._outcome.apply(Event.FAIL)
         else:
             self.stored = stored
@@ -94,6 +95,7 @@ class BackgroundSnapshot:
             if duty is Duty.DELETE:
                 self._delete()
         finally:
+            self.error = failure
             self._ended.set()
 
     def _cancel_jobs(self) -> None:

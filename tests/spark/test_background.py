@@ -40,6 +40,12 @@ def decline_of(pipeline: Pipeline) -> DeclineDocument:
     return pipeline.coordinator.files.read(DeclineDocument, key)[0]
 
 
+def parts(pipeline: Pipeline, output: str) -> list[str]:
+    """Give the data files of an output, those that are being written too."""
+    found = pipeline.listing("chk-0000000001/state/")
+    return [each for each in found if f"/{output}/" in each and each.endswith(".parquet")]
+
+
 def state_folders(tmp_path: Path) -> list[Path]:
     return [each for each in (tmp_path / "lake").rglob("*") if each.is_dir() and "state" in each.parts]
 
@@ -96,9 +102,8 @@ def test_a_block_that_raises_cancels_what_is_being_written(
     with pytest.raises(ZeroDivisionError), pipeline.epoch("one") as epoch:
         epoch.snapshot("done", counts(spark, ("A-B", 1)), background=True)
         epoch.snapshot("hour", slow(spark, 2, 20, 180_000), background=True)
-        wait_until(
-            lambda: [each for each in pipeline.listing("chk-0000000001/state/") if "state.hour" in each], 300, "a file"
-        )
+        # Both tasks write: one that only starts might make a file after all has been deleted.
+        wait_until(lambda: len(parts(pipeline, "state.hour")) == 2, 300, "both tasks to write")
         wait_until(lambda: epoch._outputs._background._all[0].stored, 300, "the first to be written")
         raise ZeroDivisionError
     assert decline_of(pipeline).reason is Reason.CHECKPOINT_DECLINED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,11 +23,13 @@ from airflow_cairn.checkpoint.model import (
     StageSpec,
     StateHandle,
 )
-from airflow_cairn.spark import Epoch, slices
+from airflow_cairn.spark import Epoch, slices, upstream
 from airflow_cairn.spark.backlog import Backlog
 from airflow_cairn.spark.carried import Carried
 from airflow_cairn.spark.stored import StageContents, Stored
 from airflow_cairn.storage.errors import DocumentError
+from tests.checkpoint.lagging import UNALIGNED, complete_without, run_some
+from tests.checkpoint.world import World
 from tests.spark.pipeline import Pipeline, counts, rows
 from tests.support.memory_store import MemoryStore
 
@@ -133,6 +136,27 @@ def test_in_flight_data_that_the_checkpoint_does_not_name_is_an_error() -> None:
         loaded(*ALL[:3])
     with pytest.raises(DocumentError, match="of=`clean, clean, weather`"):
         Carried("routes").load(JobFiles(MemoryStore(), "flights"), None, Backlog(OWED))
+
+
+def test_a_stage_that_lagged_twice_finds_both_epochs_in_flight() -> None:  # semantics B3
+    """Real checkpoints that complete without `airports`; what `clean` wrote in each names its epoch."""
+    world = World(config=UNALIGNED)
+    for epoch in ("a", "b"):
+        run_some(world, epoch, "clean", "routes", "report")
+        complete_without(world, epoch, "airports")
+    run_some(world, "c", "clean")
+    at = world.submit("c", "airports").handover
+    backlog = Backlog(at.backlog)
+    Carried("airports").load(world.files, at.restore, backlog)
+    now = upstream.load(world.files, at.upstream, "clean")
+    chosen = upstream.choose(backlog.readable(now), None, None)
+    read = [
+        json.loads(world.files.get(file.handle.path, max_bytes=10_000).data)
+        for part in backlog.parts(now, chosen.output.id)
+        for file in part.files
+    ]
+    assert read == [["a"], ["b"], ["c"]]
+    assert [each.detail["of"] for each in slices.slices_of(at)] == ["a", "b", "c"]
 
 
 @pytest.mark.spark
