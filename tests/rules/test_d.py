@@ -357,3 +357,18 @@ def test_a_failed_task_does_not_count() -> None:  # semantics D5, F2
     head = world.coordinator().head()
     assert (head.history[-1].reason, head.failures) == (Reason.JOB_FAILOVER_REGION, 0)
     assert isinstance(world.coordinator().go_on("a"), Waiting)
+
+
+def test_a_decline_after_the_ack_costs_the_stage_nothing_at_the_next_failover(world: World) -> None:  # semantics D1, F2
+    world.trigger("a")
+    handover = world.submit("a", "clean").handover
+    world.drive(handover)
+    world.decline(handover)
+    world.submit("a", "routes", "first")
+    world.coordinator().fail("a", "routes", "first", "killed")
+    entry = world.coordinator().head().pending[0]
+    document = world.coordinator().pending_document(entry)
+    assert document is not None
+    assert (document.attempt, document.executions["clean"].token) == (2, handover.token), "carried over"
+    world.run_epoch("a")
+    world.audit("a")
