@@ -420,3 +420,17 @@ def test_raw_files_hold_a_stage_to_its_parallelism(world: World) -> None:  # sem
     _at(world, 3)
     with pytest.raises(InvalidStateError, match=r"parallelism=`3` restored_parallelism=`2` state=`files\.model`"):
         world.coordinator().trigger(world.request("b"))
+
+
+def test_an_epoch_that_is_replayed_comes_without_its_positions(world: World) -> None:  # semantics R1, T8
+    """The checkpoint before it holds those that count."""
+    world.count()
+    for epoch in ("a", "b"):
+        world.run_epoch(epoch)
+    _damage(world, 2)
+    (replayed,) = world.trigger("c").pending.replay
+    assert replayed.epoch == "b"
+    assert replayed.slice.sources is not None
+    assert replayed.slice.positions is None
+    world.run_epoch("c")
+    assert world.folded()["clean"] == ["a", "b", "c"]
