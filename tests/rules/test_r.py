@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_cairn.checkpoint import CheckpointConfig, layout, metadata
+from airflow_cairn.checkpoint import CheckpointConfig, layout, metadata, restore
 from airflow_cairn.checkpoint.assignment import assign
 from airflow_cairn.checkpoint.errors import (
     InvalidStateError,
@@ -422,15 +422,10 @@ def test_raw_files_hold_a_stage_to_its_parallelism(world: World) -> None:  # sem
         world.coordinator().trigger(world.request("b"))
 
 
-def test_an_epoch_that_is_replayed_comes_without_its_positions(world: World) -> None:  # semantics R1, T8
-    """The checkpoint before it holds those that count."""
-    world.count()
+def test_metadata_that_describes_another_checkpoint_is_damage(world: World) -> None:  # semantics R1
     for epoch in ("a", "b"):
         world.run_epoch(epoch)
-    _damage(world, 2)
-    (replayed,) = world.trigger("c").pending.replay
-    assert replayed.epoch == "b"
-    assert replayed.slice.sources is not None
-    assert replayed.slice.positions is None
-    world.run_epoch("c")
-    assert world.folded()["clean"] == ["a", "b", "c"]
+    first, second = world.coordinator().head().completed
+    (damage,) = restore.verify(world.files, replace(second, metadata=first.metadata)).damages
+    assert (damage.checkpoint, damage.key) == (2, first.metadata.key)
+    assert "another checkpoint" in damage.problem
