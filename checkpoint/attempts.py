@@ -17,6 +17,7 @@ from . import (
     cancelling,
     completing,
     decisions,
+    declining,
     fixing,
     giving_up,
     layout,
@@ -45,7 +46,6 @@ from .model import (
 from .opening import Opener, Opening
 from .reasons import Reason
 from .requests import (
-    Declined,
     EpochCompleted,
     FailAnswer,
     Failed,
@@ -124,12 +124,14 @@ class Attempts:
             if not isinstance(verdict, requesting.Admit):
                 # A place in the line is kept by being swapped in; one that is refused loses the place it had.
                 line = verdict.line if isinstance(verdict, requesting.Wait) else queue.leave(settled.waiting, epoch)
-                settled = replace(settled, waiting=line)
-                return Decision(_declined(settled, request, verdict), settled if settled != head else None)
+                settled = declining.noted(replace(settled, waiting=line), request, verdict, now_ms)
+                return Decision(declining.answer(settled, request, verdict), settled if settled != head else None)
             choice = restore.choose(self._files, settled)
             placed = self._place(settled, request, fixed, choice)
             if isinstance(placed, Refused):
                 settled = replace(settled, waiting=queue.leave(settled.waiting, epoch))
+                refusal = requesting.Decline(Reason.TRIGGER_CHECKPOINT_FAILURE, f"{placed.source}: {placed.detail}")
+                settled = declining.noted(settled, request, refusal, now_ms)
                 return Decision(placed, settled if settled != head else None)
             fixed, log = placed
             before = next(settled.ended_of_epoch(request.epoch), None)
@@ -401,24 +403,3 @@ def _without_abandoned(head: Head, request: TriggerRequest, abandoned: Callable[
         else:
             free -= 1
     return head
-
-
-def _declined(head: Head, request: TriggerRequest, verdict: requesting.Wait | requesting.Decline) -> Declined:
-    if isinstance(verdict, requesting.Decline):
-        return Declined(verdict.reason, verdict.detail)
-    if verdict.reason is Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS:
-        detail = f"the last checkpoint completed less than min_pause ({request.config.min_pause}) ago"
-    else:
-        detail = _too_many(head, request, verdict.position)
-    return Declined(verdict.reason, detail, verdict.position, verdict.retry_at_ms)
-
-
-def _too_many(head: Head, request: TriggerRequest, position: int) -> str:
-    limit = f"max_concurrent_checkpoints is {request.config.max_concurrent_checkpoints}"
-    if len(head.pending) < request.config.max_concurrent_checkpoints:
-        first = head.waiting[0]
-        whose = f"DAG run {first.owner.run_id}" if first.owner else f"epoch {first.epoch}"
-        return f"{whose} is before it in the line, place {position}, and {limit}"
-    held = head.pending[0]
-    whose = f" of DAG run {held.owner.run_id}" if held.owner else ""
-    return f"checkpoint {held.id}{whose} is pending and {limit}; place {position} in the line"

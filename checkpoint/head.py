@@ -37,6 +37,9 @@ MAX_RESTORES = 20
 MAX_WAITING = 1_000
 """Requests that may wait (semantics T2)."""
 
+MAX_DECLINED = 20
+"""Declined requests that the head remembers, for people (semantics T1)."""
+
 MAX_NOTICES = 100
 """Notices that may wait to be delivered, those of pending checkpoints included; beyond it nothing is triggered."""
 
@@ -225,6 +228,18 @@ class WaitingRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class DeclinedRequest:
+    """A request that no checkpoint came of, for people (semantics T1)."""
+
+    epoch: Epoch
+    kind: RequestKind
+    reason: Reason
+    detail: str
+    at_ms: Count
+    """When it was first declined so."""
+
+
+@dataclass(frozen=True, slots=True)
 class Counters:
     """Totals over the job's life (semantics O1)."""
 
@@ -255,6 +270,8 @@ class Head:
     """Requests that wait, the next to be admitted first (semantics T2)."""
     stopped: Stopped | None = None
     """None: the job takes every request."""
+    declined: tuple[DeclinedRequest, ...] = ()
+    """The last declined requests, newest last; the newest of each epoch."""
     failures: Count = 0
     """Counted failures in a row since the newest success, or since the job failed of them (semantics D5)."""
     writes: tuple[Token, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..storage.errors import CairnError, ErrorKind
-from .head import MAX_HISTORY, MAX_NOTICES, MAX_RESTORES, MAX_WAITING, Head
+from .head import MAX_DECLINED, MAX_HISTORY, MAX_NOTICES, MAX_RESTORES, MAX_WAITING, Head
 
 
 class InvariantError(CairnError):
@@ -62,3 +62,4 @@ def _invariants(old: Head, new: Head) -> Iterator[tuple[str, bool]]:
     yield "waiting and pending exclude each other (T9)", not set(waiting) & {e.epoch for e in new.pending}
     yield "the line is in order (T2)", ranks == sorted(ranks)
     yield "the line is bounded (T2)", len(waiting) <= MAX_WAITING
+    yield "the declined are bounded (T1)", len(new.declined) <= MAX_DECLINED

@@ -11,7 +11,7 @@ from ..storage.port import ObjectStore
 from . import acks, layout
 from .coordinator import Coordinator
 from .errors import NoCheckpointError
-from .head import CompletedEntry, EndedEntry, Head, PendingEntry, Slowest, Stopped, WaitingRequest
+from .head import CompletedEntry, DeclinedRequest, EndedEntry, Head, PendingEntry, Slowest, Stopped, WaitingRequest
 from .reasons import RequestKind, Status
 
 Entry = PendingEntry | CompletedEntry | EndedEntry
@@ -106,6 +106,8 @@ class Listing:
     """The next to be admitted first (semantics T2)."""
     stopped: Stopped | None
     """What the job refuses; None: nothing (semantics S1)."""
+    declined: tuple[DeclinedRequest, ...] = ()
+    """The last requests that no checkpoint came of, newest first (semantics T1)."""
 
 
 def listing(coordinator: Coordinator) -> Listing:
@@ -114,7 +116,7 @@ def listing(coordinator: Coordinator) -> Listing:
     def look(head: Head) -> Listing:
         known = _known(head)
         rows = (row_of(coordinator, head, known[checkpoint]) for checkpoint in sorted(known, reverse=True))
-        return Listing(head.job, tuple(rows), head.waiting, head.stopped)
+        return Listing(head.job, tuple(rows), head.waiting, head.stopped, head.declined[::-1])
 
     return coordinator.observe(look)
 

@@ -51,6 +51,16 @@ def checkpoints(store: ObjectStore, options: argparse.Namespace) -> Outcome:
             for each in found.waiting[: options.limit]
         ],
         "waiting_left_out": max(0, len(found.waiting) - options.limit),
+        "declined": [
+            {
+                "run_id": run_id_of(each.epoch),
+                "kind": each.kind,
+                "declined_at_ms": each.at_ms,
+                "reason": each.reason,
+                "detail": each.detail,
+            }
+            for each in found.declined
+        ],
     }
     return Outcome(listing.lines(found, options.limit), document)
 

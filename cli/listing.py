@@ -75,6 +75,11 @@ def lines(found: Listing, limit: int) -> list[str]:
             written += text.paragraph(f"  with it: {other}", columns)
     if found.waiting:
         written += ["", f"{len(found.waiting):,} requests wait, the next first:", *_waiting(found, limit)]
+    if found.declined:
+        written += ["", "declined, the last first:"]
+    for each in found.declined:
+        why = f"{run_id_of(each.epoch)}, {each.kind}, {text.moment(each.at_ms)}: {each.reason}: {each.detail}"
+        written += text.paragraph(why, columns)
     return written
 
 

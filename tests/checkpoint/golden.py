@@ -13,6 +13,7 @@ from airflow_cairn.checkpoint import documents, metadata
 from airflow_cairn.checkpoint.head import (
     CompletedEntry,
     Counters,
+    DeclinedRequest,
     EndedEntry,
     Head,
     Notice,
@@ -126,6 +127,9 @@ EXAMPLES: dict[type, Any] = {
         counters=Counters(3, 1, 1, 2, 20_480),
         waiting=(WaitingRequest("x1", RequestKind.PERIODIC, 1_700_000_700_000, _OWNER),),
         stopped=Stopped.SUSPENDED,
+        declined=(
+            DeclinedRequest("x2", RequestKind.PERIODIC, Reason.PERIODIC_SCHEDULER_SHUTDOWN, "suspended", 1_700_000_700),
+        ),
         writes=("00000000000000f1", "00000000000000f2"),
     ),
     EpochDocument: EpochDocument("flights", _EPOCH, _SLICE),

@@ -9,9 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_cairn.checkpoint import CheckpointConfig, RequestKind, TriggerRequest, decisions, queue, requesting
+from airflow_cairn.checkpoint import (
+    CheckpointConfig,
+    RequestKind,
+    TriggerRequest,
+    decisions,
+    declining,
+    queue,
+    requesting,
+)
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.checkpoint.head import MAX_WAITING, Head, PendingEntry, Stopped, WaitingRequest
+from airflow_cairn.checkpoint.head import MAX_DECLINED, MAX_WAITING, Head, PendingEntry, Stopped, WaitingRequest
 from airflow_cairn.checkpoint.invariants import InvariantError, check_invariants
 from airflow_cairn.checkpoint.model import DocumentRef, Owner, Slice, StageSpec
 from airflow_cairn.checkpoint.reasons import Reason
@@ -217,3 +225,34 @@ def test_stopping_and_going_on(world: World) -> None:  # semantics S1
 def test_only_stages_can_be_absent(world: World) -> None:  # semantics T1
     with pytest.raises(InvalidConfigError, match="absent names what is no stage"):
         replace(world.request("a"), absent=("nowhere",))
+
+
+def test_declines_are_kept_for_people_and_asking_again_changes_nothing(world: World) -> None:  # semantics T1
+    world.coordinator().suspend()
+    for number in range(MAX_DECLINED + 3):
+        world.coordinator().trigger(replace(world.request(f"e{number}"), kind=RequestKind.PERIODIC))
+    head = world.coordinator().head()
+    assert [each.epoch for each in head.declined] == [f"e{number}" for number in range(3, MAX_DECLINED + 3)]
+    assert {each.reason for each in head.declined} == {Reason.PERIODIC_SCHEDULER_SHUTDOWN}
+    world.coordinator().trigger(replace(world.request("e7"), kind=RequestKind.PERIODIC))
+    assert world.coordinator().head() == head
+    world.coordinator().shutdown()
+    world.coordinator().trigger(world.request("e7"))
+    newest = world.coordinator().head().declined[-1]
+    assert (newest.epoch, newest.reason) == ("e7", Reason.CHECKPOINT_COORDINATOR_SHUTDOWN)
+    assert [each.epoch for each in world.coordinator().head().declined].count("e7") == 1
+
+
+def test_many_that_find_the_line_full_swap_the_head_once() -> None:  # semantics T1, T2
+    """They ask again by themselves, every few seconds each."""
+    refused = requesting.Decline(Reason.TOO_MANY_CHECKPOINT_REQUESTS, "1000 requests wait already")
+    first = declining.noted(Head("j"), REQUEST, refused, NOW)
+    assert len(first.declined) == 1
+    assert declining.noted(first, replace(REQUEST, epoch="c"), refused, NOW + 1) == first
+
+
+def test_a_request_that_waits_is_no_decline(world: World) -> None:  # semantics T1, T2
+    world.trigger("a")
+    world.coordinator().trigger(replace(world.request("b"), owner=Owner("d", "b")))
+    head = world.coordinator().head()
+    assert ([each.epoch for each in head.waiting], head.declined) == (["b"], ())

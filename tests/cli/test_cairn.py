@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from airflow_cairn.checkpoint import RequestKind
 from airflow_cairn.cli.main import main
 from airflow_cairn.storage import open_store
 from tests.checkpoint.world import World
@@ -54,6 +56,18 @@ def test_checkpoints(world: World, capsys: pytest.CaptureFixture[str]) -> None:
         ["1*", "e1", "manual", "1", "COMPLETED", "4/4"],
     ]
     assert lines[6:] == ["* can be restored", "", "3: JOB_FAILOVER_REGION: routes: ValueError: bad row"]
+
+
+def test_requests_that_were_declined(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """Below the checkpoints: who was refused, and why (semantics T1)."""
+    world.coordinator().trigger(replace(world.request("e5"), absent=("routes",), kind=RequestKind.FORCED))
+    assert cairn(world, "checkpoints", "flights") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    why = "NOT_ALL_REQUIRED_TASKS_RUNNING: these stages cannot take part: routes"
+    assert said.endswith(f"declined, the last first: e5, forced, 2023-11-14 22:13:30Z: {why}")
+    assert cairn(world, "checkpoints", "flights", "--json") == 0
+    (found,) = json.loads(capsys.readouterr().out)["declined"]
+    assert (found["run_id"], found["reason"]) == ("e5", "NOT_ALL_REQUIRED_TASKS_RUNNING")
 
 
 def test_show_a_completed_one(world: World, capsys: pytest.CaptureFixture[str]) -> None:

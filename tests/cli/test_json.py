@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from airflow_cairn.checkpoint import RequestKind
 from airflow_cairn.checkpoint.model import Owner
 from airflow_cairn.cli.main import main
 from scripts.setup.base import ROOT
@@ -23,7 +24,8 @@ FREE = {"slice", "failures"}
 
 @pytest.fixture
 def storage(tmp_path: Path) -> str:
-    """A job with everything that can be listed: a replay, a failover of two stages, a pending checkpoint, a queue."""
+    """A job with everything that can be listed: a replay, a failover of two stages, a pending checkpoint, a queue,
+    a decline."""
     world = World()
     world.run_epoch("a")
     world.run_epoch("b")
@@ -36,6 +38,7 @@ def storage(tmp_path: Path) -> str:
     world.coordinator().fail("c", "routes", routes.claimant, "died")
     owned = replace(world.request("d"), owner=Owner("flights", "d"))
     world.coordinator().trigger(owned)
+    world.coordinator().trigger(replace(world.request("e"), absent=("routes",), kind=RequestKind.FORCED))
     return jobs.dump(world.memory, tmp_path)
 
 
@@ -82,7 +85,13 @@ def test_the_queue_and_the_other_failure_are_listed(storage: str, capsys: pytest
     lines = capsys.readouterr().out.splitlines()
     assert "3: JOB_FAILOVER_REGION: routes: ValueError: bad row" in lines
     assert "  with it: airports: OSError: disk full" in lines
-    assert lines[-2:] == ["1 requests wait, the next first:", "  d, manual, since 2023-11-14 22:13:20Z"]
+    start = lines.index("1 requests wait, the next first:")
+    assert lines[start + 1 : start + 4] == [
+        "  d, manual, since 2023-11-14 22:13:20Z",
+        "",
+        "declined, the last first:",
+    ]
+    assert lines[start + 4].startswith("e, forced, 2023-11-14 22:13:20Z: NOT_ALL_REQUIRED_TASKS_RUNNING: these stages")
     assert main(["stats", JOB, "--storage", storage]) == 0
     assert "    with it: airports: OSError: disk full" in capsys.readouterr().out.splitlines()
 
