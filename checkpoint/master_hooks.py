@@ -49,19 +49,22 @@ class MasterHook(Protocol):
             The hook's state, kept in the checkpoint: JSON or bytes of at most `MAX_ANSWER_BYTES`; None for none.
         """
 
-    def restore(self, checkpoint: int, state: Json | bytes | None) -> None:
+    def restore(self, checkpoint: int, state: Json | bytes | None) -> None:  # noqa: ARG002 - a default
         """Go back to a completed checkpoint; comes before every trigger, because each epoch starts from one.
 
         Args:
             checkpoint: the one that the job goes back to.
             state: what this hook answered for it; None if it was not there or had nothing to keep.
         """
+        return  # a default: without a statement a type checker takes the method for abstract
 
     def reset(self) -> None:
         """Go back to the beginning: the job starts without a checkpoint (semantics R2)."""
+        return  # a default
 
     def close(self) -> None:
         """Let go of connections and the like. Comes last, also after a failure; an error of it is only logged."""
+        return  # a default
 
 
 def check_hooks(hooks: object, max_concurrent: int) -> tuple[MasterHook, ...]:

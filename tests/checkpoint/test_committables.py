@@ -16,6 +16,7 @@ from airflow_cairn.checkpoint.requests import Submit
 from airflow_cairn.spark.committables import MAX_BYTES, Committables
 from airflow_cairn.spark.epoch import Epoch
 from airflow_cairn.storage.errors import InvalidNameError
+from tests.checkpoint.lagging import REGIONAL, fail_for_good
 from tests.checkpoint.listening import trigger_told
 from tests.checkpoint.parties import Ear
 from tests.checkpoint.world import TIMEOUT, World
@@ -159,6 +160,20 @@ def test_where_the_outcome_is_forgotten_nothing_is_to_be_dropped(world: World, e
         run(world, epoch)
     world.coordinator().deliver([ear])
     assert heard(ear)[0] == (1, "FAILED", [])
+
+
+def test_what_a_stage_that_is_left_out_staged_before_is_not_handed_over_again(world: World, ear: Ear) -> None:
+    # semantics C4, F6: the checkpoint lends its state, and what came with that has been committed
+    world.config = REGIONAL
+    trigger_told(world, "a")
+    run(world, "a")
+    trigger_told(world, "b")
+    stage(world, "b", "clean")
+    fail_for_good(world, "b", "routes")
+    stage(world, "b", "airports", orders="1f")
+    world.coordinator().complete(2)
+    world.coordinator().deliver([ear])
+    assert heard(ear) == [(1, "COMPLETED", ["a-routes"]), (2, "COMPLETED", ["1f"])]
 
 
 def test_metadata_that_is_damaged_keeps_the_notice(world: World, ear: Ear) -> None:  # semantics C4
