@@ -21,13 +21,24 @@ def run_facts(context: Context) -> RunFacts:
     run: Any = context["dag_run"]
     return RunFacts(
         run_id=run.run_id,
-        run_type=str(getattr(run.run_type, "value", run.run_type)),
+        run_type=run_type_of(context),
         logical_date=run.logical_date,
         data_interval_start=run.data_interval_start,
         data_interval_end=run.data_interval_end,
         events=tuple(_event(event) for event in run.consumed_asset_events or ()),
         open_store=_open,
     )
+
+
+def run_type_of(context: Context) -> str:
+    """Give the type of the task's DAG run, such as `scheduled`.
+
+    Args:
+        context: the task's context.
+    """
+    found: Any = context["dag_run"].run_type
+    # An enum, of which `str` gives the class's name too.
+    return str(getattr(found, "value", found))
 
 
 def _event(event: Any) -> AssetEvent:

@@ -28,7 +28,7 @@ from ..hooks.telling import tell_if_possible
 from ..storage.errors import ErrorKind
 from ..storage.names import shorten
 from ..storage.probe import ensure_probed
-from .run_facts import run_facts
+from .run_facts import run_facts, run_type_of
 from .spark_epoch import SparkEpochOperator, already_completed
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ def kind_of(context: Context) -> RequestKind:
     Args:
         context: the task's context.
     """
-    return RequestKind.PERIODIC if str(context["dag_run"].run_type) in PERIODIC_RUNS else RequestKind.MANUAL
+    return RequestKind.PERIODIC if run_type_of(context) in PERIODIC_RUNS else RequestKind.MANUAL
 
 
 def _told(answer: Declined, retry_at: datetime | None) -> dict[str, Any]:

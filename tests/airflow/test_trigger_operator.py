@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk import timezone
+from airflow.sdk.api.datamodels._generated import DagRunType
 from airflow.sdk.exceptions import (
     AirflowRescheduleException,
     AirflowRuntimeError,
@@ -20,7 +21,7 @@ from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.checkpoint.model import Slice
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
-from airflow_cairn.operators.trigger import TriggerDeclinedError, slice_of
+from airflow_cairn.operators.trigger import TriggerDeclinedError, kind_of, slice_of
 from tests.airflow.conftest import Said
 from tests.support.airflow_stage import DagRun, Job, Ti, context
 
@@ -182,3 +183,11 @@ def test_a_full_line_is_asked_again(job: Job, monkeypatch: pytest.MonkeyPatch) -
 def test_the_kind_is_checked_at_parse(job: Job) -> None:  # semantics S3
     with pytest.raises(InvalidConfigError, match="kind must be"):
         operator(job, kind=RequestKind.FORCED)
+
+
+@pytest.mark.parametrize("run_type", DagRunType)
+def test_the_types_of_runs_are_members_of_an_enum(run_type: DagRunType) -> None:  # semantics T3
+    """As the task SDK gives them; `str` of one is not its value."""
+    periodic = run_type.value in {"scheduled", "backfill", "asset_triggered"}
+    found = kind_of(context(Ti(), dag_run=DagRun(run_type=run_type)))
+    assert found is (RequestKind.PERIODIC if periodic else RequestKind.MANUAL)
