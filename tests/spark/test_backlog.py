@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_cairn.checkpoint import metadata
+from airflow_cairn.checkpoint.errors import FencedError
 from airflow_cairn.checkpoint.job_files import JobFiles, reference
 from airflow_cairn.checkpoint.metadata import HandleLine, InFlightLine, Line, MetadataHeader, StageLine
 from airflow_cairn.checkpoint.model import (
@@ -200,6 +201,33 @@ def test_a_stage_reads_what_it_owes_first(spark: SparkSession, tmp_path: Path) -
         found = epoch.read("clean")
         assert [tuple(row) for row in found.collect()] == [("A-B", 1, None), ("A-C", 2, "new"), ("A-D", 3, "new")]
         assert rows(epoch.read("clean", "main", kind="exchange")) == rows(found)
+    pipeline.forget()
+
+
+@pytest.mark.spark
+def test_a_stage_that_lagged_catches_up(spark: SparkSession, tmp_path: Path) -> None:  # semantics B3
+    """Two checkpoints complete without the reader; what it has not read outlives cleaning and their retention."""
+    stages = (StageSpec("clean"), StageSpec("routes", ("clean",)))
+    pipeline = Pipeline(f"file://{tmp_path}/lake", spark, stages, retained=1)
+    pipeline.config = replace(pipeline.config, unaligned=True)
+    for number, route in enumerate(("A-B", "A-C", "A-D")):
+        run_id = f"e{number}"
+        pipeline.trigger(run_id)
+        with pipeline.epoch(run_id, "clean") as epoch:
+            epoch.write(counts(spark, (route, number)))
+        if number < 2:
+            late = pipeline.begin(run_id, "routes")
+            pipeline.complete(run_id)
+    with pytest.raises(FencedError, match="its handover is gone"), pipeline.submitted(late):
+        pass
+    with pipeline.epoch("e2", "routes") as epoch:
+        assert len(epoch.slices) == 3
+        found = epoch.read("clean")
+        assert [tuple(row) for row in found.collect()] == [("A-B", 0), ("A-C", 1), ("A-D", 2)]
+        epoch.snapshot("totals", found)
+    checkpoint = pipeline.complete("e2")
+    assert pipeline.coordinator.head().completed[-1].left_out == ()
+    assert not [key for key in pipeline.listing(f"chk-{checkpoint - 1:010d}/") if "exchange" in key], "nobody owes it"
     pipeline.forget()
 
 
