@@ -46,6 +46,13 @@ def covered(*windows: tuple[int, int]) -> Any:
     return [{"start": day(start).isoformat(), "end": day(end).isoformat()} for start, end in windows] or None
 
 
+def test_windows_that_touch_are_one() -> None:  # semantics T8
+    """The position does not grow with the epochs."""
+    (window,) = covered((1, 2))
+    assert DataInterval().advance(covered((0, 1), (3, 4)), window) == covered((0, 2), (3, 4))
+    assert DataInterval().advance(covered((0, 1), (2, 4)), window) == covered((0, 4))
+
+
 @pytest.mark.parametrize(
     ("source", "read", "interval", "expected"),
     [
@@ -55,6 +62,7 @@ def covered(*windows: tuple[int, int]) -> Any:
         (DataInterval("keep"), ((0, 1),), (3, 4), (3, 4)),
         (DataInterval("keep"), ((0, 1), (3, 4)), (1, 3), (1, 3)),  # a backfill fills the hole
         (DataInterval("refuse"), ((0, 1),), (3, 4), "run a backfill"),
+        (DataInterval("refuse"), ((0, 1),), (1, 2), (1, 2)),  # no gap
         (DataInterval(), ((0, 2),), (1, 3), (2, 3)),  # an overlap is trimmed
         (DataInterval(overlap="refuse"), ((0, 2),), (1, 3), "overlap='trim'"),
         (DataInterval(), ((0, 2),), (0, 2), "has been read"),  # the same interval again
