@@ -1,7 +1,7 @@
 """What a checkpoint costs: requests against stages and subtasks, and the time and memory of completing it.
 
-Run it as `.venv/bin/python -m bench.coordinator [--subtasks N …] [--json]`. It completes one wide stage on the real S3
-server on loopback, each size in a process of its own, so that peak memory is that size's alone.
+Run it as `.venv/bin/python -m bench.coordinator [--subtasks N …] [--json] [--plot FILE]`. It completes one wide stage
+on the real S3 server on loopback, each size in a process of its own, so that peak memory is that size's alone.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import boto3
@@ -88,6 +89,7 @@ def begin(store: S3Store, job: str, epoch: str, specs: tuple[StageSpec, ...], su
     return answer.pending.checkpoint
 
 
+@cache
 def requests(stages: int, subtasks: int) -> dict[str, int]:
     """Count the requests of one checkpoint, from its trigger to the cleaning after it; Spark's own are not in it."""
     store = _store()
@@ -137,6 +139,7 @@ def measure(sizes: Sequence[int], stages: Sequence[int]) -> dict[str, object]:
         os.environ.update(server.env)
         boto3.client("s3", endpoint_url=server.endpoint_url, region_name=REGION).create_bucket(Bucket=BUCKET)
         costs = [requests(count, 1_000 * count) for count in stages]
+        wide = [requests(1, size) for size in sizes]
         completions = []
         for size in sizes:
             for verb in ("prepare", "complete"):
@@ -152,6 +155,7 @@ def measure(sizes: Sequence[int], stages: Sequence[int]) -> dict[str, object]:
         "peak_mb_100000": by_size.get(100_000, {}).get("peak_mb"),
         "growth_exponent": round(exponent([(each["subtasks"], each["seconds"]) for each in completions]), 2),
         "requests": costs,
+        "requests_of_one_stage": wide,
         "completions": completions,
     }
 
@@ -162,6 +166,7 @@ def main() -> None:
     parser.add_argument("--subtasks", type=int, nargs="+", default=list(SIZES), help="sizes to complete")
     parser.add_argument("--stages", type=int, nargs="+", default=list(STAGES), help="stages to count requests for")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--plot", type=Path, help="draw what was measured into a PNG file")
     parser.add_argument("--prepare", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--complete", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -172,6 +177,10 @@ def main() -> None:
         print(json.dumps(complete(options.complete)))
         return
     result = measure(options.subtasks, options.stages)
+    if options.plot:
+        from .plot import draw  # here, so that it takes no part in the memory that is measured
+
+        draw(result, options.plot)
     if options.json:
         print(json.dumps(result))
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -18,8 +19,10 @@ def test_the_exponent_is_the_power_of_the_growth() -> None:
 
 
 @pytest.mark.s3
-def test_requests_and_memory_of_a_small_run() -> None:  # semantics A6
+def test_requests_memory_and_the_picture_of_a_small_run(tmp_path: Path) -> None:  # semantics A6
+    picture = tmp_path / "coordinator.png"
     command = [sys.executable, "-m", "bench.coordinator", "--json", "--subtasks", "100", "3000", "--stages", "1", "2"]
+    command += ["--plot", str(picture)]
     found = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
     assert found.keys() >= {
         "requests_per_checkpoint",
@@ -32,3 +35,4 @@ def test_requests_and_memory_of_a_small_run() -> None:  # semantics A6
     assert two - one <= 7, "another stage costs seven requests at most"
     few, many = (each["peak_mb"] for each in found["completions"])
     assert many < 2 * few
+    assert picture.read_bytes().startswith(b"\x89PNG"), "the picture is drawn after the measuring, by the same process"
