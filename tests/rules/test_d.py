@@ -372,3 +372,18 @@ def test_a_decline_after_the_ack_costs_the_stage_nothing_at_the_next_failover(wo
     assert (document.attempt, document.executions["clean"].token) == (2, handover.token), "carried over"
     world.run_epoch("a")
     world.audit("a")
+
+
+def test_of_two_that_expire_at_once_each_ends_once() -> None:  # semantics D2, D3, D5
+    """The first is one too many, so the job fails, and that ends the second."""
+    world = tolerant(0, concurrent=2)
+    world.trigger("a")
+    world.trigger("b")
+    world.clock.advance(TIMEOUT)
+    world.coordinator().progress("a")
+    head = world.coordinator().head()
+    assert [(entry.id, entry.reason) for entry in head.history] == [
+        (1, Reason.CHECKPOINT_EXPIRED),
+        (2, Reason.JOB_FAILURE),
+    ]
+    assert (head.pending, head.counters.failed) == ((), 2)

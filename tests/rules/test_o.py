@@ -182,3 +182,11 @@ print(stats.stats(coordinator.head()).completed, [row.id for row in views.checkp
     command = [sys.executable, "-c", program, tmp_path.as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (done.stdout, done.returncode) == ("1 [1]\n", 0), done.stderr
+
+
+def test_the_last_twenty_restores_are_kept_and_all_are_counted(world: World) -> None:  # semantics O1, R5
+    world.run_epoch("a")
+    for _ in range(25):
+        world.coordinator().restore_latest()
+    head = world.coordinator().head()
+    assert (len(head.restores), head.counters.restored) == (20, 25)
