@@ -71,6 +71,8 @@ def _head(job: str, found: CheckpointDetails, columns: int) -> Iterator[str]:
     yield f"  retained       {'yes' if row.retained else 'no'}"
     if row.detail:
         yield from text.labelled("detail", row.detail, columns)
+    for other in row.others:
+        yield from text.labelled("with it", other, columns)
     if found.cause:
         yield from text.labelled("opened because", found.cause, columns)
     if found.replay:

@@ -92,6 +92,8 @@ def test_the_queue_and_the_other_failure_are_listed(storage: str, capsys: pytest
         "declined, the last first:",
     ]
     assert lines[start + 4].startswith("e, forced, 2023-11-14 22:13:20Z: NOT_ALL_REQUIRED_TASKS_RUNNING: these stages")
+    assert main(["show", JOB, "3", "--storage", storage]) == 0
+    assert "  with it        airports: OSError: disk full" in capsys.readouterr().out.splitlines()
     assert main(["stats", JOB, "--storage", storage]) == 0
     assert "    with it: airports: OSError: disk full" in capsys.readouterr().out.splitlines()
 
