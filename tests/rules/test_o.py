@@ -190,3 +190,15 @@ def test_the_last_twenty_restores_are_kept_and_all_are_counted(world: World) -> 
         world.coordinator().restore_latest()
     head = world.coordinator().head()
     assert (len(head.restores), head.counters.restored) == (20, 25)
+
+
+def test_where_a_clock_goes_back_nothing_took_less_than_no_time(world: World) -> None:  # semantics O1
+    world.run_stages("a")
+    world.clock.advance(timedelta(seconds=-5))
+    world.run_epoch("a")
+    world.trigger("b")
+    world.clock.advance(timedelta(seconds=-5))
+    world.coordinator().abort(2, Reason.JOB_FAILURE, "by hand")
+    head = world.coordinator().head()
+    assert [entry.ended_at_ms - entry.triggered_at_ms for entry in head.history] == [0, 0]
+    assert head.completed[0].completed_at_ms == head.completed[0].triggered_at_ms
