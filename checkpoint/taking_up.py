@@ -9,11 +9,12 @@ from __future__ import annotations
 from . import completing, layout
 from .attempts import Attempts, cause_of
 from .errors import InvalidConfigError
-from .head import Head
+from .head import Head, Stopped
 from .head_store import Decision, HeadStore
 from .job_files import JobFiles
 from .model import PendingDocument
 from .opening import Opener, Opening
+from .reasons import Reason
 from .requests import EpochCompleted
 from .runtime import Runtime
 
@@ -41,7 +42,8 @@ class TakingUp:
             None once an attempt is pending, by this call or another's; or that the epoch has completed.
 
         Raises:
-            InvalidConfigError: there is nothing to take up, or too many other epochs are pending.
+            InvalidConfigError: there is nothing to take up, too many other epochs are pending, or the job was shut down
+                or is suspended, which has ended this epoch's attempt (semantics S1).
             NoCheckpointError: every retained checkpoint is damaged.
         """
 
@@ -53,6 +55,16 @@ class TakingUp:
             if completed is not None:
                 return Decision(EpochCompleted(epoch, completed), settled if settled != head else None)
             document = self._left_by(settled, epoch)
+            newest = next(settled.ended_of_epoch(epoch))
+            suspended = newest.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND
+            if settled.stopped is Stopped.SHUTDOWN or (settled.stopped and suspended):
+                raise InvalidConfigError(
+                    f"the job is stopped ({settled.stopped}): let it go on, then clear the task that triggers the "
+                    "checkpoint",
+                    job=self._files.job,
+                    epoch=layout.run_id_of(epoch),
+                    stage=stage,
+                )
             if len(settled.pending) >= document.limits.max_concurrent:
                 raise InvalidConfigError(
                     "another epoch of the job is pending; clear this stage when that one has ended",

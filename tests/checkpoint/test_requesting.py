@@ -256,3 +256,22 @@ def test_a_request_that_waits_is_no_decline(world: World) -> None:  # semantics 
     world.coordinator().trigger(replace(world.request("b"), owner=Owner("d", "b")))
     head = world.coordinator().head()
     assert ([each.epoch for each in head.waiting], head.declined) == (["b"], ())
+
+
+@pytest.mark.parametrize("how", list(Stopped))
+def test_a_later_try_does_not_bring_back_what_was_stopped(world: World, how: Stopped) -> None:  # semantics S1
+    ask(world, "a")
+    (world.coordinator().shutdown if how is Stopped.SHUTDOWN else world.coordinator().suspend)()
+    head = world.coordinator().head()
+    with pytest.raises(InvalidConfigError, match=rf"the job is stopped \({how}\): let it go on, then clear"):
+        world.coordinator().begin("a", "clean", world.new_claimant())
+    assert world.coordinator().head() == head
+    world.coordinator().resume()
+    world.submit("a", "clean")
+
+
+def test_what_was_asked_for_by_hand_while_suspended_may_be_taken_up(world: World) -> None:  # semantics S1, T1
+    world.coordinator().suspend()
+    assert isinstance(ask(world, "a", RequestKind.MANUAL), Triggered)
+    world.clock.advance(CONFIG.timeout)
+    world.submit("a", "clean")

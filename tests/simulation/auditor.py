@@ -16,6 +16,7 @@ from airflow_cairn.checkpoint.metadata import HandleLine, StageLine
 from airflow_cairn.checkpoint.model import AckDocument, DocumentRef, Execution, PendingDocument
 from airflow_cairn.checkpoint.reasons import AckAnswer, Status
 from airflow_cairn.storage import GoneError
+from tests.simulation.accounts import FailureAccount, NoticeAccount, RequestAccount, SourceAccount
 from tests.support.memory_store import MemoryStore
 
 
@@ -32,7 +33,7 @@ class Auditor:
     """
 
     def __init__(self, memory: MemoryStore, job: str) -> None:
-        self._files = JobFiles(memory, job)
+        self.files = JobFiles(memory, job)
         self.head = Head(job=job)
         self.folded: list[str] = []
         """Epochs in the order in which they completed."""
@@ -46,6 +47,12 @@ class Auditor:
         self._completed_with: set[str] = set()
         self.discarded: set[str] = set()
         self.problem: ViolationError | None = None
+        self.requests: RequestAccount | None = None
+        self.failures: FailureAccount | None = None
+        self.notices = NoticeAccount(self)
+        self.source: SourceAccount | None = None
+        self.damaged: dict[str, frozenset[str]] = {}
+        """Metadata of checkpoints that were damaged from outside, and what still stands of what it names."""
 
     def fail(self, rule: str, what: object) -> None:
         """Note the first violation; it may happen in any process, so the run's own loop raises it."""
@@ -61,14 +68,14 @@ class Auditor:
 
     def written(self, key: str) -> None:
         """Look at what has just been written."""
-        if self._files.bare(key) == layout.HEAD:
-            self._swapped(self._files.read(Head, layout.HEAD, max_bytes=1 << 24)[0])
+        if self.files.bare(key) == layout.HEAD:
+            self._swapped(self.files.read(Head, layout.HEAD, max_bytes=1 << 24)[0])
 
     def deleting(self, keys: Iterable[str], run: str | None, actor: str) -> None:
         """Look at what is about to be deleted: nothing that is referred to (semantics C3)."""
         referred = self.referred()
         for full in keys:
-            key = self._files.bare(full)
+            key = self.files.bare(full)
             self.check(key not in referred, "deleted what is referred to (C3)", f"{key} by {actor}")
             if layout.execution_of(key) in self._live:
                 own = run is not None and f"/{run}/" in key
@@ -76,7 +83,7 @@ class Auditor:
 
     def aborting(self, key: str) -> None:
         """Look at an upload that is about to be aborted (semantics W7)."""
-        bare = self._files.bare(key)
+        bare = self.files.bare(key)
         self.check(layout.execution_of(bare) not in self._live, "aborted a living driver's upload (W7)", bare)
 
     def answered(self, ack: AckDocument, answer: AckAnswer, asked_at: int) -> None:
@@ -106,6 +113,11 @@ class Auditor:
         old, self.head = self.head, new
         self.check(new.revision == old.revision + 1, "a swap was lost (W2)", f"{old.revision} -> {new.revision}")
         self.check(new.next_id >= old.next_id, "ids go back (T5)", f"{old.next_id} -> {new.next_id}")
+        self.notices.swapped(old, new)
+        if self.failures is not None:
+            self.failures.swapped(old, new)
+        if self.requests is not None:
+            self.requests.swapped(old, new)
         before = {entry.id: entry for entry in old.pending}
         self._documents = {}
         for entry in new.pending:
@@ -137,13 +149,15 @@ class Auditor:
 
     def _document(self, checkpoint: int, token: str) -> PendingDocument:
         try:
-            return self._files.read(PendingDocument, layout.pending(checkpoint, token))[0]
+            return self.files.read(PendingDocument, layout.pending(checkpoint, token))[0]
         except GoneError:
             self.fail("a pending checkpoint's document is gone (C3)", checkpoint)
             raise
 
     def _opened(self, document: PendingDocument) -> None:
         """What it takes over must be whole, and may not have been told that it does not count (semantics F2)."""
+        if self.source is not None:
+            self.source.opened(document)
         for uid, execution in document.executions.items():
             if execution.home == document.checkpoint:
                 continue
@@ -154,13 +168,15 @@ class Auditor:
     def _completed(self, entry: CompletedEntry, document: PendingDocument) -> None:
         self.check(entry.epoch not in self.folded, "an epoch completed twice (T9)", entry.epoch)
         self.folded.append(entry.epoch)
+        if self.source is not None:
+            self.source.completed(entry, document)
         states = self.states(entry)
         wanted = dict.fromkeys((stage.uid for stage in document.stages), self.folded)
         self.check(
             states == wanted, "an epoch is lost or doubled in the state", f"{entry.id}: {states} for {self.folded}"
         )
         tokens = {uid: execution.token for uid, execution in document.executions.items()}
-        for line in metadata.read(self._files, entry.metadata):
+        for line in metadata.read(self.files, entry.metadata):
             if isinstance(line, StageLine):
                 token = tokens[line.stage]
                 self._completed_with.add(token)
@@ -191,17 +207,36 @@ class Auditor:
         """Give the epochs folded into each stage's state."""
         found: dict[str, list[str]] = {}
         stage = ""
-        for line in metadata.read(self._files, entry.metadata):
+        for line in metadata.read(self.files, entry.metadata):
             if isinstance(line, StageLine):
                 stage = line.stage
             elif isinstance(line, HandleLine) and line.handle.output == "state.totals":
                 try:
-                    found[stage] = json.loads(self._files.get(line.handle.path, max_bytes=1 << 20).data)
+                    found[stage] = json.loads(self.files.get(line.handle.path, max_bytes=1 << 20).data)
                 except GoneError:
                     self.fail("a completed checkpoint names what is gone (C3)", line.handle.path)
         return found
 
+    def damage(self, entry: CompletedEntry, gone: str) -> None:
+        """Take note that a completed checkpoint loses a file from outside: its metadata, or what that names."""
+        self.damaged[entry.metadata.key] = self._refs(entry.metadata) - {gone}
+
+    def names(self, entry: CompletedEntry) -> frozenset[str]:
+        """Give the keys of a completed checkpoint's metadata and of what it names."""
+        return self._refs(entry.metadata)
+
+    def was_damaged(self, checkpoint: int) -> bool:
+        """Tell whether a checkpoint was damaged, retained or not."""
+        return any(layout.checkpoint_of(key) == checkpoint for key in self.damaged)
+
+    def is_damaged(self, checkpoint: int) -> bool:
+        """Tell whether a retained checkpoint was damaged."""
+        entry = self.head.completed_by_id(checkpoint)
+        return entry is not None and entry.metadata.key in self.damaged
+
     def _refs(self, ref: DocumentRef) -> frozenset[str]:
+        if ref.key in self.damaged:
+            return self.damaged[ref.key]
         try:
             return self._refs_of(ref.key, ref)
         except GoneError:
@@ -210,13 +245,13 @@ class Auditor:
 
     @lru_cache(maxsize=64)  # noqa: B019 - lives as long as one run
     def _refs_of(self, key: str, ref: DocumentRef) -> frozenset[str]:
-        lines = metadata.read(self._files, ref)
+        lines = metadata.read(self.files, ref)
         return frozenset({key, *(line.handle.path for line in lines if isinstance(line, HandleLine))})
 
     def _named_by(self, uid: str, execution: Execution) -> set[str]:
         """The marker of an execution and what it names, if it has acknowledged."""
         try:
-            ack = acks.read_ack(self._files, uid, execution)
+            ack = acks.read_ack(self.files, uid, execution)
         except GoneError:
             return set()
         marker = layout.ack(execution.home, uid, execution.token)
@@ -224,7 +259,7 @@ class Auditor:
 
     def _stands(self, key: str) -> bool:
         try:
-            self._files.stat(key)
+            self.files.stat(key)
         except GoneError:
             return False
         return True
@@ -233,8 +268,13 @@ class Auditor:
         """Nothing is left over once everything has ended and was cleaned (semantics C3, D4, W7)."""
         self.check(not self.head.pending, "something is pending at rest", self.head.pending)
         referred = self.referred()
-        self.check(standing <= referred, "orphans at rest", sorted(standing - referred))
+        failed = [self.head.resumable(epoch) for epoch in {ended.epoch for ended in self.head.history}]
+        # The epoch's next attempt is made from it, and the history forgets it in time (semantics D5).
+        kept = {layout.pending(ended.id, ended.token) for ended in failed if ended is not None}
+        self.check(standing - kept <= referred, "orphans at rest", sorted(standing - kept - referred))
         self.check(referred <= standing, "dangling references at rest (C3)", sorted(referred - standing))
         self.check(uploads == 0, "uploads are left over (W7)", uploads)
+        self.check(not self.head.waiting, "somebody waits for ever (T2)", self.head.waiting)
+        self.notices.at_rest()
         ended = set(self.outcomes)
         self.check(ended == set(range(1, self.head.next_id)), "an id has no outcome (D3)", ended)

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from greenlet import greenlet
 
+from tests.simulation.accounts import Asking
 from tests.support.wrapped_stores import Crashed
 
 
@@ -44,6 +45,16 @@ class Plan:
         """`max_concurrent_checkpoints` of the job."""
         return 1 + self.seed % 2
 
+    @property
+    def has_source(self) -> bool:
+        """Whether the job's input is given by a source."""
+        return self.seed % 4 == 0
+
+    @property
+    def listened(self) -> bool:
+        """Whether the job has listeners."""
+        return self.seed % 3 == 0
+
 
 def plan(seed: int, steps: int = 10_000) -> Plan:
     """Draw the plan of a seed: one step in 50, in 200 or in 1000 has a fault."""
@@ -62,6 +73,8 @@ class Actor:
         self.wakes_at = 0
         self.run: str | None = None
         """The driver's own token, if it is a driver: what it may delete."""
+        self.asking: Asking | None = None
+        """What it triggers, if it is a trigger."""
         self._body, self._ended = body, ended
         self.greenlet = greenlet(self._main)
 

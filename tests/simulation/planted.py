@@ -1,4 +1,4 @@
-"""Eleven protocol bugs, each a small change of the real classes, that the simulation must find."""
+"""Protocol bugs, each a small change of the real classes, that the simulation must find."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from airflow_cairn.checkpoint import acks, attempts, cleaner, decisions
+from airflow_cairn.checkpoint import acks, attempts, cleaner, completing, decisions, requesting, restore, taking_up
+from airflow_cairn.checkpoint.attempts import Attempts
 from airflow_cairn.checkpoint.carrying import Carried
 from airflow_cairn.checkpoint.cleaner import Cleaner
-from airflow_cairn.checkpoint.finishing import Finishing
 from airflow_cairn.checkpoint.head import Head
 from airflow_cairn.checkpoint.head_store import HeadStore
 from airflow_cairn.checkpoint.model import AckDocument
+from airflow_cairn.checkpoint.notices import Notices
 from airflow_cairn.checkpoint.reasons import AckAnswer
+from airflow_cairn.checkpoint.requests import TriggerRequest
 from airflow_cairn.checkpoint.stage_side import StageSide
 from airflow_cairn.storage import UnavailableError
 
@@ -64,9 +66,9 @@ def _id_again(original: Any) -> Any:
     return abort
 
 
-@_plant("a checkpoint completes on any base", Finishing, "_finish")
+@_plant("a checkpoint completes on any base", completing, "complete")
 def _any_base(original: Any) -> Any:
-    return lambda self, head, entry, now_ms: original(self, head, replace(entry, base=head.latest_id()), now_ms)
+    return lambda files, head, entry, now_ms: original(files, head, replace(entry, base=head.latest_id()), now_ms)
 
 
 @_plant("an acknowledgement counts whatever its token", acks, "judge")
@@ -123,3 +125,66 @@ def _duplicate_deletes(original: Any) -> Any:
 @_plant("what was told DISCARDED is not noted", decisions, "reject")
 def _no_reject(original: Any) -> Any:
     return lambda head, ended, token: head
+
+
+@_plant("whoever comes first to a free place gets it", requesting, "decide")
+def _no_line(original: Any) -> Any:
+    return lambda head, request, now_ms: original(replace(head, waiting=()), request, now_ms)
+
+
+@_plant("who waits is taken to have ended", attempts, "_without_abandoned")
+def _all_abandoned(original: Any) -> Any:
+    return lambda head, request, abandoned: original(head, request, lambda owner: True)
+
+
+@_plant("the pause counts from the trigger", requesting, "_pause_ends_ms")
+def _short_pause(original: Any) -> Any:
+    def pause_ends_ms(head: Head, request: TriggerRequest) -> int:
+        latest = head.latest_completed()
+        begun = replace(latest, completed_at_ms=latest.triggered_at_ms) if latest else None
+        return int(original(replace(head, completed=(begun,) if begun else ()), request))
+
+    return pause_ends_ms
+
+
+@_plant("a later try brings back what was stopped", taking_up, "Stopped")
+def _take_up_stopped(original: Any) -> Any:
+    class Never:
+        SHUTDOWN = None
+
+    return Never
+
+
+@_plant("a notice is taken away before the call", Notices, "deliver")
+def _told_too_early(original: Any) -> Any:
+    def deliver(self: Any, listeners: Any) -> int:
+        for notice in self._heads.load().notices:
+            for listener in listeners:
+                self._told(notice.checkpoint, listener.name)
+                listener.notify_checkpoint_complete(notice)
+        return 0
+
+    return deliver
+
+
+@_plant("a retry also reads what has come in since", Attempts, "_stored_slice")
+def _read_on(original: Any) -> Any:
+    def stored_slice(self: Any, epoch: str) -> Any:
+        found = original(self, epoch)
+        if found is None or not found.sources:
+            return found
+        part = found.sources["ledger"]
+        more = {**part, "read": [*part["read"], part["to"]], "to": part["to"] + 1}
+        return replace(found, sources={"ledger": more})
+
+    return stored_slice
+
+
+@_plant("what a damaged checkpoint held is not replayed", restore, "_replayed")
+def _no_replay(original: Any) -> Any:
+    return lambda files, epoch: replace(original(files, epoch), epoch="e9999")
+
+
+@_plant("a success does not end the row of failures", decisions, "complete")
+def _row_goes_on(original: Any) -> Any:
+    return lambda head, entry, **options: replace(original(head, entry, **options), failures=head.failures)

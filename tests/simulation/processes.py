@@ -13,8 +13,20 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 
-from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, Runtime, TriggerRequest, acks, layout, metadata
+from airflow_cairn.checkpoint import (
+    CheckpointConfig,
+    Coordinator,
+    RequestKind,
+    RunFacts,
+    Runtime,
+    TriggerRequest,
+    acks,
+    layout,
+    metadata,
+)
 from airflow_cairn.checkpoint.errors import CheckpointError, CheckpointFailedError, InvalidStateError
+from airflow_cairn.checkpoint.fixing import Refused
+from airflow_cairn.checkpoint.job_files import JobFiles
 from airflow_cairn.checkpoint.metadata import HandleLine, StageLine
 from airflow_cairn.checkpoint.model import (
     AckDocument,
@@ -30,6 +42,9 @@ from airflow_cairn.checkpoint.model import (
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.requests import EpochCompleted, Ready, Submit, Waiting
 from airflow_cairn.storage import DocumentError, GoneError, Lost, UnavailableError
+from tests.checkpoint.parties import ledger
+from tests.simulation import outside
+from tests.simulation.accounts import FailureAccount, RequestAccount, SourceAccount
 from tests.simulation.auditor import Auditor
 from tests.simulation.hub import Hub, Plan
 from tests.simulation.sim_store import SimStore
@@ -62,8 +77,21 @@ class Job:
         self._tries: set[tuple[str, str]] = set()
         """Stages with a try that Airflow believes to be alive."""
         self.config = CheckpointConfig(
-            timeout=timedelta(minutes=10), retained=1 + plan.seed % 3, max_concurrent_checkpoints=plan.concurrent
+            timeout=timedelta(minutes=10),
+            retained=1 + plan.seed % 3,
+            max_concurrent_checkpoints=plan.concurrent,
+            min_pause=timedelta(seconds=plan.seed % 5),
+            tolerable_failed_checkpoints=plan.seed // 2 % 3,
         )
+        self.overtaken: set[str] = set()
+        """Epochs whose input another one has read."""
+        self.ended: set[str] = set()
+        """Epochs whose DAG run has ended before its time."""
+        self.ever_ended: set[str] = set()
+        self.auditor.requests = RequestAccount(self.auditor, self)
+        self.auditor.failures = FailureAccount(self.auditor, self.config.tolerable_failed_checkpoints)
+        if plan.has_source:
+            self.auditor.source = SourceAccount(self.auditor)
 
     def coordinator(self) -> Coordinator:
         """A process of its own."""
@@ -72,8 +100,22 @@ class Job:
     def new_token(self) -> str:
         return f"{self._tokens.getrandbits(64):016x}"
 
-    def request(self, epoch: str) -> TriggerRequest:
-        return TriggerRequest(epoch, Slice(detail={"of": epoch}), STAGES, self.config, Owner("dag", epoch))
+    def request(self, epoch: str, kind: RequestKind = RequestKind.MANUAL) -> TriggerRequest:
+        return TriggerRequest(
+            epoch,
+            Slice(detail={"of": epoch}),
+            STAGES,
+            self.config,
+            Owner("dag", epoch),
+            kind,
+            listeners=outside.LISTENERS if self.plan.listened else (),
+            sources=(ledger(1 + self.hub.step // 50),) if self.plan.has_source else (),
+            run=RunFacts(epoch) if self.plan.has_source else None,
+        )
+
+    def has_ended(self, owner: Owner) -> bool:
+        """Tell whether the DAG run has ended, as Airflow would."""
+        return owner.run_id in self.ended or owner.run_id in self.auditor.folded
 
     def open_epoch(self) -> str:
         """One of the first epochs that have not completed: one more of them than may be pending at once."""
@@ -84,7 +126,7 @@ class Job:
         return next(self._due())
 
     def _due(self) -> Iterator[str]:
-        done = set(self.auditor.folded)
+        done = {*self.auditor.folded, *self.overtaken}
         return (name for name in map("e{:04d}".format, itertools.count(1)) if name not in done)
 
     def spawn(self) -> None:
@@ -92,12 +134,17 @@ class Job:
         kinds: list[tuple[int, Callable[[], None]]] = [
             (50, self._try),
             (25, self._sensor),
-            (14, self._trigger),
+            (14, lambda: outside.trigger(self, self.open_epoch())),
             (4, self._clean),
             (2, self._old_trigger),
             (1, self._verify),
             (1, self._abort),
             (1, self._restore),
+            (1, lambda: outside.stop(self)),
+            (2, lambda: outside.resume(self)),
+            (1, lambda: outside.end_run(self, self.open_epoch())),
+            (3 if self.plan.listened else 0, lambda: outside.notify(self)),
+            (3, lambda: outside.damage(self)),
         ]
         weights = [weight for weight, _ in kinds]
         self.rng.choices([kind for _, kind in kinds], weights)[0]()
@@ -120,26 +167,16 @@ class Job:
         name = f"{name}#{self._numbers}"
         self.hub.spawn(name, guarded, lambda crash: ended(well and crash is None))
 
-    def _trigger(self, epoch: str | None = None) -> None:
-        epoch = epoch or self.open_epoch()
-
-        def body() -> None:
-            answer = self.coordinator().trigger(self.request(epoch), lambda owner: owner.run_id in self.auditor.folded)
-            if isinstance(answer, EpochCompleted):
-                self.auditor.completed(answer.epoch, answer.checkpoint)
-
-        self.process(f"trigger {epoch}", body)
-
     def _old_trigger(self) -> None:
         if self.auditor.folded:
-            self._trigger(self.rng.choice(self.auditor.folded))
+            outside.trigger(self, self.rng.choice(self.auditor.folded))
 
     def _sensor(self) -> None:
         epoch = self.open_epoch()
 
         def body() -> None:
             coordinator = self.coordinator()
-            answer = coordinator.progress(epoch)
+            answer = coordinator.go_on(epoch)
             if isinstance(answer, Ready):
                 try:
                     answer = coordinator.complete(answer.checkpoint)
@@ -159,19 +196,21 @@ class Job:
 
     def _check_clean(self, coordinator: Coordinator) -> None:
         report = coordinator.clean()
-        self.auditor.check(not report.failures, "a cleaner found damage", report.failures)
+        self.auditor.check(self.auditor.damaged or not report.failures, "a cleaner found damage", report.failures)
 
     def _verify(self) -> None:
         def body() -> None:
             for found in self.coordinator().verify():
-                self.auditor.check(found.whole, "a retained checkpoint is damaged (C3)", found.damages)
+                sound = found.whole or self.auditor.was_damaged(found.checkpoint)
+                self.auditor.check(sound, "a retained checkpoint is damaged (C3)", found.damages)
 
         self.process("verify", body)
 
     def _restore(self) -> None:
         def body() -> None:
             choice = self.coordinator().restore_latest()
-            self.auditor.check(not choice.damages, "restore found damage (C3)", choice.damages)
+            found = [each for each in choice.damages if not self.auditor.was_damaged(each.checkpoint)]
+            self.auditor.check(not found, "restore found damage (C3)", found)
 
         self.process("restore", body)
 
@@ -260,7 +299,7 @@ class Job:
                 outputs_of = {output.id: output for output in line.outputs}
             elif isinstance(line, HandleLine) and stage == it.stage:
                 if line.handle.output == "state.totals":
-                    before = json.loads(files.get(line.handle.path, max_bytes=1 << 20).data)
+                    before = _folded(files, line.handle.path)
                 else:
                     lookup = outputs_of[line.handle.output], line.handle
         outputs: list[Output] = []
@@ -303,10 +342,15 @@ class Job:
     def settle(self, epoch: str) -> None:
         """Bring an epoch to its end when nothing goes wrong any more, from wherever it stands."""
         coordinator = self.coordinator()
+        coordinator.resume()
         for _ in range(5):
             answer = coordinator.trigger(self.request(epoch), lambda owner: True)
             if isinstance(answer, EpochCompleted):
                 self.auditor.completed(answer.epoch, answer.checkpoint)
+                return
+            if isinstance(answer, Refused):
+                self.auditor.check(self.auditor.source, "refused without a source (T8)", answer)
+                self.overtaken.add(epoch)
                 return
             # Another epoch may have completed in between: then nothing carries over, and it all runs again.
             with suppress(CheckpointFailedError, GoneError):
@@ -319,3 +363,12 @@ class Job:
                 if isinstance(progress, Ready):
                     coordinator.complete(progress.checkpoint)
         self.auditor.fail("an epoch cannot be brought to its end", epoch)
+
+
+def _folded(files: JobFiles, path: str) -> list[str]:
+    """What an application reads of its state; one that was altered makes it fail."""
+    try:
+        found: list[str] = json.loads(files.get(path, max_bytes=1 << 20).data)
+    except json.JSONDecodeError as error:
+        raise DocumentError("the state was altered", key=path) from error
+    return found

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from airflow_cairn.checkpoint import decisions, head_store, invariants
 from airflow_cairn.storage.errors import CairnError
+from tests.simulation import outside
 from tests.simulation.auditor import ViolationError
 from tests.simulation.hub import Plan, plan
 from tests.simulation.planted import put_in_place
@@ -80,9 +81,17 @@ def _settle(job: Job) -> None:
     job.hub.drain()
     if job.auditor.problem:
         raise job.auditor.problem
-    for epoch in sorted({*(entry.epoch for entry in job.auditor.head.pending), job.next_epoch()}):
+    head = job.auditor.head
+    for epoch in [*(entry.epoch for entry in head.pending), *(place.epoch for place in head.waiting)]:
         job.settle(epoch)
+    last = len(job.auditor.folded) + 1
+    while len(job.auditor.folded) < last:
+        job.settle(job.next_epoch())  # one more: what ended without completing has nothing to lend any more
+    while any(job.auditor.is_damaged(entry.id) for entry in job.auditor.head.completed):
+        job.settle(job.next_epoch())  # what is damaged leaves the store after a while
     coordinator = job.coordinator()
+    if job.plan.listened:
+        outside.tell(job, coordinator)
     coordinator.clean()
     report = coordinator.clean()
     job.auditor.check((report.deleted, report.failures) == (0, ()), "cleaning again finds more", report)

@@ -1,4 +1,4 @@
-"""One seed decides everything, and an auditor watches (semantics C1 to C3, D3, F1, F2, F5, T5, T9, W2, W4, W7)."""
+"""One seed decides everything, and an auditor watches (semantics C, D3 to D5, F1, F2, F5, R1, S1, T2 to T9, W)."""
 
 from __future__ import annotations
 
@@ -25,12 +25,25 @@ ENOUGH = 150
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, BATCH))
-def test_nothing_is_lost_doubled_or_left_over(first: int) -> None:  # semantics C1, C2, C3, D3, F2, F5, T5, T9, W2, W4
+def test_nothing_is_lost_doubled_or_left_over(first: int) -> None:
+    # semantics C1, C2, C3, C4, D3, D4, D5, F2, F5, R1, S1, T2, T3, T4, T5, T8, T9, W2, W4
     for seed in range(first, first + BATCH):
         job, found = run(plan(seed, STEPS))
         assert found is None, str(found)
         assert job.hub.step >= STEPS
         assert len(job.auditor.folded) >= 2, "the job gets on"
+
+
+def test_the_kinds_of_jobs_differ() -> None:
+    plans = [plan(seed) for seed in range(SEEDS)]
+    assert {(each.has_source, each.listened, each.concurrent) for each in plans} == {
+        (False, False, 1),
+        (False, False, 2),
+        (False, True, 1),
+        (False, True, 2),
+        (True, False, 1),
+        (True, True, 1),
+    }
 
 
 @pytest.mark.parametrize("name", PLANTED)

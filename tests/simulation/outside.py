@@ -1,0 +1,120 @@
+"""Who acts on a simulated job from outside its stages: schedules, people, notifiers, and whoever damages files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_cairn.checkpoint import Coordinator, RequestKind
+from airflow_cairn.checkpoint.committables import CheckpointNotice
+from airflow_cairn.checkpoint.fixing import Refused
+from airflow_cairn.checkpoint.head import CompletedEntry
+from airflow_cairn.checkpoint.requests import EpochCompleted
+from tests.simulation.accounts import Asking
+from tests.simulation.hub import Fault
+from tests.support.wrapped_stores import Crashed
+
+if TYPE_CHECKING:
+    from tests.simulation.processes import Job
+
+LISTENERS = ("warehouse", "mail")
+
+KINDS = (RequestKind.PERIODIC,) * 6 + (RequestKind.MANUAL,) * 3 + (RequestKind.FORCED,)
+
+
+@dataclass(frozen=True)
+class _Ear:
+    """A listener; being told is a step like any call of the store, at which a notifier may die."""
+
+    name: str
+    job: Job
+
+    def notify_checkpoint_complete(self, notice: CheckpointNotice) -> None:
+        self._hear(notice)
+
+    def notify_checkpoint_aborted(self, notice: CheckpointNotice) -> None:
+        self._hear(notice)
+
+    def _hear(self, notice: CheckpointNotice) -> None:
+        fault = self.job.hub.pause("tell", f"{self.name} of {notice.checkpoint}")
+        if fault not in (None, Fault.CRASH_AFTER, Fault.LOST):
+            raise ConnectionError("the listener cannot be reached")
+        self.job.auditor.notices.heard(self.name, notice)
+        if fault is Fault.CRASH_AFTER:
+            raise Crashed("tell", self.name)
+        if fault is Fault.LOST:
+            raise ConnectionError("the listener did not say that it had heard")
+
+
+def trigger(job: Job, epoch: str) -> None:
+    """Somebody or something asks for an epoch's checkpoint."""
+    kind = job.rng.choice(KINDS)
+
+    def body() -> None:
+        job.ended.discard(epoch)
+        if job.hub.current is not None:
+            job.hub.current.asking = Asking(epoch, kind)
+        answer = job.coordinator().trigger(job.request(epoch, kind), job.has_ended)
+        if isinstance(answer, EpochCompleted):
+            job.auditor.completed(answer.epoch, answer.checkpoint)
+        if isinstance(answer, Refused):
+            job.overtaken.add(epoch)
+
+    job.process(f"trigger {epoch} {kind}", body)
+
+
+def stop(job: Job) -> None:
+    """Somebody pauses the job or shuts it down, and most often remembers to let it go on."""
+    shut = job.rng.random() < 0.5
+    remembers = job.rng.random() < 0.8
+
+    def body() -> None:
+        coordinator = job.coordinator()
+        (coordinator.shutdown if shut else coordinator.suspend)()
+        if remembers:
+            coordinator.head()  # what others do meanwhile
+            coordinator.resume()
+
+    job.process("shutdown" if shut else "suspend", body)
+
+
+def resume(job: Job) -> None:
+    """Somebody lets the job go on."""
+    job.process("resume", lambda: job.coordinator().resume())
+
+
+def end_run(job: Job, epoch: str) -> None:
+    """A DAG run ends without its epoch's completing; who waits need not wait for it."""
+    job.ended.add(epoch)
+    job.ever_ended.add(epoch)
+
+
+def notify(job: Job) -> None:
+    """A notifier tells the listeners what waits for them."""
+    job.process("notifier", lambda: tell(job, job.coordinator()))
+
+
+def tell(job: Job, coordinator: Coordinator) -> None:
+    """Tell all listeners."""
+    coordinator.deliver([_Ear(name, job) for name in LISTENERS])
+
+
+def damage(job: Job) -> None:
+    """A file of the newest checkpoint is gone, or altered, from one moment to the next; another one stays whole."""
+    whole = [entry for entry in job.auditor.head.completed if not job.auditor.is_damaged(entry.id)]
+    newest = job.auditor.head.latest_completed()
+    if newest is None or newest not in whole or len(whole) < 2:
+        return
+    key = job.rng.choice([newest.metadata.key, *_own_states(job, newest)])
+    job.auditor.damage(newest, key)
+    full = job.auditor.files.full(key)
+    if job.rng.random() < 0.5:
+        job.memory.delete([full])
+    else:
+        job.memory.put(full, job.memory.get(full).data[:-1] + b"!")
+    job.trace.append(f"  damage: {key}")
+
+
+def _own_states(job: Job, entry: CompletedEntry) -> list[str]:
+    """The files that no other checkpoint names."""
+    return sorted(key for key in job.auditor.names(entry) if "/state.totals/" in key)
