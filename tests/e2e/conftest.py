@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,10 +82,20 @@ def gates(shared: Path) -> Gates:
     return Gates(shared / "gates")
 
 
+def _reader(folder: Path) -> Path:
+    """Put `reader.py` where it is found as `spark3-submit`."""
+    folder.mkdir()
+    script = folder / "spark3-submit"
+    script.write_text(f"#!{sys.executable}\n{(HERE / 'reader.py').read_text()}")
+    script.chmod(0o755)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def airflow(shared: Path, storage: str) -> Iterator[AirflowHome]:
     """A real Airflow with the scenarios' DAGs, unpaused."""
     env = {
+        "PATH": f"{_reader(shared / 'bin')}{os.pathsep}{os.environ['PATH']}",
         "CAIRN_TEST_STORAGE": storage,
         "CAIRN_TEST_GATES": str(shared / "gates"),
         "CAIRN_TEST_SPARK_CONF": json.dumps(SPARK_CONF),

@@ -1,0 +1,55 @@
+"""Stands in for `spark-submit` where what an epoch reads is looked at: notes it and acknowledges, without a JVM.
+
+It can be held as `dags/applications/counting.py` can. What it reads goes to `read/<job>/<run>/<attempt>`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+
+from airflow_cairn.checkpoint import Coordinator, layout
+from airflow_cairn.checkpoint.model import AckDocument, Handover, SubtaskAck
+from airflow_cairn.checkpoint.reasons import AckAnswer
+from airflow_cairn.spark.conf import parse
+
+
+def main() -> int:
+    """Note and acknowledge; gives the exit status."""
+    words, gates = sys.argv[1:], Path(os.environ["CAIRN_TEST_GATES"])
+    conf = dict(words[at + 1].split("=", 1) for at, word in enumerate(words) if word == "--conf")
+    handed = parse(conf.get)
+    coordinator = Coordinator(handed.open_store(), handed.job)
+    handover, _ = coordinator.files.read(Handover, handed.handover_key)
+    where = f"{handover.job}/{layout.run_id_of(handover.epoch)}/{handover.attempt}"
+    note(gates / "read" / where, json.dumps(handover.slice.sources))
+    note(gates / "reached" / where / "started", str(os.getpid()))
+    pause = threading.Event()
+    while (gates / "hold" / where / "started").exists():
+        pause.wait(0.05)
+    ack = AckDocument(
+        job=handover.job,
+        checkpoint=handover.checkpoint,
+        epoch=handover.epoch,
+        stage=handover.stage,
+        token=handover.token,
+        attempt=handover.attempt,
+        run="f" * 16,
+        parallelism=1,
+        subtasks=(SubtaskAck(0),),
+    )
+    return 0 if coordinator.acknowledge(ack) is AckAnswer.SUCCESS else 1
+
+
+def note(path: Path, text: str) -> None:
+    """Write a file so that nobody sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.with_suffix(".new").write_text(text)
+    path.with_suffix(".new").rename(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
