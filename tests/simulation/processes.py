@@ -353,7 +353,7 @@ class Job:
                 self.overtaken.add(epoch)
                 return
             # Another epoch may have completed in between: then nothing carries over, and it all runs again.
-            with suppress(CheckpointFailedError, GoneError):
+            with suppress(CheckpointFailedError, GoneError, DocumentError):
                 for stage in STAGES:
                     self._numbers += 1
                     begun = coordinator.begin(epoch, stage.uid, f"settler-{self._numbers}")
