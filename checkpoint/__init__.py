@@ -3,6 +3,7 @@
 Knows no Airflow, no Spark and no S3. Clock and ids are injected; everything is kept in an object store.
 """
 
+from .committables import CheckpointNotice
 from .coordinator import Coordinator
 from .master_hooks import MasterHook
 from .notices import CheckpointListener
@@ -19,6 +20,7 @@ __all__ = [
     "AssetEvents",
     "CheckpointConfig",
     "CheckpointListener",
+    "CheckpointNotice",
     "Coordinator",
     "DataInterval",
     "FileSource",

@@ -28,7 +28,9 @@ def tell(coordinator: Coordinator, given: Sequence[CheckpointListener]) -> None:
     listeners = listeners_of(coordinator.job, given)
     if listeners:
         calls = coordinator.deliver(listeners)
-        log.info("told the listeners %s of %d endings", ", ".join(each.name for each in listeners), calls)
+        if calls:
+            names = ", ".join(each.name for each in listeners)
+            log.info("told listeners how checkpoints ended: %s", names)
 
 
 def tell_if_possible(coordinator: Coordinator, given: Sequence[CheckpointListener]) -> None:

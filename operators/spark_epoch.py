@@ -214,6 +214,8 @@ class SparkEpochOperator(SparkSubmitOperator):
             self.log.info("no checkpoint has completed yet: starting empty")
         else:
             self.log.info("restoring from checkpoint %d", handover.restore.checkpoint)
+        for owed in handover.backlog:
+            self.log.info("first it reads what it owes: epoch %s", layout.run_id_of(owed.epoch))
         for replayed in handover.replay:
             self.log.warning("its input is read again: epoch %s", layout.run_id_of(replayed.epoch))
 

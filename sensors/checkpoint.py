@@ -249,7 +249,9 @@ class CheckpointSensor(BaseSensorOperator):
             took_ms / 1000,
         )
         if entry.left_out:
-            self.log.warning("completed without %s; their input is kept for the next epoch", ", ".join(entry.left_out))
+            self.log.warning(
+                "completed without %s; what was left out is read first in the next epoch", ", ".join(entry.left_out)
+            )
             facts["left_out"] = list(entry.left_out)
         return {
             **facts,

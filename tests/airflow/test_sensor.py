@@ -74,7 +74,7 @@ def test_it_says_who_was_left_out(job: Job, said: Said) -> None:  # semantics B3
     job.coordinator.fail(RUN, "routes", "last", "killed", final=True)
     result = sensor(job).execute(at())
     assert (result["acks"], result["left_out"]) == (1, ["routes"])
-    assert "completed without routes; their input is kept for the next epoch" in said.text
+    assert "completed without routes; what was left out is read first in the next epoch" in said.text
 
 
 def test_it_waits_in_the_triggerer(job: Job) -> None:

@@ -1,6 +1,7 @@
 """Stands in for `spark-submit` where what an epoch reads is looked at: notes it and acknowledges, without a JVM.
 
-It can be held as `dags/applications/counting.py` can. What it reads goes to `read/<job>/<run>/<attempt>`.
+It can be held as `dags/applications/counting.py` can, at the point of its stage's name. What it is handed to read goes
+to `read/<job>/<run>/<attempt>/<stage>`.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ def main() -> int:
     coordinator = Coordinator(handed.open_store(), handed.job)
     handover, _ = coordinator.files.read(Handover, handed.handover_key)
     where = f"{handover.job}/{layout.run_id_of(handover.epoch)}/{handover.attempt}"
-    note(gates / "read" / where, json.dumps(handover.slice.sources))
-    note(gates / "reached" / where / "started", str(os.getpid()))
+    owes = [layout.run_id_of(each.epoch) for each in handover.backlog]
+    note(gates / "read" / where / handover.stage, json.dumps({"sources": handover.slice.sources, "owes": owes}))
+    note(gates / "reached" / where / handover.stage, str(os.getpid()))
     pause = threading.Event()
-    while (gates / "hold" / where / "started").exists():
+    while (gates / "hold" / where / handover.stage).exists():
         pause.wait(0.05)
     ack = AckDocument(
         job=handover.job,

@@ -33,7 +33,8 @@ def completed(airflow: AirflowHome, dag_id: str, run_id: str) -> None:
 
 def read(gates: Gates, dag_id: str, run_id: str, attempt: int = 1) -> dict[str, Any]:
     """Give what the application was handed to read."""
-    found: dict[str, Any] = json.loads((gates.folder / "read" / dag_id / run_id / str(attempt)).read_text())
+    noted = (gates.folder / "read" / dag_id / run_id / str(attempt) / "read").read_text()
+    found: dict[str, Any] = json.loads(noted)["sources"]
     return found
 
 
@@ -55,9 +56,9 @@ def test_files_are_read_once_by_retries_and_by_runs_at_once(
     assert f"files: 2 files to read from file://{folder}" in airflow.api.log("source_files", "e1", TRIGGER)
 
     (folder / "c.txt").write_text("c")
-    gates.hold("source_files", "e2", 1, "started")
+    gates.hold("source_files", "e2", 1, "read")
     airflow.api.trigger("source_files", "e2")
-    driver = gates.wait_until_reached("source_files", "e2", 1, "started")
+    driver = gates.wait_until_reached("source_files", "e2", 1, "read")
     (folder / "d.txt").write_text("d")
     airflow.api.trigger("source_files", "e3")
     told = declined(airflow, "source_files", "e3")

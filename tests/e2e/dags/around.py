@@ -1,0 +1,74 @@
+"""A job whose second stage may lag, with a master hook and a listener; the test of its name says what happens."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import timedelta
+from pathlib import Path
+
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG
+
+from airflow_cairn.checkpoint import CheckpointConfig, CheckpointNotice, MasterHook
+from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
+
+STORAGE = os.environ["CAIRN_TEST_STORAGE"]
+SAID = Path(os.environ["CAIRN_TEST_GATES"]).parent / "said"
+
+
+def say(line: str) -> None:
+    """Append a line to the file that the test reads."""
+    with SAID.open("a") as file:
+        file.write(f"{line}\n")
+
+
+class Sequence(MasterHook):
+    """Notes what is asked of it."""
+
+    name = "sequence"
+
+    def trigger(self, checkpoint: int, timestamp_ms: int) -> dict[str, int]:
+        """Answer with something that can be recognised."""
+        say(f"hook: trigger {checkpoint}")
+        return {"upto": checkpoint * 100}
+
+    def restore(self, checkpoint: int, state: object) -> None:
+        """Note what came back."""
+        say(f"hook: restore {checkpoint} {json.dumps(state)}")
+
+    def reset(self) -> None:
+        """Note the beginning."""
+        say("hook: reset")
+
+
+class Sink:
+    """Notes what it is told."""
+
+    name = "sink"
+
+    def notify_checkpoint_complete(self, notice: CheckpointNotice) -> None:
+        """Note a completed checkpoint."""
+        say(f"listener: completed {notice.checkpoint}")
+
+    def notify_checkpoint_aborted(self, notice: CheckpointNotice) -> None:
+        """Note an aborted checkpoint."""
+        say(f"listener: aborted {notice.checkpoint}")
+
+
+def stage(name: str) -> SparkEpochOperator:
+    """Make a stage; the test puts `reader.py` into the place of `spark3-submit`."""
+    return SparkEpochOperator(task_id=name, application="none.py", spark_binary="spark3-submit")
+
+
+with DAG("slow_stage", schedule=None, max_active_runs=2):
+    with CheckpointedTaskGroup(
+        "epoch",
+        storage=STORAGE,
+        # max_backlog: the second checkpoint waits for the stage, however late that is.
+        config=CheckpointConfig(unaligned=True, alignment_timeout=timedelta(seconds=1), max_backlog=1),
+        master_hooks=[Sequence()],
+        listeners=[Sink()],
+    ) as epoch:
+        stage("read") >> stage("slow")
+    epoch >> EmptyOperator(task_id="after")
