@@ -68,7 +68,10 @@ def _id_again(original: Any) -> Any:
 
 @_plant("a checkpoint completes on any base", completing, "complete")
 def _any_base(original: Any) -> Any:
-    return lambda files, head, entry, now_ms: original(files, head, replace(entry, base=head.latest_id()), now_ms)
+    def complete(files: Any, head: Head, entry: Any, *rest: Any) -> Any:
+        return original(files, head, replace(entry, base=head.latest_id()), *rest)
+
+    return complete
 
 
 @_plant("an acknowledgement counts whatever its token", acks, "judge")
