@@ -7,7 +7,7 @@ import os
 import shutil
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +16,7 @@ from typing import Any, cast
 import pytest
 
 from airflow_cairn.checkpoint import Coordinator, Runtime, ack_parts, documents, layout
+from airflow_cairn.checkpoint.head_store import Decision, HeadStore
 from airflow_cairn.checkpoint.model import EpochCompletedDocument, Handover, StageSpec
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.requests import Triggered
@@ -213,7 +214,10 @@ def _slice(world: World) -> str:
 
 
 def _note(world: World) -> str:
+    """The note of an epoch that the head has forgotten; it is read only where the head has forgotten one."""
     world.run_stages("b")
+    heads = HeadStore(world.files, Runtime(world.clock, world.new_token))
+    heads.update(lambda head, _now_ms: Decision(None, replace(head, history=head.history[1:])))
     world.files.create(layout.epoch_completed("long-ago"), EpochCompletedDocument(JOB, "long-ago", 1))
     return layout.epoch_completed("long-ago")
 
