@@ -3,6 +3,7 @@
 .PHONY: help setup demo test test-fast soak lint types docs clean
 
 PYTHON ?= python3
+REAL := e2e or spark or s3
 BIN := .venv/bin
 SETUP := $(PYTHON) -m scripts.setup
 # $(call flag,name,VALUE): --name 'VALUE' where VALUE is set; KEEP is a switch.
@@ -20,13 +21,17 @@ demo: ## Run the pipeline, kill it, watch it recover: [FLIGHTS=path] [EPOCHS=n] 
 	@$(SETUP) venv java $(if $(filter s3,$(STORAGE)),s3server jars)
 	@$(BIN)/python -m scripts.demo $(demo_flags)
 
+# What needs real parts runs one test after the other: one Airflow and one Spark at a time.
 test: ## Run every test, on real Airflow, Spark and S3
 	@$(SETUP)
-	@$(BIN)/pytest
+	@status=0; \
+	$(BIN)/pytest -n logical -m "not ($(REAL))" || status=$$?; \
+	$(BIN)/pytest -m "$(REAL)" || status=$$?; \
+	exit $$status
 
 test-fast: ## Run what needs neither Airflow nor Spark (under two minutes)
 	@$(SETUP) venv
-	@$(BIN)/pytest -m "not e2e and not spark and not s3 and not simulation"
+	@$(BIN)/pytest -n logical -m "not ($(REAL) or simulation)"
 
 soak: ## Simulate seeds that no test runs, until one fails: [FROM=200] [TO=5000]
 	@$(SETUP) venv

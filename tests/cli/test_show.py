@@ -101,7 +101,10 @@ def test_a_pending_checkpoint(storage: str, capsys: pytest.CaptureFixture[str], 
     assert not any("\x1b" in line for line in lines), "an error's text cannot command the terminal"
 
 
-def test_a_stage_without_state(storage: str, capsys: pytest.CaptureFixture[str]) -> None:  # semantics A4
+def test_a_stage_without_state(  # semantics A4
+    storage: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     lines = shown(storage, capsys, "2")
     assert any(re.fullmatch(r"flights.stage_00 +1/1 +\.+=+#+ +4.0 s +0 B +0 B", line) for line in lines)
     assert "flights.stage_03: java.lang.OutOfMemoryError: �[31mJava heap space, and so on" in "\n".join(lines)

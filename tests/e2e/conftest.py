@@ -16,6 +16,7 @@ import pytest
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.spark_start import fast_conf
 from scripts.harness.wait import wait_until
+from scripts.setup.venv import VENV
 
 HERE = Path(__file__).parent
 SPARK_CONF = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", **fast_conf()}
@@ -95,7 +96,7 @@ def _reader(folder: Path) -> Path:
 def airflow(shared: Path, storage: str) -> Iterator[AirflowHome]:
     """A real Airflow with the scenarios' DAGs, unpaused."""
     env = {
-        "PATH": f"{_reader(shared / 'bin')}{os.pathsep}{os.environ['PATH']}",
+        "PATH": os.pathsep.join([str(_reader(shared / "bin")), str(VENV / "bin"), os.environ["PATH"]]),
         "CAIRN_TEST_STORAGE": storage,
         "CAIRN_TEST_GATES": str(shared / "gates"),
         "CAIRN_TEST_SPARK_CONF": json.dumps(SPARK_CONF),
