@@ -123,8 +123,7 @@ def judge(head: Head, pending: PendingDocument | None, document: AckDocument) ->
     execution = pending.executions.get(document.stage)
     if execution is None:
         return AckAnswer.UNKNOWN
-    own = Execution(document.token, document.checkpoint, document.attempt)
-    return AckAnswer.SUCCESS if execution == own else AckAnswer.DISCARDED
+    return AckAnswer.SUCCESS if execution == document.execution else AckAnswer.DISCARDED
 
 
 def read_ack(files: JobFiles, stage: str, execution: Execution) -> AckDocument:

@@ -279,6 +279,11 @@ class Handover:
     hooks: HooksRef | None = None
     """Where the answers of the master hooks are; None: the job has none."""
 
+    @property
+    def execution(self) -> Execution:
+        """What it tells of."""
+        return Execution(self.token, self.checkpoint, self.attempt)
+
 
 @dataclass(frozen=True, slots=True)
 class HookAnswer:
@@ -403,6 +408,11 @@ class AckDocument:
     """Where the subtasks stand if they do not fit into one marker; then `subtasks` is empty."""
     committables: dict[OutputName, Json] = field(default_factory=dict, metadata=SPARSE)
     """What it has staged outside, to be committed when the checkpoint completes (semantics C4)."""
+
+    @property
+    def execution(self) -> Execution:
+        """Who acknowledges."""
+        return Execution(self.token, self.checkpoint, self.attempt)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..checkpoint import Coordinator, acks, layout
 from ..checkpoint.errors import CheckpointError, FencedError
-from ..checkpoint.model import Execution, Handover
+from ..checkpoint.model import Handover
 from ..storage.errors import ErrorKind
 
 
@@ -30,14 +30,9 @@ class StageRun:
         run_id = layout.run_id_of(it.epoch)
         return f"checkpoint {it.checkpoint} · epoch {run_id} · attempt {it.attempt} · stage {it.stage}"
 
-    @property
-    def execution(self) -> Execution:
-        """What fences it."""
-        return Execution(self.handover.token, self.handover.checkpoint, self.handover.attempt)
-
     def declined(self) -> str | None:
         """Give the reason that the application gave for failing; None if it gave none (it was killed, say)."""
-        found = acks.read_decline(self.coordinator.files, self.handover.stage, self.execution)
+        found = acks.read_decline(self.coordinator.files, self.handover.stage, self.handover.execution)
         return found.detail if found else None
 
     def failure(self, returncode: int | None, report: str = "") -> StageFailedError:
@@ -69,7 +64,7 @@ class StageRun:
                 checkpoint=self.handover.checkpoint,
                 stage=self.handover.stage,
             )
-        if not acks.has_acknowledged(self.coordinator.files, self.handover.stage, self.execution):
+        if not acks.has_acknowledged(self.coordinator.files, self.handover.stage, self.handover.execution):
             raise self._error(
                 "the application ended without opening an epoch: add `with Epoch.current() as epoch:` around its work, "
                 "and let the block end without an error"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ..checkpoint import acks, layout
 from ..checkpoint.coordinator import Coordinator
 from ..checkpoint.errors import FencedError
-from ..checkpoint.model import Execution, Handover
+from ..checkpoint.model import Handover
 
 
 def check(coordinator: Coordinator, handover: Handover) -> int | None:
@@ -26,8 +26,7 @@ def check(coordinator: Coordinator, handover: Handover) -> int | None:
     newer = standing.attempt
     if newer is not None and not standing.current:
         raise replaced(handover, f"attempt {newer.attempt}, checkpoint {newer.id}, runs the stage now")
-    execution = Execution(token=handover.token, home=handover.checkpoint, attempt=handover.attempt)
-    if acks.has_acknowledged(coordinator.files, handover.stage, execution):
+    if acks.has_acknowledged(coordinator.files, handover.stage, handover.execution):
         raise already_acknowledged(handover)
     return standing.triggered_at_ms
 
