@@ -16,12 +16,14 @@ from ..checkpoint.source_files import files_in
 
 def slices_of(handover: Handover) -> list[Slice]:
     """Give every slice that the application must fold in, oldest first: what it owes, what is read again, its own."""
-    return [each.slice for each in older_of(handover)] + [handover.slice]
+    older = [each.slice for each in older_of(handover)]
+    return [*(each for each in older if each is not None), handover.slice]
 
 
 def older_of(handover: Handover) -> list[OwedEpoch | ReplayedEpoch]:
     """Give the older epochs that the application must fold in, oldest first."""
-    return [*handover.backlog, *handover.replay]
+    # Of an epoch in which the stage took part, only what upstreams wrote is owed (semantics B2).
+    return [*(each for each in handover.backlog if each.slice is not None), *handover.replay]
 
 
 def hull_of(handover: Handover) -> Slice:

@@ -174,7 +174,7 @@ def test_who_lags_reads_the_epochs_that_it_owes_in_order(world: World) -> None: 
     world.trigger("c")
     handover = world.submit("c", "airports").handover
     assert [each.epoch for each in handover.backlog] == ["a", "b"]
-    assert [each.slice.detail for each in handover.backlog] == [{"of": "a"}, {"of": "b"}]
+    assert [each.slice for each in handover.backlog] == [Slice(detail={"of": "a"}), Slice(detail={"of": "b"})]
     world.run_epoch("c")
     assert world.owed() == {each.uid: [] for each in STAGES}
     world.audit("a", "b", "c")
