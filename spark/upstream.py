@@ -54,7 +54,7 @@ def declared(upstream: Mapping[str, Execution], stage: str) -> Execution:
     if execution is None:
         raise InvalidStateError(
             f"the stage {stage!r} is no upstream of this one, so it may be running or not have run. Declare it in the "
-            f"DAG ({stage} >> this task)",
+            f"DAG ({stage} >> this task, or reads=[{stage!r}] where it need not wait)",
             stage=stage,
             declared=", ".join(sorted(upstream)) or "none",
         )
