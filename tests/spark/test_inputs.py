@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from airflow_cairn.checkpoint import acks
 from airflow_cairn.checkpoint.errors import InvalidStateError
-from airflow_cairn.checkpoint.model import Handover, StageSpec
-from airflow_cairn.spark import slices
+from airflow_cairn.checkpoint.model import Execution, Handover, StageSpec
+from airflow_cairn.spark import Epoch, slices
 from airflow_cairn.spark.backlog import Backlog
 from airflow_cairn.spark.carried import Carried
 from airflow_cairn.spark.inputs import Inputs
@@ -98,6 +99,21 @@ def test_what_is_wrong_is_an_error_as_ever() -> None:  # semantics B1, B2
     waiting = early("b", EarlyWorld(config=CONFIG, stages=STAGES))
     with pytest.raises(InvalidStateError, match="has not acknowledged in this epoch"):
         waiting.parts("report", None, None)
+
+
+def test_the_acknowledgement_names_what_was_read(tmp_path: Path) -> None:  # semantics B2, A1
+    """No DataFrame is made here, so no Spark is needed: the upstream has acknowledged and wrote nothing."""
+    pipeline = Pipeline(f"file://{tmp_path}/lake", None, (StageSpec("clean"), StageSpec("routes", ("clean",))))
+    pipeline.config = EARLY
+    pipeline.trigger("e0")
+    no_spark = cast("SparkSession", None)
+    with Epoch(no_spark, pipeline.store, pipeline.begin("e0", "clean").handover):
+        pass
+    at = pipeline.begin("e0", "routes").handover
+    with Epoch(no_spark, pipeline.store, at) as epoch, pytest.raises(InvalidStateError, match="has no such output"):
+        epoch.read("clean")
+    ack = acks.read_ack(pipeline.coordinator.files, "routes", Execution(at.token, at.checkpoint, at.attempt))
+    assert ack.consumed == {"clean": at.upstream["clean"].token}
 
 
 @pytest.mark.spark
