@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from itertools import chain
 
 from ..storage.errors import DocumentError, GoneError
-from . import acks, hook_answers, layout, metadata
+from . import acks, at_least_once, hook_answers, layout, metadata
 from .errors import CheckpointError, CheckpointNotReadyError
 from .head import Slowest
 from .job_files import JobFiles
 from .left_out_lines import LeftOut
 from .metadata import HandleLine, HookLine, InFlightLine, Line, MetadataHeader, StageLine
-from .model import AckDocument, DocumentRef, Execution, Output, PendingDocument, StateHandle
+from .model import AckDocument, DocumentRef, Execution, Output, OwedEpoch, PendingDocument, StateHandle
 from .spool import Spool
 
 IN_CHECKPOINT = frozenset({"state", "table", "list", "files", "value"})
@@ -145,17 +145,20 @@ class Assembler:
         )
         yield from self._hook_lines()
         taking_part = [spec.uid for spec in document.stages if spec.uid not in self._left_out.stages]
+        awaited: set[str] = set()
         for uid in taking_part:
             ack = self._ack_of(uid)
             twice = self._note_tables(uid, ack.outputs)
             if twice is not None:
                 raise _broken(uid, document.executions[uid], twice)
-            yield from self._lines_of(ack)
+            owes = at_least_once.owed_after(document, uid, ack.consumed)
+            awaited.update(upstream for owed in owes for upstream in owed.inputs)
+            yield from self._lines_of(ack, owes)
         if self._left_out.stages:
             yield from self._lines_of_left_out()
-            for uid in taking_part:
-                if self._left_out.awaits(uid):
-                    yield from self._in_flight_of(self._ack_of(uid))
+        for uid in taking_part:
+            if uid in awaited or self._left_out.awaits(uid):
+                yield from self._in_flight_of(self._ack_of(uid))
 
     def _lines_of_left_out(self) -> Iterator[Line]:
         try:
@@ -171,7 +174,7 @@ class Assembler:
             raise _unreadable(error) from error
 
     def _in_flight_of(self, ack: AckDocument) -> Iterator[Line]:
-        """Keep what a stage wrote for its readers, because one of them has still to read it (semantics B3)."""
+        """Keep what a stage wrote for its readers, because one of them has still to read it (semantics B2, B3)."""
         execution = self._document.executions[ack.stage]
         outputs = {output.id: output for output in ack.outputs if output.kind not in IN_CHECKPOINT}
         own = self._folder_of(ack)
@@ -202,7 +205,7 @@ class Assembler:
         for answer in answers:
             yield HookLine(answer)
 
-    def _lines_of(self, ack: AckDocument) -> Iterator[Line]:
+    def _lines_of(self, ack: AckDocument, owes: tuple[OwedEpoch, ...]) -> Iterator[Line]:
         execution = self._document.executions[ack.stage]
         self._committables |= bool(ack.committables)
         own = self._folder_of(ack)
@@ -217,6 +220,7 @@ class Assembler:
             values=ack.values,
             metrics=ack.metrics,
             max_parallelism=self._document.max_parallelism.get(ack.stage),
+            owes=owes,
             committables=ack.committables,
         )
         at = size = 0

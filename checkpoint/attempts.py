@@ -26,6 +26,7 @@ from . import (
     requesting,
     restore,
 )
+from .at_least_once import AT_LEAST_ONCE
 from .carrying import NOTHING, Carried, carry
 from .codec import Json
 from .errors import InvalidConfigError
@@ -44,7 +45,7 @@ from .model import (
     StageSpec,
 )
 from .opening import Opener, Opening
-from .reasons import Reason
+from .reasons import Reason, RequestKind
 from .requests import (
     EpochCompleted,
     FailAnswer,
@@ -135,16 +136,19 @@ class Attempts:
                 return Decision(placed, settled if settled != head else None)
             fixed, log = placed
             before = next(settled.ended_of_epoch(request.epoch), None)
+            limits = _limits_of(request)
             opening = Opening(
                 epoch=request.epoch,
                 slice=fixed,
                 stages=request.stages,
-                limits=_limits_of(request),
+                limits=limits,
                 owner=request.owner,
                 kind=request.kind,
                 before=before,
                 # Whoever triggers again will run the stages again; only what has acknowledged is worth keeping.
-                carried=self.carried_by(settled, epoch, request.stages, running=False),
+                carried=self.carried_by(
+                    settled, epoch, request.stages, running=False, at_least_once=limits.at_least_once
+                ),
                 cause=cause_of(before),
                 listeners=request.listeners,
                 hooks=request.hooks,
@@ -347,6 +351,7 @@ class Attempts:
         *,
         restart: str | None = None,
         running: bool = True,
+        at_least_once: bool | None = None,
     ) -> Carried:
         """Choose what the epoch's next attempt takes over from the one before, which has ended (semantics F2).
 
@@ -354,12 +359,16 @@ class Attempts:
             head: the version decided on.
             epoch: the epoch's name.
             stages: what the next attempt expects.
+            at_least_once: whether its stages read what is there (semantics B2); None: as in the one before.
             restart: a stage to run again unless it has acknowledged.
             running: whether executions that have not acknowledged are taken over too.
         """
         usable = head.carryable(epoch)
         document = self.readable(usable)
         if usable is None or document is None:
+            return NOTHING
+        if at_least_once not in (None, document.limits.at_least_once):
+            # An acknowledgement says what was read in the one mode alone; the other would take all for read.
             return NOTHING
         return carry(self._files, document, stages, rejected=usable.rejected, restart=restart, running=running)
 
@@ -384,6 +393,8 @@ def _limits_of(request: TriggerRequest) -> Limits:
         config.max_concurrent_checkpoints,
         config.tolerable_failed_checkpoints,
         leaving_out.rule_of(request),
+        # A savepoint is always aligned and always whole (semantics T4).
+        request.config.mode == AT_LEAST_ONCE and request.kind is not RequestKind.SAVEPOINT,
     )
 
 

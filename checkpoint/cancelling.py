@@ -24,6 +24,8 @@ _NO_REASON = (Reason.CHECKPOINT_DECLINED, "declined")
 def pass_on(files: JobFiles, document: PendingDocument, stage: str) -> Cancelled | None:
     """Decline for a stage if one that it reads from, directly or not, has declined; None where none has.
 
+    A stage that reads what is there waits for nobody, so there is nothing to pass on to it (B2).
+
     Costs one listing for each checkpoint in which those stages' executions are at home, and nothing for a stage that
     reads from no other.
 
@@ -35,6 +37,8 @@ def pass_on(files: JobFiles, document: PendingDocument, stage: str) -> Cancelled
     Raises:
         UnavailableError: the store did not answer.
     """
+    if document.limits.at_least_once:
+        return None
     above = {uid: document.executions[uid] for uid in producers(document.stages, stage)}
     declined = acks.marked(files, above, "declines")
     if declined:

@@ -1,7 +1,7 @@
 """Which executions a new attempt takes over from the one before (semantics F1, F2).
 
 An execution is the unit: it carries over whole, running or acknowledged, or it is run again. Whatever reads from one
-that is run again is run again too.
+that is run again is run again too, unless it reads what is there (B2): its next run then reads the new output.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def carry(
         for uid, execution in before.executions.items()
         if uid not in gone and execution.token not in rejected and before.stage(uid) in stages
     }
-    for stage in stages:
+    for stage in stages if not before.limits.at_least_once else ():
         if stage.uid not in sound:
             sound = without(sound, stage.uid, stages)
     hooks = before.hooks if before.hooks is not None and before.hooks.token not in rejected else None

@@ -52,7 +52,8 @@ class Claims:
     def begin(self, epoch: str, stage: str, claimant: str) -> BeginAnswer:
         """Claim the right to submit a stage's application; settle what an earlier try left (semantics F5).
 
-        Where a stage that this one reads from has declined, nothing is claimed and the stage declines too (B4).
+        Where a stage that this one reads from has declined, nothing is claimed and the stage declines too (B4), unless
+        it reads what is there and waits for nobody (B2).
 
         Args:
             epoch: the epoch's name.
@@ -221,4 +222,5 @@ def _handover(current: _Current, stage: str, claimant: str) -> Handover:
         parallelism=spec.parallelism if spec else None,
         hooks=document.hooks,
         backlog=document.backlogs.get(stage, ()),
+        at_least_once=document.limits.at_least_once,
     )

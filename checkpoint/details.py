@@ -38,8 +38,9 @@ class StageRow:
     carried: bool = False
     """Whether it was taken over from an earlier attempt, and not run in this one (semantics F2)."""
     owes: tuple[str, ...] = ()
-    """Run ids of the epochs that it has still to read, oldest first (semantics B3, F6); where the checkpoint has
-    completed, it did so without this stage, and the rest is as the one before left it."""
+    """Run ids of the epochs that it has still to read, oldest first. Where the checkpoint has completed without this
+    stage, the rest is as the one before left it (semantics B3, F6); where the stage has acknowledged, it has still to
+    read what upstreams wrote in them (B2)."""
     declined: str | None = None
     """Why it will not acknowledge."""
     problem: str | None = None
@@ -170,8 +171,9 @@ def _of_metadata(files: JobFiles, found: CheckpointDetails, entry: CompletedEntr
         if line_of is not None and tally is not None:
             row = _row(found, line_of.stage, line_of.execution)
             row = _filled(replace(row, values=tuple(sorted(line_of.values))), tally, line_of.parallelism)
-            if line_of.owes:
-                yield replace(row, acknowledged=False, acked_subtasks=0, owes=_runs(line_of.owes))
+            row = replace(row, owes=_runs(line_of.owes))
+            if line_of.left_out:
+                yield replace(row, acknowledged=False, acked_subtasks=0)
             else:
                 yield replace(row, metrics=line_of.metrics)
 

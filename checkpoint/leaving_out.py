@@ -14,12 +14,9 @@ from datetime import timedelta
 from . import documents
 from .codec import to_json
 from .head import Head, PendingEntry
-from .model import LeaveOut, OwedEpoch, PendingDocument, StageSpec
+from .model import MAX_OWED_BYTES, LeaveOut, OwedEpoch, PendingDocument, StageSpec
 from .reasons import RequestKind
 from .requests import TriggerRequest, consumers
-
-MAX_OWED_BYTES = 256 * 1024
-"""What all stages together may owe, as JSON; documents of 1 MiB hold it. Beyond, nobody more is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +136,6 @@ def owed_after(document: PendingDocument, left_out: Collection[str]) -> dict[str
 
 
 def fits(document: PendingDocument, left_out: Collection[str]) -> bool:
-    """Tell whether the next attempt's documents will hold what is owed then."""
+    """Tell whether the next attempt's documents will hold what is owed then; beyond, nobody more is left out."""
     owed = owed_after(document, left_out)
     return len(documents.encode(to_json(owed))) <= MAX_OWED_BYTES

@@ -103,7 +103,7 @@ def _keep_completed(files: JobFiles, live: Live, ref: DocumentRef) -> None:
             if isinstance(line, HandleLine):
                 live.keys.add(line.handle.path)
             elif isinstance(line, StageLine):
-                live.epochs.update(owed.epoch for owed in line.owes)
+                live.epochs.update(owed.epoch for owed in line.owes if owed.slice is not None)
             elif isinstance(line, MetadataHeader):
                 _keep_positions(live, line.slice)
     except (GoneError, DocumentError) as error:

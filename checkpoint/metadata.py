@@ -73,10 +73,14 @@ class StageLine:
     max_parallelism: Attempt | None = None
     """The highest parallelism that it may be restored at (semantics R4); None: it named no parallelism."""
     owes: tuple[OwedEpoch, ...] = field(default=(), metadata=SPARSE)
-    """Epochs that the stage has not folded in, oldest first. Where there are any the stage was left out of this
-    checkpoint, and the rest of the line is what the restored one says of it (semantics B3, F6)."""
+    """What the stage has still to read of epochs, oldest first (semantics B2, B3, F6)."""
     committables: dict[OutputName, Json] = field(default_factory=dict, metadata=SPARSE)
     """What it has staged outside, to be committed now (semantics C4)."""
+
+    @property
+    def left_out(self) -> bool:
+        """Whether the stage took no part: the rest of the line is what the restored checkpoint says of it (B3, F6)."""
+        return any(owed.slice is not None for owed in self.owes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,17 +168,24 @@ class ReplayedEpoch:
 
 @dataclass(frozen=True, slots=True)
 class OwedEpoch:
-    """An epoch that a stage has not folded in: its checkpoint completed without the stage (semantics B3, F6).
+    """What a stage has still to read of an epoch: its checkpoint completed without the stage (semantics B3, F6).
+
+    Or before the stage had read all its upstreams (B2): then it has read its slice, and only `inputs` are owed.
 
     What the executions in `inputs` wrote for their readers is in-flight data: the metadata of the restored checkpoint
     holds it, an `InFlightLine` for each execution.
     """
 
     epoch: Epoch
-    slice: Slice
+    slice: Slice | None = None
+    """None: the stage took part, and has read it."""
     inputs: dict[Stage, Execution] = field(default_factory=dict, metadata=SPARSE)
     """By upstream, the execution whose output of this epoch is still to be read. An upstream that was left out too is
     missing here: what it writes later covers this epoch."""
+
+
+MAX_OWED_BYTES = 256 * 1024
+"""What all stages together may owe, as JSON; documents of 1 MiB hold it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +213,8 @@ class Limits:
     """Counted failures in a row that the job puts up with (semantics D5)."""
     leave_out: LeaveOut | None = None
     """None: every stage must acknowledge."""
+    at_least_once: bool = field(default=False, metadata=SPARSE)
+    """Whether a stage reads what its upstreams have acknowledged by then, and owes the rest (semantics B2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +253,7 @@ class PendingDocument:
     hooks: HooksRef | None = None
     """Who has to answer before a stage begins; None: nobody (semantics T7, C1)."""
     backlogs: dict[Stage, tuple[OwedEpoch, ...]] = field(default_factory=dict, metadata=SPARSE)
-    """By stage, the epochs that it owes according to the restored checkpoint, oldest first (semantics B3, F6)."""
+    """By stage, the epochs that it owes according to the restored checkpoint, oldest first (semantics B2, B3, F6)."""
 
     @property
     def hook_names(self) -> tuple[str, ...]:
@@ -275,7 +284,9 @@ class Handover:
     upstream: dict[Stage, Execution] = field(default_factory=dict)
     parallelism: Annotated[int, AtLeast(1)] | None = None
     backlog: tuple[OwedEpoch, ...] = field(default=(), metadata=SPARSE)
-    """Epochs that the stage owes, oldest first: read before `replay` and the epoch's own (semantics B3, F6)."""
+    """Epochs that the stage owes, oldest first: read before `replay` and the epoch's own (semantics B2, B3, F6)."""
+    at_least_once: bool = field(default=False, metadata=SPARSE)
+    """Whether it reads what its upstreams have acknowledged by then (semantics B2)."""
     hooks: HooksRef | None = None
     """Where the answers of the master hooks are; None: the job has none."""
 
@@ -408,6 +419,8 @@ class AckDocument:
     """Where the subtasks stand if they do not fit into one marker; then `subtasks` is empty."""
     committables: dict[OutputName, Json] = field(default_factory=dict, metadata=SPARSE)
     """What it has staged outside, to be committed when the checkpoint completes (semantics C4)."""
+    consumed: dict[Stage, Token] = field(default_factory=dict, metadata=SPARSE)
+    """By upstream, the execution whose output it has read, where it need not wait for them (semantics B2)."""
 
     @property
     def execution(self) -> Execution:

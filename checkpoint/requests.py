@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Literal
 
 from ..storage.names import check_name
+from . import at_least_once
 from .assignment import check_parallelism
 from .errors import InvalidConfigError
 from .fixing import Refused
 from .model import Handover, Owner, PendingDocument, Slice, StageSpec
-from .options import check_whole
+from .options import check_choice, check_whole
 from .reasons import Reason, RequestKind
 from .regional import RegionalCheckpoints
 from .restore import Damage
@@ -52,6 +54,9 @@ class CheckpointConfig:
     """With `unaligned`: epochs that a stage may lag behind; at least 1. At the bound the checkpoint waits for it."""
     regional: RegionalCheckpoints | None = None
     """Complete although some regions failed (semantics F6); None: never."""
+    mode: Literal["exactly_once", "at_least_once"] = "exactly_once"
+    """`at_least_once`: a stage reads what its upstreams have acknowledged by then, and reads the rest in its next run
+    (semantics B2). Not with `unaligned` or `regional`. Savepoints are always made with `exactly_once` (T4)."""
 
     def __post_init__(self) -> None:
         """Check the bounds where the DAG is parsed."""
@@ -68,6 +73,7 @@ class CheckpointConfig:
                 allow_non_restored_state=repr(self.allow_non_restored_state),
             )
         self._check_leaving_out()
+        self._check_mode()
 
     def _check_leaving_out(self) -> None:
         check_whole("max_backlog", self.max_backlog)
@@ -92,6 +98,17 @@ class CheckpointConfig:
             )
         if self.regional is not None and not isinstance(self.regional, RegionalCheckpoints):
             raise InvalidConfigError("regional must be a RegionalCheckpoints or None", regional=repr(self.regional))
+
+    def _check_mode(self) -> None:
+        check_choice("mode", self.mode, at_least_once.MODES)
+        if self.mode == at_least_once.AT_LEAST_ONCE and (self.unaligned or self.regional is not None):
+            raise InvalidConfigError(
+                "mode='at_least_once' does not go with unaligned or regional: a stage that does not wait for its "
+                "upstreams is to take part in every checkpoint. Use one of them",
+                mode=self.mode,
+                unaligned=self.unaligned,
+                regional=repr(self.regional),
+            )
 
     @property
     def timeout_ms(self) -> int:
@@ -130,7 +147,7 @@ class TriggerRequest:
 
     def __post_init__(self) -> None:
         """Check the topology and the listeners' names."""
-        check_stages(self.stages)
+        check_stages(self.stages, self.config)
         if self.sources and self.run is None:
             raise InvalidConfigError("a request with sources needs `run`, the facts of the DAG run", epoch=self.epoch)
         unknown = set(self.absent) - {stage.uid for stage in self.stages}
@@ -146,10 +163,14 @@ class TriggerRequest:
                 raise InvalidConfigError("two hooks have one name; give each its own", hook=name)
 
 
-def check_stages(stages: tuple[StageSpec, ...]) -> None:
+def check_stages(stages: tuple[StageSpec, ...], config: CheckpointConfig) -> None:
     """Check a job's stages: at least one, uids unique and within the grammar, upstreams known, no cycle.
 
-    So are parallelism and maximum, each and together (semantics R4).
+    So are parallelism and maximum, each and together (semantics R4), and that what could be owed fits (B2).
+
+    Args:
+        stages: what must acknowledge.
+        config: how the job makes checkpoints.
 
     Raises:
         InvalidConfigError: naming the stage at fault.
@@ -180,6 +201,8 @@ def check_stages(stages: tuple[StageSpec, ...]) -> None:
             raise InvalidConfigError(
                 "these stages read from each other in a circle; take one of the edges out", stages=", ".join(circle)
             )
+    if config.mode == at_least_once.AT_LEAST_ONCE:
+        at_least_once.check_fits(stages)
 
 
 def consumers(stages: tuple[StageSpec, ...], uid: str) -> frozenset[str]:

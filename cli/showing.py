@@ -38,7 +38,9 @@ def lines(files: JobFiles, found: CheckpointDetails, limit: int) -> list[str]:
         written.append("kept from N: as checkpoint N's attempt left it, not run again")
     for stage in shown:
         if stage.owes:
-            did = "was left out, and owes" if found.row.left_out else "reads before its own"
+            did = "reads before its own"
+            if found.row.status is Status.COMPLETED:
+                did = "has still to read from" if stage.acknowledged else "was left out, and owes"
             written += ["", *text.paragraph(f"{stage.stage} {did}: {', '.join(stage.owes)}", columns)]
         if stage.problem or stage.declined:
             said = f"BROKEN: {stage.problem}" if stage.problem else f"declined: {stage.declined}"

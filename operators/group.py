@@ -9,6 +9,7 @@ from typing import Any
 from airflow.sdk import TaskGroup, TriggerRule
 
 from ..checkpoint import CheckpointConfig
+from ..checkpoint.at_least_once import AT_LEAST_ONCE
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.master_hooks import MasterHook, check_hooks
 from ..checkpoint.notices import CheckpointListener, check_listeners
@@ -127,7 +128,8 @@ class CheckpointedTaskGroup(TaskGroup):
         """Close the group: check its stages and add the task that waits; after an error in the block do neither.
 
         Raises:
-            InvalidConfigError: a task is no stage, there is none, two have one uid, or one belongs to another job.
+            InvalidConfigError: a task is no stage, there is none, two have one uid, one belongs to another job, or one
+                reads without waiting from what is no stage, or although the config's mode does not allow it.
         """
         try:
             if kind is None:
@@ -151,6 +153,7 @@ class CheckpointedTaskGroup(TaskGroup):
                 "the CheckpointedTaskGroup has no stage; add a SparkEpochOperator", group=self.group_id
             )
         self._check_uids(stages)
+        self._check_reads(stages)
         with naming(group=self.group_id):
             trigger.take_stages_from(stages)
         wait = CheckpointSensor(
@@ -204,6 +207,28 @@ class CheckpointedTaskGroup(TaskGroup):
                     f"{other} and {stage.task_id} have the same uid: give one of them another (uid='…')",
                     group=self.group_id,
                     uid=stage.uid,
+                )
+
+    def _check_reads(self, stages: list[SparkEpochOperator]) -> None:
+        uids = {stage.uid for stage in stages}
+        for stage in stages:
+            if stage.reads and self._config.mode != AT_LEAST_ONCE:
+                raise InvalidConfigError(
+                    f"{stage.task_id} reads from stages without waiting for them, and that loses input unless the "
+                    "config has mode='at_least_once'. Set that, or draw an edge instead of reads",
+                    group=self.group_id,
+                    task=stage.task_id,
+                    reads=", ".join(stage.reads),
+                )
+            unknown = sorted(set(stage.reads) - uids)
+            if unknown:
+                raise InvalidConfigError(
+                    f"{stage.task_id} reads from what is no stage of its group: use the stage's uid, as it is written "
+                    "in uid=, or the task's id within the group",
+                    group=self.group_id,
+                    task=stage.task_id,
+                    unknown=", ".join(unknown),
+                    stages=", ".join(sorted(uids)),
                 )
 
     def _check_only_one(self) -> None:

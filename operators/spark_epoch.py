@@ -19,7 +19,7 @@ from ..hooks.epoch_submit import EpochSubmitHook
 from ..hooks.job_settings import JobSettings, check_storage_and_job, naming, rendered_settings, scope_of
 from ..spark.conf import handover_conf
 from ..spark.shipping import runtime_zip
-from ..storage.names import check_name
+from ..storage.names import check_name, shorten
 from .links import CheckpointLink
 from .secret_checks import check_author_settings
 from .stage_outcome import StageRun, left_out
@@ -55,13 +55,15 @@ class SparkEpochOperator(SparkSubmitOperator):
         parallelism: subtasks that must acknowledge, 1 to 32768; None for as many as the application writes.
         max_parallelism: the highest parallelism that the stage's state will ever be restored at (semantics R4); None
             for the one that it was made with, or at first half as much again as `parallelism`, rounded up.
+        reads: uids of stages that it reads from without waiting for them, for groups whose config has
+            `mode="at_least_once"` (semantics B2); stages with an edge to it need not be named.
         conn_id: the Spark connection; inside a group the group's, else `spark_default`.
         name: the application's name in Spark (templated); job and uid by default.
         **kwargs: everything else that `SparkSubmitOperator` takes.
 
     Raises:
-        InvalidConfigError: no storage, no application, a parallelism out of its bounds, a secret or a reserved key in
-            conf, env_vars, application_args or another text.
+        InvalidConfigError: no storage, no application, a parallelism out of its bounds, `reads` outside a group or no
+            list of uids, a secret or a reserved key in conf, env_vars, application_args or another text.
         InvalidNameError: job or uid are outside the grammar (semantics W1).
         UnsupportedStorageError: the storage's scheme is none of ours.
     """
@@ -79,6 +81,7 @@ class SparkEpochOperator(SparkSubmitOperator):
         uid: str | None = None,
         parallelism: int | None = None,
         max_parallelism: int | None = None,
+        reads: Sequence[str] = (),
         conn_id: str | None = None,
         name: str | None = None,
         **kwargs: Any,
@@ -95,6 +98,7 @@ class SparkEpochOperator(SparkSubmitOperator):
         check_parallelism(parallelism, max_parallelism, task=self.task_id)
         self.parallelism = parallelism
         self.max_parallelism = max_parallelism
+        self.reads = self._checked_reads(reads, in_group=scope is not None)
         self.name = name or f"{self.job} {self.uid}"
         check_storage_and_job(self.storage, self.job, task=self.task_id)
         if self.application is None or self.application == "":
@@ -231,6 +235,26 @@ class SparkEpochOperator(SparkSubmitOperator):
                 **{name: getattr(self, name) for name in _TEXTS},
             },
         )
+
+    def _checked_reads(self, reads: object, *, in_group: bool) -> tuple[str, ...]:
+        if not isinstance(reads, list | tuple) or not all(isinstance(each, str) for each in reads):
+            raise InvalidConfigError(
+                "reads must be a list of stages' uids: write reads=['clean']", task=self.task_id, reads=shorten(reads)
+            )
+        if reads and not in_group:
+            raise InvalidConfigError(
+                "reads belongs to stages of a CheckpointedTaskGroup; without one, name what a stage reads by "
+                "TriggerCheckpointOperator(stages=[StageSpec(uid, upstream=(…))])",
+                task=self.task_id,
+                reads=", ".join(reads),
+            )
+        if self.uid in reads:
+            raise InvalidConfigError(
+                "the stage names itself in reads; what it wrote before is its state, epoch.state(…)",
+                task=self.task_id,
+                uid=self.uid,
+            )
+        return tuple(reads)
 
     def _dag_id_if_any(self) -> str | None:
         return self.dag.dag_id if self.has_dag() else None

@@ -139,7 +139,7 @@ class TriggerCheckpointOperator(BaseOperator):
         # A group fills them in when its block is left.
         if self.stages or scope_of(self.task_group) is None:
             with naming(task=self.task_id):
-                _check_stages(self.stages)
+                _check_stages(self.stages, self.config)
         if not isinstance(recheck_interval, timedelta) or recheck_interval <= timedelta(0):
             raise InvalidConfigError(
                 "recheck_interval must be a timedelta of more than zero",
@@ -157,7 +157,7 @@ class TriggerCheckpointOperator(BaseOperator):
             InvalidConfigError: they are no job.
         """
         self._stage_tasks = tuple(tasks)
-        check_stages(self.declared_stages())
+        check_stages(self.declared_stages(), self.config)
 
     def declared_stages(self) -> tuple[StageSpec, ...]:
         """Give the stages as the whole DAG file declares them."""
@@ -167,7 +167,7 @@ class TriggerCheckpointOperator(BaseOperator):
         return tuple(
             StageSpec(
                 task.uid,
-                tuple(sorted(uids[task_id] for task_id in task.upstream_task_ids if task_id in uids)),
+                tuple(sorted({uids[id_] for id_ in task.upstream_task_ids if id_ in uids} | set(task.reads))),
                 task.parallelism,
                 task.max_parallelism,
             )
@@ -293,11 +293,11 @@ def _told(answer: Declined, retry_at: datetime | None) -> dict[str, Any]:
     }
 
 
-def _check_stages(stages: tuple[StageSpec, ...]) -> None:
+def _check_stages(stages: tuple[StageSpec, ...], config: CheckpointConfig) -> None:
     for stage in stages:
         if not isinstance(stage, StageSpec):
             raise InvalidConfigError("a stage must be a StageSpec: write StageSpec('routes')", stage=shorten(stage))
-    check_stages(stages)
+    check_stages(stages, config)
 
 
 def check_config(config: object, **where: str | None) -> CheckpointConfig:

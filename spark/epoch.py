@@ -21,20 +21,22 @@ from ..checkpoint.runtime import Runtime, system_runtime
 from ..storage.errors import GoneError
 from ..storage.names import check_name
 from ..storage.port import ObjectStore
-from . import conf, fence, hook_answers, leaving, list_state, raw_files, small_state, upstream
+from . import conf, fence, hook_answers, leaving, list_state, raw_files, small_state
 from .backlog import Backlog
 from .before_snapshot import BeforeSnapshot
 from .carried import Carried
 from .committables import Committables
 from .epoch_facts import EpochFacts
+from .inputs import Inputs
 from .outputs import Outputs
 from .session import session
-from .stored import StageContents, frame, united
+from .stored import frame, nothing, united
 from .values import plain_json
 from .writer import Writer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 OutputKind = Literal["exchange", "table", "state"]
 
@@ -70,7 +72,7 @@ class Epoch(EpochFacts):
         self._carried = Carried(handover.stage)
         self._backlog = Backlog(handover.backlog)
         self._committables = Committables(handover.stage)
-        self._upstream: dict[str, StageContents] = {}
+        self._inputs = Inputs(self._files, handover, self._backlog)
         self._lock = Lock()
         self._triggered_at_ms: int | None = None
         self._start_delay_ms = 0
@@ -125,26 +127,33 @@ class Epoch(EpochFacts):
         stored = self._carried.restored(f"state.{check_name('state', name)}")
         return frame(self.spark, self._files, stored) if stored else None
 
-    def read(self, stage: str, name: str | None = None, *, kind: OutputKind | None = None) -> DataFrame:
+    def read(
+        self,
+        stage: str,
+        name: str | None = None,
+        *,
+        kind: OutputKind | None = None,
+        schema: StructType | str | None = None,
+    ) -> DataFrame:
         """Read what an upstream stage wrote in this epoch (semantics B1).
 
-        What it wrote in epochs that this stage owes comes first, oldest first (semantics B3, F6).
+        What it wrote in epochs that this stage owes comes first, oldest first (semantics B2, B3, F6). With
+        `mode="at_least_once"` an upstream may not have acknowledged yet: then that is all, for tables and states what
+        the restored checkpoint has of them, and where there is nothing an empty DataFrame.
 
         Args:
             stage: the upstream's uid.
             name: which of its outputs; None for its only exchange, or its only output.
             kind: `exchange`, `table` or `state`, where the name alone is ambiguous.
+            schema: columns of the empty DataFrame, as Spark takes a schema; none by default.
 
         Raises:
             InvalidStateError: it is no declared upstream, has not acknowledged, or has no such output, or several.
             DocumentError: its acknowledgement is broken.
         """
         self._check_open("read")
-        if stage not in self._upstream:
-            self._upstream[stage] = upstream.load(self._files, self._handover.upstream, stage)
-        now = self._upstream[stage]
-        chosen = upstream.choose(self._backlog.readable(now), name, kind)
-        return united(self.spark, self._files, self._backlog.parts(now, chosen.output.id))
+        parts = self._inputs.parts(stage, name, kind)
+        return united(self.spark, self._files, parts) if parts else nothing(self.spark, schema)
 
     def before_snapshot(self, step: Callable[[], object]) -> None:
         """Have a short step run once, before the first snapshot or table is written (semantics B5).
@@ -393,8 +402,8 @@ class Epoch(EpochFacts):
             metrics = AckMetrics(
                 self._start_delay_ms, sync_ms, self._writer.times.async_ms, end_to_end_ms=self._since_trigger_ms()
             )
-            staged = self._committables.values
-            ack = leaving.acknowledgement(self._handover, self._run, outputs, values, metrics, staged)
+            staged, consumed = self._committables.values, self._inputs.consumed
+            ack = leaving.acknowledgement(self._handover, self._run, outputs, values, metrics, staged, consumed)
         except BaseException as problem:
             self._decline(problem)
             raise

@@ -40,6 +40,7 @@ def acknowledgement(
     values: dict[str, Json],
     metrics: AckMetrics,
     committables: dict[str, Json] | None = None,
+    consumed: dict[str, str] | None = None,
 ) -> AckDocument:
     """Make the acknowledgement of a driver.
 
@@ -50,6 +51,7 @@ def acknowledgement(
         values: its small JSON state.
         metrics: how long it took.
         committables: what it has staged outside, by name.
+        consumed: by upstream, the token of the execution that it has read, where it need not wait (semantics B2).
 
     Raises:
         InvalidStateError: outputs and values do not fit into a marker (semantics W5).
@@ -70,6 +72,7 @@ def acknowledgement(
         values=values,
         metrics=replace(metrics, state_bytes=_state_bytes(handover, ordered)),
         committables=committables or {},
+        consumed=consumed or {},
     )
     size = len(encode(header))
     if size > _HEADER_BYTES:

@@ -16,12 +16,16 @@ from ..checkpoint.source_files import files_in
 
 def slices_of(handover: Handover) -> list[Slice]:
     """Give every slice that the application must fold in, oldest first: what it owes, what is read again, its own."""
-    return [each.slice for each in older_of(handover)] + [handover.slice]
+    return [*(older for _, older in older_of(handover)), handover.slice]
 
 
-def older_of(handover: Handover) -> list[OwedEpoch | ReplayedEpoch]:
-    """Give the older epochs that the application must fold in, oldest first."""
-    return [*handover.backlog, *handover.replay]
+def older_of(handover: Handover) -> list[tuple[str, Slice]]:
+    """Give the older epochs that the application must fold in, oldest first, each with its slice.
+
+    Of an epoch in which the stage took part only what upstreams wrote is owed (semantics B2).
+    """
+    older: list[OwedEpoch | ReplayedEpoch] = [*handover.backlog, *handover.replay]
+    return [(each.epoch, each.slice) for each in older if each.slice is not None]
 
 
 def hull_of(handover: Handover) -> Slice:
@@ -39,7 +43,7 @@ def hull_of(handover: Handover) -> Slice:
             f"this epoch has to fold in {len(slices) - 1} older ones too, whose checkpoints are damaged or left this "
             f"stage out, and there is no one slice for it: {problem}. Read each of epoch.slices instead of epoch.slice",
             job=handover.job,
-            older=", ".join(run_id_of(each.epoch) for each in older_of(handover)),
+            older=", ".join(run_id_of(epoch) for epoch, _ in older_of(handover)),
         )
     return Slice(start=slices[0].start, end=slices[-1].end)
 

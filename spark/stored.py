@@ -17,6 +17,7 @@ from ..storage.errors import DocumentError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _READ_OPTIONS = {
     # A session may be set to read on over a missing or broken file, which would lose rows of state without a word.
@@ -114,6 +115,13 @@ def frame(spark: SparkSession, files: JobFiles, stored: Stored) -> DataFrame:
     ordered = sorted(stored.files, key=lambda file: (file.subtask, file.handle.path))
     urls = (files.spark_url(file.handle.path) for file in ordered)
     return spark.read.schema(schema).options(**_READ_OPTIONS).parquet(*urls)
+
+
+def nothing(spark: SparkSession, schema: StructType | str | None) -> DataFrame:
+    """Give an empty DataFrame with these columns; with none at all where there is no schema."""
+    from pyspark.sql.types import StructType
+
+    return spark.createDataFrame([], StructType([]) if schema is None else schema)
 
 
 def united(spark: SparkSession, files: JobFiles, parts: Sequence[Stored]) -> DataFrame:

@@ -27,25 +27,50 @@ def load(files: JobFiles, upstream: Mapping[str, Execution], stage: str) -> Stag
         InvalidStateError: it is no declared upstream, or has not acknowledged.
         DocumentError: its acknowledgement is broken.
     """
-    execution = upstream.get(stage)
-    if execution is None:
-        declared = ", ".join(sorted(upstream)) or "none"
-        raise InvalidStateError(
-            f"the stage {stage!r} is no upstream of this one, so it may be running or not have run. Declare it in the "
-            f"DAG ({stage} >> this task)",
-            stage=stage,
-            declared=declared,
-        )
-    try:
-        return of_acknowledgement(files, acks.read_ack(files, stage, execution))
-    except GoneError as error:
+    execution = declared(upstream, stage)
+    found = acknowledged(files, stage, execution)
+    if found is None:
         raise InvalidStateError(
             f"the upstream stage {stage!r} has not acknowledged in this epoch, or its attempt was replaced meanwhile. "
             "Stages run after their upstreams; clear this task once the upstream has succeeded",
             stage=stage,
             checkpoint=execution.home,
             attempt=execution.attempt,
-        ) from error
+        )
+    return found
+
+
+def declared(upstream: Mapping[str, Execution], stage: str) -> Execution:
+    """Give the execution of an upstream.
+
+    Args:
+        upstream: the executions that the handover names.
+        stage: its uid.
+
+    Raises:
+        InvalidStateError: it is no declared upstream.
+    """
+    execution = upstream.get(stage)
+    if execution is None:
+        raise InvalidStateError(
+            f"the stage {stage!r} is no upstream of this one, so it may be running or not have run. Declare it in the "
+            f"DAG ({stage} >> this task, or reads=[{stage!r}] where it need not wait)",
+            stage=stage,
+            declared=", ".join(sorted(upstream)) or "none",
+        )
+    return execution
+
+
+def acknowledged(files: JobFiles, stage: str, execution: Execution) -> StageContents | None:
+    """Read what an execution acknowledged; None if it has not.
+
+    Raises:
+        DocumentError: its acknowledgement is broken.
+    """
+    try:
+        return of_acknowledgement(files, acks.read_ack(files, stage, execution))
+    except GoneError:
+        return None
 
 
 def choose(contents: StageContents, name: str | None, kind: str | None) -> Stored:
@@ -62,13 +87,8 @@ def choose(contents: StageContents, name: str | None, kind: str | None) -> Store
     Raises:
         InvalidStateError: nothing fits, or more than one does; the text lists what there is.
     """
-    if kind is not None and kind not in KINDS:
-        raise InvalidStateError(f"there is no kind {kind!r} of output. Use one of {', '.join(KINDS)}")
-    found = [
-        stored
-        for stored in contents.outputs.values()
-        if stored.output.kind in KINDS and name in (None, stored.output.name) and kind in (None, stored.output.kind)
-    ]
+    check_kind(kind)
+    found = matching(contents, name, kind)
     exchanges = [stored for stored in found if stored.output.kind == "exchange"]
     if len(exchanges) == 1:
         return exchanges[0]
@@ -79,6 +99,25 @@ def choose(contents: StageContents, name: str | None, kind: str | None) -> Store
     raise InvalidStateError(
         f"the stage {contents.stage!r} {problem}", stage=contents.stage, there_is=listed(contents) or "nothing"
     )
+
+
+def check_kind(kind: str | None) -> None:
+    """Refuse a kind of output that no stage can read.
+
+    Raises:
+        InvalidStateError: it is one.
+    """
+    if kind is not None and kind not in KINDS:
+        raise InvalidStateError(f"there is no kind {kind!r} of output. Use one of {', '.join(KINDS)}")
+
+
+def matching(contents: StageContents, name: str | None, kind: str | None) -> list[Stored]:
+    """Give the outputs that a name and a kind may mean; None means any."""
+    return [
+        stored
+        for stored in contents.outputs.values()
+        if stored.output.kind in KINDS and name in (None, stored.output.name) and kind in (None, stored.output.kind)
+    ]
 
 
 def listed(contents: StageContents) -> str:

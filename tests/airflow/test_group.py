@@ -73,6 +73,29 @@ def test_no_stage_holds_up_a_checkpoint_that_may_leave_it_out(config: Checkpoint
     }
 
 
+def test_a_stage_that_reads_what_is_there_has_no_edge() -> None:  # semantics B2
+    config = CheckpointConfig(mode="at_least_once")
+    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", storage=STORAGE, config=config):
+        stage("report", reads=["clean", "slow"])
+        stage("clean") >> stage("airports", reads=("slow", "clean"))
+        stage("slowly", uid="slow")
+    assert edges(dag) == {
+        ("epoch.trigger_checkpoint", "epoch.clean"),
+        ("epoch.trigger_checkpoint", "epoch.report"),
+        ("epoch.trigger_checkpoint", "epoch.slowly"),
+        ("epoch.clean", "epoch.airports"),
+        ("epoch.airports", "epoch.wait_for_checkpoint"),
+        ("epoch.report", "epoch.wait_for_checkpoint"),
+        ("epoch.slowly", "epoch.wait_for_checkpoint"),
+    }
+    assert stages_of(dag) == {
+        "report": ("clean", "slow"),
+        "clean": (),
+        "airports": ("clean", "slow"),
+        "slow": (),
+    }
+
+
 def test_what_the_group_knows_reaches_every_task() -> None:
     with (
         DAG("flights", schedule=None) as dag,

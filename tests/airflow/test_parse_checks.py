@@ -75,6 +75,7 @@ def test_the_maximum_parallelism(dag_file: DagFile, stage: str, text: str) -> No
     [
         ("timeout=timedelta(0)", "timeout must be a timedelta of more than zero"),
         ("timeout=60", "timeout must be a timedelta"),
+        ("mode='at_most_once'", "mode must be one of exactly_once, at_least_once"),
         ("retained=0", "retained must be a whole number of at least 1"),
         ("max_concurrent_checkpoints=0", "max_concurrent_checkpoints must be a whole number of at least 1"),
     ],
@@ -83,9 +84,49 @@ def test_config_bounds(dag_file: DagFile, config: str, text: str) -> None:  # se
     assert text in error(dag_file, group=f"storage='file:///lake', config=CheckpointConfig({config})")
 
 
+AT_LEAST_ONCE = "storage='file:///lake', config=CheckpointConfig(mode='at_least_once')"
+
+
+@pytest.mark.parametrize(
+    ("reads", "text"),
+    [
+        ("'clean'", "reads must be a list of stages' uids: write reads=['clean']"),
+        ("[1]", "reads must be a list of stages' uids"),
+        ("['routes']", "the stage names itself in reads"),
+        ("['clean']", "epoch.routes reads from what is no stage of its group"),
+    ],
+)
+def test_reads(dag_file: DagFile, reads: str, text: str) -> None:  # semantics B2
+    assert text in error(dag_file, group=AT_LEAST_ONCE, stage=f"reads={reads}")
+
+
+_TWO = """
+with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", {group}):
+    clean = SparkEpochOperator(task_id="clean", application="a.py", {clean})
+    routes = SparkEpochOperator(task_id="routes", application="a.py", reads=["clean"])
+    {more}
+"""
+
+
+@pytest.mark.parametrize(
+    ("group", "clean", "more", "text"),
+    [
+        ("storage='file:///lake'", "", "", "loses input unless the config has mode='at_least_once'"),
+        (AT_LEAST_ONCE, "reads=['routes']", "", "read from each other in a circle"),
+        (AT_LEAST_ONCE, "", "routes >> clean", "read from each other in a circle"),
+    ],
+)
+def test_reads_of_two_stages(dag_file: DagFile, group: str, clean: str, more: str, text: str) -> None:  # semantics B2
+    assert text in dag_file.error(_TWO.format(group=group, clean=clean, more=more))
+
+
 @pytest.mark.parametrize(
     ("operator", "text"),
     [
+        (
+            "SparkEpochOperator(task_id='t', storage='file:///l', application='a.py', reads=['clean'])",
+            "reads belongs to stages of a CheckpointedTaskGroup",
+        ),
         ("TriggerCheckpointOperator(task_id='t')", "no storage is given"),
         ("CheckpointSensor(task_id='t')", "no storage is given"),
         ("RestoreLatestCheckpointOperator(task_id='t')", "no storage is given"),

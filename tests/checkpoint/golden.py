@@ -69,6 +69,7 @@ _TOTALS = Output("state", "totals", _FOLDER, '{"type":"struct","fields":[]}', ("
 _OFFSETS = Output("list", "offsets", _FOLDER.replace("state.totals", "list.offsets"), mode=ListMode.UNION, items=[[7]])
 _HANDLE = StateHandle("state.totals", f"{_FOLDER}part-00000-ü.parquet", 20_480, '"0123456789abcdef"')
 _OWED = OwedEpoch(_BEFORE, Slice(), {"clean": Execution("00000000000000c0", 1, 1)})
+_OWED_EDGE = OwedEpoch(_BEFORE, inputs=_OWED.inputs)
 _ROWS_FOLDER = "chk-0000000001/state/clean/1-00000000000000c0/00000000000000e2/exchange.main/"
 _ROWS = Output("exchange", "main", _ROWS_FOLDER, '{"type":"struct","fields":[]}')
 _STAGES = (StageSpec("clean"), StageSpec("routes", ("clean",), 2, 16))
@@ -89,6 +90,7 @@ _ACK = AckDocument(
     subtasks=(SubtaskAck(0, (_HANDLE,)), SubtaskAck(1)),
     parts=(DocumentRef("chk-0000000003/acks/routes/x-y-00000.json", 9, "cd" * 32),),
     committables={"orders": {"staging": "0f"}},
+    consumed={"clean": _CLEAN.token},
 )
 
 EXAMPLES: dict[type, Any] = {
@@ -143,7 +145,7 @@ EXAMPLES: dict[type, Any] = {
         slice=_SLICE,
         stages=_STAGES,
         executions={"clean": _CLEAN, "routes": _ROUTES},
-        limits=Limits(21_600_000, 3, 1, 2, LeaveOut(60_000, 4, 0.3, 2)),
+        limits=Limits(21_600_000, 3, 1, 2, LeaveOut(60_000, 4, 0.3, 2), at_least_once=True),
         restore=RestorePointer(1, _REF),
         replay=(ReplayedEpoch(_BEFORE, Slice()),),
         owner=_OWNER,
@@ -167,6 +169,7 @@ EXAMPLES: dict[type, Any] = {
         upstream={"clean": _CLEAN},
         parallelism=2,
         backlog=(_OWED,),
+        at_least_once=True,
         hooks=_HOOKS,
     ),
     HookAnswersDocument: HookAnswersDocument("flights", 2, "00000000000000a2", ("ids", "feed", "none"), _ANSWERS),
@@ -181,7 +184,9 @@ METADATA: tuple[Line, ...] = (
     MetadataHeader("flights", 3, _EPOCH, 2, _SLICE, ("clean", "routes"), 1),
     *(HookLine(answer) for answer in _ANSWERS),
     StageLine("clean", _CLEAN, 1),
-    StageLine("routes", _ROUTES, 2, (_TOTALS, _OFFSETS), _ACK.values, _ACK.metrics, 16, (), _ACK.committables),
+    StageLine(
+        "routes", _ROUTES, 2, (_TOTALS, _OFFSETS), _ACK.values, _ACK.metrics, 16, (_OWED_EDGE,), _ACK.committables
+    ),
     HandleLine(0, _HANDLE),
     StageLine("report", Execution("00000000000000a7", 1, 1), 1, (), {}, AckMetrics(), None, (_OWED,)),
     InFlightLine("clean", _OWED.inputs["clean"], (_ROWS,)),

@@ -17,7 +17,7 @@ from airflow_cairn.checkpoint.errors import (
 from airflow_cairn.checkpoint.head import CompletedEntry
 from airflow_cairn.checkpoint.leaving_out import closed
 from airflow_cairn.checkpoint.metadata import HandleLine
-from airflow_cairn.checkpoint.model import AckDocument, StageSpec
+from airflow_cairn.checkpoint.model import AckDocument, Slice, StageSpec
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from airflow_cairn.checkpoint.requests import (
     EpochCompleted,
@@ -187,7 +187,7 @@ def test_a_source_stage_that_failed_reads_its_own_slices_later(world: World) -> 
     run_some(world, "a", "right")
     assert isinstance(fail_for_good(world, "a", "left"), GivenUp)
     world.coordinator().complete(1)
-    assert [each.slice.detail for each in world.trigger("b").pending.backlogs["left"]] == [{"of": "a"}]
+    assert [each.slice for each in world.trigger("b").pending.backlogs["left"]] == [Slice(detail={"of": "a"})]
     world.run_epoch("b")
     world.audit("a", "b")
 

@@ -29,6 +29,7 @@ from airflow_cairn.checkpoint.model import (
     AckDocument,
     DeclineDocument,
     EpochDocument,
+    Execution,
     Handover,
     Output,
     Owner,
@@ -216,14 +217,9 @@ class World:
         """What a driver does before it acknowledges: read, compute, write its files."""
         files = JobFiles(store or self.store, JOB)
         run = run or self.new_token()
-        new = [*(each.epoch for each in handover.backlog), *(each.epoch for each in handover.replay), handover.epoch]
-        in_flight = self._in_flight(files, handover)
-        for uid, execution in handover.upstream.items():
-            read = [in_flight[uid, owed.inputs[uid].token] for owed in handover.backlog if uid in owed.inputs]
-            ack = acks.read_ack(files, uid, execution)
-            handle = next(h for s in acks.subtasks_of(files, ack) for h in s.handles if h.output == "exchange.rows")
-            read.append(json.loads(files.get(handle.path, max_bytes=10_000).data))
-            assert [epoch for part in read for epoch in part] == new, "each upstream covers what is to be folded in"
+        owed = [each.epoch for each in handover.backlog if each.slice is not None]
+        new = [*owed, *(each.epoch for each in handover.replay), handover.epoch]
+        self.read_upstreams(files, handover, new)
         before, lookup = self._restored(files, handover)
         outputs: list[Output] = []
         handles: list[StateHandle] = []
@@ -262,6 +258,21 @@ class World:
             subtasks=(SubtaskAck(0, tuple(handles)), SubtaskAck(1)),
         )
 
+    def read_upstreams(self, files: JobFiles, handover: Handover, new: list[str]) -> None:
+        """See that what each upstream wrote covers the epochs that are to be folded in."""
+        in_flight = self.in_flight(files, handover)
+        for uid, execution in handover.upstream.items():
+            read = [in_flight[uid, owed.inputs[uid].token] for owed in handover.backlog if uid in owed.inputs]
+            read.append(self.written(files, uid, execution))
+            assert [epoch for part in read for epoch in part] == new, "each upstream covers what is to be folded in"
+
+    def written(self, files: JobFiles, uid: str, execution: Execution) -> list[str]:
+        """What an execution has written to be read on: the epochs that it folded in."""
+        ack = acks.read_ack(files, uid, execution)
+        handle = next(h for s in acks.subtasks_of(files, ack) for h in s.handles if h.output == "exchange.rows")
+        found: list[str] = json.loads(files.get(handle.path, max_bytes=10_000).data)
+        return found
+
     def drive(self, handover: Handover, store: ObjectStore | None = None) -> AckAnswer:
         """A driver from its start to its acknowledgement."""
         return self.coordinator(store).acknowledge(self.write(handover, store=store))
@@ -281,8 +292,8 @@ class World:
             )
         )
 
-    def _in_flight(self, files: JobFiles, handover: Handover) -> dict[tuple[str, str], list[str]]:
-        """What executions of earlier epochs wrote for readers that were left out, by upstream and token."""
+    def in_flight(self, files: JobFiles, handover: Handover) -> dict[tuple[str, str], list[str]]:
+        """What executions of earlier epochs wrote and somebody has still to read, by upstream and token."""
         found: dict[tuple[str, str], list[str]] = {}
         at: InFlightLine | None = None
         for line in metadata.read(files, handover.restore.metadata) if handover.restore else ():
@@ -329,13 +340,13 @@ class World:
         return found
 
     def owed(self, checkpoint: int | None = None) -> dict[str, list[str]]:
-        """The epochs that each stage owes, in a retained checkpoint (the newest by default)."""
+        """The epochs whose slices each stage owes, in a retained checkpoint (the newest by default)."""
         head = self.coordinator().head()
         entry = head.latest_completed() if checkpoint is None else head.completed_by_id(checkpoint)
         assert entry is not None
         lines = [line for line in metadata.read(self.files, entry.metadata) if isinstance(line, StageLine)]
-        assert entry.left_out == tuple(sorted(line.stage for line in lines if line.owes))
-        return {line.stage: [each.epoch for each in line.owes] for line in lines}
+        assert entry.left_out == tuple(sorted(line.stage for line in lines if line.left_out))
+        return {line.stage: [each.epoch for each in line.owes if each.slice is not None] for line in lines}
 
     def referred(self) -> set[str]:
         """Every key below the checkpoint folders that a retained checkpoint refers to."""

@@ -13,6 +13,7 @@ from airflow_cairn.checkpoint import CheckpointConfig
 from airflow_cairn.checkpoint.model import AckMetrics
 from airflow_cairn.cli.main import main
 from airflow_cairn.cli.text import bar, duration, fit, printable
+from tests.checkpoint.early import EarlyWorld
 from tests.checkpoint.world import World
 from tests.support import jobs
 from tests.support.memory_store import MemoryStore
@@ -129,6 +130,24 @@ def test_a_stage_that_was_left_out(
     found = json.loads("".join(shown(storage, capsys, "2", "--json")))
     assert found["checkpoint"]["left_out"] == ["airports"]
     assert [stage["owes"] for stage in found["stages"] if not stage["acknowledged"]] == [["b"]]
+
+
+def test_a_stage_that_was_early(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], columns: int
+) -> None:  # semantics B2, O1
+    world = EarlyWorld()
+    world.trigger("a")
+    for stage in ("airports", "clean", "routes", "report"):
+        world.run_stage("a", stage)
+    world.coordinator().complete(1)
+    world.trigger("b")
+    storage = jobs.dump(world.memory, tmp_path)
+    lines = shown(storage, capsys, "1")
+    assert "  acknowledged   4 of 4 stages, 8 of 8 subtasks" in lines
+    assert "airports has still to read from: a" in lines
+    assert "airports reads before its own: a" in shown(storage, capsys, "2")
+    found = json.loads("".join(shown(storage, capsys, "1", "--json")))
+    assert [stage["stage"] for stage in found["stages"] if stage["owes"]] == ["airports"]
 
 
 def test_the_json_is_cut_as_the_text_is(storage: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,10 +12,11 @@ import pytest
 from airflow_cairn.checkpoint import acks
 from airflow_cairn.checkpoint.cancelling import root_cause
 from airflow_cairn.checkpoint.errors import CheckpointNotReadyError, InvalidStateError
-from airflow_cairn.checkpoint.model import Execution, Slice
+from airflow_cairn.checkpoint.model import Execution, Slice, StageSpec
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.requests import Cancelled, Failed, Ready, StageAcknowledged, Submit, Waiting
 from airflow_cairn.spark import Epoch
+from tests.checkpoint.early import EarlyWorld
 from tests.checkpoint.lagging import ALIGNMENT, UNALIGNED, complete_without, run_some
 from tests.checkpoint.world import CONFIG, STAGES, World
 from tests.spark.pipeline import Pipeline
@@ -134,6 +135,20 @@ def test_a_stage_whose_pre_barrier_step_fails_declines(tmp_path: Path) -> None: 
         epoch.before_snapshot(fail)
 
 
+def test_a_stage_reads_what_its_upstreams_have_acknowledged_by_then() -> None:  # semantics B2
+    """`routes` reads before `clean` has run, and finds the output in the next epoch, before that one's own."""
+    world = EarlyWorld(stages=(StageSpec("clean"), StageSpec("routes", ("clean",))))
+    world.trigger("a")
+    for stage in ("routes", "clean"):
+        world.run_stage("a", stage)
+    assert world.coordinator().progress("a") == Ready(1), "nobody is left out"
+    world.coordinator().complete(1)
+    assert world.reads(1)["routes"] == {"clean": []}
+    world.run_epoch("b")
+    assert [epoch for epoch, _ in world.reads(2)["routes"]["clean"]] == ["a", "b"]
+    world.audit("a", "b")
+
+
 def test_it_starts_aligned_and_turns_unaligned(world: World) -> None:  # semantics B3
     world.config = UNALIGNED
     run_some(world, "a", "clean", "routes", "report")
@@ -174,7 +189,7 @@ def test_who_lags_reads_the_epochs_that_it_owes_in_order(world: World) -> None: 
     world.trigger("c")
     handover = world.submit("c", "airports").handover
     assert [each.epoch for each in handover.backlog] == ["a", "b"]
-    assert [each.slice.detail for each in handover.backlog] == [{"of": "a"}, {"of": "b"}]
+    assert [each.slice for each in handover.backlog] == [Slice(detail={"of": "a"}), Slice(detail={"of": "b"})]
     world.run_epoch("c")
     assert world.owed() == {each.uid: [] for each in STAGES}
     world.audit("a", "b", "c")

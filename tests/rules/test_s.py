@@ -34,6 +34,7 @@ OPTIONS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "alignment_timeout": ((timedelta(0),), (timedelta(microseconds=-1), timedelta(hours=6), 0, "10m", None)),
     "max_backlog": NUMBERS_FROM_1,
     "regional": ((None, RegionalCheckpoints()), (True, 0.3, {})),
+    "mode": (("exactly_once", "at_least_once"), ("EXACTLY_ONCE", "at_most_once", "", 1, None, [])),
 }
 """Of each option: values at its bounds and within, values beyond them or of another type."""
 

@@ -1,0 +1,64 @@
+"""Stages that read what is there: what a stage has not read of its upstreams is owed (semantics B2).
+
+What is owed belongs to an edge and not to a stage: the stage takes part in the checkpoint, and has read its slice and
+some of its upstreams. Its acknowledgement names the executions that it has read. What the others wrote is in-flight
+data of the completed checkpoint, and the stage's next run reads that first.
+
+An acknowledgement ends what was owed before, as with stages that were left out. So an edge owes one epoch at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from . import documents
+from .codec import to_json
+from .errors import InvalidConfigError
+from .model import MAX_OWED_BYTES, Execution, OwedEpoch, PendingDocument, StageSpec
+
+EXACTLY_ONCE = "exactly_once"
+AT_LEAST_ONCE = "at_least_once"
+MODES = (EXACTLY_ONCE, AT_LEAST_ONCE)
+"""What `CheckpointConfig.mode` may be."""
+
+_LONGEST = OwedEpoch("e" * 250)
+_EXECUTION = Execution("0" * 16, 10**10, 10**6)
+
+
+def owed_after(document: PendingDocument, stage: str, consumed: Mapping[str, str]) -> tuple[OwedEpoch, ...]:
+    """Give what a stage that has acknowledged owes once the checkpoint has completed.
+
+    An upstream that has run again since the stage read from it is owed too: the stage reads it a second time, which is
+    what this mode allows.
+
+    Args:
+        document: what the checkpoint expects.
+        stage: the stage's uid.
+        consumed: by upstream, the token of the execution that the stage has read.
+    """
+    spec = document.stage(stage)
+    if spec is None or not document.limits.at_least_once:
+        return ()
+    inputs = {
+        uid: document.executions[uid] for uid in spec.upstream if consumed.get(uid) != document.executions[uid].token
+    }
+    return (OwedEpoch(document.epoch, inputs=inputs),) if inputs else ()
+
+
+def check_fits(stages: Iterable[StageSpec]) -> None:
+    """See that the documents of the next attempt hold what is owed if every stage reads before all its upstreams.
+
+    Raises:
+        InvalidConfigError: they do not.
+    """
+    edges = {stage.uid: stage.upstream for stage in stages if stage.upstream}
+    owed = {uid: (OwedEpoch(_LONGEST.epoch, inputs=dict.fromkeys(up, _EXECUTION)),) for uid, up in edges.items()}
+    size = len(documents.encode(to_json(owed)))
+    if size > MAX_OWED_BYTES:
+        raise InvalidConfigError(
+            "the job has too many stages and edges for mode='at_least_once': what could be owed does not fit into a "
+            "checkpoint's documents. Split the job, or use mode='exactly_once'",
+            edges=sum(len(each) for each in edges.values()),
+            size_bytes=size,
+            limit_bytes=MAX_OWED_BYTES,
+        )
