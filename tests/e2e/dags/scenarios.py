@@ -25,6 +25,9 @@ GATES = os.environ["CAIRN_TEST_GATES"]
 AWS_CONN_ID = os.environ.get("CAIRN_TEST_AWS_CONN_ID")
 CONF = json.loads(os.environ["CAIRN_TEST_SPARK_CONF"])
 
+SCENARIO = "scenario"
+"""The tag of each DAG that has a healthy epoch before its test."""
+
 IN_A_GROUP = (
     "killed_while_writing",
     "killed_before_ack",
@@ -50,7 +53,7 @@ def counting(application: str = "counting.py", **options: object) -> SparkEpochO
 
 for name in IN_A_GROUP:
     with (
-        DAG(name, schedule=None, max_active_runs=1),
+        DAG(name, schedule=None, max_active_runs=1, tags=[SCENARIO]),
         CheckpointedTaskGroup("epoch", storage=STORAGE, aws_conn_id=AWS_CONN_ID, config=CheckpointConfig(retained=2)),
     ):
         counting()
@@ -62,7 +65,7 @@ with (
     SparkEpochOperator(task_id="idle", application=str(APPLICATIONS / "idle.py"), conf=CONF, retries=0)
 
 # The pieces without the group: the sensor waits from the start, next to the stage.
-with DAG("triggerer_restarted", schedule=None, max_active_runs=1) as dag:
+with DAG("triggerer_restarted", schedule=None, max_active_runs=1, tags=[SCENARIO]) as dag:
     job = "triggerer_restarted"
     trigger = TriggerCheckpointOperator(task_id="trigger", storage=STORAGE, job=job, stages=(StageSpec("count"),))
     stage = counting(
