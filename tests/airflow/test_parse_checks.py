@@ -95,6 +95,14 @@ def test_config_bounds(dag_file: DagFile, config: str, text: str) -> None:  # se
             "poke_interval must be above 0 seconds",
         ),
         (
+            "TriggerCheckpointOperator(task_id='t', storage='file:///l', stages=[StageSpec('a')], poll_interval=0)",
+            "poll_interval must be above 0 seconds",
+        ),
+        (
+            "TriggerCheckpointOperator(task_id='t', storage='file:///l', stages=[StageSpec('a')], poll_interval='2')",
+            "poll_interval must be above 0 seconds",
+        ),
+        (
             "TriggerCheckpointOperator(task_id='t', storage='file:///l', stages=[StageSpec('a')], recheck_interval=17)",
             "recheck_interval must be a timedelta of more than zero",
         ),
