@@ -12,6 +12,7 @@ from airflow.sdk import BaseOperator, timezone
 from airflow.sdk.exceptions import AirflowRescheduleException, AirflowRuntimeError, AirflowSkipException
 
 from ..checkpoint import CheckpointConfig, Coordinator, RequestKind, TriggerRequest, layout
+from ..checkpoint.declining import reason_of
 from ..checkpoint.errors import CheckpointError, InvalidConfigError
 from ..checkpoint.fixing import Refused
 from ..checkpoint.hook_answers import close_all
@@ -26,7 +27,7 @@ from ..hooks.job_settings import JobSettings, check_storage_and_job, naming, ren
 from ..hooks.plugged import listeners_of, master_hooks_of
 from ..hooks.slice_detail import check_slice_detail
 from ..hooks.telling import tell_if_possible
-from ..storage.errors import ErrorKind
+from ..storage.errors import CairnError, ErrorKind
 from ..storage.names import shorten
 from ..storage.probe import ensure_probed
 from ..triggers.looking import ERROR
@@ -206,6 +207,9 @@ class TriggerCheckpointOperator(BaseOperator):
             AirflowRescheduleException: it has to wait and is not `deferrable`; asks to be run again later.
             TriggerDeclinedError: it was declined for another reason.
             SourceRefusedError: a source has nothing that this run may read.
+            CairnError: it failed on the way (semantics T1): the store did not answer (`IO_EXCEPTION`, which counts
+                against `tolerable_failed_checkpoints`), or anything else (`TRIGGER_CHECKPOINT_FAILURE`). The class is
+                that of the failure.
             MasterHookError: a master hook failed or was too slow; the checkpoint was aborted.
             InvalidConfigError: a hook of an installed package cannot be used.
             UnsupportedStorageError: the storage fails the probe (semantics W6).
@@ -262,8 +266,14 @@ class TriggerCheckpointOperator(BaseOperator):
             listeners=tuple(listener.name for listener in listeners_of(settings.job, self.listeners)),
         )
         tell_if_possible(coordinator, self.listeners)
-        with settings.naming_connection():
-            answer = coordinator.trigger(request, abandoned=lambda owner: has_ended(ti, owner))
+        try:
+            with settings.naming_connection():
+                answer = coordinator.trigger(request, abandoned=lambda owner: has_ended(ti, owner))
+        except CairnError as error:
+            # semantics T1. Its class stays, because that says whether another try may help.
+            reason = reason_of(error)
+            ti.xcom_push(DECLINED_KEY, _told(Declined(reason, str(error)), None))
+            raise type(error)(f"no checkpoint was triggered: {reason}: {error.message}", **error.fields) from error
         if isinstance(answer, EpochCompleted):
             raise AirflowSkipException(already_completed(ti.run_id, answer))
         if isinstance(answer, Declined):

@@ -18,11 +18,13 @@ from airflow.sdk.exceptions import (
 from airflow.sdk.execution_time.comms import ErrorResponse
 
 from airflow_cairn.checkpoint import CheckpointConfig, RequestKind, queue
-from airflow_cairn.checkpoint.errors import InvalidConfigError
+from airflow_cairn.checkpoint.errors import InvalidConfigError, NoCheckpointError
 from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.checkpoint.model import Slice
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
 from airflow_cairn.operators.trigger import TriggerDeclinedError, kind_of, slice_of
+from airflow_cairn.storage import UnavailableError, WriteResult
+from airflow_cairn.storage.local import LocalStore
 from airflow_cairn.triggers import RequestTrigger
 from tests.airflow.conftest import Said
 from tests.support.airflow_stage import DagRun, Job, Ti, context
@@ -230,6 +232,39 @@ def test_a_stopped_job_fails_the_trigger(job: Job) -> None:  # semantics T1, S1
     job.coordinator.shutdown()
     with pytest.raises(TriggerDeclinedError, match="CHECKPOINT_COORDINATOR_SHUTDOWN"):
         operator(job).execute(context(Ti(run_id="r1")))
+
+
+def test_what_fails_on_the_way_is_told_with_its_reason(job: Job) -> None:  # semantics T1
+    job.complete("r1")
+    (completed,) = job.coordinator.head().completed
+    (job.folder / "flights" / completed.metadata.key).unlink()
+    ti = Ti(run_id="r2")
+    with pytest.raises(NoCheckpointError, match="no checkpoint was triggered: TRIGGER_CHECKPOINT_FAILURE: ") as caught:
+        operator(job).execute(context(ti))
+    told = ti.xcoms["cairn_declined"]
+    assert (told["reason"], told["retry_at"]) == ("TRIGGER_CHECKPOINT_FAILURE", None)
+    assert caught.value.message.endswith(told["detail"].split(" [")[0])
+    (declined,) = job.coordinator.head().declined
+    assert declined.reason == told["reason"]
+
+
+def test_a_storage_that_fails_on_the_way_counts(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics T1, D5
+    """A store that answers for the head and for nothing else; a folder on a disk cannot be made to do so."""
+    job.complete("r1")
+    create = LocalStore.create
+
+    def fails(store: LocalStore, key: str, data: bytes) -> WriteResult:
+        if "/epochs/" in key:
+            raise UnavailableError("the store did not answer", key=key)
+        return create(store, key, data)
+
+    monkeypatch.setattr(LocalStore, "create", fails)
+    ti = Ti(run_id="r2")
+    config = CheckpointConfig(tolerable_failed_checkpoints=3)
+    with pytest.raises(UnavailableError, match="no checkpoint was triggered: IO_EXCEPTION: the store did not answer"):
+        operator(job, config=config).execute(context(ti))
+    assert ti.xcoms["cairn_declined"]["reason"] == "IO_EXCEPTION"
+    assert job.coordinator.head().failures == 1
 
 
 def test_a_full_line_is_asked_again(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics T2
