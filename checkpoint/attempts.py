@@ -7,9 +7,10 @@ execution falls between the two.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
-from ..storage.errors import DocumentError, GoneError
+from ..storage.errors import CairnError, DocumentError, GoneError
 from ..storage.port import Lost
 from . import (
     acks,
@@ -159,7 +160,21 @@ class Attempts:
             answer = Triggered(opened.pending, created=True, damages=opened.damages, log=tuple(notes))
             return Decision(answer, opened.head)
 
-        return self._heads.update(decide, known=True)[1]
+        try:
+            return self._heads.update(decide, known=True)[1]
+        except CairnError as error:
+            self._note_failed(request, error)
+            raise
+
+    def _note_failed(self, request: TriggerRequest, error: CairnError) -> None:
+        """Keep and count a failed trigger; where the head cannot be written either, the error alone says so."""
+
+        def decide(head: Head, now_ms: int) -> Decision[None]:
+            after = declining.failed(head, request, error, now_ms)
+            return Decision(None, after if after != head else None)
+
+        with suppress(CairnError):
+            self._heads.update(decide)
 
     def fail_over(self, epoch: str, stage: str, token: str, detail: str, *, final: bool = False) -> FailAnswer:
         """Abort the epoch's attempt and open the next, if `token` is still the stage's current execution.

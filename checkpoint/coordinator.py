@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ..storage.port import ObjectStore
-from . import decisions, restore
+from . import decisions, requesting, restore
 from .attempts import Attempts
 from .claims import Claims
 from .cleaner import Cleaner, CleanReport
@@ -84,6 +84,10 @@ class Coordinator:
     def trigger(self, request: TriggerRequest, abandoned: Callable[[Owner], bool] = never_abandoned) -> TriggerAnswer:
         """Make a checkpoint pending for the epoch, or say why not; see `Attempts.trigger`."""
         return self._attempts.trigger(request, abandoned)
+
+    def still_waits(self, turn: requesting.Turn) -> requesting.StillWaits | None:
+        """Say whether a request still waits, for one read of the head; see `requesting.still_waits`."""
+        return self._heads.observe(lambda head, now_ms: requesting.still_waits(head, turn, now_ms))
 
     def ask_hooks(self, document: PendingDocument, hooks: Sequence[MasterHook]) -> bool:
         """Ask the master hooks of a checkpoint that was triggered; see `HookAnswers.ask`."""

@@ -124,6 +124,23 @@ def abort(
     return fail_job(after, failures.verdict(head.failures + 1, entry.tolerable, root_cause), now_ms)
 
 
+def fail_trigger(head: Head, reason: Reason, detail: str, tolerable: int, now_ms: int) -> Head:
+    """Count a trigger that failed before its checkpoint got an id (semantics D5); it counts every time.
+
+    Args:
+        head: the version decided on.
+        reason: why, as Flink calls it.
+        detail: why, for people.
+        tolerable: counted failures in a row that the job puts up with.
+        now_ms: the time, milliseconds since 1970 UTC.
+    """
+    weighed = failures.weigh(head.failures, reason, tolerable, checkpoint=None, newest_success=head.latest_id())
+    after = replace(head, failures=weighed.count)
+    if not weighed.job_fails:
+        return after
+    return fail_job(after, failures.verdict(head.failures + 1, tolerable, f"{reason}: {detail}"), now_ms)
+
+
 def fail_job(head: Head, why: str, now_ms: int) -> Head:
     """End what is pending, because the job failed (semantics D5).
 

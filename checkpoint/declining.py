@@ -3,13 +3,19 @@
 A request that waits stands in the line. One that is declined is kept in a short list, for people: only the newest of
 each epoch, so that asking again for the same answer swaps nothing. Those that find the line full ask again by
 themselves, maybe many of them, so the first of them stands for all.
+
+So is a trigger that failed on its way to a checkpoint, wherever the head can still be written. A request that is wrong
+itself (a name, a stage, state that nobody claims) is refused without a trace in the store. That the storage failed
+counts against the job each time, because there is no id that could be counted once (semantics D5).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from ..storage.errors import CairnError, ErrorKind
 from . import decisions, requesting
+from .failures import COUNTED
 from .head import MAX_DECLINED, DeclinedRequest, Head
 from .reasons import Reason
 from .requests import Declined, TriggerRequest
@@ -31,9 +37,42 @@ def noted(head: Head, request: TriggerRequest, verdict: requesting.Wait | reques
     for each in head.declined:
         if (each.reason, each.detail) == (verdict.reason, detail) and (of_all or each.epoch == request.epoch):
             return head
-    others = tuple(each for each in head.declined if each.epoch != request.epoch)
-    entry = DeclinedRequest(request.epoch, request.kind, verdict.reason, detail, now_ms)
+    return _with(head, DeclinedRequest(request.epoch, request.kind, verdict.reason, detail, now_ms))
+
+
+def _with(head: Head, entry: DeclinedRequest) -> Head:
+    others = tuple(each for each in head.declined if each.epoch != entry.epoch)
     return replace(head, declined=(*others, entry)[-MAX_DECLINED:])
+
+
+def reason_of(error: CairnError) -> Reason:
+    """Say as Flink does why a trigger failed (semantics T1).
+
+    Args:
+        error: what was raised on the way to the checkpoint.
+    """
+    failed = error.kind in (ErrorKind.UNAVAILABLE, ErrorKind.FORBIDDEN)
+    return Reason.IO_EXCEPTION if failed else Reason.TRIGGER_CHECKPOINT_FAILURE
+
+
+def failed(head: Head, request: TriggerRequest, error: CairnError, now_ms: int) -> Head:
+    """Keep and count a trigger that failed before its checkpoint got an id (semantics T1, D5).
+
+    Args:
+        head: the version decided on.
+        request: what was asked for; it keeps its place in the line.
+        error: what was raised on the way.
+        now_ms: the time, milliseconds since 1970 UTC.
+    """
+    if error.kind is ErrorKind.INVALID:
+        return head  # the request itself is wrong, so nothing of it may be written
+    if head.pending_of_epoch(request.epoch) is not None or request.epoch in head.completions():
+        return head  # only the answer was lost, or it failed at a checkpoint that stands
+    reason, detail = reason_of(error), str(error)
+    if reason not in COUNTED:
+        return noted(head, request, requesting.Decline(reason, detail), now_ms)
+    kept = _with(head, DeclinedRequest(request.epoch, request.kind, reason, decisions.one_line(detail), now_ms))
+    return decisions.fail_trigger(kept, reason, detail, request.config.tolerable_failed_checkpoints, now_ms)
 
 
 def answer(head: Head, request: TriggerRequest, verdict: requesting.Wait | requesting.Decline) -> Declined:

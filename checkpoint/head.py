@@ -236,7 +236,7 @@ class DeclinedRequest:
     reason: Reason
     detail: str
     at_ms: Count
-    """When it was first declined so."""
+    """When it was first declined so; where each time counts, the last time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,18 @@
 
 One pure function over (head, request, clock). It is called inside the loop that swaps the head, so its conditions hold
 in the very version that makes the checkpoint pending (T6). Forced requests pass both limits (T4).
+
+A request that waits need not ask to learn that it still waits: `still_waits` says so from the head alone, by the same
+checks.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from . import queue
+from . import decisions, queue
 from .head import Head, Stopped, WaitingRequest
+from .model import Owner
 from .reasons import Reason, RequestKind
 from .requests import TriggerRequest
 
@@ -42,6 +46,31 @@ class Decline:
 Verdict = Admit | Wait | Decline
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """As much of a request as says when it is its turn; small enough to be sent to another process."""
+
+    epoch: str
+    kind: RequestKind
+    max_concurrent: int
+    """`CheckpointConfig.max_concurrent_checkpoints`."""
+    min_pause_ms: int
+    """`CheckpointConfig.min_pause`."""
+    owner: Owner | None = None
+    """Whose DAG run asks; only needed to take a place in the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class StillWaits:
+    """Asking again would change nothing yet."""
+
+    reason: Reason
+    position: int | None
+    """1-based place in the line; None where the line is full."""
+    left_ms: int | None = None
+    """How long the pause still lasts (T3); None: until a checkpoint or another request ends."""
+
+
 def decide(head: Head, request: TriggerRequest, now_ms: int) -> Verdict:
     """Check a request in the order of semantics T1.
 
@@ -50,34 +79,72 @@ def decide(head: Head, request: TriggerRequest, now_ms: int) -> Verdict:
         request: what is asked for.
         now_ms: the time, milliseconds since 1970 UTC.
     """
-    if head.stopped is Stopped.SHUTDOWN:
-        return Decline(Reason.CHECKPOINT_COORDINATOR_SHUTDOWN, "the job's coordinator was shut down")
-    if head.stopped is Stopped.SUSPENDED and request.kind is RequestKind.PERIODIC:
-        return Decline(Reason.PERIODIC_SCHEDULER_SHUTDOWN, "the job is suspended; only requests by hand are taken")
-    if not request.kind.forced:
-        wish = WaitingRequest(request.epoch, request.kind, now_ms, request.owner)
-        joined = queue.join(head.waiting, wish)
-        if joined is None:
-            detail = f"{len(head.waiting)} requests wait already, and none of them would give way to this one"
-            return Decline(Reason.TOO_MANY_CHECKPOINT_REQUESTS, detail)
-        position = queue.position(joined, request.epoch)
-        # Only a request whose owner can be asked about keeps a place: an abandoned one would hold up all behind it.
-        line = joined if request.owner is not None else head.waiting
-        if position > request.config.max_concurrent_checkpoints - len(head.pending):
-            known = queue.holds(head.waiting, request.epoch)
-            reason = Reason.ALREADY_QUEUED if known else Reason.TOO_MANY_CONCURRENT_CHECKPOINTS
-            return Wait(reason, position, line)
-        pause_ends = _pause_ends_ms(head, request)
-        if now_ms < pause_ends:
-            return Wait(Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS, position, line, pause_ends)
+    held_back = _held_back(head, turn_of(request), now_ms)
+    if held_back is not None:
+        return held_back
     if request.absent:
         detail = f"these stages cannot take part: {', '.join(sorted(request.absent))}"
         return Decline(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, detail)
     return Admit()
 
 
-def _pause_ends_ms(head: Head, request: TriggerRequest) -> int:
+def turn_of(request: TriggerRequest) -> Turn:
+    """Give as much of a request as says when it is its turn."""
+    config = request.config
+    return Turn(request.epoch, request.kind, config.max_concurrent_checkpoints, config.min_pause_ms, request.owner)
+
+
+def still_waits(head: Head, turn: Turn, now_ms: int) -> StillWaits | None:
+    """Say whether a request that has been told to wait still waits, from the head alone (semantics T2, T3).
+
+    That a DAG run before it has ended is not in the head: who waits asks now and then all the same.
+
+    Args:
+        head: the newest version; what has expired in it counts as ended (D2).
+        turn: of the request.
+        now_ms: the time, milliseconds since 1970 UTC.
+
+    Returns:
+        None where asking helps: it would be admitted or declined, has lost its place, or its epoch has gone on.
+    """
+    if head.pending_of_epoch(turn.epoch) is not None or turn.epoch in head.completions():
+        return None
+    verdict = _held_back(decisions.expire(head, now_ms), turn, now_ms)
+    if isinstance(verdict, Decline) and verdict.reason is Reason.TOO_MANY_CHECKPOINT_REQUESTS:
+        return StillWaits(verdict.reason, None)
+    if not isinstance(verdict, Wait) or not queue.holds(head.waiting, turn.epoch):
+        return None
+    left_ms = None if verdict.retry_at_ms is None else verdict.retry_at_ms - now_ms
+    return StillWaits(verdict.reason, verdict.position, left_ms)
+
+
+def _held_back(head: Head, turn: Turn, now_ms: int) -> Wait | Decline | None:
+    if head.stopped is Stopped.SHUTDOWN:
+        return Decline(Reason.CHECKPOINT_COORDINATOR_SHUTDOWN, "the job's coordinator was shut down")
+    if head.stopped is Stopped.SUSPENDED and turn.kind is RequestKind.PERIODIC:
+        return Decline(Reason.PERIODIC_SCHEDULER_SHUTDOWN, "the job is suspended; only requests by hand are taken")
+    if turn.kind.forced:
+        return None
+    wish = WaitingRequest(turn.epoch, turn.kind, now_ms, turn.owner)
+    joined = queue.join(head.waiting, wish)
+    if joined is None:
+        detail = f"{len(head.waiting)} requests wait already, and none of them would give way to this one"
+        return Decline(Reason.TOO_MANY_CHECKPOINT_REQUESTS, detail)
+    position = queue.position(joined, turn.epoch)
+    # Only a request whose owner can be asked about keeps a place: an abandoned one would hold up all behind it.
+    line = joined if turn.owner is not None else head.waiting
+    if position > turn.max_concurrent - len(head.pending):
+        known = queue.holds(head.waiting, turn.epoch)
+        reason = Reason.ALREADY_QUEUED if known else Reason.TOO_MANY_CONCURRENT_CHECKPOINTS
+        return Wait(reason, position, line)
+    pause_ends = _pause_ends_ms(head, turn)
+    if now_ms < pause_ends:
+        return Wait(Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS, position, line, pause_ends)
+    return None
+
+
+def _pause_ends_ms(head: Head, turn: Turn) -> int:
     latest = head.latest_completed()
-    if request.kind is not RequestKind.PERIODIC or latest is None:
+    if turn.kind is not RequestKind.PERIODIC or latest is None:
         return 0
-    return latest.completed_at_ms + request.config.min_pause_ms
+    return latest.completed_at_ms + turn.min_pause_ms

@@ -6,12 +6,13 @@ import logging
 import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator, timezone
 from airflow.sdk.exceptions import AirflowRescheduleException, AirflowRuntimeError, AirflowSkipException
 
 from ..checkpoint import CheckpointConfig, Coordinator, RequestKind, TriggerRequest, layout
+from ..checkpoint.declining import reason_of
 from ..checkpoint.errors import CheckpointError, InvalidConfigError
 from ..checkpoint.fixing import Refused
 from ..checkpoint.hook_answers import close_all
@@ -19,15 +20,18 @@ from ..checkpoint.master_hooks import MasterHook, check_hooks
 from ..checkpoint.model import Owner, Slice, StageSpec
 from ..checkpoint.notices import CheckpointListener, check_listeners
 from ..checkpoint.reasons import Reason
+from ..checkpoint.requesting import turn_of
 from ..checkpoint.requests import Declined, EpochCompleted, Triggered, check_stages
 from ..checkpoint.source import Source, check_sources
 from ..hooks.job_settings import JobSettings, check_storage_and_job, naming, rendered_settings, scope_of
 from ..hooks.plugged import listeners_of, master_hooks_of
 from ..hooks.slice_detail import check_slice_detail
 from ..hooks.telling import tell_if_possible
-from ..storage.errors import ErrorKind
+from ..storage.errors import CairnError, ErrorKind
 from ..storage.names import shorten
 from ..storage.probe import ensure_probed
+from ..triggers.looking import ERROR
+from ..triggers.request import RequestTrigger
 from .run_facts import run_facts, run_type_of
 from .spark_epoch import SparkEpochOperator, already_completed
 
@@ -69,9 +73,10 @@ class TriggerCheckpointOperator(BaseOperator):
     `CronDataIntervalTimetable` to get a window.
 
     Where too many checkpoints are pending the request takes a place in the line and waits, outside of any worker slot
-    (semantics T2); so does a periodic one until `min_pause` is over (T3). A checkpoint or a place whose DAG run has
-    ended or is gone does not hold anybody up. A run that cannot be asked about counts as running. What is waited for is
-    in the log and in the XCom `cairn_declined`.
+    (semantics T2); so does a periodic one until `min_pause` is over (T3). By default it waits in the triggerer, which
+    sees in the head that its turn has come. A checkpoint or a place whose DAG run has ended or is gone does not hold
+    anybody up. A run that cannot be asked about counts as running. What is waited for is in the log and in the XCom
+    `cairn_declined`.
 
     Args:
         storage: storage URI (templated).
@@ -85,14 +90,20 @@ class TriggerCheckpointOperator(BaseOperator):
             `MasterHook`s. Hooks of installed packages come on top.
         listeners: who is told how the checkpoint ended: a list of `CheckpointListener`s. Listeners of installed
             packages come on top.
-        recheck_interval: how long to wait before looking again while too many checkpoints are pending; more than 0.
+        deferrable: wait in the triggerer; with False the task is rescheduled.
+        poll_interval: seconds (or a timedelta) between two looks of the triggerer; more than 0.
+        recheck_interval: how long to wait before the task itself looks again, and asks whether the DAG runs before it
+            still run, while too many checkpoints are pending; more than 0.
         kind: who asks; None: `PERIODIC` for scheduled, backfilled and asset-triggered runs, `MANUAL` for others.
+        retries: tries after the first. Not 0 by default, because Airflow itself can fail a deferred task that did
+            nothing wrong (see `CheckpointSensor`); the next try finds its place in the line, or its checkpoint (T9).
+        retry_delay: seconds (or a timedelta) between two tries.
         **kwargs: what every operator takes.
 
     Raises:
         InvalidConfigError: there are no stages or they are no job, no storage is given, `config` is no
             CheckpointConfig, `slice_detail` is no JSON object, `source`, `master_hooks` or `listeners` hold something
-            else or do not fit the config, the interval is not positive, or `kind` is neither `MANUAL` nor `PERIODIC`.
+            else or do not fit the config, an interval is not positive, or `kind` is neither `MANUAL` nor `PERIODIC`.
         InvalidNameError: the job's name or a stage's is outside the grammar (semantics W1).
         UnsupportedStorageError: the storage's scheme is none of ours.
     """
@@ -112,11 +123,15 @@ class TriggerCheckpointOperator(BaseOperator):
         source: Source | Sequence[Source] | None = None,
         master_hooks: Sequence[MasterHook] | None = None,
         listeners: Sequence[CheckpointListener] | None = None,
+        deferrable: bool = True,
+        poll_interval: timedelta | float = 2.0,
         recheck_interval: timedelta = timedelta(seconds=15),
         kind: RequestKind | None = None,
+        retries: int = 2,
+        retry_delay: timedelta | float = 5.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(retries=retries, retry_delay=retry_delay, **kwargs)
         self.storage = storage
         self.job = job or (self.dag.dag_id if self.has_dag() else None)
         self.stages = tuple(stages)
@@ -127,6 +142,12 @@ class TriggerCheckpointOperator(BaseOperator):
             self.sources = check_sources(source, self.config.max_concurrent_checkpoints)
             self.listeners = check_listeners(listeners)
             self.master_hooks = check_hooks(master_hooks, self.config.max_concurrent_checkpoints)
+        self.deferrable = deferrable
+        self.poll_interval = poll_interval.total_seconds() if isinstance(poll_interval, timedelta) else poll_interval
+        if not isinstance(self.poll_interval, int | float) or self.poll_interval <= 0:
+            raise InvalidConfigError(
+                "poll_interval must be above 0 seconds", task=self.task_id, poll_interval=shorten(poll_interval)
+            )
         self.recheck_interval = recheck_interval
         self.kind = kind
         if kind not in (None, RequestKind.MANUAL, RequestKind.PERIODIC):
@@ -182,9 +203,13 @@ class TriggerCheckpointOperator(BaseOperator):
 
         Raises:
             AirflowSkipException: the epoch is completed already.
-            AirflowRescheduleException: the request has to wait; asks to be run again later.
+            TaskDeferred: the request has to wait; goes on in the triggerer.
+            AirflowRescheduleException: it has to wait and is not `deferrable`; asks to be run again later.
             TriggerDeclinedError: it was declined for another reason.
             SourceRefusedError: a source has nothing that this run may read.
+            CairnError: it failed on the way (semantics T1): the store did not answer (`IO_EXCEPTION`, which counts
+                against `tolerable_failed_checkpoints`), or anything else (`TRIGGER_CHECKPOINT_FAILURE`). The class is
+                that of the failure.
             MasterHookError: a master hook failed or was too slow; the checkpoint was aborted.
             InvalidConfigError: a hook of an installed package cannot be used.
             UnsupportedStorageError: the storage fails the probe (semantics W6).
@@ -200,6 +225,29 @@ class TriggerCheckpointOperator(BaseOperator):
             return self._trigger(context, settings, Coordinator(store, settings.job), hooks)
         finally:
             close_all(hooks)
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Ask again when the trigger says that it is time; the head decides, because things may have moved on since.
+
+        Args:
+            context: Airflow's.
+            event: what the trigger yielded.
+
+        Returns:
+            As `execute`.
+
+        Raises:
+            TriggerDeclinedError: the trigger could not go on, or as of `execute`, whose other errors come too.
+        """
+        if event.get("status") == ERROR:
+            raise TriggerDeclinedError(
+                f"waiting for a place failed: {event.get('detail')}. If only the triggerer cannot reach the storage or "
+                "the connection, set deferrable=False",
+                job=self.job,
+                kind=event.get("kind"),
+            )
+        self.log.info("%s", event.get("detail"))
+        return self.execute(context)
 
     def _trigger(
         self, context: Context, settings: JobSettings, coordinator: Coordinator, hooks: Sequence[MasterHook]
@@ -218,16 +266,21 @@ class TriggerCheckpointOperator(BaseOperator):
             listeners=tuple(listener.name for listener in listeners_of(settings.job, self.listeners)),
         )
         tell_if_possible(coordinator, self.listeners)
-        with settings.naming_connection():
-            answer = coordinator.trigger(request, abandoned=lambda owner: has_ended(ti, owner))
+        try:
+            with settings.naming_connection():
+                answer = coordinator.trigger(request, abandoned=lambda owner: has_ended(ti, owner))
+        except CairnError as error:
+            # semantics T1. Its class stays, because that says whether another try may help.
+            reason = reason_of(error)
+            ti.xcom_push(DECLINED_KEY, _told(Declined(reason, str(error)), None))
+            raise type(error)(f"no checkpoint was triggered: {reason}: {error.message}", **error.fields) from error
         if isinstance(answer, EpochCompleted):
             raise AirflowSkipException(already_completed(ti.run_id, answer))
         if isinstance(answer, Declined):
             retry_at = self._retry_at(answer)
             ti.xcom_push(DECLINED_KEY, _told(answer, retry_at))
             if retry_at is not None:
-                self.log.info("%s: %s; looking again at %s", answer.reason, answer.detail, retry_at.isoformat())
-                raise AirflowRescheduleException(retry_at)
+                self._wait(settings, request, answer, retry_at)
             raise TriggerDeclinedError(
                 f"no checkpoint was triggered: {answer.reason}: {answer.detail}", job=settings.job, epoch=ti.run_id
             )
@@ -241,8 +294,30 @@ class TriggerCheckpointOperator(BaseOperator):
                 self.log.info("the master hooks have answered: %s", ", ".join(request.hooks))
         return result
 
+    def _wait(self, settings: JobSettings, request: TriggerRequest, answer: Declined, retry_at: datetime) -> NoReturn:
+        """Leave the worker until it is time to ask again (semantics T2, T3)."""
+        self.log.info("%s: %s; looking again by %s", answer.reason, answer.detail, retry_at.isoformat())
+        if not self.deferrable:
+            raise AirflowRescheduleException(retry_at)
+        turn = turn_of(request)
+        self.defer(
+            trigger=RequestTrigger(
+                storage=settings.storage,
+                job=settings.job,
+                epoch=turn.epoch,
+                kind=str(turn.kind),
+                max_concurrent=turn.max_concurrent,
+                min_pause_ms=turn.min_pause_ms,
+                aws_conn_id=settings.aws_conn_id,
+                poll_interval=self.poll_interval,
+                recheck_interval=self.recheck_interval.total_seconds(),
+            ),
+            method_name="execute_complete",
+        )
+        raise AssertionError("defer() does not return")
+
     def _retry_at(self, answer: Declined) -> datetime | None:
-        """Say when to ask again; None: never."""
+        """Say when to ask again at the latest; None: never."""
         if answer.retry_at_ms is not None:
             return datetime.fromtimestamp(answer.retry_at_ms / 1000, UTC)
         waits = answer.position is not None or answer.reason is Reason.TOO_MANY_CHECKPOINT_REQUESTS

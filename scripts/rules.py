@@ -18,7 +18,6 @@ _CITATION = re.compile(r"semantics:? ((?:[A-Z]\d+(?:, | and )?)+)")
 _EXEMPT = {
     **dict.fromkeys(("S1", "S2", "P1", "P2", "P3", "R6"), "comes with scheduling and savepoints"),
     **dict.fromkeys(("F1", "F2", "F3", "F4", "F5"), "comes with regions; until then tests/checkpoint/test_failover.py"),
-    **dict.fromkeys(("B2",), "is not built yet"),
 }
 """Rules that need not be cited in `tests/rules/test_<letter>.py`, each with the reason."""
 _NUMBER = re.compile(r"[A-Z]\d+")

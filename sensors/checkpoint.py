@@ -17,7 +17,8 @@ from ..checkpoint.requests import EpochCompleted, Failed, Progress, Ready
 from ..hooks.job_settings import JobSettings, check_storage_and_job, naming, rendered_settings
 from ..hooks.telling import tell, tell_if_possible
 from ..storage.errors import CairnError, UnavailableError
-from ..triggers.checkpoint import ERROR, CheckpointTrigger, describe, goes_on
+from ..triggers.checkpoint import CheckpointTrigger, describe, goes_on
+from ..triggers.looking import ERROR
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -6,21 +6,17 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, TypeGuard
 
-from airflow.triggers.base import BaseTrigger, TriggerEvent
+from airflow.triggers.base import TriggerEvent
 
-from ..checkpoint import Coordinator
-from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.requests import EpochCompleted, Failed, Progress, Ready, Waiting
-from ..hooks.job_settings import JobSettings
-from ..storage.errors import CairnError, ErrorKind, UnavailableError
+from .looking import LookingTrigger
 
 READY = "ready"
 COMPLETED = "completed"
 FAILED = "failed"
-ERROR = "error"
 
 
-class CheckpointTrigger(BaseTrigger):
+class CheckpointTrigger(LookingTrigger):
     """Looks at the store every `poll_interval` seconds, in a thread, and yields exactly one event.
 
     It keeps nothing: after a triggerer's restart another one goes on from the store. What it looks at costs a few
@@ -42,61 +38,29 @@ class CheckpointTrigger(BaseTrigger):
     def __init__(
         self, storage: str, job: str, epoch: str, aws_conn_id: str | None = None, poll_interval: float = 5.0
     ) -> None:
-        super().__init__()
-        if poll_interval <= 0:
-            raise InvalidConfigError("poll_interval must be above 0 seconds", poll_interval=poll_interval)
-        self.storage = storage
-        self.job = job
-        self.epoch = epoch
-        self.aws_conn_id = aws_conn_id
-        self.poll_interval = poll_interval
-        self._coordinator: Coordinator | None = None
+        super().__init__(storage, job, epoch, aws_conn_id, poll_interval)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Give what another triggerer needs to go on."""
-        return (
-            "airflow_cairn.triggers.checkpoint.CheckpointTrigger",
-            {
-                "storage": self.storage,
-                "job": self.job,
-                "epoch": self.epoch,
-                "aws_conn_id": self.aws_conn_id,
-                "poll_interval": self.poll_interval,
-            },
-        )
+        return "airflow_cairn.triggers.checkpoint.CheckpointTrigger", self.arguments()
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait; yields one event: `status`, `checkpoint`, `reason`, `detail` and, for an error, its `kind`."""
         seen: Progress | None = None
         while True:
-            try:
-                progress = await asyncio.to_thread(self._look)
-            except UnavailableError as error:
-                self.log.warning("the storage cannot be reached, asking again in %g s: %s", self.poll_interval, error)
-            except CairnError as error:
-                yield _error(str(error), error.kind)
+            progress = await self.look(lambda coordinator: coordinator.go_on(self.epoch))
+            if isinstance(progress, TriggerEvent):
+                yield progress
                 return
-            except Exception as error:
-                self.log.exception("waiting for the checkpoint failed")
-                yield _error(f"{type(error).__name__}: {error}", ErrorKind.INVALID)
-                return
-            else:
-                if goes_on(progress):
-                    if progress != seen:
-                        self.log.info("%s", describe(progress))
-                    seen = progress
-                elif not isinstance(progress, Waiting):
+            if progress is not None:
+                if not goes_on(progress):
+                    assert not isinstance(progress, Waiting)
                     yield TriggerEvent(event_of(progress))
                     return
+                if progress != seen:
+                    self.log.info("%s", describe(progress))
+                seen = progress
             await asyncio.sleep(self.poll_interval)
-
-    def _look(self) -> Progress:
-        # Not in the event loop: opening the store may fetch a connection, and each look waits for the store.
-        settings = JobSettings(self.storage, self.job, self.aws_conn_id)
-        with settings.naming_connection():
-            if self._coordinator is None:
-                self._coordinator = settings.coordinator()
-            return self._coordinator.go_on(self.epoch)
 
 
 def goes_on(progress: Progress) -> TypeGuard[Waiting | Failed]:
@@ -131,7 +95,3 @@ def event_of(progress: Ready | EpochCompleted | Failed) -> dict[str, Any]:
         }
     status = READY if isinstance(progress, Ready) else COMPLETED
     return {"status": status, "checkpoint": progress.checkpoint, "reason": None, "detail": "", "kind": None}
-
-
-def _error(text: str, kind: ErrorKind) -> TriggerEvent:
-    return TriggerEvent({"status": ERROR, "checkpoint": None, "reason": None, "detail": text, "kind": str(kind)})

@@ -136,6 +136,14 @@ def test_reads_of_two_stages(dag_file: DagFile, group: str, clean: str, more: st
             "poke_interval must be above 0 seconds",
         ),
         (
+            "TriggerCheckpointOperator(task_id='t', storage='file:///l', stages=[StageSpec('a')], poll_interval=0)",
+            "poll_interval must be above 0 seconds",
+        ),
+        (
+            "TriggerCheckpointOperator(task_id='t', storage='file:///l', stages=[StageSpec('a')], poll_interval='2')",
+            "poll_interval must be above 0 seconds",
+        ),
+        (
             "TriggerCheckpointOperator(task_id='t', storage='file:///l', stages=[StageSpec('a')], recheck_interval=17)",
             "recheck_interval must be a timedelta of more than zero",
         ),

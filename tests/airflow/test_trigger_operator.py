@@ -13,15 +13,19 @@ from airflow.sdk.exceptions import (
     AirflowRuntimeError,
     AirflowSkipException,
     ErrorType,
+    TaskDeferred,
 )
 from airflow.sdk.execution_time.comms import ErrorResponse
 
 from airflow_cairn.checkpoint import CheckpointConfig, RequestKind, queue
-from airflow_cairn.checkpoint.errors import InvalidConfigError
+from airflow_cairn.checkpoint.errors import InvalidConfigError, NoCheckpointError
 from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.checkpoint.model import Slice
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
 from airflow_cairn.operators.trigger import TriggerDeclinedError, kind_of, slice_of
+from airflow_cairn.storage import UnavailableError, WriteResult
+from airflow_cairn.storage.local import LocalStore
+from airflow_cairn.triggers import RequestTrigger
 from tests.airflow.conftest import Said
 from tests.support.airflow_stage import DagRun, Job, Ti, context
 
@@ -82,20 +86,76 @@ def test_an_epoch_is_not_folded_in_twice(job: Job) -> None:
         operator(job).execute(context(Ti(run_id="r1")))
 
 
-def test_too_many_are_waited_for(job: Job, said: Said) -> None:  # semantics T1
+def other(**states: str | BaseException) -> Any:
+    """Give the context of the run r2, to which Airflow says how other runs are."""
+    return context(Ti(run_id="r2", states=states))
+
+
+def test_too_many_are_waited_for_in_the_triggerer(job: Job, said: Said) -> None:  # semantics T1, T2
     job.trigger("r1")
-    before = timezone.utcnow()
-    with pytest.raises(AirflowRescheduleException) as caught:
-        operator(job, recheck_interval=timedelta(seconds=40)).execute(
-            context(Ti(run_id="r2", states={"r1": "running"}))
-        )
-    assert timedelta(seconds=40) <= caught.value.reschedule_date - before < timedelta(seconds=60)
+    waiting = operator(job, recheck_interval=timedelta(seconds=40), poll_interval=timedelta(seconds=3))
+    with pytest.raises(TaskDeferred) as caught:
+        waiting.execute(other(r1="running"))
+    deferred = caught.value
+    assert isinstance(deferred.trigger, RequestTrigger)
+    assert deferred.trigger.serialize()[1] == {
+        "storage": job.storage,
+        "job": "flights",
+        "epoch": "r2",
+        "kind": "manual",
+        "max_concurrent": 1,
+        "min_pause_ms": 0,
+        "aws_conn_id": None,
+        "poll_interval": 3.0,
+        "recheck_interval": 40.0,
+    }
+    assert (deferred.method_name, deferred.timeout) == ("execute_complete", None)
     assert (
         "TOO_MANY_CONCURRENT_CHECKPOINTS: checkpoint 1 of DAG run r1 is pending and max_concurrent_checkpoints is 1; "
-        "place 1 in the line; looking again at " in said.text
+        "place 1 in the line; looking again by " in said.text
     )
     two = CheckpointConfig(max_concurrent_checkpoints=2)
-    assert operator(job, config=two).execute(context(Ti(run_id="r2", states={"r1": "running"})))["checkpoint"] == 2
+    assert operator(job, config=two).execute(other(r1="running"))["checkpoint"] == 2
+
+
+def test_the_task_asks_anew_when_it_is_woken(job: Job) -> None:  # semantics T2, T6
+    job.trigger("r1")
+    for _ in range(2):  # woken too early, it waits on
+        with pytest.raises(TaskDeferred):
+            operator(job).execute_complete(other(r1="running"), {"status": "ask", "detail": ""})
+    job.acknowledge(job.begin("r1"))
+    job.coordinator.complete(1)
+    assert operator(job).execute_complete(other(), {"status": "ask", "detail": ""})["checkpoint"] == 2
+    assert job.coordinator.head().waiting == ()
+
+
+def test_a_woken_task_asks_whether_the_runs_before_it_still_run(job: Job) -> None:  # semantics T2
+    job.trigger("r1")
+    with pytest.raises(TaskDeferred):
+        operator(job).execute(other(r1="running"))
+    result = operator(job).execute_complete(other(r1="failed"), {"status": "ask", "detail": ""})
+    assert result["checkpoint"] == 2
+
+
+def test_a_wait_that_cannot_go_on_fails_the_task(job: Job) -> None:
+    event = {"status": "error", "detail": "the connection nowhere is not defined", "kind": "invalid"}
+    with pytest.raises(TriggerDeclinedError, match=r"the connection nowhere.*set deferrable=False.*kind=`invalid`"):
+        operator(job).execute_complete(other(), event)
+    assert job.coordinator.head().pending == ()
+
+
+def test_without_a_triggerer_the_task_is_rescheduled(job: Job) -> None:  # semantics T2
+    job.trigger("r1")
+    before = timezone.utcnow()
+    waiting = operator(job, recheck_interval=timedelta(seconds=40), deferrable=False)
+    with pytest.raises(AirflowRescheduleException) as caught:
+        waiting.execute(other(r1="running"))
+    assert timedelta(seconds=40) <= caught.value.reschedule_date - before < timedelta(seconds=60)
+
+
+def test_airflow_may_fail_a_deferral_twice(job: Job) -> None:
+    assert (operator(job).retries, operator(job).retry_delay) == (2, timedelta(seconds=5))
+    assert operator(job, retries=0).retries == 0
 
 
 def refused(status: int) -> AirflowRuntimeError:
@@ -115,8 +175,8 @@ def test_a_run_that_has_ended_holds_nobody_up(job: Job, state: str | BaseExcepti
 @pytest.mark.parametrize("state", ["running", "queued", refused(500), refused(403)])
 def test_a_run_that_cannot_be_asked_about_counts_as_running(job: Job, state: str | BaseException) -> None:
     job.trigger("r1")
-    with pytest.raises(AirflowRescheduleException):
-        operator(job).execute(context(Ti(run_id="r2", states={"r1": state})))
+    with pytest.raises(TaskDeferred):
+        operator(job).execute(other(r1=state))
 
 
 @pytest.mark.parametrize(
@@ -142,11 +202,11 @@ def test_what_is_waited_for_is_told(job: Job) -> None:  # semantics T1, T2
     job.trigger("r1")
     ti = Ti(run_id="r2", states={"r1": "running"})
     with pytest.raises(AirflowRescheduleException) as caught:
-        operator(job).execute(context(ti))
+        operator(job, deferrable=False).execute(context(ti))
     told = ti.xcoms["cairn_declined"]
     assert (told["reason"], told["position"]) == ("TOO_MANY_CONCURRENT_CHECKPOINTS", 1)
     assert told["retry_at"] == caught.value.reschedule_date.isoformat()
-    with pytest.raises(AirflowRescheduleException):
+    with pytest.raises(TaskDeferred):
         operator(job).execute(context(ti))
     assert ti.xcoms["cairn_declined"]["reason"] == "ALREADY_QUEUED"
 
@@ -156,9 +216,14 @@ def test_a_schedule_waits_until_the_pause_ends(job: Job, run_type: str) -> None:
     job.complete("r1")
     (completed,) = job.coordinator.head().completed
     config = CheckpointConfig(min_pause=timedelta(hours=1))
+    asks = context(Ti(run_id="r2"), dag_run=DagRun(run_type=run_type))
     with pytest.raises(AirflowRescheduleException) as caught:
-        operator(job, config=config).execute(context(Ti(run_id="r2"), dag_run=DagRun(run_type=run_type)))
+        operator(job, config=config, deferrable=False).execute(asks)
     assert round(caught.value.reschedule_date.timestamp() * 1000) == completed.completed_at_ms + 3_600_000
+    with pytest.raises(TaskDeferred) as deferred:
+        operator(job, config=config).execute(asks)
+    assert deferred.value.trigger.serialize()[1]["kind"] == "periodic"
+    assert deferred.value.trigger.serialize()[1]["min_pause_ms"] == 3_600_000
     by_hand = operator(job, config=config, kind=RequestKind.MANUAL)
     assert by_hand.execute(context(Ti(run_id="r2"), dag_run=DagRun(run_type=run_type)))["checkpoint"] == 2
 
@@ -169,12 +234,45 @@ def test_a_stopped_job_fails_the_trigger(job: Job) -> None:  # semantics T1, S1
         operator(job).execute(context(Ti(run_id="r1")))
 
 
+def test_what_fails_on_the_way_is_told_with_its_reason(job: Job) -> None:  # semantics T1
+    job.complete("r1")
+    (completed,) = job.coordinator.head().completed
+    (job.folder / "flights" / completed.metadata.key).unlink()
+    ti = Ti(run_id="r2")
+    with pytest.raises(NoCheckpointError, match="no checkpoint was triggered: TRIGGER_CHECKPOINT_FAILURE: ") as caught:
+        operator(job).execute(context(ti))
+    told = ti.xcoms["cairn_declined"]
+    assert (told["reason"], told["retry_at"]) == ("TRIGGER_CHECKPOINT_FAILURE", None)
+    assert caught.value.message.endswith(told["detail"].split(" [")[0])
+    (declined,) = job.coordinator.head().declined
+    assert declined.reason == told["reason"]
+
+
+def test_a_storage_that_fails_on_the_way_counts(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics T1, D5
+    """A store that answers for the head and for nothing else; a folder on a disk cannot be made to do so."""
+    job.complete("r1")
+    create = LocalStore.create
+
+    def fails(store: LocalStore, key: str, data: bytes) -> WriteResult:
+        if "/epochs/" in key:
+            raise UnavailableError("the store did not answer", key=key)
+        return create(store, key, data)
+
+    monkeypatch.setattr(LocalStore, "create", fails)
+    ti = Ti(run_id="r2")
+    config = CheckpointConfig(tolerable_failed_checkpoints=3)
+    with pytest.raises(UnavailableError, match="no checkpoint was triggered: IO_EXCEPTION: the store did not answer"):
+        operator(job, config=config).execute(context(ti))
+    assert ti.xcoms["cairn_declined"]["reason"] == "IO_EXCEPTION"
+    assert job.coordinator.head().failures == 1
+
+
 def test_a_full_line_is_asked_again(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics T2
     monkeypatch.setattr(queue, "MAX_WAITING", 1)  # 1,000 runs would take long
     job.trigger("r1")
     for run_id in ("r2", "r3"):
         ti = Ti(run_id=run_id, states={"r1": "running"})
-        with pytest.raises(AirflowRescheduleException):
+        with pytest.raises(TaskDeferred):
             operator(job).execute(context(ti))
     assert ti.xcoms["cairn_declined"]["reason"] == "TOO_MANY_CHECKPOINT_REQUESTS"
     assert [each.epoch for each in job.coordinator.head().waiting] == ["r2"]

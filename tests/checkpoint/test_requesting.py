@@ -25,6 +25,7 @@ from airflow_cairn.checkpoint.model import DocumentRef, Owner, Slice, StageSpec
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.requests import Declined, TriggerAnswer, Triggered
 from tests.checkpoint.world import CONFIG, World
+from tests.support.wrapped_stores import RecordingStore
 
 NOW = 1_000_000
 PAUSED = CheckpointConfig(min_pause=timedelta(seconds=60))
@@ -275,3 +276,75 @@ def test_what_was_asked_for_by_hand_while_suspended_may_be_taken_up(world: World
     assert isinstance(ask(world, "a", RequestKind.MANUAL), Triggered)
     world.clock.advance(CONFIG.timeout)
     world.submit("a", "clean")
+
+
+def turn(epoch: str, kind: RequestKind = RequestKind.PERIODIC) -> requesting.Turn:
+    return requesting.turn_of(replace(REQUEST, epoch=epoch, kind=kind))
+
+
+IN_LINE = (WaitingRequest("p", RequestKind.MANUAL, 0), WaitingRequest("b", RequestKind.PERIODIC, 0))
+
+
+@pytest.mark.parametrize(
+    ("head", "now_ms", "expected"),
+    [
+        (replace(BUSY, waiting=IN_LINE), NOW, requesting.StillWaits(Reason.ALREADY_QUEUED, 2)),
+        (Head("j", waiting=IN_LINE), NOW, requesting.StillWaits(Reason.ALREADY_QUEUED, 2)),
+        (Head("j", waiting=IN_LINE[1:]), NOW, None),
+        # What has expired counts as ended, though nobody has settled it.
+        (replace(BUSY, waiting=IN_LINE[1:]), NOW * 9 - 1, requesting.StillWaits(Reason.ALREADY_QUEUED, 1)),
+        (replace(BUSY, waiting=IN_LINE[1:]), NOW * 9, None),
+        (
+            replace(COMPLETED, waiting=IN_LINE[1:]),
+            NOW + 59_999,
+            requesting.StillWaits(Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS, 1, 1),
+        ),
+        (replace(COMPLETED, waiting=IN_LINE[1:]), NOW + 60_000, None),
+        # It has lost its place, and takes one when it asks.
+        (BUSY, NOW, None),
+        (replace(BUSY, waiting=FULL), NOW, requesting.StillWaits(Reason.TOO_MANY_CHECKPOINT_REQUESTS, None)),
+        (replace(BUSY, waiting=FULL[1:]), NOW, None),
+        # It would be declined.
+        (replace(BUSY, waiting=IN_LINE, stopped=Stopped.SUSPENDED), NOW, None),
+        (replace(BUSY, waiting=IN_LINE, stopped=Stopped.SHUTDOWN), NOW, None),
+        # Its epoch has gone on.
+        (replace(BUSY, pending=(replace(A, epoch="b"), replace(A, id=2)), waiting=FULL), NOW, None),
+    ],
+)
+def test_a_request_that_waits_can_see_that_in_the_head(
+    head: Head, now_ms: int, expected: requesting.StillWaits | None
+) -> None:  # semantics T2, T3, D2
+    assert requesting.still_waits(head, turn("b"), now_ms) == expected
+
+
+def test_a_completed_epoch_does_not_wait() -> None:  # semantics T9
+    busy = replace(
+        COMPLETED, pending=(replace(A, id=2, epoch="c"),), waiting=(WaitingRequest("a", RequestKind.MANUAL, 0),)
+    )
+    assert requesting.still_waits(busy, turn("a", RequestKind.MANUAL), NOW) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.sampled_from(RequestKind)), max_size=12), st.integers(0, 2))
+def test_of_those_that_wait_exactly_who_would_be_admitted_is_woken(
+    wishes: list[tuple[int, RequestKind]], pending: int
+) -> None:  # semantics T2
+    line: tuple[WaitingRequest, ...] = ()
+    for number, kind in wishes:
+        line = queue.join(line, WaitingRequest(f"e{number}", kind, 0, Owner("d", f"e{number}"))) or line
+    busy = tuple(replace(A, id=10 + i, epoch=f"p{i}") for i in range(pending))
+    head = Head("j", next_id=20, pending=busy, waiting=line)
+    for each in line:
+        request = replace(
+            REQUEST, epoch=each.epoch, kind=each.kind, config=CheckpointConfig(max_concurrent_checkpoints=2)
+        )
+        admitted = requesting.decide(head, request, NOW) == requesting.Admit()
+        assert (requesting.still_waits(head, requesting.turn_of(request), NOW) is None) == admitted
+
+
+def test_looking_whether_one_still_waits_is_one_read(world: World) -> None:  # semantics T2
+    ask(world, "a")
+    ask(world, "b")
+    recording = RecordingStore(world.store)
+    still = requesting.StillWaits(Reason.ALREADY_QUEUED, 1)
+    assert world.coordinator(recording).still_waits(turn("b")) == still
+    assert recording.total == 1

@@ -21,7 +21,7 @@ TRIGGER = "epoch.trigger_checkpoint"
 
 def declined(airflow: AirflowHome, dag_id: str, run_id: str) -> dict[str, Any]:
     """Give what a trigger that waits has said; it waits outside of any worker slot."""
-    airflow.api.wait_for_task(dag_id, run_id, TRIGGER, states={"up_for_reschedule"})
+    airflow.api.wait_for_task(dag_id, run_id, TRIGGER, states={"deferred"})
     told: dict[str, Any] = airflow.api.xcom(dag_id, run_id, TRIGGER, "cairn_declined")
     return told
 

@@ -143,7 +143,9 @@ def test_with_every_checkpoint_damaged_nobody_starts_empty(world: World) -> None
     with pytest.raises(NoCheckpointError, match="put the file back") as caught:
         world.trigger("c")
     assert second.removeprefix(f"{JOB}/") in str(caught.value)
-    assert world.coordinator().head() == before
+    after = world.coordinator().head()
+    assert [each.reason for each in after.declined] == [Reason.TRIGGER_CHECKPOINT_FAILURE]  # semantics T1
+    assert replace(after, declined=(), revision=before.revision, writes=before.writes) == before
     assert [found.whole for found in world.coordinator().verify()] == [False, False]
     assert first != second
 

@@ -137,6 +137,8 @@ class FailureAccount:
         self._tolerable = tolerable
         self._known: set[int] = set()
         self._newest_success = self._count = 0
+        self.triggers = 0
+        """Triggers that failed and counted."""
 
     def swapped(self, old: Head, new: Head) -> None:
         """Look at a version of the head and the next."""
@@ -154,7 +156,20 @@ class FailureAccount:
                 self._check(not left, "something stays pending though the job failed (D5)", left)
             if ended.status is Status.COMPLETED:
                 self._newest_success = ended.id
+        if new.failures != self._count:
+            self._trigger_failed(old, new)
         self._check(new.failures == self._count, "failures are counted wrongly (D5)", (new.failures, self._count))
+
+    def _trigger_failed(self, old: Head, new: Head) -> None:
+        """Count a trigger that the storage failed: it has no id, and is the newest of what was declined."""
+        if not new.declined or new.declined[-1].reason is not Reason.IO_EXCEPTION:
+            return
+        self._count += 1
+        self.triggers += 1
+        if self._count > self._tolerable:
+            self._count = 0
+            left = set(old.pending) & set(new.pending)
+            self._check(not left, "something stays pending though the job failed (D5)", left)
 
 
 _COUNTED = (

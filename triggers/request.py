@@ -1,0 +1,113 @@
+"""`RequestTrigger`: waits in the triggerer until a request that stands in the line is to be asked again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from airflow.triggers.base import TriggerEvent
+
+from ..checkpoint import Coordinator, RequestKind
+from ..checkpoint.errors import InvalidConfigError
+from ..checkpoint.reasons import Reason
+from ..checkpoint.requesting import StillWaits, Turn
+from .looking import LookingTrigger
+
+ASK = "ask"
+
+
+class RequestTrigger(LookingTrigger):
+    """Looks at the head of the job every `poll_interval` seconds and yields exactly one event (semantics T2, T3).
+
+    The head alone says when a request would be answered otherwise than before; that is one read a look. During the
+    pause it looks when that ends, and every `recheck_interval` whether the job was stopped. What the head does not say
+    is that the DAG run of somebody before it has ended. Only the task may ask Airflow that, so it is woken every
+    `recheck_interval` all the same. The first look comes after `poll_interval`: the task has just looked, and clocks
+    that differ must not send the request back and forth.
+
+    A store that cannot be reached is logged and asked again until it answers; other errors end the wait.
+
+    Args:
+        storage: storage URI.
+        job: the job's name.
+        epoch: the epoch's name (`layout.epoch_name`).
+        kind: who asks, a `RequestKind`.
+        max_concurrent: `CheckpointConfig.max_concurrent_checkpoints`.
+        min_pause_ms: `CheckpointConfig.min_pause`, milliseconds.
+        aws_conn_id: Airflow connection of type `aws`; None for boto3's own chain.
+        poll_interval: seconds between two looks; more than 0.
+        recheck_interval: seconds after which the task asks again in any case; more than 0.
+
+    Raises:
+        InvalidConfigError: an interval is not positive.
+    """
+
+    def __init__(
+        self,
+        storage: str,
+        job: str,
+        epoch: str,
+        kind: str,
+        max_concurrent: int,
+        min_pause_ms: int,
+        aws_conn_id: str | None = None,
+        poll_interval: float = 2.0,
+        recheck_interval: float = 15.0,
+    ) -> None:
+        super().__init__(storage, job, epoch, aws_conn_id, poll_interval)
+        if recheck_interval <= 0:
+            raise InvalidConfigError("recheck_interval must be above 0 seconds", recheck_interval=recheck_interval)
+        self.turn = Turn(epoch, RequestKind(kind), max_concurrent, min_pause_ms)
+        self.recheck_interval = recheck_interval
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Give what another triggerer needs to go on."""
+        return (
+            "airflow_cairn.triggers.request.RequestTrigger",
+            {
+                **self.arguments(),
+                "kind": str(self.turn.kind),
+                "max_concurrent": self.turn.max_concurrent,
+                "min_pause_ms": self.turn.min_pause_ms,
+                "recheck_interval": self.recheck_interval,
+            },
+        )
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Wait; yields one event: `status`, `detail` and, for an error, its `kind`."""
+        now = asyncio.get_running_loop().time
+        recheck_at = now() + self.recheck_interval
+        pause = self.poll_interval
+        seen: tuple[Reason, int | None] | None = None
+        while True:
+            await asyncio.sleep(pause)
+            pause = self.poll_interval
+            found = await self.look(self._waits_or_asks)
+            if isinstance(found, TriggerEvent):
+                yield found
+                return
+            if found is None:
+                continue
+            if seen != (found.reason, found.position):
+                self.log.info("%s", describe(found))
+            seen = (found.reason, found.position)
+            if found.left_ms is not None:
+                pause = min(found.left_ms / 1000, self.recheck_interval)
+            elif now() >= recheck_at:
+                yield _ask("time to ask whether the DAG runs before it still run")
+                return
+
+    def _waits_or_asks(self, coordinator: Coordinator) -> StillWaits | TriggerEvent:
+        return coordinator.still_waits(self.turn) or _ask("the request would be answered otherwise now")
+
+
+def describe(waits: StillWaits) -> str:
+    """Say what is waited for."""
+    if waits.left_ms is not None:
+        return f"{waits.reason}: the pause lasts {waits.left_ms / 1000:g} s more"
+    return f"{waits.reason}: " + (f"place {waits.position} in the line" if waits.position else "the line is full")
+
+
+def _ask(detail: str) -> TriggerEvent:
+    return TriggerEvent({"status": ASK, "detail": detail, "kind": None})
