@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,8 @@ from tests.e2e.store import JobStore
 pytestmark = pytest.mark.e2e
 
 TRIGGER = "epoch.trigger_checkpoint"
+PAUSE_MS = 15_000
+"""`min_pause` in `dags/sources.py`: longer than an order takes to become a run, on a machine that is not slow."""
 
 
 def declined(airflow: AirflowHome, dag_id: str, run_id: str) -> dict[str, Any]:
@@ -77,16 +78,20 @@ def test_files_are_read_once_by_retries_and_by_runs_at_once(
 
 def test_events_of_an_asset_and_the_pause_after_a_completion(airflow: AirflowHome, gates: Gates, storage: str) -> None:
     """semantics T3, T8: a run that an asset triggered reads its events, and waits until the pause is over."""
-    first = order(airflow, 1)
-    completed(airflow, "source_events", first)
-    assert [event["extra"]["order"] for event in read(gates, "source_events", first)["events"]] == [1]
-    ended = JobStore(storage, "source_events").coordinator.head().completed[-1].completed_at_ms / 1000
-    second = order(airflow, 2)
-    told = declined(airflow, "source_events", second)
-    assert told["reason"] == "MINIMUM_TIME_BETWEEN_CHECKPOINTS"
-    assert datetime.fromisoformat(told["retry_at"]).timestamp() == pytest.approx(ended + 45, abs=0.01)
-    completed(airflow, "source_events", second)
-    assert [event["extra"]["order"] for event in read(gates, "source_events", second)["events"]] == [2]
+    first, second = (ordered(airflow, gates, number) for number in (1, 2))
+    assert first != second
+    history = JobStore(storage, "source_events").coordinator.head().history
+    before, after = sorted(history, key=lambda entry: entry.id)
+    # However late the second order is, its checkpoint is not triggered before the pause is over.
+    assert after.triggered_at_ms >= before.ended_at_ms + PAUSE_MS
+
+
+def ordered(airflow: AirflowHome, gates: Gates, number: int) -> str:
+    """Let an order come in, and see that the run that it triggers reads it and completes."""
+    run_id = order(airflow, number)
+    completed(airflow, "source_events", run_id)
+    assert [event["extra"]["order"] for event in read(gates, "source_events", run_id)["events"]] == [number]
+    return run_id
 
 
 def order(airflow: AirflowHome, number: int) -> str:

@@ -34,7 +34,7 @@ with (
         "epoch",
         storage=STORAGE,
         source=AssetEvents(),
-        config=CheckpointConfig(min_pause=timedelta(seconds=45)),
+        config=CheckpointConfig(min_pause=timedelta(seconds=15)),
     ),
 ):
     reading()
