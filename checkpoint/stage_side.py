@@ -13,7 +13,7 @@ from .head_store import Decision, HeadStore
 from .job_files import JobFiles
 from .metadata import StageLine
 from .model import AckDocument, DeclineDocument, Handover, execution_token
-from .reasons import AckAnswer
+from .reasons import DECLINES, AckAnswer
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +32,15 @@ class Standing:
     """When the execution's own checkpoint was triggered, milliseconds since 1970 UTC, if the head still knows."""
     left_out: bool = False
     """Whether that checkpoint has completed the epoch without the stage (semantics B3, F6)."""
+    ended: EndedEntry | None = None
+    """How the epoch's newest attempt ended, if none is pending, it has not completed, and the head still knows."""
+    awaited: bool = False
+    """Whether the attempt that follows `ended` is expected to take this execution over, running (semantics F2)."""
+
+    @property
+    def may_count(self) -> bool:
+        """Whether the execution may still become part of a checkpoint; if not, it never will."""
+        return self.current or self.awaited
 
 
 class StageSide:
@@ -93,9 +102,18 @@ class StageSide:
             entry = head.pending_of_epoch(handover.epoch)
             if entry is None:
                 completed = self._attempts.completed_epoch(head, handover.epoch)
-                left_out = completed is not None and handover.stage in head.left_out_of(completed)
+                if completed is not None:
+                    left_out = handover.stage in head.left_out_of(completed)
+                    return Standing(
+                        None, current=False, completed=completed, triggered_at_ms=triggered_at_ms, left_out=left_out
+                    )
                 return Standing(
-                    None, current=False, completed=completed, triggered_at_ms=triggered_at_ms, left_out=left_out
+                    None,
+                    current=False,
+                    completed=None,
+                    triggered_at_ms=triggered_at_ms,
+                    ended=next(head.ended_of_epoch(handover.epoch), None),
+                    awaited=self._is_awaited(head, handover),
                 )
             current = _started_by(entry, handover)
             if not current:
@@ -116,20 +134,31 @@ class StageSide:
         if self._may_have_completed_with(settled, ack):
             return Decision(AckAnswer.SUCCESS, changed)
         ended = settled.carryable(ack.epoch)
-        if ended is not None and self._lends(ended, ack):
+        if ended is not None and self._lends(ended, ack.token):
             return Decision(AckAnswer.DISCARDED, decisions.reject(settled, ended, ack.token))
         return Decision(acks.judge(settled, None, ack), changed)
 
-    def _lends(self, ended: EndedEntry, ack: AckDocument) -> bool:
+    def _is_awaited(self, head: Head, handover: Handover) -> bool:
+        """Tell whether a next attempt is expected that takes the execution over, running.
+
+        One follows where a stage has declined and is tried again, or where the job puts up with the failure (D5). After
+        any other end nobody opens one before this stage itself is tried again.
+        """
+        ended = head.carryable(handover.epoch)
+        if ended is None or not (ended.tolerated or ended.reason in DECLINES):
+            return False
+        return self._lends(ended, handover.token)
+
+    def _lends(self, ended: EndedEntry, token: str) -> bool:
         """Tell whether a next attempt could carry the execution over, unless the head says otherwise.
 
         True also where the attempt's document cannot be read: it may be gone because a next attempt has carried the
         execution over already and a cleaner came. The swap that notes the rejection finds that out.
         """
-        if ack.token in ended.rejected:
+        if token in ended.rejected:
             return False
         document = self._attempts.readable(ended)
-        return document is None or ack.token in {execution.token for execution in document.executions.values()}
+        return document is None or token in {execution.token for execution in document.executions.values()}
 
     def _may_have_completed_with(self, head: Head, ack: AckDocument) -> bool:
         """Tell whether the epoch has completed with this execution; True also where that can no longer be told.

@@ -21,12 +21,13 @@ from ..checkpoint.runtime import Runtime, system_runtime
 from ..storage.errors import GoneError
 from ..storage.names import check_name
 from ..storage.port import ObjectStore
-from . import conf, fence, hook_answers, leaving, list_state, raw_files, small_state
+from . import conf, hook_answers, leaving, list_state, raw_files, small_state
 from .backlog import Backlog
 from .before_snapshot import BeforeSnapshot
 from .carried import Carried
 from .committables import Committables
 from .epoch_facts import EpochFacts
+from .fence import Fence
 from .inputs import Inputs
 from .outputs import Outputs
 from .session import session
@@ -68,7 +69,8 @@ class Epoch(EpochFacts):
         self._run = runtime.new_token()
         self._writer = Writer(self._files, handover, self._run, runtime.now_ms)
         self._before_snapshot = BeforeSnapshot(runtime.now_ms)
-        self._outputs = Outputs(handover.stage, self._writer, self._before_snapshot)
+        self._fence = Fence(self._coordinator, handover, runtime.now_ms)
+        self._outputs = Outputs(handover.stage, self._writer, self._before_snapshot, self._fence)
         self._carried = Carried(handover.stage)
         self._backlog = Backlog(handover.backlog)
         self._committables = Committables(handover.stage)
@@ -358,11 +360,11 @@ class Epoch(EpochFacts):
 
         Raises:
             InvalidStateError: entered before.
-            FencedError: the attempt was replaced, or has acknowledged already.
+            FencedError: the attempt can no longer count, or has acknowledged already.
         """
         if self._phase != "new":
             raise InvalidStateError("an epoch is entered once; use one `with Epoch.current() as epoch:` an application")
-        self._triggered_at_ms = fence.check(self._coordinator, self._handover)
+        self._triggered_at_ms = self._fence.enter()
         self._start_delay_ms = self._since_trigger_ms()
         try:
             self._carried.load(self._files, self._handover.restore, self._backlog)

@@ -1,34 +1,113 @@
-"""Is this driver still wanted? Asked once before work begins, so that a zombie does not compute for an hour (W4, F3).
+"""Is this driver still wanted? Asked before work begins and before each write (semantics B4, F3, W4).
 
-Only a look: what decides is the acknowledgement, judged by the head afterwards.
+So a driver that nobody waits for stops where it would write next, and does not compute for another hour. Only a look:
+what decides is the acknowledgement, judged by the head afterwards.
 """
 
 from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from threading import Lock
 
 from ..checkpoint import acks, layout
 from ..checkpoint.coordinator import Coordinator
 from ..checkpoint.errors import FencedError
 from ..checkpoint.model import Handover
+from ..checkpoint.stage_side import Standing
+from ..storage.errors import CairnError
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_MS = 10_000
+"""Writes that follow a look within this time do not look again, so that a block of many small ones costs no more."""
 
 
-def check(coordinator: Coordinator, handover: Handover) -> int | None:
-    """Check that the execution of a handover may still count.
+class Fence:
+    """Stops a driver whose execution can no longer count; several threads may ask at once.
 
-    Returns:
-        When its checkpoint was triggered, milliseconds since 1970, if the head still knows.
-
-    Raises:
-        FencedError: the attempt was replaced, its epoch has completed, or another driver has acknowledged it.
+    Args:
+        coordinator: of the job.
+        handover: which execution runs.
+        now_ms: clock, milliseconds.
     """
-    standing = coordinator.standing(handover)
+
+    def __init__(self, coordinator: Coordinator, handover: Handover, now_ms: Callable[[], int]) -> None:
+        self._coordinator = coordinator
+        self._handover = handover
+        self._now_ms = now_ms
+        self._lock = Lock()
+        self._looked_at_ms: int | None = None
+        self._error: FencedError | None = None
+
+    def enter(self) -> int | None:
+        """Check before work begins.
+
+        Returns:
+            When the execution's checkpoint was triggered, milliseconds since 1970, if the head still knows.
+
+        Raises:
+            FencedError: the execution can no longer count, or another driver of it has acknowledged.
+            CairnError: the head, or the document of the pending attempt, cannot be read.
+        """
+        standing = self._coordinator.standing(self._handover)
+        why = _why_not(self._handover, standing)
+        if why is not None:
+            raise why
+        if acks.has_acknowledged(self._coordinator.files, self._handover.stage, self._handover.execution):
+            raise already_acknowledged(self._handover)
+        self._looked_at_ms = self._now_ms()
+        return standing.triggered_at_ms
+
+    def check(self) -> None:
+        """Check before a write: one read of the head, at most every `LOOK_EVERY_MS`.
+
+        A look that fails is logged, and the driver goes on: it could only have saved work.
+
+        Raises:
+            FencedError: the execution can no longer count; raised again by every later check.
+        """
+        with self._lock:
+            self.raise_if_stopped()
+            now_ms = self._now_ms()
+            if self._looked_at_ms is not None and 0 <= now_ms - self._looked_at_ms < LOOK_EVERY_MS:
+                return
+            self._looked_at_ms = now_ms
+            try:
+                standing = self._coordinator.standing(self._handover)
+            except CairnError as problem:
+                log.warning("Whether this attempt still counts could not be asked; going on. %s", problem)
+                return
+            self._error = _why_not(self._handover, standing)
+            self.raise_if_stopped()
+
+    def raise_if_stopped(self) -> None:
+        """See that no check has failed so far; without a look.
+
+        Raises:
+            FencedError: one has. A block that caught it has not written what it was to write.
+        """
+        if self._error is not None:
+            raise self._error
+
+
+def _why_not(handover: Handover, standing: Standing) -> FencedError | None:
+    """Give the error of an execution that can no longer count, None for one that may."""
+    if standing.may_count:
+        return None
     if standing.completed is not None:
-        raise replaced(handover, f"checkpoint {standing.completed} has completed the epoch")
-    newer = standing.attempt
-    if newer is not None and not standing.current:
-        raise replaced(handover, f"attempt {newer.attempt}, checkpoint {newer.id}, runs the stage now")
-    if acks.has_acknowledged(coordinator.files, handover.stage, handover.execution):
-        raise already_acknowledged(handover)
-    return standing.triggered_at_ms
+        without = " without this stage" if standing.left_out else ""
+        return replaced(handover, f"checkpoint {standing.completed} has completed the epoch{without}")
+    if standing.attempt is not None:
+        newer = standing.attempt
+        return replaced(handover, f"attempt {newer.attempt}, checkpoint {newer.id}, runs the stage now")
+    ended = standing.ended
+    how = f"{ended.reason}: {ended.detail}" if ended else "so long ago that the history has forgotten how"
+    return FencedError(
+        f"the epoch's checkpoint has ended ({how}), and no attempt that follows takes this execution over. What it "
+        "wrote is discarded; the next try of the stage runs it anew",
+        **_facts(handover),
+    )
 
 
 def replaced(handover: Handover, why: str) -> FencedError:

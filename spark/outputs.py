@@ -10,6 +10,7 @@ from ..checkpoint.errors import InvalidStateError
 from ..storage.names import check_name
 from .background import Background, BackgroundSnapshot
 from .before_snapshot import BeforeSnapshot
+from .fence import Fence
 from .stored import Stored
 from .writer import Writer
 
@@ -24,12 +25,14 @@ class Outputs:
         stage: the stage's uid, for error texts.
         writer: of this driver.
         before_snapshot: the author's step.
+        fence: stops a driver that no longer counts.
     """
 
-    def __init__(self, stage: str, writer: Writer, before_snapshot: BeforeSnapshot) -> None:
+    def __init__(self, stage: str, writer: Writer, before_snapshot: BeforeSnapshot, fence: Fence) -> None:
         self._stage = stage
         self._writer = writer
         self._before_snapshot = before_snapshot
+        self._fence = fence
         self._lock = Lock()
         self._taken: set[str] = set()
         self._written: dict[str, Stored] = {}
@@ -52,6 +55,7 @@ class Outputs:
             InvalidNameError: the name does not match the grammar (semantics W1).
             InvalidConfigError: Spark's output committer cannot be trusted.
             BackgroundSnapshotError: what was to be written in the background before has failed.
+            FencedError: the execution can no longer count; nothing was computed.
         """
         output_id = f"{kind}.{check_name(kind, name)}"
         columns = _columns(output_id, df, key)
@@ -81,6 +85,7 @@ class Outputs:
         Raises:
             InvalidStateError: the name was used before.
             BackgroundSnapshotError: what was to be written in the background before has failed.
+            FencedError: the execution can no longer count; nothing was written.
             InvalidNameError: the name does not match the grammar (semantics W1).
         """
         self._take_written(kind, name)
@@ -91,7 +96,9 @@ class Outputs:
 
         Raises:
             BackgroundSnapshotError: something of it has failed.
+            FencedError: a write was refused because the execution can no longer count, and the block caught that.
         """
+        self._fence.raise_if_stopped()
         return {**self._written, **self._background.finish()}
 
     def abort(self) -> None:
@@ -99,6 +106,7 @@ class Outputs:
         self._background.abort()
 
     def _take_written(self, kind: str, name: str) -> None:
+        self._fence.check()
         self._background.check()
         self.take(
             f"{kind}.{check_name(kind, name)}",

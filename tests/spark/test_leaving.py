@@ -5,20 +5,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_cairn.checkpoint import Runtime
 from airflow_cairn.checkpoint.errors import FencedError, InvalidConfigError, InvalidStateError
 from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.checkpoint.model import DeclineDocument, StageSpec
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.requests import Failed, Submit
+from airflow_cairn.checkpoint.runtime import system_runtime
 from airflow_cairn.spark import Epoch
+from airflow_cairn.spark.fence import LOOK_EVERY_MS
 from airflow_cairn.storage import InvalidNameError, UnavailableError
 from airflow_cairn.storage.local import LocalStore
 from airflow_cairn.storage.port import DeleteFailures, WriteResult
+from tests.checkpoint.world import Clock
 from tests.spark.pipeline import Pipeline, counts, rows
 
 if TYPE_CHECKING:
@@ -161,6 +166,33 @@ def test_a_replaced_driver_that_only_starts_stops_before_it_works(pipeline: Pipe
     pipeline.begin("one")
     with pytest.raises(FencedError, match="replaced: attempt 2, checkpoint 2, runs the stage now"), late:
         pytest.fail("the block must not run")
+
+
+def test_a_driver_that_no_longer_counts_computes_no_further_write(
+    spark: SparkSession, pipeline: Pipeline, tmp_path: Path
+) -> None:  # semantics B4, F3
+    pipeline.trigger("one")
+    clock = Clock(system_runtime().now_ms())
+    runtime = Runtime(clock, system_runtime().new_token)
+    zombie = Epoch(spark, pipeline.store, pipeline.begin("one").handover, runtime)
+    computed = spark.range(1).selectExpr("raise_error('computed') AS x")
+    with pytest.raises(FencedError, match="replaced: attempt 2, checkpoint 2, runs the stage now"), zombie:
+        zombie.snapshot("totals", counts(spark, ("zombie", 1)))
+        pipeline.begin("one")
+        clock.advance(timedelta(milliseconds=LOOK_EVERY_MS))
+        for write in (
+            lambda: zombie.snapshot("x", computed),
+            lambda: zombie.snapshot("y", computed, background=True),
+            lambda: zombie.publish("x", computed),
+            lambda: zombie.write(computed),
+            lambda: zombie.snapshot_list("x", [[1]]),
+            lambda: zombie.snapshot_files("x", tmp_path / "none"),
+        ):
+            # The block catches it; its end raises it all the same.
+            with pytest.raises(FencedError):
+                write()
+    assert pipeline.listing("chk-0000000001/state/") == []
+    assert pipeline.listing("chk-0000000001/acks/") == []
 
 
 def test_the_second_driver_of_an_execution_is_told_so(spark: SparkSession, pipeline: Pipeline) -> None:
