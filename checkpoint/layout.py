@@ -10,7 +10,8 @@ import hashlib
 import re
 from collections.abc import Collection
 
-from ..storage.names import check_key, check_name
+from ..storage.errors import InvalidNameError
+from ..storage.names import NAME_GRAMMAR, check_key, check_name, shorten
 from .errors import DocumentError
 
 HEAD = "head.json"
@@ -18,9 +19,16 @@ EPOCHS = "epochs/"
 EPOCH_LISTS = "epoch-lists/"
 """Sorts right behind the folders of the checkpoints, so that one listing shows both."""
 CHECKPOINT = re.compile(r"\Achk-([0-9]{10})\Z")
+OUTPUT_ID_GRAMMAR = r"\A[a-z]{1,32}\." + NAME_GRAMMAR.removeprefix(r"\A")
+"""What `Output.id` looks like: the kind, a dot, the name."""
+_OUTPUT_ID = re.compile(OUTPUT_ID_GRAMMAR)
 _TOKEN = re.compile(r"\A[A-Za-z0-9_]{1,64}\Z")
 _PLAIN = re.compile(rb"[A-Za-z0-9_-]")
-_MAX_NAME = 200
+_MAX_PART = 200
+"""A part of a key that is made from a longer name is cut to this; file systems take 255 bytes, suffixes included."""
+_RUN_BYTES = 17
+_WRITER_BYTES = 256
+"""The longest path that Spark's committers make below an output's folder (the magic one's, for a pending file)."""
 _MARKERS = frozenset({"acks", "declines", "failures", "handover"})
 """Folders of a checkpoint that hold a document for each execution, by stage."""
 
@@ -31,15 +39,23 @@ def epoch_name(run_id: str) -> str:
     Letters, digits, `_` and `-` stay; any other byte becomes `.` and two hex digits. A name that would not begin with
     a letter or a digit gets a `_` before it. What is longer is cut and ends in `.h` and a hash of the whole.
     """
-    encoded = "".join(
-        chr(byte) if _PLAIN.match(bytes([byte])) else f".{byte:02x}" for byte in run_id.encode("utf-8", "surrogatepass")
-    )
+    whole = run_id.encode("utf-8", "surrogatepass")
+    encoded = "".join(chr(byte) if _PLAIN.match(bytes([byte])) else f".{byte:02x}" for byte in whole)
     if not encoded[:1].isalnum():
         encoded = "_" + encoded
-    if len(encoded) > _MAX_NAME:
-        digest = hashlib.sha256(run_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-        encoded = f"{encoded[: _MAX_NAME - 34]}.h{digest}"
-    return check_name("epoch", encoded)
+    return check_name("epoch", _cut(encoded, whole))
+
+
+def _cut(part: str, whole: bytes) -> str:
+    """Give a part of a key; a long one is cut and ends in a hash of the whole name, so that two stay apart."""
+    if len(part) <= _MAX_PART:
+        return part
+    return f"{part[: _MAX_PART - 34]}.h{hashlib.sha256(whole).hexdigest()[:32]}"
+
+
+def _part(kind: str, name: str) -> str:
+    """Give the part of a key that stands for a name; never read back."""
+    return _cut(check_name(kind, name), name.encode())
 
 
 def run_id_of(epoch: str) -> str:
@@ -77,7 +93,7 @@ def epoch_completed(epoch: str) -> str:
 
 def epoch_list(epoch: str, source: str) -> str:
     """Give the key of what a source fixed for the epoch, where that is too long for the slice (semantics T8)."""
-    return f"{EPOCH_LISTS}{check_name('epoch', epoch)}/{check_name('source', source)}.jsonl"
+    return f"{EPOCH_LISTS}{check_name('epoch', epoch)}/{_part('source', source)}.jsonl"
 
 
 def epoch_of_list(key: str) -> str | None:
@@ -87,7 +103,7 @@ def epoch_of_list(key: str) -> str | None:
 
 def position_piece(checkpoint: int, source: str, token: str) -> str:
     """Give the key of a part of what a source has read up to the checkpoint, too long for its documents."""
-    return f"{folder(checkpoint)}positions/{check_name('source', source)}-{check_token(token)}.jsonl"
+    return f"{folder(checkpoint)}positions/{_part('source', source)}-{check_token(token)}.jsonl"
 
 
 def pending(checkpoint: int, token: str) -> str:
@@ -158,8 +174,23 @@ def execution_folder(home: int, stage: str, attempt: int, token: str) -> str:
 
 
 def output_folder(home: int, stage: str, attempt: int, token: str, run: str, output: str) -> str:
-    """Give the folder of one output of one driver; `run` keeps two drivers of one execution apart."""
-    return f"{execution_folder(home, stage, attempt, token)}{run}/{check_name('output', output)}/"
+    """Give the folder of one output of one driver; `run` keeps two drivers of one execution apart.
+
+    Args:
+        home: the checkpoint that started the execution.
+        stage: its stage.
+        attempt: its attempt.
+        token: its token.
+        run: the driver's token.
+        output: `Output.id`: the kind, a dot, the name.
+    """
+    return f"{execution_folder(home, stage, attempt, token)}{run}/{_cut(check_output_id(output), output.encode())}/"
+
+
+def longest_key(job: str, stage: str) -> int:
+    """Give how long a key of a stage's files can become below the storage's root, in bytes."""
+    below = execution_folder(10**10 - 1, stage, 10**6, "0" * 16)
+    return len(job) + 1 + len(below) + _RUN_BYTES + _MAX_PART + 1 + _WRITER_BYTES
 
 
 def execution_of(key: str) -> tuple[int, str, str] | None:
@@ -216,6 +247,21 @@ def check_token(token: str) -> str:
     if _TOKEN.match(token) is None:
         raise DocumentError("a token has 1 to 64 letters, digits or _; this one is refused", token=token[:80])
     return token
+
+
+def check_output_id(output: str) -> str:
+    """Check an `Output.id` that a document names.
+
+    Raises:
+        InvalidNameError: it is no kind, dot and name.
+    """
+    if _OUTPUT_ID.match(output) is None:
+        raise InvalidNameError(
+            "this names no output: it is written as a kind, a dot and a name of 1 to 250 characters",
+            value=shorten(output),
+            grammar=OUTPUT_ID_GRAMMAR,
+        )
+    return output
 
 
 def check_job(job: str) -> str:

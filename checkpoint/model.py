@@ -52,6 +52,7 @@ Epoch = Annotated[str, IsName("epoch")]
 Job = Annotated[str, layout.check_job]
 Token = Annotated[str, layout.check_token]
 OutputName = Annotated[str, IsName("output")]
+OutputId = Annotated[str, layout.check_output_id]
 ListenerName = Annotated[str, IsName("listener")]
 HookName = Annotated[str, IsName("hook")]
 Key = Annotated[str, layout.check_relative]
@@ -361,7 +362,7 @@ class Output:
 class StateHandle:
     """One file of an output (semantics A1)."""
 
-    output: OutputName
+    output: OutputId
     """`Output.id` of what it belongs to."""
     path: Key
     size_bytes: Count

@@ -9,12 +9,14 @@ from typing import Any
 
 from airflow.sdk import XComArg
 
-from ..checkpoint import Coordinator
+from ..checkpoint import Coordinator, layout
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.layout import check_job
 from ..checkpoint.notices import CheckpointListener
 from ..storage import check_storage_uri
 from ..storage.errors import CairnError, ForbiddenError
+from ..storage.names import MAX_KEY_BYTES
+from ..storage.uris import parse_storage_uri
 from .storage import CheckpointStorageHook
 
 
@@ -126,6 +128,35 @@ def check_storage_and_job(storage: object, job: object, **where: str | None) -> 
             check_storage_uri(storage)
         if not is_rendered_later(job):
             check_job(job)  # type: ignore[arg-type]  # anything may stand here; the check refuses what is no text
+
+
+def check_room(storage: object, job: object, stage: str, **where: str | None) -> None:
+    """Check that the keys of a stage's files are not longer than S3 takes; pure, as soon as storage and job are known.
+
+    Args:
+        storage: the storage URI.
+        job: the job's name.
+        stage: the stage's uid.
+        **where: `task` and its id, for the message.
+
+    Raises:
+        InvalidConfigError: they may become longer, so that a write would fail late.
+    """
+    if is_rendered_later(storage) or is_rendered_later(job):
+        return
+    root = parse_storage_uri(storage)
+    if root.scheme != "s3":
+        return
+    size = len(root.path.encode()) + 1 + layout.longest_key(str(job), stage)
+    if size > MAX_KEY_BYTES:
+        raise InvalidConfigError(
+            "the storage's prefix, the job's name and the stage's uid are too long together: S3 takes keys of "
+            f"{MAX_KEY_BYTES} bytes. Make them shorter by {size - MAX_KEY_BYTES} characters",
+            **where,
+            storage=str(root),
+            job=str(job),
+            uid=stage,
+        )
 
 
 def rendered_settings(task: Any) -> JobSettings:

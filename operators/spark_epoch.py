@@ -16,7 +16,7 @@ from ..checkpoint.assignment import check_parallelism
 from ..checkpoint.errors import CheckpointError, CheckpointFailedError, InvalidConfigError
 from ..checkpoint.requests import Cancelled, EpochCompleted, StageAcknowledged
 from ..hooks.epoch_submit import EpochSubmitHook
-from ..hooks.job_settings import JobSettings, check_storage_and_job, naming, rendered_settings, scope_of
+from ..hooks.job_settings import JobSettings, check_room, check_storage_and_job, naming, rendered_settings, scope_of
 from ..spark.conf import handover_conf
 from ..spark.shipping import runtime_zip
 from ..storage.names import check_name, shorten
@@ -63,7 +63,8 @@ class SparkEpochOperator(SparkSubmitOperator):
 
     Raises:
         InvalidConfigError: no storage, no application, a parallelism out of its bounds, `reads` outside a group or no
-            list of uids, a secret or a reserved key in conf, env_vars, application_args or another text.
+            list of uids, a secret or a reserved key in conf, env_vars, application_args or another text, or a storage
+            prefix, job and uid that are too long together for S3.
         InvalidNameError: job or uid are outside the grammar (semantics W1).
         UnsupportedStorageError: the storage's scheme is none of ours.
     """
@@ -101,6 +102,7 @@ class SparkEpochOperator(SparkSubmitOperator):
         self.reads = self._checked_reads(reads, in_group=scope is not None)
         self.name = name or f"{self.job} {self.uid}"
         check_storage_and_job(self.storage, self.job, task=self.task_id)
+        check_room(self.storage, self.job, self.uid, task=self.task_id)
         if self.application is None or self.application == "":
             raise InvalidConfigError(
                 "no application is given: name the Python file or jar that opens the epoch, application='routes.py'",
@@ -120,7 +122,8 @@ class SparkEpochOperator(SparkSubmitOperator):
                 again would fold its input in twice.
             StageFailedError: the application failed, declined, or never opened an epoch.
             FencedError: another attempt replaced this one while it ran.
-            InvalidConfigError: the task is mapped, or nothing was triggered for the epoch.
+            InvalidConfigError: the task is mapped, nothing was triggered for the epoch, or templated storage and job
+                are too long for S3.
         """
         self._check_author_settings()
         ti = context["ti"]
@@ -132,6 +135,7 @@ class SparkEpochOperator(SparkSubmitOperator):
                 map_index=ti.map_index,
             )
         settings = rendered_settings(self)
+        check_room(settings.storage, settings.job, self.uid, task=self.task_id)
         coordinator = settings.coordinator()
         epoch = layout.epoch_name(ti.run_id)
         with settings.naming_connection():

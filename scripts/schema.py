@@ -34,9 +34,16 @@ Schema = dict[str, Any]
 
 # `$` would let a newline through in some engines, and `\Z` is not in every engine's language.
 _END = r"(?![\s\S])"
-_NAME: Schema = {"pattern": NAME_GRAMMAR.replace(r"\A", "^").replace(r"\Z", _END), "not": {"const": RESERVED}}
+
+
+def _pattern(grammar: str) -> str:
+    return grammar.replace(r"\A", "^").replace(r"\Z", _END)
+
+
+_NAME: Schema = {"pattern": _pattern(NAME_GRAMMAR), "not": {"const": RESERVED}}
 _CHECKS: dict[Callable[..., object], Schema] = {
     layout.check_job: _NAME,
+    layout.check_output_id: {"pattern": _pattern(layout.OUTPUT_ID_GRAMMAR)},
     layout.check_token: {"pattern": f"^[A-Za-z0-9_]{{1,64}}{_END}"},
     layout.check_relative: {
         "pattern": rf"^chk-[0-9]{{10}}(/(?!\.{{1,2}}(?![^/]))[^/\\\u0000-\u001f\u007f]+)*/?{_END}",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_cairn.checkpoint import layout
+from airflow_cairn.storage.names import MAX_KEY_BYTES
 from tests.airflow.conftest import DagFile
 
 _GROUP = """
@@ -47,6 +49,18 @@ def test_a_dag_id_that_is_no_job_name(dag_file: DagFile) -> None:
 @pytest.mark.parametrize("uid", ["a/b", "..", "a\nb", "x" * 300, ""])  # semantics W1
 def test_stage_uids(dag_file: DagFile, uid: str) -> None:
     assert "this stage name cannot be used: a name has 1 to 250 characters" in error(dag_file, stage=f"uid={uid!r}")
+
+
+def test_names_that_are_too_long_together_for_s3(dag_file: DagFile) -> None:  # semantics W1
+    """At the bound the longest key that Spark may write has as many bytes as S3 takes."""
+    uid = "u" * 250
+    room = MAX_KEY_BYTES - layout.longest_key("", uid) - len("team/")
+    stage = f"uid={uid!r}"
+    dag_file.dag(_GROUP.format(dag_id="d", group=f"storage='s3://lake/team', job={'j' * room!r}", stage=stage))
+    found = error(dag_file, group=f"storage='s3://lake/team', job={'j' * (room + 1)!r}", stage=stage)
+    assert "the storage's prefix, the job's name and the stage's uid are too long together: S3 takes keys of" in found
+    assert "Make them shorter by 1 characters" in found
+    dag_file.dag(_GROUP.format(dag_id="d", group=f"storage='file:///lake/team', job={'j' * 250!r}", stage=stage))
 
 
 @pytest.mark.parametrize("parallelism", ["0", "-1", "1.5", "True", "'2'"])

@@ -30,6 +30,7 @@ _OF_ALIAS: dict[Any, st.SearchStrategy[Any]] = {
     model.Token: TOKENS,
     model.Key: KEYS,
     model.OutputName: NAMES,
+    model.OutputId: st.builds("{}.{}".format, st.sampled_from(("state", "table", "exchange", "list")), NAMES),
     model.ListenerName: NAMES,
     model.HookName: NAMES,
     model.Stage: NAMES,

@@ -19,7 +19,7 @@ from airflow_cairn.checkpoint.head import Head
 from airflow_cairn.checkpoint.job_files import KINDS, JobFiles, encode
 from airflow_cairn.checkpoint.metadata import StageLine, Trailer
 from airflow_cairn.checkpoint.model import AckDocument, Handover, OwedEpoch, PendingDocument, Slice
-from airflow_cairn.storage import DocumentError, InvalidKeyError
+from airflow_cairn.storage import DocumentError, InvalidKeyError, InvalidNameError
 from airflow_cairn.storage.names import NAME_GRAMMAR, check_name
 from tests.checkpoint.generated import documents_of
 from tests.checkpoint.golden import EXAMPLES
@@ -270,15 +270,34 @@ def test_every_key_of_the_layout_is_a_key() -> None:  # semantics W1, W5
         layout.ack_part(1, longest, token, token, 99_999),
         layout.decline(1, longest, token),
         layout.handover(1, longest, token),
-        layout.output_folder(1, longest, 1, token, token, longest),
+        *(layout.output_folder(1, longest, 1, token, token, f"{kind}.{longest}") for kind in ("state", "exchange")),
+        layout.position_piece(1, longest, token),
     ]
     for key in keys:
         assert layout.check_relative(key) == key
         assert layout.checkpoint_of(key) == 1
         assert all(len(segment.encode()) <= 255 for segment in key.split("/")), "local files take no more"
-    for key in (layout.epoch_slice(longest), layout.epoch_completed(longest)):
+    listed = layout.epoch_list(longest, longest)
+    assert layout.check_shelved(listed) == listed
+    for key in (layout.epoch_slice(longest), layout.epoch_completed(longest), listed):
         assert all(len(segment) <= 255 for segment in key.split("/"))
     assert layout.epoch_slice("a.completed") != layout.epoch_completed("a")
+
+
+def test_long_names_stay_apart_in_keys() -> None:  # semantics W1
+    token = "f" * 16
+    folders = {layout.output_folder(1, "s", 1, token, token, f"state.{'n' * 249}{end}") for end in "ab"}
+    pieces = {layout.position_piece(1, "n" * 249 + end, token) for end in "ab"}
+    assert len(folders) == len(pieces) == 2
+    assert layout.output_folder(1, "s", 1, token, token, "state." + "n" * 194).endswith(f"/state.{'n' * 194}/")
+
+
+@pytest.mark.parametrize(
+    "output", ["state." + "n" * 251, "state.", "state...", "state.a/b", "state", ".a", "St.a", "s" * 33 + ".a", "s.a\n"]
+)
+def test_what_names_no_output_has_no_folder(output: str) -> None:  # semantics W1
+    with pytest.raises(InvalidNameError, match="this names no output"):
+        layout.output_folder(1, "s", 1, "f" * 16, "f" * 16, output)
 
 
 @pytest.mark.parametrize(

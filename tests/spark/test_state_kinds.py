@@ -11,6 +11,7 @@ import pytest
 
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.model import StageSpec
+from airflow_cairn.spark import table
 from airflow_cairn.storage import InvalidKeyError
 from tests.spark.pipeline import Pipeline, counts, rows
 
@@ -265,3 +266,30 @@ def test_a_structured_streaming_query_goes_on_from_its_checkpoint_folder(
         run("two", tmp_path / "w2", fails=True)
     make(landing, {"3.csv": b"C-D\n"})
     assert run("two", tmp_path / "w3") == [("B-C",), ("C-D",)]
+
+
+def test_the_longest_names_hold_every_kind(spark: SparkSession, tmp_path: Path) -> None:  # semantics W1
+    """Job, uid and every output have 250 characters; what is larger than an acknowledgement takes goes into files."""
+    longest = "n" * 250
+    source = make(tmp_path / "model", {"model.bin": b"m"})
+    pipeline = Pipeline(f"file://{tmp_path}/lake", spark, (StageSpec(longest), StageSpec("b", (longest,))), job=longest)
+    pipeline.trigger("one")
+    with pipeline.epoch("one", longest) as epoch:
+        epoch.snapshot(longest, counts(spark, ("state", 1)))
+        epoch.publish(longest, counts(spark, ("table", 2)))
+        epoch.write(counts(spark, ("exchange", 3)), longest)
+        epoch.put(longest, "v" * 30_000)
+        epoch.snapshot_list(longest, [["l" * 30_000]])
+        epoch.snapshot_files(longest, source)
+    with pipeline.epoch("one", "b") as below:
+        assert rows(below.read(longest, longest, kind="exchange")) == [("exchange", 3)]
+    pipeline.complete("one")
+    assert rows(table(spark, f"file://{tmp_path}/lake", longest, longest)) == [("table", 2)]
+    pipeline.trigger("two")
+    with pipeline.epoch("two", longest) as epoch:
+        assert rows(epoch.state(longest)) == [("state", 1)]
+        assert epoch.get(longest) == "v" * 30_000
+        assert epoch.list_state(longest) == [["l" * 30_000]]
+        assert epoch.restore_files(longest, tmp_path / "back")
+    assert tree(tmp_path / "back") == tree(source)
+    pipeline.forget()
