@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from datetime import timedelta
 from types import TracebackType
 from typing import Any
 
@@ -19,7 +20,7 @@ from ..hooks.slice_detail import check_slice_detail
 from ..sensors.checkpoint import CheckpointSensor
 from .callbacks import restore_latest_checkpoint
 from .spark_epoch import SparkEpochOperator
-from .trigger import TriggerCheckpointOperator, check_config
+from .trigger import TriggerCheckpointOperator, check_config, check_poll_interval
 
 TRIGGER = "trigger_checkpoint"
 WAIT = "wait_for_checkpoint"
@@ -47,12 +48,16 @@ class CheckpointedTaskGroup(TaskGroup):
         source: what the epoch reads: a `Source` or a list of them; None for the run's data interval as it is.
         master_hooks: what is asked before the stages begin, and whose answers are kept in the checkpoint.
         listeners: who is told, at least once, how each checkpoint ended: a list of `CheckpointListener`s.
+        deferrable: whether `trigger_checkpoint` and `wait_for_checkpoint` wait in the triggerer; with False they are
+            run by workers, the one rescheduled, the other poking.
+        poll_interval: seconds (or a timedelta) between two looks of the triggerer while `trigger_checkpoint` waits for
+            its turn; more than 0.
         **kwargs: what every task group takes.
 
     Raises:
         InvalidConfigError: no storage is given, `config` is no CheckpointConfig, `slice_detail` is no JSON object,
-            `source`, `master_hooks` or `listeners` hold something else or do not fit the config, or the group lies in
-            another one.
+            `source`, `master_hooks` or `listeners` hold something else or do not fit the config, the interval is not
+            positive, or the group lies in another one.
         InvalidNameError: the job's name is outside the grammar (semantics W1).
         UnsupportedStorageError: the storage's scheme is none of ours.
     """
@@ -70,6 +75,8 @@ class CheckpointedTaskGroup(TaskGroup):
         source: Source | Sequence[Source] | None = None,
         master_hooks: Sequence[MasterHook] | None = None,
         listeners: Sequence[CheckpointListener] | None = None,
+        deferrable: bool = True,
+        poll_interval: timedelta | float = 2.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(group_id=group_id, **kwargs)
@@ -91,6 +98,9 @@ class CheckpointedTaskGroup(TaskGroup):
         with naming(group=self.group_id):
             self._sources = check_sources(source, self._config.max_concurrent_checkpoints)
             self._master_hooks = check_hooks(master_hooks, self._config.max_concurrent_checkpoints)
+        self._deferrable = deferrable
+        with naming(group=self.group_id):
+            self._poll_interval = check_poll_interval(poll_interval)
         self._may_leave_out = self._config.unaligned or self._config.regional is not None
         self._trigger: TriggerCheckpointOperator | None = None
         self._wait: CheckpointSensor | None = None
@@ -119,6 +129,8 @@ class CheckpointedTaskGroup(TaskGroup):
             source=self._sources,
             master_hooks=self._master_hooks,
             listeners=scope.listeners,
+            deferrable=self._deferrable,
+            poll_interval=self._poll_interval,
         )
         return self
 
@@ -162,6 +174,7 @@ class CheckpointedTaskGroup(TaskGroup):
             job=scope.job,
             aws_conn_id=scope.aws_conn_id,
             listeners=scope.listeners,
+            deferrable=self._deferrable,
             # The epoch may be complete already: then trigger and stages are skipped, and what follows the group runs.
             trigger_rule=TriggerRule.NONE_FAILED,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -143,11 +144,8 @@ class TriggerCheckpointOperator(BaseOperator):
             self.listeners = check_listeners(listeners)
             self.master_hooks = check_hooks(master_hooks, self.config.max_concurrent_checkpoints)
         self.deferrable = deferrable
-        self.poll_interval = poll_interval.total_seconds() if isinstance(poll_interval, timedelta) else poll_interval
-        if not isinstance(self.poll_interval, int | float) or self.poll_interval <= 0:
-            raise InvalidConfigError(
-                "poll_interval must be above 0 seconds", task=self.task_id, poll_interval=shorten(poll_interval)
-            )
+        with naming(task=self.task_id):
+            self.poll_interval = check_poll_interval(poll_interval)
         self.recheck_interval = recheck_interval
         self.kind = kind
         if kind not in (None, RequestKind.MANUAL, RequestKind.PERIODIC):
@@ -394,6 +392,21 @@ def check_config(config: object, **where: str | None) -> CheckpointConfig:
             config=shorten(config),
         )
     return config
+
+
+def check_poll_interval(poll_interval: object) -> float:
+    """Give the seconds between two looks of the triggerer.
+
+    Args:
+        poll_interval: seconds, or a timedelta.
+
+    Raises:
+        InvalidConfigError: it is neither, or not above 0.
+    """
+    seconds = poll_interval.total_seconds() if isinstance(poll_interval, timedelta) else poll_interval
+    if not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+        raise InvalidConfigError("poll_interval must be above 0 seconds", poll_interval=shorten(poll_interval))
+    return seconds
 
 
 def slice_of(context: Context, detail: dict[str, Any] | None) -> Slice:

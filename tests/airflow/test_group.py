@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from airflow_cairn.operators import (
     TriggerCheckpointOperator,
     restore_latest_checkpoint,
 )
+from airflow_cairn.operators.group import TRIGGER, WAIT
 from tests.airflow.conftest import DagFile
 
 STORAGE = "file:///lake/cairn"
@@ -54,6 +56,27 @@ def test_the_pipeline_of_the_design() -> None:
         "airports": ("clean",),
         "report": ("airports", "routes"),
     }
+
+
+def test_the_group_says_how_its_own_tasks_wait() -> None:
+    options: dict[str, Any] = {"deferrable": False, "poll_interval": timedelta(seconds=7)}
+    with DAG("flights", schedule=None) as dag:
+        with CheckpointedTaskGroup("epoch", storage=STORAGE, **options):
+            stage("clean")
+        with CheckpointedTaskGroup("other", storage=STORAGE, job="other"):
+            stage("clean")
+    tasks = [dag.get_task(f"{group}.{task}") for group in ("epoch", "other") for task in (TRIGGER, WAIT)]
+    assert [task.deferrable for task in tasks] == [False, False, True, True]
+    assert [task.poll_interval for task in tasks if isinstance(task, TriggerCheckpointOperator)] == [7.0, 2.0]
+
+
+@pytest.mark.parametrize("interval", ["0", "-1", "'2'", "None", "float('nan')", "float('inf')", "timedelta(0)"])
+def test_an_interval_that_is_none_names_the_group(dag_file: DagFile, interval: str) -> None:  # semantics S3
+    found = dag_file.error(
+        f"from datetime import timedelta\nwith DAG('d'), CheckpointedTaskGroup('epoch', storage={STORAGE!r}, "
+        f"poll_interval={interval}):\n    SparkEpochOperator(task_id='a', application='a.py')\n"
+    )
+    assert "poll_interval must be above 0 seconds [group=`epoch` poll_interval=" in found
 
 
 @pytest.mark.parametrize(
