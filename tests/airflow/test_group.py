@@ -65,7 +65,7 @@ def test_the_group_says_how_its_own_tasks_wait() -> None:
             stage("clean")
         with CheckpointedTaskGroup("other", storage=STORAGE, job="other"):
             stage("clean")
-    tasks = [dag.get_task(f"{group}.{task}") for group in ("epoch", "other") for task in (TRIGGER, WAIT)]
+    tasks: list[Any] = [dag.get_task(f"{group}.{task}") for group in ("epoch", "other") for task in (TRIGGER, WAIT)]
     assert [task.deferrable for task in tasks] == [False, False, True, True]
     assert [task.poll_interval for task in tasks if isinstance(task, TriggerCheckpointOperator)] == [7.0, 2.0]
 
