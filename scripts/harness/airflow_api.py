@@ -78,7 +78,7 @@ class AirflowApi:
         errors = self.request("GET", "/importErrors", params={"limit": 1000})["import_errors"]
         return [f"{error['filename']}: {error['stack_trace']}" for error in errors]
 
-    def wait_for_dag(self, dag_id: str, timeout: float = 60) -> None:
+    def wait_for_dag(self, dag_id: str, timeout: float = 300) -> None:
         """Wait until a DAG has been parsed.
 
         Raises:
@@ -182,7 +182,7 @@ class AirflowApi:
         self.request("POST", f"/dags/{_quoted(dag_id)}/clearTaskInstances", json=body)
 
     def wait_for_run(
-        self, dag_id: str, run_id: str, *, states: Collection[str] = FINISHED, timeout: float = 180
+        self, dag_id: str, run_id: str, *, states: Collection[str] = FINISHED, timeout: float = 600
     ) -> str:
         """Wait until a DAG run is in one of `states`.
 
@@ -201,7 +201,7 @@ class AirflowApi:
         return wait_until(reached, timeout, what, interval=0.5, details=lambda: self.explain(dag_id, run_id))
 
     def wait_for_task(
-        self, dag_id: str, run_id: str, task_id: str, *, states: Collection[str], timeout: float = 120
+        self, dag_id: str, run_id: str, task_id: str, *, states: Collection[str], timeout: float = 600
     ) -> TaskState:
         """Wait until a task is in one of `states`.
 

@@ -110,7 +110,7 @@ class AirflowHome(Service):
             **self._extra_env,
         }
 
-    def start(self, timeout: float = 240) -> None:
+    def start(self, timeout: float = 600) -> None:
         """Start Airflow and wait until every component says that it is healthy.
 
         Args:
@@ -153,7 +153,7 @@ class AirflowHome(Service):
             process.kill()
         psutil.wait_procs(roots, timeout=10)
 
-    def start_component(self, component: Component, timeout: float = 60) -> None:
+    def start_component(self, component: Component, timeout: float = 300) -> None:
         """Start a component that was killed and wait until Airflow is healthy again.
 
         Args:
@@ -210,7 +210,7 @@ class AirflowHome(Service):
         wanted = ("metadatabase", "scheduler", "triggerer", "dag_processor")
         return [name for name in wanted if health.get(name) != "healthy"]
 
-    def wait_until_healthy(self, timeout: float = 60) -> None:
+    def wait_until_healthy(self, timeout: float = 300) -> None:
         """Wait until every component says that it is healthy."""
         wait_until(lambda: self._unhealthy() == [], timeout, "a healthy Airflow", interval=0.5)
 

@@ -43,7 +43,7 @@ class Gates:
         """Let it go on."""
         self._gate("hold", job, run, attempt, point).unlink()
 
-    def wait_until_reached(self, job: str, run: str, attempt: int, point: str, timeout: float = 120) -> psutil.Process:
+    def wait_until_reached(self, job: str, run: str, attempt: int, point: str, timeout: float = 600) -> psutil.Process:
         """Wait until the application stands at a point.
 
         Returns:

@@ -42,7 +42,7 @@ def test_it_ends_with_all_rows_equal(tmp_path: Path, options: list[str]) -> None
     flights = tmp_path / "own-flights.parquet"
     write_flights(flights, 3)
     process = demo(tmp_path, *(str(flights) if option == "FLIGHTS" else option for option in options))
-    printed = ended(process, 420)
+    printed = ended(process, 1200)
     assert process.returncode == 0, printed
     assert "SIGKILL to the Spark driver" in printed
     assert "STATE ROWS EQUAL" in printed
@@ -54,8 +54,8 @@ def test_it_ends_with_all_rows_equal(tmp_path: Path, options: list[str]) -> None
 def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     """Ctrl-C while Spark drivers run ends every process and removes the folder."""
     process = demo(tmp_path, "--epochs", "1", "--kill", "none")
-    process.wait_until(lambda: "clean acknowledged" in process.log.read_text(), 240, "the first stage")
-    process.wait_until(lambda: drivers(process.family()), 60, "a Spark driver")
+    process.wait_until(lambda: "clean acknowledged" in process.log.read_text(), 600, "the first stage")
+    process.wait_until(lambda: drivers(process.family()), 300, "a Spark driver")
     family = process.family()
     assert len(family) > 4
     folder = storage_folder(process.log.read_text()).parent
@@ -71,7 +71,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
 def test_keep_leaves_airflow_up_until_ctrl_c(tmp_path: Path) -> None:
     """KEEP=1 prints an address and a login that work."""
     process = demo(tmp_path, "--epochs", "1", "--kill", "none", "--keep")
-    process.wait_until(lambda: "Press Ctrl-C" in process.log.read_text(), 420, "the end of the demonstration")
+    process.wait_until(lambda: "Press Ctrl-C" in process.log.read_text(), 1200, "the end of the demonstration")
     found = re.search(r"stays up at (\S+)  \(user: (\S+), password: (\S+)\)", process.log.read_text())
     assert found is not None
     api = AirflowApi(found[1], found[2], found[3])

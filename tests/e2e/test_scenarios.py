@@ -46,7 +46,7 @@ def check_recovered(airflow: AirflowHome, job: JobStore, *, tries: int, outcomes
     """Wait for the second epoch and check that all came out exactly once."""
     name = job.coordinator.job
     task = "count" if name == "triggerer_restarted" else "epoch.count"
-    airflow.api.wait_for_run(name, "e2", timeout=240)
+    airflow.api.wait_for_run(name, "e2")
     assert airflow.api.run_state(name, "e2") == "success", airflow.api.explain(name, "e2")
     assert airflow.api.task(name, "e2", task).try_number == tries
     assert job.outcomes() == outcomes

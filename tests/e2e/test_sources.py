@@ -28,7 +28,7 @@ def declined(airflow: AirflowHome, dag_id: str, run_id: str) -> dict[str, Any]:
 
 
 def completed(airflow: AirflowHome, dag_id: str, run_id: str) -> None:
-    airflow.api.wait_for_run(dag_id, run_id, timeout=240)
+    airflow.api.wait_for_run(dag_id, run_id)
     assert airflow.api.run_state(dag_id, run_id) == "success", airflow.api.explain(dag_id, run_id)
 
 

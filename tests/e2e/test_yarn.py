@@ -86,7 +86,7 @@ def test_stages_run_in_containers_of_yarn(airflow: AirflowHome, yarn: YarnCluste
     """semantics R1, F2: two epochs, the second one restores; its driver dies in its container and is made up for."""
     assert not knows_the_project(BARE_PYTHON)
     airflow.api.trigger(DAG, "e1")
-    airflow.api.wait_for_run(DAG, "e1", timeout=240)
+    airflow.api.wait_for_run(DAG, "e1")
     assert airflow.api.run_state(DAG, "e1") == "success", airflow.api.explain(DAG, "e1")
     airflow.api.trigger(DAG, "e2")
     (gates / "hold-e2-1").touch()
@@ -96,7 +96,7 @@ def test_stages_run_in_containers_of_yarn(airflow: AirflowHome, yarn: YarnCluste
     assert driver is not None
     assert "org.apache.spark.deploy.yarn.ApplicationMaster" in driver.cmdline()
     kill_driver(driver)
-    airflow.api.wait_for_run(DAG, "e2", timeout=240)
+    airflow.api.wait_for_run(DAG, "e2")
     assert airflow.api.run_state(DAG, "e2") == "success", airflow.api.explain(DAG, "e2")
 
     killed = job.coordinator.head().ended_by_id(2)
