@@ -24,6 +24,7 @@ from . import (
     layout,
     leaving_out,
     queue,
+    replaced,
     requesting,
     restore,
 )
@@ -176,11 +177,21 @@ class Attempts:
         with suppress(CairnError):
             self._heads.update(decide)
 
-    def fail_over(self, epoch: str, stage: str, token: str, detail: str, *, final: bool = False) -> FailAnswer:
+    def fail_over(
+        self,
+        epoch: str,
+        stage: str,
+        token: str,
+        detail: str,
+        *,
+        final: bool = False,
+        missing: frozenset[str] = frozenset(),
+    ) -> FailAnswer:
         """Abort the epoch's attempt and open the next, if `token` is still the stage's current execution.
 
-        The stage and everything that reads from it get new executions, and so do stages that have declined; those of
-        all others carry over, running or acknowledged (semantics F1, F2, F5).
+        The stage's region, those that read from it, and those that have to write again what is gone get new executions,
+        and so do the regions of stages that have declined; those of all others carry over, running or acknowledged
+        (semantics F1, F2, F5).
 
         Args:
             epoch: the epoch's name.
@@ -189,10 +200,12 @@ class Attempts:
             detail: the root cause in one line; a decline of the stage itself goes before it.
             final: no other try follows by itself. Where stages may be left out nothing is opened then: the checkpoint
                 goes on without the stage's region if that may fail (F6), and has failed if not.
+            missing: stages that this one reads from, of which what they wrote is known to be gone or altered.
 
         Raises:
             InvalidConfigError: the pending checkpoint does not expect the stage.
             NoCheckpointError: every retained checkpoint is damaged.
+            UnavailableError: the store did not answer, so what has to run again is not known; nothing has changed.
         """
 
         def decide(head: Head, now_ms: int) -> Decision[FailAnswer]:
@@ -207,8 +220,9 @@ class Attempts:
             document = self.document_of(entry)
             execution = self.execution_of(document, stage)
             if execution.token != token:
-                return Decision(FailedOver(document, created=False))
-            carried = carry(self._files, document, document.stages, restart=stage)
+                still = replaced.waiting(self._files, document)
+                return Decision(FailedOver(document, created=False, restarted=still))
+            carried = carry(self._files, document, document.stages, restart=stage, missing=missing)
             if stage in carried.acknowledged:
                 return Decision(NothingToDo(f"{stage} had acknowledged before it ended; nothing is lost"))
             declined = acks.why_declined(self._files, stage, execution)
@@ -240,7 +254,8 @@ class Attempts:
                 hooks=document.hook_names,
             )
             opened = self._opener.open(settled, opening, now_ms)
-            return Decision(FailedOver(opened.pending, created=True, damages=opened.damages), opened.head)
+            restarted = replaced.of(opened.pending)
+            return Decision(FailedOver(opened.pending, True, opened.damages, restarted), opened.head)
 
         return self._heads.update(decide)[1]
 
@@ -378,14 +393,15 @@ class Attempts:
             restart: a stage to run again unless it has acknowledged.
             running: whether executions that have not acknowledged are taken over too.
         """
-        usable = head.carryable(epoch)
-        document = self.readable(usable)
-        if usable is None or document is None:
+        ended = next(head.ended_of_epoch(epoch), None)
+        document = self.readable(ended)
+        if ended is None or document is None:
             return NOTHING
-        if at_least_once not in (None, document.limits.at_least_once):
+        carried = carry(self._files, document, stages, rejected=ended.rejected, restart=restart, running=running)
+        if head.carryable(epoch) is None or at_least_once not in (None, document.limits.at_least_once):
             # An acknowledgement says what was read in the one mode alone; the other would take all for read.
-            return NOTHING
-        return carry(self._files, document, stages, rejected=usable.rejected, restart=restart, running=running)
+            return carried.nothing()
+        return carried
 
 
 def _expects(document: PendingDocument, request: TriggerRequest) -> bool:

@@ -1,18 +1,19 @@
 """Which executions a new attempt takes over from the one before (semantics F1, F2).
 
-An execution is the unit: it carries over whole, running or acknowledged, or it is run again. Whatever reads from one
-that is run again is run again too, unless it reads what is there (B2): its next run then reads the new output.
+An execution is the unit: it carries over whole, running or acknowledged, or it is run again. What has failed takes its
+region along, everything that reads from that, and whoever has to write again what is gone (`regions`). A stage that
+reads what is there (B2) is not run again with what it reads: its next run reads the new output.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from . import acks
+from . import acks, inputs
 from .job_files import JobFiles
 from .model import Execution, HooksRef, PendingDocument, StageSpec
-from .requests import consumers
+from .regions import affected
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,16 @@ class Carried:
     """The answers of the master hooks, given or still to be given; what is taken over was computed with them."""
     declined: frozenset[str] = frozenset()
     """Stages that had declined in the attempt before; none of them is taken over."""
+    before: PendingDocument | None = None
+    """What the attempt before expected; None where there was none, or that is not known any more."""
+    begun: frozenset[str] = frozenset()
+    """Stages that had begun in it: somebody had claimed them."""
+    failed: frozenset[str] = frozenset()
+    """Stages that have failed by themselves, or are about to run again anyway."""
+
+    def nothing(self) -> Carried:
+        """Take over nothing, and still know what was before."""
+        return replace(self, executions={}, acknowledged=frozenset(), hooks=None)
 
 
 NOTHING = Carried({}, frozenset())
@@ -39,8 +50,11 @@ def carry(
     rejected: Collection[str] = (),
     restart: str | None = None,
     running: bool = True,
+    missing: Collection[str] = (),
 ) -> Carried:
-    """Choose what a new attempt takes over: two listings for each checkpoint in which executions are at home.
+    """Choose what a new attempt takes over: three listings for each checkpoint in which executions are at home.
+
+    Where something runs again, what it reads from others is looked at too (semantics F1).
 
     Args:
         files: the job's files.
@@ -49,27 +63,53 @@ def carry(
         rejected: tokens of executions that were told that they do not count, and of answers of hooks that do not.
         restart: a stage to run again unless it has acknowledged.
         running: whether executions that have not acknowledged are taken over too.
+        missing: stages of which what they wrote is known to be gone or altered.
     """
-    acknowledged = acks.marked(files, before.executions, "acks")
-    declined = acks.marked(files, before.executions, "declines") - acknowledged
+    executions = before.executions
+    acknowledged = acks.marked(files, executions, "acks")
+    declined = acks.marked(files, executions, "declines") - acknowledged
+    begun = acks.marked(files, executions, "handover") | acknowledged
+    missing = frozenset(missing)
     gone = declined
     if restart not in acknowledged:
         gone |= {restart} if restart else set()
     if not running:
-        gone |= before.executions.keys() - acknowledged
-    sound = {
-        uid: execution
-        for uid, execution in before.executions.items()
-        if uid not in gone and execution.token not in rejected and before.stage(uid) in stages
+        gone |= executions.keys() - acknowledged
+    gone |= {
+        spec.uid
+        for spec in stages
+        if spec.uid not in executions or executions[spec.uid].token in rejected or before.stage(spec.uid) != spec
     }
-    for stage in stages if not before.limits.at_least_once else ():
-        if stage.uid not in sound:
-            sound = without(sound, stage.uid, stages)
+    gone &= {spec.uid for spec in stages}
+    out = _out(files, before, stages, gone, begun, missing, acknowledged)
+    sound = {spec.uid: executions[spec.uid] for spec in stages if spec.uid not in out}
     hooks = before.hooks if before.hooks is not None and before.hooks.token not in rejected else None
-    return Carried(sound, acknowledged & sound.keys(), hooks, declined)
+    failed = declined | ({restart} if restart else frozenset())
+    return Carried(sound, acknowledged & sound.keys(), hooks, declined, before, begun, failed)
 
 
-def without(executions: Mapping[str, Execution], uid: str, stages: tuple[StageSpec, ...]) -> dict[str, Execution]:
-    """Leave out a stage and everything that reads, directly or not, what it writes (semantics F1)."""
-    restart = {uid, *consumers(stages, uid)}
-    return {name: execution for name, execution in executions.items() if name not in restart}
+def _out(
+    files: JobFiles,
+    before: PendingDocument,
+    stages: tuple[StageSpec, ...],
+    gone: frozenset[str],
+    begun: frozenset[str],
+    missing: frozenset[str],
+    acknowledged: frozenset[str],
+) -> frozenset[str]:
+    """Give the stages that are not taken over: what is gone, and what a stage that had begun takes along."""
+    consumers = not before.limits.at_least_once
+    # Who never began has not failed and takes nobody of its region along; only who has read from it nevertheless.
+    renewed = affected(_blocking(stages), gone, consumers=consumers)
+    failed = renewed & begun
+    while True:
+        out = affected(stages, failed, consumers=consumers) | renewed
+        needed = {uid for spec in stages if spec.uid in out for uid in spec.upstream} - out
+        missing |= inputs.damaged(files, before, needed & acknowledged - missing).keys()
+        if not needed & missing:
+            return out
+        failed |= needed & missing
+
+
+def _blocking(stages: tuple[StageSpec, ...]) -> tuple[StageSpec, ...]:
+    return tuple(replace(spec, pipelined=()) for spec in stages)

@@ -11,14 +11,23 @@ from dataclasses import dataclass, replace
 
 from ..storage.errors import DocumentError, GoneError
 from ..storage.port import Lost
-from . import acks, cancelling, hook_answers, layout
+from . import acks, cancelling, hook_answers, layout, readiness, replaced
 from .attempts import Attempts
 from .errors import CheckpointNotReadyError, FencedError, TooMuchContentionError
 from .head import Head
 from .head_store import HeadStore
 from .job_files import JobFiles
 from .model import Execution, Handover, PendingDocument
-from .requests import BeginAnswer, EpochCompleted, FailAnswer, NothingToDo, StageAcknowledged, Submit
+from .requests import (
+    BeginAnswer,
+    EpochCompleted,
+    FailAnswer,
+    FailedOver,
+    NothingToDo,
+    StageAcknowledged,
+    Submit,
+    UpstreamsNotReady,
+)
 from .taking_up import TakingUp
 
 MAX_TRIES = 32
@@ -53,7 +62,8 @@ class Claims:
         """Claim the right to submit a stage's application; settle what an earlier try left (semantics F5).
 
         Where a stage that this one reads from has declined, nothing is claimed and the stage declines too (B4), unless
-        it reads what is there and waits for nobody (B2).
+        it reads what is there and waits for nobody (B2). Where the epoch is tried again, what the stage is to read is
+        looked at: one that runs again is waited for, and output that is gone or altered is a failover (F1).
 
         Args:
             epoch: the epoch's name.
@@ -78,6 +88,13 @@ class Claims:
             if cancelled is not None:
                 return cancelled
             self._check_hooks(current.document, stage)
+            unready = readiness.look(self._files, current.document, stage)
+            if isinstance(unready, UpstreamsNotReady):
+                return unready
+            if unready is not None:
+                token = current.execution.token
+                self._attempts.fail_over(epoch, stage, token, unready.why, missing=unready.missing)
+                continue
             handover, made = self._claim(current, stage, claimant)
             if handover is None:
                 continue
@@ -126,26 +143,34 @@ class Claims:
             NoCheckpointError: a failover is due and every retained checkpoint is damaged.
         """
 
-        def look(head: Head, _now_ms: int) -> str | NothingToDo | EpochCompleted:
+        def look(head: Head, _now_ms: int) -> str | NothingToDo | EpochCompleted | FailedOver:
             entry = head.pending_of_epoch(epoch)
             if entry is None:
                 completed = self._attempts.completed_epoch(head, epoch)
                 if completed is not None:
                     return EpochCompleted(epoch, completed)
                 return NothingToDo("no attempt of the epoch is pending; the next try opens one")
-            execution = self._attempts.execution_of(self._attempts.document_of(entry), stage)
+            document = self._attempts.document_of(entry)
+            execution = self._attempts.execution_of(document, stage)
             try:
                 handover, _ = self._files.read(Handover, layout.handover(execution.home, stage, execution.token))
             except GoneError:
-                return NothingToDo("the current attempt has not submitted this stage; the failure is settled already")
+                return self._settled(document, "the current attempt has not submitted this stage")
             if handover.claimant != claimant:
-                return NothingToDo("another try holds the current attempt; the failure is settled already")
+                return self._settled(document, "another try holds the current attempt")
             return execution.token
 
         found = self._heads.observe(look)
         if isinstance(found, str):
             return self._attempts.fail_over(epoch, stage, found, detail, final=final)
         return found
+
+    def _settled(self, document: PendingDocument, why: str) -> NothingToDo | FailedOver:
+        """Say that a failure is settled already, and which tasks are still to be run again because of it (F5)."""
+        restarted = replaced.waiting(self._files, document)
+        if restarted:
+            return FailedOver(document, created=False, restarted=restarted)
+        return NothingToDo(f"{why}; the failure is settled already")
 
     def _look(self, epoch: str, stage: str) -> _Current | None:
         def look(head: Head, now_ms: int) -> _Current | None:

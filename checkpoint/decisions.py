@@ -13,6 +13,7 @@ from . import failures, queue
 from .head import (
     MAX_HISTORY,
     MAX_OTHERS,
+    MAX_RESTARTED,
     MAX_RESTORES,
     CompletedEntry,
     EndedEntry,
@@ -234,6 +235,13 @@ def reject(head: Head, ended: EndedEntry, token: str) -> Head:
         return head
     noted = replace(ended, rejected=(*ended.rejected, token))
     return replace(head, history=tuple(noted if e.id == ended.id else e for e in head.history))
+
+
+def note_restarted(head: Head, checkpoint: int, stages: Collection[str]) -> Head:
+    """Note which stages run again in the attempt that follows an ended one (semantics F1, F2)."""
+    names = tuple(sorted(stages)[:MAX_RESTARTED])
+    history = tuple(replace(each, restarted=names) if each.id == checkpoint else each for each in head.history)
+    return replace(head, history=history) if names else head
 
 
 def told(head: Head, checkpoint: int, listener: str) -> Head:

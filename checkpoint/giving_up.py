@@ -13,6 +13,7 @@ from .head import Head, PendingEntry
 from .job_files import JobFiles
 from .model import DeclineDocument, PendingDocument
 from .reasons import Reason
+from .regions import affected
 from .requests import GivenUp
 
 
@@ -46,7 +47,7 @@ def give_up(
     )
     files.create(layout.failure(execution.home, stage, execution.token), mark)
     seen = completing.look(files, entry, document)
-    failed = leaving_out.closed(document.stages, seen.given_up - seen.acknowledged)
+    failed = affected(document.stages, seen.given_up - seen.acknowledged)
     if not leaving_out.may_fail(head, document, failed):
         return None
     return GivenUp(entry.id, tuple(sorted(failed)))

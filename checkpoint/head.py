@@ -47,6 +47,9 @@ WRITE_LOG = 64
 """Write ids that the head remembers; the decisions themselves settle what is older (semantics W2)."""
 
 
+MAX_RESTARTED = 100
+"""Stages that run again after a checkpoint of which the head remembers the names, for people."""
+
 MAX_OTHERS = 10
 """Failures beside the root failure that the head remembers of a checkpoint (semantics O1)."""
 
@@ -156,6 +159,8 @@ class EndedEntry:
     """Whether the job failed with it: more counted failures in a row than are tolerable (semantics D5)."""
     left_out: tuple[Stage, ...] = field(default=(), metadata=SPARSE)
     """As in `CompletedEntry`."""
+    restarted: tuple[Stage, ...] = field(default=(), metadata=SPARSE)
+    """Stages that had begun in it and run again in the attempt after it (semantics F1); `MAX_RESTARTED` at most."""
 
     def __post_init__(self) -> None:
         """Refuse an outcome that is none."""

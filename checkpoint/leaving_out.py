@@ -2,7 +2,9 @@
 
 Pure functions of the pending document, the head and the markers that were seen. Two causes share one mechanism: a stage
 that lags once the alignment timeout has run out, and a region that failed. Whoever is left out takes along all that
-read from it, directly or not: a stage must never see an epoch of one upstream and not of another (B1).
+read from it, directly or not: a stage must never see an epoch of one upstream and not of another (B1). A stage that
+lags does so alone, also behind a pipelined exchange: what it has not read is part of the checkpoint. A stage that fails
+takes its region along.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from .codec import to_json
 from .head import Head, PendingEntry
 from .model import MAX_OWED_BYTES, LeaveOut, OwedEpoch, PendingDocument, StageSpec
 from .reasons import RequestKind
+from .regions import affected, regions_of
 from .requests import TriggerRequest, consumers
 
 
@@ -25,7 +28,7 @@ class Without:
 
     stages: frozenset[str] = frozenset()
     failed: frozenset[str] = frozenset()
-    """Those of them that failed, and what reads from these; the others only lag."""
+    """Those of them that failed, their regions, and what reads from these; the others only lag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ def decide(head: Head, entry: PendingEntry, document: PendingDocument, seen: See
     if rule is None:
         return None
     silent = missing if now_ms >= entry.expires_at_ms else seen.given_up - seen.acknowledged
-    failed = closed(document.stages, silent)
+    failed = affected(document.stages, silent)
     if failed and not may_fail(head, document, failed):
         return None
     lagging = closed(document.stages, missing - failed) - failed
@@ -91,7 +94,7 @@ def may_fail(head: Head, document: PendingDocument, failed: frozenset[str]) -> b
     Args:
         head: the version decided on; its newest completed checkpoint says how many in a row were regional.
         document: what the checkpoint expects.
-        failed: stages that failed and all that read from them.
+        failed: stages that failed, their regions, and all that read from them.
     """
     rule = document.limits.leave_out
     if rule is None or rule.max_failure_ratio is None:
@@ -102,11 +105,6 @@ def may_fail(head: Head, document: PendingDocument, failed: frozenset[str]) -> b
     regions = regions_of(document.stages)
     lost = sum(not failed.isdisjoint(region) for region in regions)
     return lost < len(regions) and lost / len(regions) <= rule.max_failure_ratio and fits(document, failed)
-
-
-def regions_of(stages: tuple[StageSpec, ...]) -> tuple[frozenset[str], ...]:
-    """Give the regions of a job (semantics F1). All exchanges are blocking today, so each has one stage."""
-    return tuple(frozenset({spec.uid}) for spec in stages)
 
 
 def closed(stages: tuple[StageSpec, ...], uids: Collection[str]) -> frozenset[str]:

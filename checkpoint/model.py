@@ -116,6 +116,9 @@ class StageSpec:
     """Subtasks that must acknowledge; None: as many as the stage says."""
     max_parallelism: Annotated[int, AtLeast(1)] | None = None
     """The highest that it will ever be restored at (semantics R4); None: derived, or what its state was made with."""
+    pipelined: tuple[Stage, ...] = field(default=(), metadata=SPARSE)
+    """Those of `upstream` from which it reads by a pipelined exchange, so that neither runs again without the other
+    (semantics F1). All others are blocking."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +258,10 @@ class PendingDocument:
     """Who has to answer before a stage begins; None: nobody (semantics T7, C1)."""
     backlogs: dict[Stage, tuple[OwedEpoch, ...]] = field(default_factory=dict, metadata=SPARSE)
     """By stage, the epochs that it owes according to the restored checkpoint, oldest first (semantics B2, B3, F6)."""
+    restarted: dict[Stage, str] = field(default_factory=dict, metadata=SPARSE)
+    """Stages that had begun in an earlier attempt, and of whose execution in this one nobody knew when it was opened:
+    each with the task that held it last, the claimant of its handover (semantics F1, F2). Empty for a stage that had
+    failed by itself: its task is tried again without anybody's doing."""
 
     @property
     def hook_names(self) -> tuple[str, ...]:

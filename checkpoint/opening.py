@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from . import assignment, decisions, layout, restore
+from . import assignment, decisions, layout, replaced, restore
 from .carrying import NOTHING, Carried
 from .errors import NonRestoredStateError, SourceMovedError, UndeliveredNoticesError
 from .head import MAX_NOTICES, EndedEntry, Head, PendingEntry
@@ -106,6 +106,8 @@ class Opener:
         if hooks is None and opening.hooks:
             hooks = HooksRef(opening.hooks, head.next_id, self._runtime.new_token())
         token = self._runtime.new_token()
+        executions = self._executions(head, opening, carried, token)
+        anew = replaced.by(carried, executions)
         document = PendingDocument(
             job=self._files.job,
             checkpoint=head.next_id,
@@ -114,7 +116,7 @@ class Opener:
             attempt=opening.before.attempt + 1 if opening.before else 1,
             slice=opening.slice,
             stages=opening.stages,
-            executions=self._executions(head, opening, carried, token),
+            executions=executions,
             limits=opening.limits,
             restore=choice.pointer,
             replay=choice.replay,
@@ -124,6 +126,7 @@ class Opener:
             max_parallelism=self._max_parallelism(choice, opening.stages),
             hooks=hooks,
             backlogs=_backlogs(choice, opening.stages),
+            restarted=replaced.claimants(self._files, carried, executions),
         )
         self._files.create(layout.pending(document.checkpoint, document.token), document)
         entry = PendingEntry(
@@ -147,6 +150,8 @@ class Opener:
         record = choice.record(
             document.cause or "a new epoch", now_ms, self._runtime.now_ms(), into=document.checkpoint
         )
+        if opening.before is not None:
+            head = decisions.note_restarted(head, opening.before.id, anew)
         return Opened(decisions.open_attempt(head, entry, record), document, choice.damages)
 
     def _check_room(self, head: Head, opening: Opening) -> None:
@@ -200,11 +205,12 @@ class Opener:
         """Give what the attempt takes over; nothing where it starts from something else than the one before."""
         before, carried = opening.before, opening.carried
         if before is not None and (before.restored_from, before.base) != (restored_from, head.latest_id()):
-            # What the other stages computed came from another checkpoint, or lacks an epoch that came between.
-            return NOTHING
+            # What the other stages computed came from another checkpoint, or lacks an epoch that came between: a region
+            # cannot be restored by itself, so the whole job fails over (semantics F2).
+            return carried.nothing()
         if set(carried.hooks.names if carried.hooks else ()) != set(opening.hooks):
             # It was computed with what other hooks had fixed, or with what a hook that then failed had.
-            return NOTHING
+            return carried.nothing()
         return carried
 
     def _executions(self, head: Head, opening: Opening, carried: Carried, token: str) -> dict[str, Execution]:

@@ -11,7 +11,7 @@ from .options import check_whole
 
 @dataclass(frozen=True, slots=True)
 class RegionalCheckpoints:
-    """How many regions may fail, and how often in a row (semantics F6). Today each stage is a region.
+    """How many regions may fail, and how often in a row (semantics F6). What a region is, F1 says.
 
     Raises:
         InvalidConfigError: an option is out of its bounds; the text names the option, the value and the bound.

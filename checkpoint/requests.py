@@ -192,6 +192,15 @@ def check_stages(stages: tuple[StageSpec, ...], config: CheckpointConfig) -> Non
                     upstream=upstream,
                     stages=", ".join(sorted(uids)),
                 )
+        unread = set(stage.pipelined) - set(stage.upstream)
+        if unread:
+            raise InvalidConfigError(
+                "the stage names a pipelined exchange with a stage that it does not read from; name that one in "
+                "upstream too, or take it out of pipelined",
+                stage=stage.uid,
+                pipelined=", ".join(sorted(unread)),
+                upstream=", ".join(stage.upstream) or "none",
+            )
         check_parallelism(stage.parallelism, stage.max_parallelism, stage=stage.uid)
     for stage in stages:
         if stage.uid in consumers(stages, stage.uid):
@@ -202,6 +211,14 @@ def check_stages(stages: tuple[StageSpec, ...], config: CheckpointConfig) -> Non
                 "these stages read from each other in a circle; take one of the edges out", stages=", ".join(circle)
             )
     if config.mode == at_least_once.AT_LEAST_ONCE:
+        pipelined = [f"{uid} to {stage.uid}" for stage in stages for uid in stage.pipelined]
+        if pipelined:
+            raise InvalidConfigError(
+                "mode='at_least_once' does not go with pipelined exchanges: a stage that does not wait for its "
+                "upstreams is not run again together with them. Make the exchange blocking, or use mode='exactly_once'",
+                mode=config.mode,
+                pipelined=", ".join(pipelined),
+            )
         at_least_once.check_fits(stages)
 
 
@@ -286,7 +303,32 @@ class Cancelled:
     """Why it did, in one line."""
 
 
-BeginAnswer = Submit | StageAcknowledged | EpochCompleted | Cancelled
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """A stage that has to run again although its own task has not failed (semantics F1, F2)."""
+
+    stage: str
+    claimant: str
+    """The task that held the execution which was replaced: the Airflow task instance's id, one per try. If the task has
+    another id by now, it has been cleared already."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamsNotReady:
+    """Stages that this one reads from run again first; nothing was claimed, and this one is to ask again (F1, B1)."""
+
+    checkpoint: int
+    attempt: int
+    upstreams: tuple[str, ...]
+    """Stages that it reads from and that have not acknowledged."""
+    restarted: tuple[Restarted, ...] = ()
+    """Stages of the job whose tasks have to run again and have not begun."""
+    lost: tuple[str, ...] = ()
+    """Those of `upstreams` that have not begun either, and of which it is not known which task held them: a person has
+    to clear them."""
+
+
+BeginAnswer = Submit | StageAcknowledged | EpochCompleted | Cancelled | UpstreamsNotReady
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +338,9 @@ class FailedOver:
     pending: PendingDocument
     created: bool
     damages: tuple[Damage, ...] = ()
+    restarted: tuple[Restarted, ...] = ()
+    """Stages whose tasks have to run again beside the one that failed, and have not begun: read from the store, so that
+    who comes second can finish what the first died over."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,8 @@ class CheckpointRow:
     """Stages that it completed without (semantics B3, F6)."""
     others: tuple[str, ...] = ()
     """Further stages that had failed when it ended, beside the one in `detail`."""
+    restarted: tuple[str, ...] = ()
+    """Stages that had begun in it and run again in the attempt after it (semantics F1)."""
 
     @property
     def duration_ms(self) -> int | None:
@@ -193,6 +195,7 @@ def row_of(coordinator: Coordinator, head: Head, entry: Entry) -> CheckpointRow:
         reason=ended.reason if ended else None,
         detail=ended.detail if ended else "",
         others=ended.others if ended else (),
+        restarted=ended.restarted if ended else (),
         acks=acknowledged,
         stages=stages,
         subtasks=done.subtasks if done else None,

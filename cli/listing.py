@@ -73,6 +73,8 @@ def lines(found: Listing, limit: int) -> list[str]:
         written += text.paragraph(f"{row.id}: {row.reason}: {row.detail}", columns)
         for other in row.others:
             written += text.paragraph(f"  with it: {other}", columns)
+        if row.restarted:
+            written += text.paragraph(f"  runs again: {', '.join(row.restarted)}", columns)
     if found.waiting:
         written += ["", f"{len(found.waiting):,} requests wait, the next first:", *_waiting(found, limit)]
     if found.declined:

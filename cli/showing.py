@@ -75,6 +75,8 @@ def _head(job: str, found: CheckpointDetails, columns: int) -> Iterator[str]:
         yield from text.labelled("detail", row.detail, columns)
     for other in row.others:
         yield from text.labelled("with it", other, columns)
+    if row.restarted:
+        yield from text.labelled("runs again", ", ".join(row.restarted), columns)
     if found.cause:
         yield from text.labelled("opened because", found.cause, columns)
     if found.replay:

@@ -13,8 +13,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from ..checkpoint import layout
 from ..checkpoint.assignment import check_parallelism
-from ..checkpoint.errors import CheckpointError, CheckpointFailedError, InvalidConfigError
-from ..checkpoint.requests import Cancelled, EpochCompleted, StageAcknowledged
+from ..checkpoint.errors import CheckpointError, CheckpointFailedError, CheckpointNotReadyError, InvalidConfigError
+from ..checkpoint.requests import Cancelled, EpochCompleted, StageAcknowledged, UpstreamsNotReady
 from ..hooks.epoch_submit import EpochSubmitHook
 from ..hooks.job_settings import JobSettings, check_room, check_storage_and_job, naming, rendered_settings, scope_of
 from ..spark.conf import handover_conf
@@ -156,6 +156,16 @@ class SparkEpochOperator(SparkSubmitOperator):
             raise CheckpointFailedError(
                 f"nothing was submitted: {answer.upstream}, which this stage reads from, has declined "
                 f"({answer.detail}). Let {answer.upstream} run again; a later try of this stage then takes part",
+                job=settings.job,
+                checkpoint=answer.checkpoint,
+                attempt=answer.attempt,
+                stage=self.uid,
+            )
+        if isinstance(answer, UpstreamsNotReady):
+            raise CheckpointNotReadyError(
+                f"nothing was submitted: {', '.join(answer.upstreams)}, which this stage reads from, must run again "
+                "first. Clear these tasks in this DAG run, then this one: "
+                + ", ".join(sorted({each.stage for each in answer.restarted} | set(answer.upstreams))),
                 job=settings.job,
                 checkpoint=answer.checkpoint,
                 attempt=answer.attempt,

@@ -10,6 +10,7 @@ from airflow_cairn.checkpoint import CheckpointConfig, layout
 from airflow_cairn.checkpoint.errors import FencedError, InvalidConfigError
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from airflow_cairn.checkpoint.requests import EpochCompleted, FailedOver, NothingToDo, StageAcknowledged, Submit
+from tests.checkpoint.exchanges import DIAMOND
 from tests.checkpoint.world import JOB, TIMEOUT, World
 from tests.support.wrapped_stores import InterleavingStore
 
@@ -142,6 +143,7 @@ def test_two_tries_at_once_leave_one_holder(world: World) -> None:  # semantics 
 
 def test_a_claim_is_judged_by_the_head_after_it_was_made(world: World) -> None:  # semantics W4
     """The execution is replaced, for another stage's sake, between the look and the claim: it is claimed anew."""
+    world.stages = DIAMOND
     world.trigger("a")
     world.run_stage("a", "clean")
     world.submit("a", "routes", "routes-1")
@@ -150,7 +152,7 @@ def test_a_claim_is_judged_by_the_head_after_it_was_made(world: World) -> None: 
         assert isinstance(world.coordinator().fail("a", "routes", "routes-1", "boom"), FailedOver)
 
     store = InterleavingStore(world.store, "create", 0, region_restarts, suffix=".json")
-    answer = world.coordinator(store).begin("a", "report", "report-1")
+    answer = world.coordinator(store).begin("a", "airports", "airports-1")
     assert isinstance(answer, Submit)
     assert answer.handover.checkpoint == 2
     assert world.run_stage("a", "routes") is AckAnswer.SUCCESS

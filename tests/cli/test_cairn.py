@@ -55,7 +55,12 @@ def test_checkpoints(world: World, capsys: pytest.CaptureFixture[str]) -> None:
         ["2*", "e2", "manual", "1", "COMPLETED", "4/4"],
         ["1*", "e1", "manual", "1", "COMPLETED", "4/4"],
     ]
-    assert lines[6:] == ["* can be restored", "", "3: JOB_FAILOVER_REGION: routes: ValueError: bad row"]
+    assert lines[6:] == [
+        "* can be restored",
+        "",
+        "3: JOB_FAILOVER_REGION: routes: ValueError: bad row",
+        "  runs again: routes",
+    ]
 
 
 def test_requests_that_were_declined(world: World, capsys: pytest.CaptureFixture[str]) -> None:

@@ -71,7 +71,7 @@ def test_the_next_attempt_runs_both_anew(world: World) -> None:  # semantics B4,
     cancelled = world.new_claimant()
     assert isinstance(world.coordinator().begin("b", "report", cancelled), Cancelled)
     world.coordinator().fail("b", "report", cancelled, "cancelled")
-    world.submit("b", "routes")
+    world.run_stage("b", "routes")
     assert isinstance(world.coordinator().begin("b", "airports", world.new_claimant()), StageAcknowledged)
     assert isinstance(world.coordinator().begin("b", "report", world.new_claimant()), Submit)
     world.run_epoch("b")

@@ -41,7 +41,13 @@ def at(spark: SparkSession, tmp_path: Path) -> Iterator[Any]:
     made: list[Pipeline] = []
 
     def choose(parallelism: int | None, **options: int) -> Pipeline:
-        made.append(Pipeline(f"file://{tmp_path}/lake", spark, (StageSpec("routes", (), parallelism, **options),)))
+        made.append(
+            Pipeline(
+                f"file://{tmp_path}/lake",
+                spark,
+                (StageSpec("routes", (), parallelism, options.get("max_parallelism")),),
+            )
+        )
         return made[-1]
 
     yield choose

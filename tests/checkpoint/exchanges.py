@@ -1,0 +1,29 @@
+"""Jobs whose stages are joined by pipelined exchanges."""
+
+from __future__ import annotations
+
+from airflow_cairn.checkpoint.model import StageSpec
+
+DIAMOND = (
+    StageSpec("clean"),
+    StageSpec("routes", ("clean",)),
+    StageSpec("airports", ("clean",)),
+    StageSpec("report", ("routes", "airports"), pipelined=("routes", "airports")),
+)
+"""One source, and a region of the three that come after it."""
+
+ALL_PIPELINED = (
+    StageSpec("clean"),
+    StageSpec("routes", ("clean",), pipelined=("clean",)),
+    StageSpec("airports", ("clean",), pipelined=("clean",)),
+    StageSpec("report", ("routes", "airports"), pipelined=("routes", "airports")),
+)
+"""The same four stages as one region."""
+
+CHAIN = (
+    StageSpec("clean"),
+    StageSpec("routes", ("clean",), pipelined=("clean",)),
+    StageSpec("report", ("routes",)),
+    StageSpec("airports", ("clean",)),
+)
+"""`clean` and `routes` are a region; two stages read from it."""
