@@ -160,7 +160,7 @@ class Opener:
             raise UndeliveredNoticesError(
                 "too many notices wait for listeners; none was dropped and no checkpoint is opened until some are "
                 "delivered. Find out why these listeners fail; one that no longer exists is given up by "
-                "Coordinator.forget_listener(name)",
+                f"`cairn forget-listener {self._files.job} NAME`",
                 job=self._files.job,
                 waiting=len(head.notices),
                 limit=MAX_NOTICES,

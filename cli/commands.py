@@ -15,7 +15,7 @@ from ..checkpoint.reasons import Status
 from ..checkpoint.restore import Verification
 from ..checkpoint.stats import stats as stats_of
 from ..storage.port import ObjectStore
-from . import listing, numbers, showing
+from . import forgetting, listing, numbers, showing
 from .text import size
 
 
@@ -102,6 +102,11 @@ def verify(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     lines = [line for each in found for line in _verification_lines(each)] or ["no checkpoint is retained"]
     document = {"job": options.job, "checkpoints": [{**asdict(each), "whole": each.whole} for each in found]}
     return Outcome(lines, document, damaged=not all(each.whole for each in found))
+
+
+def forget_listener(store: ObjectStore, options: argparse.Namespace) -> Outcome:
+    """Give up the notices of a listener that no longer exists."""
+    return Outcome(*forgetting.forget(_job(store, options.job), options.job, options.listener, yes=options.yes))
 
 
 def _job(store: ObjectStore, name: str) -> Coordinator:

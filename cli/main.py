@@ -134,6 +134,11 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("job", metavar="JOB")
     verb.add_argument("checkpoint", metavar="ID", type=_checkpoint_id, nargs="?")
     verb.set_defaults(run=commands.verify)
+    verb = _command(verbs, "forget-listener", "give up the notices of a listener that no longer exists")
+    verb.add_argument("job", metavar="JOB")
+    verb.add_argument("listener", metavar="NAME")
+    verb.add_argument("--yes", action="store_true", help="do it; without this, only say which notices they are")
+    verb.set_defaults(run=commands.forget_listener)
     return parser
 
 

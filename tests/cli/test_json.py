@@ -24,10 +24,12 @@ FREE = {"slice", "failures"}
 
 @pytest.fixture
 def storage(tmp_path: Path) -> str:
-    """A job with everything that can be listed: a replay, a failover of two stages, a pending checkpoint, a queue,
-    a decline."""
+    """A job with everything that can be listed: a notice, a replay, a failover of two stages, a pending checkpoint, a
+    queue, a decline."""
     world = World()
+    world.listen("warehouse")
     world.run_epoch("a")
+    world.listen()
     world.run_epoch("b")
     world.memory.put(f"{JOB}/{next(key for key in world.referred() if 'chk-0000000002/state' in key)}", b"")
     world.trigger("c")
@@ -68,6 +70,7 @@ def documented(command: str) -> set[str]:
         ("cairn checkpoints JOB", [["checkpoints", JOB]]),
         ("cairn show JOB ID", [["show", JOB, "1"], ["show", JOB, "3"], ["show", JOB, "4"]]),
         ("cairn stats JOB", [["stats", JOB]]),
+        ("cairn forget-listener JOB NAME", [["forget-listener", JOB, "warehouse"]]),
     ],
 )
 def test_the_fields_are_those_of_the_reference(

@@ -1,0 +1,67 @@
+"""`cairn forget-listener`: gives up the notices of a listener that no longer exists (semantics C4, D4).
+
+The only command that changes something, and it does so only with `--yes`: without it, it says what would be given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ..checkpoint import Coordinator
+from ..checkpoint.errors import InvalidConfigError
+from ..checkpoint.head import Notice
+from ..checkpoint.layout import run_id_of
+
+
+def forget(coordinator: Coordinator, job: str, listener: str, *, yes: bool) -> tuple[list[str], dict[str, Any]]:
+    """Give up a listener's notices, or say which they are.
+
+    Args:
+        coordinator: of the job.
+        job: its name.
+        listener: the listener's name.
+        yes: give them up.
+
+    Returns:
+        What to tell people, and what to tell programs.
+
+    Raises:
+        InvalidConfigError: no notice waits for the listener.
+    """
+    all_notices = coordinator.head().notices
+    notices = [each for each in all_notices if listener in each.listeners]
+    if not notices:
+        raise InvalidConfigError(
+            "no notice waits for this listener, so there is nothing to give up",
+            job=job,
+            listener=listener,
+            waiting=", ".join(sorted({name for each in all_notices for name in each.listeners})) or "none",
+        )
+    given_up = coordinator.forget_listener(listener) if yes else 0
+    document = {
+        "job": job,
+        "listener": listener,
+        "given_up": given_up,
+        "notices": [
+            {
+                "checkpoint": each.checkpoint,
+                "run_id": run_id_of(each.epoch),
+                "status": each.status,
+                "reason": each.reason,
+            }
+            for each in notices
+        ],
+    }
+    return list(_lines(listener, notices, yes=yes)), document
+
+
+def _lines(listener: str, notices: Iterable[Notice], *, yes: bool) -> Iterator[str]:
+    told = "is never told" if yes else "would never be told"
+    yield f"{listener} {told} how these checkpoints ended:"
+    for each in notices:
+        why = f" ({each.reason})" if each.reason else ""
+        yield f"  {each.checkpoint}, {run_id_of(each.epoch)}: {each.status}{why}"
+    if not yes:
+        yield "Nothing was changed. What stages have staged for it would neither be committed nor dropped."
+        yield "Give --yes to give these notices up."
