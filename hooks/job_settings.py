@@ -17,6 +17,7 @@ from ..storage import check_storage_uri
 from ..storage.errors import CairnError, ForbiddenError
 from ..storage.names import MAX_KEY_BYTES
 from ..storage.uris import parse_storage_uri
+from .airflow_api import AIRFLOW_API_CONN_ID
 from .storage import CheckpointStorageHook
 
 
@@ -32,6 +33,8 @@ class CheckpointScope:
     """The task that completes the checkpoint."""
     listeners: tuple[CheckpointListener, ...] = ()
     """Who is told how checkpoints ended."""
+    airflow_api_conn_id: str | None = AIRFLOW_API_CONN_ID
+    """The connection that clears tasks; None: a person does."""
 
 
 def scope_of(task_group: Any) -> CheckpointScope | None:

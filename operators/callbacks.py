@@ -1,5 +1,8 @@
 """`restore_latest_checkpoint`: what a failed stage's callback does. It may come twice, late, or from another process.
 
+It records first and clears second: what dies in between leaves a store that says who must run again, and whoever comes
+next finds it there.
+
 Airflow calls it in the task's process, or in the dag processor when the task's process was killed; as on_retry_callback
 or as on_failure_callback, and sometimes as the one although the other is meant. So it decides nothing by itself: it
 reports the failed try to the job's head, where the same failure counts once (semantics F5). It never raises.
@@ -16,11 +19,14 @@ from airflow.sdk.log import redact  # type: ignore[attr-defined]  # imported the
 from ..checkpoint import Coordinator, layout
 from ..checkpoint.errors import CheckpointError
 from ..checkpoint.requests import EpochCompleted, Failed, FailedOver, GivenUp
+from ..hooks.airflow_api import AirflowApiHook
 from ..hooks.job_settings import JobSettings, is_rendered_later, scope_of
 from ..hooks.telling import tell_if_possible
 from ..spark.detail import one_line
+from .clearing import Where, compare_and_clear, note_of
 from .spark_epoch import SparkEpochOperator
 from .stage_outcome import failed_prefix
+from .stage_tasks import stage_tasks
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -82,10 +88,36 @@ def _failed_over(context: Context, task: SparkEpochOperator, coordinator: Coordi
     for damage in answer.damages:
         log.warning("not restored, because it is damaged: %s", damage)
     start = f"checkpoint {pending.restore.checkpoint}" if pending.restore else "nothing: no checkpoint has completed"
+    if answer.restarted:
+        _let_others_run_again(context, task, answer)
     return (
         f"stage {task.uid} failed; checkpoint {pending.checkpoint} · epoch {ti.run_id} · attempt {pending.attempt} "
         f"{'opened' if answer.created else 'is open already'}, restoring from {start}"
     )
+
+
+def _let_others_run_again(context: Context, task: SparkEpochOperator, answer: FailedOver) -> None:
+    """Clear the other tasks that the failover restarts. What goes wrong is logged: the stage's next try does it too."""
+    ti, pending = context["ti"], answer.pending
+    stages = [each.stage for each in answer.restarted]
+    named = ", ".join(stages)
+    if _is_final(context):
+        # Nothing would read what they wrote anew. Whoever clears this task has its next try clear them.
+        then = "must run again too, once this task does: clear it, and they are cleared with it"
+        log.info("%s %s (%s)", named, then, task.task_id)
+        return
+    where = Where(ti.dag_id, ti.run_id, stage_tasks(task))
+    if task.airflow_api_conn_id is None:
+        log.warning("%s must run again too, and the DAG clears by hand: %s", named, where.by_hand([*stages, task.uid]))
+        return
+    note = note_of(pending.checkpoint, pending.attempt, f"`{task.uid}` failed")
+    try:
+        with AirflowApiHook(task.airflow_api_conn_id) as api:
+            cleared = compare_and_clear(api, where, answer.restarted, note)
+    except Exception:
+        log.exception("%s must run again too, and could not be cleared: %s", named, where.by_hand([*stages, task.uid]))
+        return
+    log.info("cleared, to run again: %s", ", ".join(cleared) or f"nothing; somebody has cleared {named} before")
 
 
 def _settings(context: Context, task: SparkEpochOperator) -> JobSettings:

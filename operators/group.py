@@ -15,6 +15,7 @@ from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.master_hooks import MasterHook, check_hooks
 from ..checkpoint.notices import CheckpointListener, check_listeners
 from ..checkpoint.source import Source, check_sources
+from ..hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ..hooks.job_settings import CheckpointScope, check_storage_and_job, naming, scope_of
 from ..hooks.slice_detail import check_slice_detail
 from ..sensors.checkpoint import CheckpointSensor
@@ -52,6 +53,8 @@ class CheckpointedTaskGroup(TaskGroup):
             run by workers, the one rescheduled, the other poking.
         poll_interval: seconds (or a timedelta) between two looks of the triggerer while `trigger_checkpoint` waits for
             its turn; more than 0.
+        airflow_api_conn_id: the connection to Airflow's own API, used where a failure has other tasks run again; None
+            to clear those by hand.
         **kwargs: what every task group takes.
 
     Raises:
@@ -77,6 +80,7 @@ class CheckpointedTaskGroup(TaskGroup):
         listeners: Sequence[CheckpointListener] | None = None,
         deferrable: bool = True,
         poll_interval: timedelta | float = 2.0,
+        airflow_api_conn_id: str | None = AIRFLOW_API_CONN_ID,
         **kwargs: Any,
     ) -> None:
         super().__init__(group_id=group_id, **kwargs)
@@ -91,7 +95,9 @@ class CheckpointedTaskGroup(TaskGroup):
         assert storage is not None  # checked above
         with naming(group=self.group_id):
             told = check_listeners(listeners)
-        self.checkpoint_scope = CheckpointScope(storage, job, aws_conn_id, conn_id, self.child_id(WAIT), told)
+        self.checkpoint_scope = CheckpointScope(
+            storage, job, aws_conn_id, conn_id, self.child_id(WAIT), told, airflow_api_conn_id
+        )
         self._config = check_config(config, group=self.group_id)
         check_slice_detail(slice_detail, group=self.group_id)
         self._slice_detail = slice_detail

@@ -13,16 +13,20 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from ..checkpoint import layout
 from ..checkpoint.assignment import check_parallelism
-from ..checkpoint.errors import CheckpointError, CheckpointFailedError, CheckpointNotReadyError, InvalidConfigError
+from ..checkpoint.errors import CheckpointError, CheckpointFailedError, InvalidConfigError
 from ..checkpoint.requests import Cancelled, EpochCompleted, StageAcknowledged, UpstreamsNotReady
+from ..hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ..hooks.epoch_submit import EpochSubmitHook
 from ..hooks.job_settings import JobSettings, check_room, check_storage_and_job, naming, rendered_settings, scope_of
 from ..spark.conf import handover_conf
 from ..spark.shipping import runtime_zip
 from ..storage.names import check_name, shorten
+from .clearing import Where
 from .links import CheckpointLink
 from .secret_checks import check_author_settings
 from .stage_outcome import StageRun, left_out
+from .stage_tasks import stage_tasks
+from .upstreams_first import let_upstreams_run
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -58,6 +62,8 @@ class SparkEpochOperator(SparkSubmitOperator):
         reads: uids of stages that it reads from without waiting for them, for groups whose config has
             `mode="at_least_once"` (semantics B2); stages with an edge to it need not be named.
         conn_id: the Spark connection; inside a group the group's, else `spark_default`.
+        airflow_api_conn_id: the connection to Airflow's own API, used where a failover has other tasks run again; None
+            to clear by hand. Inside a group the group's.
         name: the application's name in Spark (templated); job and uid by default.
         **kwargs: everything else that `SparkSubmitOperator` takes.
 
@@ -84,6 +90,7 @@ class SparkEpochOperator(SparkSubmitOperator):
         max_parallelism: int | None = None,
         reads: Sequence[str] = (),
         conn_id: str | None = None,
+        airflow_api_conn_id: str | None = AIRFLOW_API_CONN_ID,
         name: str | None = None,
         **kwargs: Any,
     ) -> None:
@@ -92,6 +99,7 @@ class SparkEpochOperator(SparkSubmitOperator):
         self.storage = storage if storage is not None or scope is None else scope.storage
         self.job = job or (scope.job if scope else self._dag_id_if_any())
         self.aws_conn_id = aws_conn_id if aws_conn_id is not None or scope is None else scope.aws_conn_id
+        self.airflow_api_conn_id = scope.airflow_api_conn_id if scope else airflow_api_conn_id
         if conn_id is None and scope is not None and scope.conn_id is not None:
             self._conn_id = scope.conn_id
         with naming(task=self.task_id):
@@ -122,6 +130,8 @@ class SparkEpochOperator(SparkSubmitOperator):
                 again would fold its input in twice.
             StageFailedError: the application failed, declined, or never opened an epoch.
             FencedError: another attempt replaced this one while it ran.
+            AirflowRescheduleException: stages that it reads from run again first (semantics F1).
+            AirflowFailException: they must, and somebody has to clear them by hand; the text says what.
             InvalidConfigError: the task is mapped, nothing was triggered for the epoch, or templated storage and job
                 are too long for S3.
         """
@@ -162,15 +172,8 @@ class SparkEpochOperator(SparkSubmitOperator):
                 stage=self.uid,
             )
         if isinstance(answer, UpstreamsNotReady):
-            raise CheckpointNotReadyError(
-                f"nothing was submitted: {', '.join(answer.upstreams)}, which this stage reads from, must run again "
-                "first. Clear these tasks in this DAG run, then this one: "
-                + ", ".join(sorted({each.stage for each in answer.restarted} | set(answer.upstreams))),
-                job=settings.job,
-                checkpoint=answer.checkpoint,
-                attempt=answer.attempt,
-                stage=self.uid,
-            )
+            where = Where(ti.dag_id, ti.run_id, stage_tasks(self))
+            let_upstreams_run(answer, self.uid, where, self.airflow_api_conn_id)
         run = StageRun(coordinator, answer.handover)
         self._say_what_is_restored(coordinator, answer.handover)
         self.log.info("%s: submitting", run.title)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -72,6 +73,22 @@ class AirflowApi:
         """Give the ids of the DAGs that have been parsed, or of those with a tag."""
         params = {"limit": 1000} | ({"tags": tag} if tag else {})
         return [dag["dag_id"] for dag in self.request("GET", "/dags", params=params)["dags"]]
+
+    def wait_for_dag_files(self, names: Collection[str], timeout: float = 300) -> None:
+        """Wait until each of some DAG files has been parsed and has a DAG.
+
+        Raises:
+            WaitTimeoutError: not all have; the text holds the import errors.
+        """
+
+        def parsed() -> bool:
+            dags = self.request("GET", "/dags", params={"limit": 1000})["dags"]
+            return set(names) <= {Path(dag["fileloc"]).name for dag in dags}
+
+        def details() -> str:
+            return "\n".join(self.import_errors())
+
+        wait_until(parsed, timeout, f"the DAG files {sorted(names)} to be parsed", interval=0.5, details=details)
 
     def import_errors(self) -> list[str]:
         """Give the DAG files' import errors, each as file and trace."""
@@ -170,14 +187,17 @@ class AirflowApi:
         path = f"{_task(dag_id, run_id, task_id)}/xcomEntries/{_quoted(key)}"
         return self.request("GET", path, params={"stringify": False})["value"]
 
-    def clear(self, dag_id: str, run_id: str, task_ids: Sequence[str | tuple[str, int]]) -> None:
-        """Clear tasks of one run whatever their state, so that they run again."""
+    def clear(
+        self, dag_id: str, run_id: str, task_ids: Sequence[str | tuple[str, int]], *, downstream: bool = False
+    ) -> None:
+        """Clear tasks of one run whatever their state, so that they run again, and all after them with `downstream`."""
         body = {
             "dry_run": False,
             "dag_run_id": run_id,
             "task_ids": list(task_ids),
             "only_failed": False,
             "reset_dag_runs": True,
+            "include_downstream": downstream,
         }
         self.request("POST", f"/dags/{_quoted(dag_id)}/clearTaskInstances", json=body)
 

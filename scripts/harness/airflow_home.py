@@ -46,6 +46,7 @@ class AirflowHome(Service):
         settings: options of airflow.cfg over those of the harness.
         heartbeat_timeout: seconds without a heartbeat after which the scheduler takes a task for dead.
         parallelism: tasks that may run at once.
+        users: others than the admin, each with its role in Airflow's simple auth manager.
     """
 
     stop_grace_s: ClassVar[float] = 4.0
@@ -60,16 +61,21 @@ class AirflowHome(Service):
         settings: Settings | None = None,
         heartbeat_timeout: float = 300,
         parallelism: int = 4,
+        users: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__("airflow", home)
         self.mode = mode
         self.ports = AirflowPorts()
         self.password = secrets.token_urlsafe(12)
+        self.passwords = {USERNAME: self.password} | {name: secrets.token_urlsafe(12) for name in users or {}}
+        """Of every user."""
         self.started_in_s = 0.0
         """How long the last start took."""
         self._extra_env = dict(env or {})
         wanted = settings_for(self.home, self.ports, heartbeat_timeout=heartbeat_timeout, parallelism=parallelism)
-        self._write_home({**wanted, **(settings or {})})
+        roles = {USERNAME: "admin", **(users or {})}
+        who = {("core", "simple_auth_manager_users"): ",".join(f"{name}:{role}" for name, role in roles.items())}
+        self._write_home({**wanted, **who, **(settings or {})})
         self.api = AirflowApi(self.url, USERNAME, self.password)
 
     @property
@@ -109,6 +115,10 @@ class AirflowHome(Service):
             "SCARF_ANALYTICS": "false",
             **self._extra_env,
         }
+
+    def add_env(self, name: str, value: str) -> None:
+        """Give the processes that are started from now on one more variable, one that names this address, say."""
+        self._extra_env[name] = value
 
     def start(self, timeout: float = 600) -> None:
         """Start Airflow and wait until every component says that it is healthy.
@@ -193,7 +203,7 @@ class AirflowHome(Service):
         write_config(self.home / "airflow.cfg", settings)
         passwords = self.home / "passwords.json"
         passwords.touch(mode=0o600)
-        passwords.write_text(json.dumps({USERNAME: self.password}) + "\n")
+        passwords.write_text(json.dumps(self.passwords) + "\n")
 
     def _run(self, name: str) -> RealProcess:
         command: list[str | Path] = [VENV / "bin" / "airflow", name]

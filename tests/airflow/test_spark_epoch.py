@@ -21,7 +21,6 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow_cairn.checkpoint import CheckpointConfig, TriggerRequest
 from airflow_cairn.checkpoint.errors import (
     CheckpointFailedError,
-    CheckpointNotReadyError,
     FencedError,
     InvalidConfigError,
 )
@@ -104,19 +103,6 @@ def test_nothing_to_submit(job: Job, submitted: Submitted, said: Said) -> None:
     assert stage(job).execute(context(Ti(run_id=RUN))) is None
     assert not submitted
     assert f"checkpoint 1 · epoch {RUN} · stage routes: already acknowledged, nothing to submit" in said.text
-
-
-def test_a_stage_whose_upstream_runs_again_says_what_to_clear(job: Job, submitted: Submitted) -> None:  # semantics F1
-    stages = (StageSpec("clean"), StageSpec("routes", upstream=("clean",), pipelined=("clean",)))
-    job.coordinator.trigger(TriggerRequest(epoch_name(RUN), Slice(), stages))
-    job.acknowledge(job.begin(RUN, "clean"))
-    job.begin(RUN, "routes", "the try before")
-    with pytest.raises(CheckpointNotReadyError) as failed:
-        stage(job).execute(context(Ti(run_id=RUN)))
-    assert "clean, which this stage reads from, must run again first. Clear these tasks" in failed.value.message
-    assert failed.value.message.endswith("then this one: clean")
-    assert (failed.value.fields["attempt"], failed.value.fields["stage"]) == (2, "routes")
-    assert not submitted
 
 
 def test_a_stage_below_one_that_declined_starts_no_driver(job: Job, submitted: Submitted) -> None:  # semantics B4

@@ -21,6 +21,9 @@ from scripts.setup.venv import VENV
 HERE = Path(__file__).parent
 SPARK_CONF = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", **fast_conf()}
 HEARTBEAT_TIMEOUT_S = 12
+CLEARS, LOOKS = "cairn", "looks"
+USERS = {CLEARS: "user", LOOKS: "viewer"}
+"""Who clears has no more rights than the documentation asks for."""
 
 
 class Gates:
@@ -102,10 +105,17 @@ def airflow(shared: Path, storage: str) -> Iterator[AirflowHome]:
         "CAIRN_TEST_SPARK_CONF": json.dumps(SPARK_CONF),
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
     }
-    home = AirflowHome(shared / "airflow", env=env, heartbeat_timeout=HEARTBEAT_TIMEOUT_S, parallelism=3)
+    home = AirflowHome(shared / "airflow", env=env, heartbeat_timeout=HEARTBEAT_TIMEOUT_S, parallelism=3, users=USERS)
+    for conn_id, who in {
+        "cairn_airflow_api": {"login": CLEARS, "password": home.passwords[CLEARS]},
+        "viewers_api": {"login": LOOKS, "password": home.passwords[LOOKS]},
+        "refused_api": {"password": "no-token-of-this-airflow"},
+    }.items():
+        facts = {"conn_type": "http", "host": home.url, **who}
+        home.add_env(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(facts))
     shutil.copytree(HERE / "dags", home.dags_folder, dirs_exist_ok=True)
     with home:
-        home.api.wait_for_dag("triggerer_restarted")
+        home.api.wait_for_dag_files({path.name for path in (HERE / "dags").glob("*.py")})
         errors = home.api.import_errors()
         assert errors == [], os.linesep.join(errors)
         for dag_id in home.api.dag_ids():

@@ -77,13 +77,15 @@ class Job:
         """A coordinator, as another process would open one."""
         return Coordinator(open_store(self.storage), self.name)
 
-    def trigger(self, run_id: str, *stages: str, config: CheckpointConfig | None = None) -> int:
+    def trigger(self, run_id: str, *stages: str | StageSpec, config: CheckpointConfig | None = None) -> int:
         """Trigger a run's checkpoint; gives its id."""
         answer = self.coordinator.trigger(
             TriggerRequest(
                 epoch=epoch_name(run_id),
                 slice=Slice(),
-                stages=tuple(StageSpec(uid) for uid in stages or ("routes",)),
+                stages=tuple(
+                    each if isinstance(each, StageSpec) else StageSpec(each) for each in stages or ("routes",)
+                ),
                 config=config or CheckpointConfig(),
                 owner=Owner(self.name, run_id),
             )

@@ -1,0 +1,268 @@
+"""Airflow's public REST API, as far as a failover needs it: look at a task instance, and clear some of one run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+from airflow.sdk import BaseHook
+from airflow.sdk.log import mask_secret
+
+from ..storage.errors import CairnError, ErrorKind
+from .airflow_api_access import ApiAccess, access_of
+from .clear_body import TaskRef, clear_body
+
+AIRFLOW_API_CONN_ID = "cairn_airflow_api"
+"""The connection by default."""
+TIMEOUT_S = 30.0
+"""For each step of a request: a busy API server takes seconds to answer."""
+WAITS_S = (0.5, 2.0, 5.0)
+"""Between the tries of what may be sent again."""
+
+_LOGIN = "/auth/token"
+_OVERLOADED = frozenset({429, 500, 502, 503, 504})
+
+
+class AirflowApiError(CairnError):
+    """Airflow's API could not be reached, or answered what it should not; trying later may help."""
+
+    kind = ErrorKind.UNAVAILABLE
+
+
+class AirflowApiRefusedError(AirflowApiError):
+    """Airflow's API does not accept who we are or what we may do; only another connection or right helps."""
+
+    kind = ErrorKind.FORBIDDEN
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFacts:
+    """One task instance as the API shows it."""
+
+    id: str
+    """Airflow gives a task instance another one for each try, and with each clear."""
+    state: str | None
+    """None: it is to run and nobody has scheduled it yet."""
+
+
+class AirflowApiHook(BaseHook):
+    """Speaks to Airflow's own API with the rights that an Airflow connection has.
+
+    A token is asked for when the first request needs one, and once more when the API no longer takes it. It is kept in
+    memory only. Use it as a context manager, or close it.
+
+    Args:
+        airflow_api_conn_id: the connection; see the how-to about clearing.
+        sleep: waits, in seconds; for tests.
+    """
+
+    conn_name_attr = "airflow_api_conn_id"
+    default_conn_name = AIRFLOW_API_CONN_ID
+    hook_name = "Airflow REST API (Cairn)"
+
+    def __init__(
+        self, airflow_api_conn_id: str = AIRFLOW_API_CONN_ID, *, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        super().__init__()
+        self.airflow_api_conn_id = airflow_api_conn_id
+        self._sleep = sleep
+        self._token: str | None = None
+
+    def __repr__(self) -> str:
+        """Say which connection; never what it holds."""
+        return f"AirflowApiHook(airflow_api_conn_id={self.airflow_api_conn_id!r})"
+
+    def __enter__(self) -> AirflowApiHook:
+        """Give the hook; nothing is sent yet."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the connections."""
+        self.close()
+
+    @cached_property
+    def access(self) -> ApiAccess:
+        """What the connection says.
+
+        Raises:
+            AirflowNotFoundException: it is not defined, or cannot be fetched here.
+            InvalidConfigError: it cannot be used.
+        """
+        return access_of(self.get_connection(self.airflow_api_conn_id))
+
+    @cached_property
+    def _http(self) -> httpx.Client:
+        # No redirects: httpx would follow none anyway, and a password is not to be sent on.
+        return httpx.Client(base_url=self.access.base_url, timeout=TIMEOUT_S, verify=self.access.trust())
+
+    def close(self) -> None:
+        """Close the connections, if any were made."""
+        client = self.__dict__.pop("_http", None)
+        if client is not None:
+            client.close()
+
+    def task_facts(self, dag_id: str, run_id: str, task: TaskRef) -> TaskFacts | None:
+        """Look at a task instance.
+
+        Args:
+            dag_id: of the DAG.
+            run_id: of the DAG run.
+            task: which task of it.
+
+        Returns:
+            What it is now; None if the run has no such task instance.
+
+        Raises:
+            AirflowApiRefusedError: the API refuses the connection's login, token or rights.
+            AirflowApiError: the API did not answer as it should.
+            AirflowNotFoundException: the connection is not defined.
+            InvalidConfigError: the connection cannot be used.
+        """
+        path = f"/dags/{_quoted(dag_id)}/dagRuns/{_quoted(run_id)}/taskInstances/{_quoted(task.task_id)}"
+        answer = self._send("GET", path if task.map_index < 0 else f"{path}/{task.map_index}", repeat=True)
+        if answer.status_code == httpx.codes.NOT_FOUND:
+            return None
+        found = self._json(answer)
+        if not isinstance(found.get("id"), str):
+            raise self._unexpected(answer)
+        return TaskFacts(found["id"], found.get("state"))
+
+    def clear(self, dag_id: str, run_id: str, tasks: list[TaskRef], note: str) -> None:
+        """Clear tasks of one run, whatever their state, in one transaction; see `clear_body`.
+
+        It is not sent again where its answer was lost: it may have cleared. Whoever wants to try again compares first.
+
+        Args:
+            dag_id: of the DAG.
+            run_id: of the DAG run.
+            tasks: at least one.
+            note: what the page shows at each of them.
+
+        Raises:
+            AirflowApiRefusedError: the API refuses the connection's login, token or rights.
+            AirflowApiError: the API did not answer as it should; the tasks may have been cleared.
+            AirflowNotFoundException: the connection is not defined.
+            InvalidConfigError: the connection cannot be used, or the body would reach too far.
+        """
+        body = clear_body(run_id, tasks, note)
+        self._json(self._send("POST", f"/dags/{_quoted(dag_id)}/clearTaskInstances", body, repeat=False))
+
+    def _send(self, method: str, path: str, body: Any = None, *, repeat: bool) -> httpx.Response:
+        fresh = self._token is None
+        answer = self._once(method, path, body, repeat=repeat)
+        if answer.status_code == httpx.codes.UNAUTHORIZED and not fresh and self.access.token is None:
+            # It has run out. Refused before anything was done, so whatever it was may be sent again.
+            self._token = None
+            answer = self._once(method, path, body, repeat=repeat)
+        if answer.status_code == httpx.codes.UNAUTHORIZED:
+            raise self._refused(
+                answer, "Airflow's API does not take the token: give the connection a valid one, or login and password"
+            )
+        if answer.status_code == httpx.codes.FORBIDDEN:
+            raise self._refused(
+                answer,
+                "the connection's user may not do this: it needs the right to read and edit task instances of the DAG "
+                "(role User)",
+            )
+        return answer
+
+    def _once(self, method: str, path: str, body: Any, *, repeat: bool) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {self._valid_token()}"}
+        return self._try(method, f"/api/v2{path}", body, headers, repeat=repeat)
+
+    def _valid_token(self) -> str:
+        if self._token is None:
+            self._token = self.access.token or self._new_token()
+        return self._token
+
+    def _new_token(self) -> str:
+        who = {"username": self.access.login, "password": self.access.password}
+        answer = self._try("POST", _LOGIN, who, {}, repeat=True)
+        if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+            raise self._refused(answer, "Airflow's API does not take the connection's login and password")
+        token = self._json(answer).get("access_token")
+        if not isinstance(token, str) or not token.isascii() or not token.isprintable():
+            raise self._unexpected(answer)
+        mask_secret(token)
+        return token
+
+    def _try(self, method: str, path: str, body: Any, headers: dict[str, str], *, repeat: bool) -> httpx.Response:
+        """Send a request, again where that is safe: always if no connection was made, else if it changes nothing."""
+        waits = list(WAITS_S)
+        while True:
+            try:
+                answer = self._http.request(method, path, json=body, headers=headers)
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                failure: CairnError = self._unreachable(error)
+            except httpx.HTTPError as error:
+                failure = self._unreachable(error)
+                if not repeat:
+                    raise failure from None
+            else:
+                if not repeat or answer.status_code not in _OVERLOADED:
+                    return answer
+                failure = self._unexpected(answer)
+            if not waits:
+                # `from None`: the chain would carry the request with its headers into whatever prints traces.
+                raise failure from None
+            self._sleep(waits.pop(0))
+
+    def _json(self, answer: httpx.Response) -> dict[str, Any]:
+        if not answer.is_success:
+            raise self._unexpected(answer)
+        try:
+            found = answer.json()
+        except ValueError:
+            raise self._unexpected(answer) from None
+        if not isinstance(found, dict):
+            raise self._unexpected(answer)
+        return found
+
+    def _unreachable(self, error: httpx.HTTPError) -> AirflowApiError:
+        return AirflowApiError(
+            f"Airflow's API cannot be reached ({type(error).__name__}: {error}); check the connection's address, and "
+            "that this machine may reach it",
+            airflow_api_conn_id=self.airflow_api_conn_id,
+            url=self.access.base_url,
+        )
+
+    def _refused(self, answer: httpx.Response, why: str) -> AirflowApiRefusedError:
+        return AirflowApiRefusedError(why, **self._facts(answer))
+
+    def _unexpected(self, answer: httpx.Response) -> AirflowApiError:
+        return AirflowApiError(
+            "Airflow's API answered what was not expected; check that the connection's address is that of the API "
+            "server, and look into the server's log",
+            **self._facts(answer),
+        )
+
+    def _facts(self, answer: httpx.Response) -> dict[str, Any]:
+        facts = {
+            "airflow_api_conn_id": self.airflow_api_conn_id,
+            "request": f"{answer.request.method} {answer.request.url}",
+            "status": answer.status_code,
+        }
+        # What a login is answered may hold a token, or repeat the password that was sent.
+        return facts if answer.request.url.path.endswith(_LOGIN) else facts | {"answer": _detail(answer)}
+
+
+def _detail(answer: httpx.Response) -> str:
+    """Give what the server says about a failure, in one line."""
+    try:
+        said = answer.json()
+    except ValueError:
+        said = answer.text
+    detail = said.get("detail", said) if isinstance(said, dict) else said
+    return " ".join(str(detail).split())[:300]
+
+
+def _quoted(part: str) -> str:
+    return quote(part, safe="")

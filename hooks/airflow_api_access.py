@@ -1,0 +1,121 @@
+"""An Airflow connection as the way to Airflow's own REST API: where it is, who we are, whom we trust."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from airflow.sdk import Connection
+from airflow.sdk.log import mask_secret
+
+from ..checkpoint.errors import InvalidConfigError
+
+log = logging.getLogger(__name__)
+
+SCHEMES = ("http", "https")
+USED = frozenset({"token", "verify"})
+"""Extras that are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiAccess:
+    """How to reach the API. The repr shows no secret."""
+
+    conn_id: str
+    base_url: str
+    """Of the API server, without a trailing slash: `https://airflow.example.com/team`."""
+    login: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    """A ready one; None: it is asked for with login and password."""
+    ca_bundle: str | None = None
+    """File with the certificates to trust; None: those that the system's Python trusts."""
+
+    def trust(self) -> ssl.SSLContext:
+        """Give the TLS settings; certificates and names are always verified.
+
+        Raises:
+            InvalidConfigError: the CA bundle cannot be read.
+        """
+        try:
+            return ssl.create_default_context(cafile=self.ca_bundle)
+        except (OSError, ssl.SSLError) as error:
+            raise InvalidConfigError(
+                f"the CA bundle that the connection's extra `verify` names cannot be read: {error}. Name a PEM file "
+                "that this machine has",
+                airflow_api_conn_id=self.conn_id,
+                verify=self.ca_bundle,
+            ) from error
+
+
+def access_of(connection: Connection) -> ApiAccess:
+    """Read a connection.
+
+    Host, port and schema may be given apart, as in `https://user:password@airflow.example.com:8443/team`, where `team`
+    is the path below which the API server answers; or the host holds the whole address.
+
+    Args:
+        connection: the connection; its secrets are registered with Airflow's masker.
+
+    Raises:
+        InvalidConfigError: it has no host, its address is no http(s) URL, it names nobody, or it would not verify TLS.
+    """
+    extra: Mapping[str, Any] = connection.extra_dejson
+    conn_id = connection.conn_id
+    unused = sorted(set(extra) - USED)
+    if unused:
+        log.warning("connection %s: these extras are not used by Cairn: %s", conn_id, ", ".join(unused))
+    base_url = _base_url(connection)
+    verify = extra.get("verify", True)
+    if verify is not True and (not isinstance(verify, str) or not verify):
+        raise InvalidConfigError(
+            "the connection's extra `verify` would send the password to whoever answers. Leave it out, or name a CA "
+            "bundle (a PEM file) that knows the API server's certificate",
+            airflow_api_conn_id=conn_id,
+            verify=verify,
+        )
+    login, password = connection.login or None, connection.password or None
+    token = extra.get("token") or (password if login is None else None)
+    for secret in (password, token):
+        if secret:
+            mask_secret(secret)
+    if token is None and (login is None or password is None):
+        raise InvalidConfigError(
+            "the connection names nobody: give it login and password, or a token as password (or as extra `token`)",
+            airflow_api_conn_id=conn_id,
+        )
+    if token is not None and (not isinstance(token, str) or not token.isascii() or not token.isprintable()):
+        raise InvalidConfigError(
+            "the connection's token is no token: it must be printable ASCII on one line", airflow_api_conn_id=conn_id
+        )
+    return ApiAccess(conn_id, base_url, login, password, token, verify if isinstance(verify, str) else None)
+
+
+def _base_url(connection: Connection) -> str:
+    host, schema = connection.host or "", connection.schema or ""
+    if not host:
+        raise InvalidConfigError(
+            "the connection has no host: give the address of Airflow's API server, https://airflow.example.com",
+            airflow_api_conn_id=connection.conn_id,
+        )
+    if "://" not in host:
+        scheme = next((word for word in (schema, connection.conn_type) if word in SCHEMES), "https")
+        path = schema if schema not in SCHEMES else ""
+        host = f"{scheme}://{f'[{host}]' if ':' in host else host}/{path}"
+    try:
+        parts = urlsplit(host)
+        port = connection.port or parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    if parts.scheme not in SCHEMES or not parts.hostname or parts.username or parts.query or parts.fragment:
+        raise InvalidConfigError(
+            "the connection's address is no plain http or https URL; write https://airflow.example.com as host, and "
+            "login and password in their own fields",
+            airflow_api_conn_id=connection.conn_id,
+        )
+    name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return urlunsplit((parts.scheme, f"{name}:{port}" if port else name, parts.path, "", "")).rstrip("/")

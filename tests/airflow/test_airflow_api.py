@@ -1,0 +1,292 @@
+"""The way to Airflow's own API: who we are, what is sent again, and what nobody may read afterwards."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import json
+import ssl
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import Connection
+from airflow.sdk.exceptions import AirflowNotFoundException
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from airflow_cairn.checkpoint.errors import InvalidConfigError
+from airflow_cairn.hooks.airflow_api import AirflowApiError, AirflowApiHook, AirflowApiRefusedError, TaskFacts
+from airflow_cairn.hooks.airflow_api_access import access_of
+from airflow_cairn.hooks.clear_body import TaskRef
+from tests.support.api_stand_in import Answer, ApiStandIn, Asked
+
+Define = Callable[[str, str], None]
+A = TaskRef("epoch.a")
+FOUND = {"id": "0001", "state": "success", "more": 1}
+
+
+class Scripted:
+    """Takes tokens t1, t2, … and gives what was put in line; the last answer stays."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers = list(answers)
+        self.tokens = 0
+
+    def __call__(self, asked: Asked) -> Answer:
+        if asked.path == "/auth/token":
+            self.tokens += 1
+            return 201, {"access_token": f"t{self.tokens}"}
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+@pytest.fixture
+def waits() -> list[float]:
+    return []
+
+
+@pytest.fixture
+def hook_to(connections: Define, waits: list[float]) -> Callable[..., AirflowApiHook]:
+    """Make the hook for a stand-in."""
+
+    def make(api: ApiStandIn, **more: Any) -> AirflowApiHook:
+        who = {"login": "cairn", "password": "canary-12345"} if "password" not in more else {}
+        connections("cairn_airflow_api", json.dumps({"conn_type": "generic", "host": api.url, **who, **more}))
+        return AirflowApiHook(sleep=waits.append)
+
+    return make
+
+
+HookTo = Callable[..., AirflowApiHook]
+
+
+def test_it_logs_in_once_and_looks(hook_to: HookTo) -> None:
+    with ApiStandIn(Scripted((200, FOUND))) as api, hook_to(api) as hook:
+        for _ in range(2):
+            assert hook.task_facts("flights", "manual__2026-01-01T00:00:00+00:00", A) == TaskFacts("0001", "success")
+        hook.task_facts("d/1", "r", TaskRef("b", 2))
+    path = "/api/v2/dags/flights/dagRuns/manual__2026-01-01T00%3A00%3A00%2B00%3A00/taskInstances/epoch.a"
+    assert [(each.method, each.path, each.token) for each in api.asked] == [
+        ("POST", "/auth/token", None),
+        ("GET", path, "t1"),
+        ("GET", path, "t1"),
+        ("GET", "/api/v2/dags/d%2F1/dagRuns/r/taskInstances/b/2", "t1"),
+    ]
+    assert api.asked[0].body == {"username": "cairn", "password": "canary-12345"}
+
+
+def test_a_task_that_is_not_there(hook_to: HookTo) -> None:
+    with ApiStandIn(Scripted((404, {"detail": "no"}))) as api, hook_to(api) as hook:
+        assert hook.task_facts("flights", "r", A) is None
+
+
+def test_a_token_that_has_run_out_is_renewed_once(hook_to: HookTo) -> None:
+    expired = (401, {"detail": "expired"})
+    with ApiStandIn(Scripted((200, FOUND), expired, (200, FOUND), expired)) as api, hook_to(api) as hook:
+        hook.task_facts("flights", "r", A)
+        hook.task_facts("flights", "r", A)
+        assert [each.token for each in api.asked] == [None, "t1", "t1", None, "t2"]
+        with pytest.raises(AirflowApiRefusedError, match="does not take the token"):
+            hook.task_facts("flights", "r", A)
+    assert [each.token for each in api.asked[5:]] == ["t2", None, "t3"]
+
+
+@pytest.mark.parametrize(
+    "where", [{"password": "ready-made-7431"}, {"password": "x", "login": "me", "extra": {"token": "ready-made-7431"}}]
+)
+def test_a_ready_token_is_used_as_it_is(hook_to: HookTo, where: dict[str, Any]) -> None:
+    with (
+        ApiStandIn(Scripted((401, {}))) as api,
+        hook_to(api, **where) as hook,
+        pytest.raises(AirflowApiRefusedError, match="give the connection a valid one"),
+    ):
+        hook.task_facts("flights", "r", A)
+    assert [(each.method, each.token) for each in api.asked] == [("GET", "ready-made-7431")]
+
+
+def test_the_clear_that_is_sent(hook_to: HookTo) -> None:
+    with ApiStandIn(Scripted((200, {"task_instances": []}))) as api, hook_to(api) as hook:
+        hook.clear("flights", "r", [A, TaskRef("epoch.b", 1)], "why")
+    sent = api.asked[-1]
+    assert (sent.method, sent.path) == ("POST", "/api/v2/dags/flights/clearTaskInstances")
+    assert (sent.body["dag_run_id"], sent.body["task_ids"]) == ("r", ["epoch.a", ["epoch.b", 1]])
+
+
+@pytest.mark.parametrize("answer", [None, (503, {}), (429, {})])
+def test_looking_is_tried_again(hook_to: HookTo, waits: list[float], answer: Answer) -> None:
+    with ApiStandIn(Scripted(answer, answer, (200, FOUND))) as api, hook_to(api) as hook:
+        assert hook.task_facts("flights", "r", A) is not None
+    assert waits == [0.5, 2.0]
+
+
+def test_trying_comes_to_an_end(hook_to: HookTo, waits: list[float]) -> None:
+    with (
+        ApiStandIn(Scripted((503, {"detail": "later"}))) as api,
+        hook_to(api) as hook,
+        pytest.raises(AirflowApiError, match=r"not expected.*status=`503` answer=`later`"),
+    ):
+        hook.task_facts("flights", "r", A)
+    assert len(waits) == 3
+
+
+@pytest.mark.parametrize("answer", [None, (503, {})])
+def test_a_clear_is_never_sent_twice(hook_to: HookTo, answer: Answer) -> None:
+    """It may have landed; then a second one would stop what has just begun."""
+    with ApiStandIn(Scripted(answer)) as api, hook_to(api) as hook, pytest.raises(AirflowApiError):
+        hook.clear("flights", "r", [A], "why")
+    assert [each.method for each in api.asked if each.path != "/auth/token"] == ["POST"]
+
+
+def test_nobody_listens(hook_to: HookTo, waits: list[float]) -> None:
+    """No connection, so nothing was sent: even a clear is tried again."""
+    with ApiStandIn(Scripted((200, {}))) as api:
+        hook = hook_to(api, password="ready-made-7431")
+    with hook, pytest.raises(AirflowApiError, match=r"cannot be reached \(ConnectError") as caught:
+        hook.clear("flights", "r", [A], "why")
+    assert len(waits) == 3
+    assert caught.value.fields["url"] == api.url
+
+
+def test_rights_that_are_missing(hook_to: HookTo) -> None:
+    with (
+        ApiStandIn(Scripted((403, {"detail": "Forbidden"}))) as api,
+        hook_to(api) as hook,
+        pytest.raises(AirflowApiRefusedError, match=r"right to read and edit task instances.*answer=`Forbidden`"),
+    ):
+        hook.clear("flights", "r", [A], "why")
+
+
+@pytest.mark.parametrize("answer", [(200, [1]), (200, {"id": 7}), (200, "text"), (422, {"detail": "bad"}), (302, {})])
+def test_an_answer_of_something_else(hook_to: HookTo, answer: Answer) -> None:
+    with (
+        ApiStandIn(Scripted(answer)) as api,
+        hook_to(api) as hook,
+        pytest.raises(AirflowApiError, match="not expected"),
+    ):
+        hook.task_facts("flights", "r", A)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (401, {"detail": "canary-12345 is wrong"}),
+        (422, {"detail": [{"input": {"password": "canary-12345"}}]}),
+        (201, {"access_token": "canary-\n12345"}),
+        (201, {"other": "canary-12345"}),
+        (500, {"detail": "canary-12345"}),
+    ],
+)
+def test_no_secret_is_told(hook_to: HookTo, answer: Answer) -> None:
+    """Neither by the text of the error, nor by its trace, nor by a repr."""
+    with ApiStandIn(lambda _: answer) as api, hook_to(api) as hook:
+        with pytest.raises(AirflowApiError) as caught:
+            hook.task_facts("flights", "r", A)
+        told = "".join(traceback.format_exception(caught.value)) + repr(caught.value.fields) + repr(hook)
+        assert "canary" not in told + repr(hook.access) + repr(vars(hook))
+
+
+def test_an_undefined_connection() -> None:
+    with AirflowApiHook("nowhere") as hook, pytest.raises(AirflowNotFoundException):
+        hook.task_facts("flights", "r", A)
+
+
+@pytest.mark.parametrize(
+    ("facts", "url"),
+    [
+        (
+            {"conn_type": "https", "host": "air.example", "port": 8443, "schema": "team"},
+            "https://air.example:8443/team",
+        ),
+        ({"conn_type": "http", "host": "localhost", "port": 8080}, "http://localhost:8080"),
+        ({"conn_type": "http", "host": "air.example", "schema": "https"}, "https://air.example"),
+        ({"conn_type": "generic", "host": "air.example"}, "https://air.example"),
+        ({"conn_type": "generic", "host": "http://air.example:81/x/"}, "http://air.example:81/x"),
+        ({"conn_type": "http", "host": "::1", "port": 8080}, "http://[::1]:8080"),
+    ],
+)
+def test_addresses(facts: dict[str, Any], url: str) -> None:
+    assert access_of(Connection(conn_id="c", login="me", password="it", **facts)).base_url == url
+
+
+def test_a_url_as_the_environment_has_it() -> None:
+    connection = Connection.from_uri("https://me:it@air.example:8443/team", conn_id="c")
+    access = access_of(connection)
+    assert (access.base_url, access.login, access.password) == ("https://air.example:8443/team", "me", "it")
+
+
+@pytest.mark.parametrize(
+    ("facts", "says"),
+    [
+        ({"host": None}, "has no host"),
+        ({"host": "ftp://air.example"}, "no plain http or https URL"),
+        ({"host": "https://me:canary-12345@air.example"}, "no plain http or https URL"),
+        ({"host": "https://air.example?x=1"}, "no plain http or https URL"),
+        ({"host": "https://air.example:notaport"}, "no plain http or https URL"),
+        ({"password": None}, "names nobody"),
+        ({"login": None, "password": None}, "names nobody"),
+        ({"extra": '{"verify": false}'}, "whoever answers"),
+        ({"extra": '{"verify": ""}'}, "whoever answers"),
+        ({"login": None, "password": "canary-12345\r\nHost: x"}, "no token"),
+    ],
+)
+def test_connections_that_are_refused(facts: dict[str, Any], says: str) -> None:
+    whole = {"conn_type": "https", "host": "air.example", "login": "me", "password": "canary-12345", **facts}
+    with pytest.raises(InvalidConfigError, match=says) as caught:
+        access_of(Connection(conn_id="c", **whole))
+    assert "canary" not in str(caught.value)
+
+
+def test_extras_that_are_not_used_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    access_of(Connection(conn_id="c", conn_type="https", host="air.example", password="t", extra='{"timeout": 3}'))
+    assert "connection c: these extras are not used by Cairn: timeout" in caplog.text
+
+
+def test_tls_is_verified(hook_to: HookTo, tmp_path: Path) -> None:
+    """A certificate that nobody knows is refused; the CA bundle of the connection makes it known."""
+    bundle = _certificate(tmp_path)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(bundle)
+    with ApiStandIn(Scripted((200, FOUND)), tls=tls) as api:
+        with hook_to(api) as hook, pytest.raises(AirflowApiError, match="CERTIFICATE_VERIFY_FAILED"):
+            hook.task_facts("flights", "r", A)
+        assert api.asked == []
+        with hook_to(api, extra={"verify": str(bundle)}) as hook:
+            assert hook.task_facts("flights", "r", A) == TaskFacts("0001", "success")
+
+
+def test_a_bundle_that_is_not_there(hook_to: HookTo) -> None:
+    with (
+        ApiStandIn(Scripted((200, FOUND))) as api,
+        hook_to(api, extra={"verify": "/no/such.pem"}) as hook,
+        pytest.raises(InvalidConfigError, match="cannot be read"),
+    ):
+        hook.task_facts("flights", "r", A)
+
+
+def _certificate(folder: Path) -> Path:
+    """Make a certificate for 127.0.0.1, with its key, in one file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    begin = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(begin)
+        .not_valid_after(begin + datetime.timedelta(days=36500))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    path = folder / "api.pem"
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
+    return path

@@ -1,0 +1,226 @@
+"""What a region failover clears through Airflow's API: by the callback, by the next try, once, or by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
+
+from airflow_cairn.checkpoint.layout import epoch_name
+from airflow_cairn.checkpoint.model import StageSpec
+from airflow_cairn.checkpoint.requests import FailedOver
+from airflow_cairn.hooks.airflow_api import AirflowApiError
+from airflow_cairn.operators import SparkEpochOperator, restore_latest_checkpoint
+from airflow_cairn.operators.stage_tasks import stage_tasks
+from tests.airflow.conftest import Said
+from tests.support.airflow_stage import Job, Ti, context
+from tests.support.api_stand_in import ApiStandIn, OneRun
+
+Define = Callable[[str, str], None]
+RUN = "manual__r1"
+BY_HAND = "run manual__r1, choose Clear Task Instance at a_task, b_task, with Downstream switched on"
+
+
+class Pipeline:
+    """A run of a ~ b → c in which a has acknowledged and b has begun; `c_task` stands for a stage of its own region."""
+
+    def __init__(self, job: Job, **options: Any) -> None:
+        self.job = job
+        with DAG("flights", schedule=None):
+            self.tasks = {
+                uid: SparkEpochOperator(
+                    task_id=f"{uid}_task", uid=uid, application="x.py", storage=job.storage, job=job.name, **options
+                )
+                for uid in ("a", "b", "c")
+            }
+            SparkEpochOperator(task_id="other", application="x.py", storage=job.storage, job="another")
+            self.tasks["a"] >> self.tasks["b"] >> self.tasks["c"]
+        job.trigger(RUN, StageSpec("a"), StageSpec("b", ("a",), pipelined=("a",)), StageSpec("c", ("b",)))
+        self.tries = {uid: Ti(run_id=RUN, task_id=f"{uid}_task") for uid in ("a", "b", "c")}
+        self.begin("a")
+        self.begin("b")
+        self.airflow = OneRun({f"{uid}_task": str(ti.id) for uid, ti in self.tries.items()}, {"b_task": "up_for_retry"})
+
+    def begin(self, uid: str) -> None:
+        """Begin a stage by its task; `a` acknowledges."""
+        handover = self.job.begin(RUN, uid, str(self.tries[uid].id))
+        if uid == "a":
+            self.job.acknowledge(handover)
+
+    def fail(self, uid: str, **more: Any) -> None:
+        """Have Airflow call back for a stage's try."""
+        restore_latest_checkpoint(context(self.tries[uid], task=self.tasks[uid], **more))
+
+    def next_try(self, uid: str) -> None:
+        """Run the stage's task once more."""
+        self.tries[uid] = Ti(run_id=RUN, task_id=f"{uid}_task", try_number=2)
+        self.tasks[uid].execute(context(self.tries[uid]))
+
+
+@pytest.fixture
+def pipeline(job: Job) -> Pipeline:
+    return Pipeline(job)
+
+
+@pytest.fixture
+def api(pipeline: Pipeline, connections: Define) -> Iterator[ApiStandIn]:
+    """An Airflow that knows the pipeline's run."""
+    with ApiStandIn(pipeline.airflow) as stand_in:
+        connect(connections, stand_in)
+        yield stand_in
+
+
+def connect(connections: Define, api: ApiStandIn) -> None:
+    connections("cairn_airflow_api", json.dumps({"conn_type": "http", "host": api.url, "password": "ready-made-7431"}))
+
+
+def test_the_callback_clears_the_rest_of_the_region(pipeline: Pipeline, api: ApiStandIn, said: Said) -> None:
+    pipeline.fail("b")
+    (body,) = pipeline.airflow.cleared
+    assert (body["dag_run_id"], body["task_ids"]) == (RUN, ["a_task"])
+    assert body["note"] == "Cairn: region failover of checkpoint 2, `b` failed, attempt 2"
+    assert "cleared, to run again: a" in said.text
+
+
+def test_twice_is_once(pipeline: Pipeline, api: ApiStandIn, said: Said) -> None:  # semantics F5
+    for _ in range(3):
+        pipeline.fail("b")
+    assert pipeline.airflow.tasks == [["a_task"]]
+    assert "nothing; somebody has cleared a before" in said.text
+
+
+def test_who_comes_second_finishes_what_the_first_died_over(pipeline: Pipeline, api: ApiStandIn) -> None:
+    """semantics F5: the failover is recorded, and then the first one is gone before it could clear."""
+    answer = pipeline.job.coordinator.fail(epoch_name(RUN), "b", str(pipeline.tries["b"].id), "why")
+    assert isinstance(answer, FailedOver)
+    pipeline.fail("b")
+    assert pipeline.airflow.tasks == [["a_task"]]
+
+
+def test_a_clear_by_a_person_stands(pipeline: Pipeline, api: ApiStandIn) -> None:
+    """Between failure and callback somebody has cleared a; it is not stopped in what it does now."""
+    pipeline.airflow.ids["a_task"] = "another try"
+    pipeline.fail("b")
+    assert pipeline.airflow.cleared == []
+
+
+def test_a_task_that_airflow_has_given_up_stays_so(pipeline: Pipeline, api: ApiStandIn) -> None:
+    """A clear would renew its retries, and with two stages that always fail this would never end."""
+    pipeline.airflow.states["a_task"] = "failed"
+    pipeline.fail("b")
+    assert pipeline.airflow.cleared == []
+
+
+def test_a_failure_that_nothing_follows_clears_nothing(pipeline: Pipeline, api: ApiStandIn, said: Said) -> None:
+    pipeline.tries["b"].try_number = 2
+    pipeline.fail("b")
+    assert api.asked == []
+    assert "a must run again too, once this task does: clear it, and they are cleared with it (b_task)" in said.text
+
+
+def test_a_region_of_one_stage_asks_nobody(pipeline: Pipeline, api: ApiStandIn, said: Said) -> None:  # semantics F1
+    pipeline.job.acknowledge(pipeline.job.begin(RUN, "b", str(pipeline.tries["b"].id)))
+    pipeline.begin("c")
+    pipeline.fail("c")
+    assert "stage c failed; checkpoint 2" in said.text
+    assert api.asked == []
+
+
+def test_a_region_of_one_stage_needs_no_connection(pipeline: Pipeline, said: Said) -> None:
+    pipeline.job.acknowledge(pipeline.job.begin(RUN, "b", str(pipeline.tries["b"].id)))
+    pipeline.begin("c")
+    pipeline.fail("c")
+    assert "stage c failed; checkpoint 2" in said.text
+    assert "by hand" not in said.text
+
+
+@pytest.mark.parametrize("why", ["undefined", "refused", "overloaded", "by choice"])
+def test_a_callback_that_cannot_clear_says_what_to_clear(job: Job, connections: Define, why: str, said: Said) -> None:
+    """It has recorded the failure all the same, and raises nothing."""
+    pipeline = Pipeline(job, **({"airflow_api_conn_id": None} if why == "by choice" else {}))
+    pipeline.airflow.refuses = {"refused": 401, "overloaded": 400}.get(why)
+    with ApiStandIn(pipeline.airflow) as api:
+        if why != "undefined":
+            connect(connections, api)
+        pipeline.fail("b")
+    assert BY_HAND in said.text
+    assert "attempt 2 opened" in said.text
+    assert job.coordinator.head().pending[0].attempt == 2
+    assert pipeline.airflow.cleared == []
+
+
+def test_the_next_try_clears_what_no_callback_did(pipeline: Pipeline, api: ApiStandIn, said: Said) -> None:
+    """semantics F5: the task's process was killed; nothing is submitted before a has run again."""
+    with pytest.raises(AirflowRescheduleException) as caught:
+        pipeline.next_try("b")
+    assert pipeline.airflow.tasks == [["a_task"]]
+    assert pipeline.airflow.cleared[0]["note"] == (
+        "Cairn: region failover of checkpoint 2, `b` reads from it, attempt 2"
+    )
+    assert caught.value.reschedule_date.tzinfo is not None
+    assert "must run again first; cleared: a" in said.text
+    with pytest.raises(AirflowRescheduleException):
+        pipeline.next_try("b")
+    assert pipeline.airflow.tasks == [["a_task"]]
+    assert "cleared: nothing, they are on" in said.text
+
+
+def test_the_next_try_goes_on_where_the_region_has_run(pipeline: Pipeline, api: ApiStandIn) -> None:
+    pipeline.fail("b")
+    pipeline.tries["a"] = Ti(run_id=RUN, task_id="a_task", try_number=2)
+    pipeline.begin("a")
+    pipeline.begin("b")
+    assert pipeline.job.coordinator.head().pending[0].attempt == 2
+
+
+@pytest.mark.parametrize("why", ["undefined", "refused", "by choice", "invalid"])
+def test_a_try_that_nobody_can_help_fails_at_once(job: Job, connections: Define, why: str) -> None:
+    """No retry would change it; a person clears, and the text says what."""
+    pipeline = Pipeline(job, **({"airflow_api_conn_id": None} if why == "by choice" else {}))
+    pipeline.airflow.refuses = 403
+    with ApiStandIn(pipeline.airflow) as api:
+        if why == "invalid":
+            connections("cairn_airflow_api", json.dumps({"conn_type": "http"}))
+        elif why != "undefined":
+            connect(connections, api)
+        with pytest.raises(AirflowFailException, match=BY_HAND):
+            pipeline.next_try("b")
+
+
+def test_a_try_that_finds_the_api_down_leaves_it_to_the_next(job: Job, connections: Define) -> None:
+    pipeline = Pipeline(job)
+    pipeline.airflow.refuses = 400
+    with ApiStandIn(pipeline.airflow) as api:
+        connect(connections, api)
+        with pytest.raises(AirflowApiError, match=f"the next try tries again, or clear by hand.*{BY_HAND}"):
+            pipeline.next_try("b")
+
+
+def test_an_upstream_that_will_not_come_back_is_not_waited_for(pipeline: Pipeline, api: ApiStandIn) -> None:
+    """Somebody has marked it: it has ended as another try, and has not acknowledged. Waiting would never end."""
+    pipeline.airflow.ids["a_task"] = "marked by hand"
+    with pytest.raises(AirflowFailException, match=f"nothing will start them: .*{BY_HAND}"):
+        pipeline.next_try("b")
+    assert pipeline.airflow.cleared == []
+
+
+def test_an_upstream_that_no_task_has(pipeline: Pipeline, api: ApiStandIn) -> None:
+    """The DAG has changed since."""
+    pipeline.tasks["a"].uid = "renamed"
+    with pytest.raises(AirflowFailException, match="at b_task, the task of stage a, with Downstream"):
+        pipeline.next_try("b")
+
+
+def test_the_stages_of_the_job(pipeline: Pipeline, tmp_path: Path) -> None:
+    """Those of the same job, whatever is rendered already in the task that runs."""
+    pipeline.tasks["b"].job = pipeline.tasks["c"].job = pipeline.tasks["a"].job = "{{ dag.dag_id }}"
+    assert {uid: str(task) for uid, task in stage_tasks(pipeline.tasks["b"]).items()} == {
+        "a": "a_task",
+        "b": "b_task",
+        "c": "c_task",
+    }

@@ -1,0 +1,125 @@
+"""Stands in for Airflow's API server where its answers must be chosen: a real HTTP server on loopback.
+
+What a real one does with what is asked here is tested on a real one, in tests/e2e/test_clearing.py.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any
+from urllib.parse import unquote
+
+Answer = tuple[int, Any] | None
+"""Status and JSON; None: the connection is cut without an answer."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request as it arrived."""
+
+    method: str
+    path: str
+    token: str | None
+    body: Any
+
+
+@dataclass
+class ApiStandIn:
+    """Answers what the test wants.
+
+    Args:
+        answer: called for each request, in order of arrival.
+        tls: serves https with it.
+    """
+
+    answer: Callable[[Asked], Answer]
+    tls: ssl.SSLContext | None = None
+    asked: list[Asked] = field(default_factory=list)
+
+    def __enter__(self) -> ApiStandIn:
+        stand_in = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def _any(self) -> None:
+                size = int(self.headers.get("Content-Length") or 0)
+                body = json.loads(self.rfile.read(size)) if size else None
+                bearer = self.headers.get("Authorization")
+                asked = Asked(self.command, self.path, bearer and bearer.removeprefix("Bearer "), body)
+                stand_in.asked.append(asked)
+                answer = stand_in.answer(asked)
+                if answer is None:
+                    self.close_connection = True
+                    return
+                data = json.dumps(answer[1]).encode()
+                self.send_response(answer[0])
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            do_GET = do_POST = _any  # noqa: N815 - what BaseHTTPRequestHandler calls them
+
+            def log_message(self, *_: Any) -> None:
+                """Say nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        if self.tls is not None:
+            self._server.socket = self.tls.wrap_socket(self._server.socket, server_side=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return self._server.server_port
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
+
+
+@dataclass
+class OneRun:
+    """Answers as Airflow does for one DAG run: a task instance gets another id with each clear."""
+
+    ids: dict[str, str]
+    """By task."""
+    states: dict[str, str | None] = field(default_factory=dict)
+    """By task; `success` where none is given."""
+    cleared: list[dict[str, Any]] = field(default_factory=list)
+    """The bodies of the clears, in order."""
+    refuses: int | None = None
+    """The status that it answers every request with."""
+
+    def __call__(self, asked: Asked) -> Answer:
+        """Answer one request."""
+        if self.refuses is not None:
+            return self.refuses, {"detail": "no"}
+        if asked.method == "GET":
+            task = unquote(asked.path.rpartition("/")[2])
+            if task not in self.ids:
+                return 404, {"detail": "not found"}
+            return 200, {"id": self.ids[task], "state": self.states.get(task, "success")}
+        self.cleared.append(asked.body)
+        for task in asked.body["task_ids"]:
+            self.ids[task], self.states[task] = f"{self.ids[task]}+", None
+        return 200, {"task_instances": []}
+
+    @property
+    def tasks(self) -> list[list[str]]:
+        """What each clear named."""
+        return [body["task_ids"] for body in self.cleared]
