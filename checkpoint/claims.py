@@ -27,6 +27,7 @@ from .requests import (
     StageAcknowledged,
     Submit,
     UpstreamsNotReady,
+    members_of,
 )
 from .taking_up import TakingUp
 
@@ -248,4 +249,5 @@ def _handover(current: _Current, stage: str, claimant: str) -> Handover:
         hooks=document.hooks,
         backlog=document.backlogs.get(stage, ()),
         at_least_once=document.limits.at_least_once,
+        members=members_of(document.stages, spec.upstream if spec else ()),
     )

@@ -119,6 +119,8 @@ class StageSpec:
     pipelined: tuple[Stage, ...] = field(default=(), metadata=SPARSE)
     """Those of `upstream` from which it reads by a pipelined exchange, so that neither runs again without the other
     (semantics F1). All others are blocking."""
+    member_of: Stage | None = None
+    """What the stages of one mapped task are called together: a reader of that name reads them all, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +299,8 @@ class Handover:
     """Whether it reads what its upstreams have acknowledged by then (semantics B2)."""
     hooks: HooksRef | None = None
     """Where the answers of the master hooks are; None: the job has none."""
+    members: dict[Stage, tuple[Stage, ...]] = field(default_factory=dict, metadata=SPARSE)
+    """Upstreams that have a name together, in the order in which they are read by it."""
 
     @property
     def execution(self) -> Execution:

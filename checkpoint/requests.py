@@ -202,6 +202,12 @@ def check_stages(stages: tuple[StageSpec, ...], config: CheckpointConfig) -> Non
                 upstream=", ".join(stage.upstream) or "none",
             )
         check_parallelism(stage.parallelism, stage.max_parallelism, stage=stage.uid)
+        if stage.member_of is not None and check_name("stage", stage.member_of) in uids:
+            raise InvalidConfigError(
+                "the stage belongs to a group of stages that has the uid of a stage; give one of them another",
+                stage=stage.uid,
+                member_of=stage.member_of,
+            )
     for stage in stages:
         if stage.uid in consumers(stages, stage.uid):
             circle = sorted(
@@ -230,6 +236,20 @@ def consumers(stages: tuple[StageSpec, ...], uid: str) -> frozenset[str]:
         frontier = {s.uid for s in stages if frontier & set(s.upstream)} - found
         found |= frontier
     return frozenset(found)
+
+
+def members_of(stages: tuple[StageSpec, ...], upstream: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """Give the names that stand for several of a stage's upstreams, each with those in the order of the job.
+
+    Args:
+        stages: of the job.
+        upstream: what the stage reads; a name of which it does not read all is left out.
+    """
+    found: dict[str, list[str]] = {}
+    for stage in stages:
+        if stage.member_of is not None:
+            found.setdefault(stage.member_of, []).append(stage.uid)
+    return {name: tuple(uids) for name, uids in found.items() if set(uids) <= set(upstream)}
 
 
 def producers(stages: tuple[StageSpec, ...], uid: str) -> frozenset[str]:

@@ -18,6 +18,7 @@ from ..storage.errors import CairnError
 from ..storage.port import ObjectStore
 from . import commands
 from .commands import Outcome
+from .regions import regions
 from .text import printable
 from .watching import Watch
 
@@ -41,15 +42,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     parser = _parser()
     options = parser.parse_args(argv)
-    if not options.storage:
+    if options.on_store and not options.storage:
         parser.error("the storage is missing: give --storage URI, or set CAIRN_STORAGE")
     if getattr(options, "interval", None) is not None and not options.watch:
         parser.error("--interval says how often --watch looks; give --watch too")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
+        if not options.on_store:
+            return _once(options.run(options), options)
         store = open_store(options.storage, s3=S3Options(endpoint_url=options.endpoint_url, region=options.region))
-        return _watch(store, options) if getattr(options, "watch", False) else _once(store, options)
+        return (
+            _watch(store, options) if getattr(options, "watch", False) else _once(options.run(store, options), options)
+        )
     except CairnError as error:
         print(f"cairn: {printable(str(error))}", file=sys.stderr)
         return FAILED
@@ -57,8 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def _once(store: ObjectStore, options: argparse.Namespace) -> int:
-    outcome: Outcome = options.run(store, options)
+def _once(outcome: Outcome, options: argparse.Namespace) -> int:
     with _reader_may_leave():
         if options.json:
             print(json.dumps(outcome.document, indent=2, sort_keys=True))
@@ -94,7 +98,8 @@ def _reader_may_leave() -> Iterator[None]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="cairn",
-        description="Shows the jobs and checkpoints of a storage. Neither Airflow nor Spark need to run.",
+        description="Shows the jobs and checkpoints of a storage, and the regions of a DAG. Neither Airflow nor Spark "
+        "need to run.",
         epilog="Credentials for s3:// come from where boto3 finds them (environment, profile, instance role).",
     )
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -139,6 +144,14 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("listener", metavar="NAME")
     verb.add_argument("--yes", action="store_true", help="do it; without this, only say which notices they are")
     verb.set_defaults(run=commands.forget_listener)
+    text = "list the regions of a DAG: the stages that run again together"
+    verb = verbs.add_parser(
+        "regions", help=text, description=f"{text[0].upper()}{text[1:]}. Needs Airflow, no storage."
+    )
+    verb.add_argument("dag_file", metavar="DAG_FILE")
+    verb.add_argument("dag_id", metavar="DAG_ID")
+    _json(verb)
+    verb.set_defaults(run=regions, on_store=False)
     return parser
 
 
@@ -152,8 +165,13 @@ def _command(
     )
     verb.add_argument("--endpoint-url", metavar="URL", help="an S3 server other than AWS")
     verb.add_argument("--region", metavar="NAME", help="the region that S3 requests are signed for")
-    verb.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    _json(verb)
+    verb.set_defaults(on_store=True)
     return verb
+
+
+def _json(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
 def _watchable(verb: argparse.ArgumentParser) -> None:

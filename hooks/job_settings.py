@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from airflow.sdk import XComArg
@@ -35,6 +35,8 @@ class CheckpointScope:
     """Who is told how checkpoints ended."""
     airflow_api_conn_id: str | None = AIRFLOW_API_CONN_ID
     """The connection that clears tasks; None: a person does."""
+    pipelined: set[tuple[str, str]] = field(default_factory=set, compare=False)
+    """Edges that `Pipelined` marks, by the ids of their tasks; it grows while the DAG is built (semantics F1)."""
 
 
 def scope_of(task_group: Any) -> CheckpointScope | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..checkpoint.model import StageSpec as StageSpec
     from .callbacks import restore_latest_checkpoint as restore_latest_checkpoint
+    from .exchange import Pipelined as Pipelined
     from .group import CheckpointedTaskGroup as CheckpointedTaskGroup
     from .restore import RestoreLatestCheckpointOperator as RestoreLatestCheckpointOperator
     from .spark_epoch import SparkEpochOperator as SparkEpochOperator
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "CheckpointedTaskGroup": ".group",
+    "Pipelined": ".exchange",
     "RestoreLatestCheckpointOperator": ".restore",
     "SparkEpochOperator": ".spark_epoch",
     "StageSpec": "..checkpoint.model",

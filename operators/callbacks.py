@@ -23,10 +23,11 @@ from ..hooks.airflow_api import AirflowApiHook
 from ..hooks.job_settings import JobSettings, is_rendered_later, scope_of
 from ..hooks.telling import tell_if_possible
 from ..spark.detail import one_line
-from .clearing import Where, compare_and_clear, note_of
+from .clearing import compare_and_clear, note_of
+from .mapped_stages import StageTask, stage_task
 from .spark_epoch import SparkEpochOperator
 from .stage_outcome import failed_prefix
-from .stage_tasks import stage_tasks
+from .stage_tasks import where_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -53,52 +54,53 @@ def restore_latest_checkpoint(context: Context) -> None:
 
 
 def _report(context: Context) -> str:
-    ti, task = context["ti"], context["task"]
-    if not isinstance(task, SparkEpochOperator):
+    ti = context["ti"]
+    stage = stage_task(context["task"], ti.map_index)
+    if stage is None:
         return f"{ti.task_id} is no stage of a checkpointed job; nothing to restore"
-    settings = _settings(context, task)
+    settings = _settings(context, stage.operator)
     coordinator = settings.coordinator()
     try:
-        return _failed_over(context, task, coordinator)
+        return _failed_over(context, stage, coordinator)
     finally:
-        scope = scope_of(task.task_group)
+        scope = scope_of(stage.operator.task_group)
         tell_if_possible(coordinator, scope.listeners if scope else ())
 
 
-def _failed_over(context: Context, task: SparkEpochOperator, coordinator: Coordinator) -> str:
-    ti = context["ti"]
+def _failed_over(context: Context, stage: StageTask, coordinator: Coordinator) -> str:
+    ti, uid = context["ti"], stage.uid
     answer = coordinator.fail(
-        layout.epoch_name(ti.run_id), task.uid, str(ti.id), _detail(context, task.uid), final=_is_final(context)
+        layout.epoch_name(ti.run_id), uid, str(ti.id), _detail(context, uid), final=_is_final(context)
     )
     if isinstance(answer, EpochCompleted):
         return f"epoch {ti.run_id} is completed by checkpoint {answer.checkpoint}; nothing to restore"
     if isinstance(answer, GivenUp):
         return (
-            f"stage {task.uid} failed for good; checkpoint {answer.checkpoint} goes on without "
+            f"stage {uid} failed for good; checkpoint {answer.checkpoint} goes on without "
             f"{', '.join(answer.stages)}, whose input is kept for the next epoch"
         )
     if isinstance(answer, Failed):
         return (
-            f"stage {task.uid} failed for good, and checkpoint {answer.checkpoint} with it: {answer.reason}. Clear the "
+            f"stage {uid} failed for good, and checkpoint {answer.checkpoint} with it: {answer.reason}. Clear the "
             "stage and the task that waits for the checkpoint to go on"
         )
     if not isinstance(answer, FailedOver):
-        return f"stage {task.uid} · try {ti.try_number}: {answer.why}"
+        return f"stage {uid} · try {ti.try_number}: {answer.why}"
     pending = answer.pending
     for damage in answer.damages:
         log.warning("not restored, because it is damaged: %s", damage)
     start = f"checkpoint {pending.restore.checkpoint}" if pending.restore else "nothing: no checkpoint has completed"
     if answer.restarted:
-        _let_others_run_again(context, task, answer)
+        _let_others_run_again(context, stage, answer)
     return (
-        f"stage {task.uid} failed; checkpoint {pending.checkpoint} · epoch {ti.run_id} · attempt {pending.attempt} "
+        f"stage {uid} failed; checkpoint {pending.checkpoint} · epoch {ti.run_id} · attempt {pending.attempt} "
         f"{'opened' if answer.created else 'is open already'}, restoring from {start}"
     )
 
 
-def _let_others_run_again(context: Context, task: SparkEpochOperator, answer: FailedOver) -> None:
+def _let_others_run_again(context: Context, stage: StageTask, answer: FailedOver) -> None:
     """Clear the other tasks that the failover restarts. What goes wrong is logged: the stage's next try does it too."""
-    ti, pending = context["ti"], answer.pending
+    ti, pending, task = context["ti"], answer.pending, stage.operator
     stages = [each.stage for each in answer.restarted]
     named = ", ".join(stages)
     if _is_final(context):
@@ -106,16 +108,16 @@ def _let_others_run_again(context: Context, task: SparkEpochOperator, answer: Fa
         then = "must run again too, once this task does: clear it, and they are cleared with it"
         log.info("%s %s (%s)", named, then, task.task_id)
         return
-    where = Where(ti.dag_id, ti.run_id, stage_tasks(task))
+    where = where_of(task, ti.dag_id, ti.run_id)
     if task.airflow_api_conn_id is None:
-        log.warning("%s must run again too, and the DAG clears by hand: %s", named, where.by_hand([*stages, task.uid]))
+        log.warning("%s must run again too, and the DAG clears by hand: %s", named, where.by_hand([*stages, stage.uid]))
         return
-    note = note_of(pending.checkpoint, pending.attempt, f"`{task.uid}` failed")
+    note = note_of(pending.checkpoint, pending.attempt, f"`{stage.uid}` failed")
     try:
         with AirflowApiHook(task.airflow_api_conn_id) as api:
             cleared = compare_and_clear(api, where, answer.restarted, note)
     except Exception:
-        log.exception("%s must run again too, and could not be cleared: %s", named, where.by_hand([*stages, task.uid]))
+        log.exception("%s must run again too, and could not be cleared: %s", named, where.by_hand([*stages, stage.uid]))
         return
     log.info("cleared, to run again: %s", ", ".join(cleared) or f"nothing; somebody has cleared {named} before")
 

@@ -8,7 +8,7 @@ clear nothing (semantics F5).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ..checkpoint.requests import Restarted
@@ -30,6 +30,8 @@ class Where:
     run_id: str
     tasks: Mapping[str, TaskRef] = field(default_factory=dict)
     """By the stages' uids."""
+    plain: Mapping[str, Collection[TaskRef]] = field(default_factory=dict)
+    """Tasks that are no stages and look at what a stage wrote, by that stage's uid: they run again with it."""
 
     def by_hand(self, stages: Iterable[str]) -> str:
         """Say what a person has to clear, in the words of Airflow's page.
@@ -73,7 +75,8 @@ def compare_and_clear(api: AirflowApiHook, where: Where, restarted: Iterable[Res
         if facts is not None and facts.id == each.claimant and facts.state not in GIVEN_UP:
             cleared.append(each.stage)
     if cleared:
-        api.clear(where.dag_id, where.run_id, [where.tasks[stage] for stage in cleared], note)
+        plain = [task for stage in cleared for task in where.plain.get(stage, ())]
+        api.clear(where.dag_id, where.run_id, [*(where.tasks[stage] for stage in cleared), *plain], note)
     return cleared
 
 

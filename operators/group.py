@@ -10,7 +10,6 @@ from typing import Any
 from airflow.sdk import TaskGroup, TriggerRule
 
 from ..checkpoint import CheckpointConfig
-from ..checkpoint.at_least_once import AT_LEAST_ONCE
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.master_hooks import MasterHook, check_hooks
 from ..checkpoint.notices import CheckpointListener, check_listeners
@@ -20,7 +19,9 @@ from ..hooks.job_settings import CheckpointScope, check_storage_and_job, naming,
 from ..hooks.slice_detail import check_slice_detail
 from ..sensors.checkpoint import CheckpointSensor
 from .callbacks import restore_latest_checkpoint
-from .spark_epoch import SparkEpochOperator
+from .group_checks import check_reads, check_uids, stages_in
+from .regions import tooltip_of
+from .topology import show_exchanges
 from .trigger import TriggerCheckpointOperator, check_config, check_poll_interval
 
 TRIGGER = "trigger_checkpoint"
@@ -28,7 +29,10 @@ WAIT = "wait_for_checkpoint"
 
 
 class CheckpointedTaskGroup(TaskGroup):
-    """A task group whose tasks are the stages of one checkpointed job; one DAG run is one epoch.
+    """A task group with the stages of one checkpointed job; one DAG run is one epoch.
+
+    Its `SparkEpochOperator`s are the stages, each instance of a mapped one is a stage of its own. Plain tasks may stand
+    between them: an edge that leads over such tasks is one between stages, and they run again with a stage before them.
 
     Leaving the block adds `trigger_checkpoint` before the stages and `wait_for_checkpoint` after them, tells the former
     what reads what (the edges between stages, which may cross groups inside this one), and puts
@@ -37,6 +41,8 @@ class CheckpointedTaskGroup(TaskGroup):
 
     Where the config lets a checkpoint complete without some stages (`unaligned`, `regional`), `wait_for_checkpoint`
     comes right after `trigger_checkpoint`, so that no stage holds it up, and what follows the group follows it alone.
+
+    Its tooltip says, below the author's own, which stages run again together (semantics F1).
 
     Args:
         group_id: as of any task group.
@@ -84,6 +90,7 @@ class CheckpointedTaskGroup(TaskGroup):
         **kwargs: Any,
     ) -> None:
         super().__init__(group_id=group_id, **kwargs)
+        self._authors_tooltip = self.tooltip
         job = job or self.dag.dag_id
         check_storage_and_job(storage, job, group=self.group_id)
         if scope_of(self.parent_group) is not None:
@@ -146,14 +153,26 @@ class CheckpointedTaskGroup(TaskGroup):
         """Close the group: check its stages and add the task that waits; after an error in the block do neither.
 
         Raises:
-            InvalidConfigError: a task is no stage, there is none, two have one uid, one belongs to another job, or one
-                reads without waiting from what is no stage, or although the config's mode does not allow it.
+            InvalidConfigError: there is no stage, two have one uid, one is mapped or belongs to another job, or one
+                reads without waiting from what is no stage, or although the config's mode does not allow it; a task
+                looks like a stage and is none, or does what the group's own tasks do; an exchange has no meaning.
         """
         try:
             if kind is None:
                 self._close()
         finally:
             super().__exit__(kind, error, trace)
+
+    def serialize_for_task_group(self) -> tuple[Any, Any]:
+        """Give the group as Airflow stores it, its tooltip with the regions as the whole DAG file declares them.
+
+        An exchange without a meaning is an import error of the DAG also where it was drawn after the block.
+
+        Raises:
+            InvalidConfigError: the edges between the stages are no job's.
+        """
+        self._describe_regions()
+        return super().serialize_for_task_group()
 
     def get_leaves(self) -> Generator[Any, None, None]:
         """Yield what comes last: what follows the group follows the checkpoint, not a stage that it may leave out."""
@@ -165,15 +184,17 @@ class CheckpointedTaskGroup(TaskGroup):
     def _close(self) -> None:
         trigger, scope = self._trigger, self.checkpoint_scope
         assert trigger is not None
-        stages = [self._stage(task) for task in self if task is not trigger]
+        tasks = [task for task in self if task is not trigger]
+        found = stages_in(tasks, scope, str(self.group_id))
+        stages = [stage for stages in found.values() for stage in stages]
         if not stages:
             raise InvalidConfigError(
                 "the CheckpointedTaskGroup has no stage; add a SparkEpochOperator", group=self.group_id
             )
-        self._check_uids(stages)
-        self._check_reads(stages)
-        with naming(group=self.group_id):
-            trigger.take_stages_from(stages)
+        check_uids(stages, str(self.group_id))
+        check_reads(stages, self._config.mode, str(self.group_id))
+        trigger.take_stages_from(stages)
+        self._describe_regions()
         wait = CheckpointSensor(
             task_id=WAIT,
             storage=scope.storage,
@@ -185,70 +206,26 @@ class CheckpointedTaskGroup(TaskGroup):
             trigger_rule=TriggerRule.NONE_FAILED,
         )
         self._wait = wait
-        ids = {stage.task_id for stage in stages}
+        ids = {task.task_id for task in tasks}
         if self._may_leave_out:
             # It completes the checkpoint without a stage that lags or has failed, so it must not wait for that task.
             trigger >> wait
-        for stage in stages:
-            if stage.upstream_task_ids.isdisjoint(ids):
-                trigger >> stage
-            if stage.downstream_task_ids.isdisjoint(ids) and not self._may_leave_out:
-                stage >> wait
-            stage.on_retry_callback = _with_ours(stage.on_retry_callback)
-            stage.on_failure_callback = _with_ours(stage.on_failure_callback)
+        for task in tasks:
+            if task.upstream_task_ids.isdisjoint(ids):
+                trigger >> task
+            if task.downstream_task_ids.isdisjoint(ids) and not self._may_leave_out:
+                task >> wait
+        for task in (each for each in tasks if each.task_id in found):
+            task.on_retry_callback = _with_ours(task.on_retry_callback)
+            task.on_failure_callback = _with_ours(task.on_failure_callback)
+        show_exchanges(stages, scope.pipelined)
 
-    def _stage(self, task: Any) -> SparkEpochOperator:
-        if not isinstance(task, SparkEpochOperator):
-            what = "mapped" if getattr(task, "is_mapped", False) else f"of type {type(task).__name__}"
-            raise InvalidConfigError(
-                f"{task.task_id} is {what}, and only a SparkEpochOperator can acknowledge a checkpoint: move the task "
-                "before or after the group",
-                group=self.group_id,
-                task=task.task_id,
-            )
-        scope = self.checkpoint_scope
-        if (task.storage, task.job) != (scope.storage, scope.job):
-            raise InvalidConfigError(
-                f"{task.task_id} names another storage or job than its group: remove them from the task",
-                group=self.group_id,
-                task=task.task_id,
-                job=task.job,
-                expected=scope.job,
-            )
-        return task
-
-    def _check_uids(self, stages: list[SparkEpochOperator]) -> None:
-        seen: dict[str, str] = {}
-        for stage in stages:
-            other = seen.setdefault(stage.uid, stage.task_id)
-            if other != stage.task_id:
-                raise InvalidConfigError(
-                    f"{other} and {stage.task_id} have the same uid: give one of them another (uid='…')",
-                    group=self.group_id,
-                    uid=stage.uid,
-                )
-
-    def _check_reads(self, stages: list[SparkEpochOperator]) -> None:
-        uids = {stage.uid for stage in stages}
-        for stage in stages:
-            if stage.reads and self._config.mode != AT_LEAST_ONCE:
-                raise InvalidConfigError(
-                    f"{stage.task_id} reads from stages without waiting for them, and that loses input unless the "
-                    "config has mode='at_least_once'. Set that, or draw an edge instead of reads",
-                    group=self.group_id,
-                    task=stage.task_id,
-                    reads=", ".join(stage.reads),
-                )
-            unknown = sorted(set(stage.reads) - uids)
-            if unknown:
-                raise InvalidConfigError(
-                    f"{stage.task_id} reads from what is no stage of its group: use the stage's uid, as it is written "
-                    "in uid=, or the task's id within the group",
-                    group=self.group_id,
-                    task=stage.task_id,
-                    unknown=", ".join(unknown),
-                    stages=", ".join(sorted(uids)),
-                )
+    def _describe_regions(self) -> None:
+        if self._trigger is None:
+            return
+        with naming(group=self.group_id):
+            regions = tooltip_of(self._trigger.checked_stages())
+        self.tooltip = "\n".join(filter(None, [self._authors_tooltip, regions]))
 
     def _check_only_one(self) -> None:
         mine = self.checkpoint_scope
@@ -273,5 +250,6 @@ def _checkpointed_groups(group: TaskGroup) -> Iterator[CheckpointedTaskGroup]:
 
 def _with_ours(callbacks: Any) -> list[Any]:
     """Put our callback first: an author's alert may then look at what the recovery did."""
-    authors = list(callbacks or ())
+    # A mapped task keeps what its author wrote, a function or a list of them.
+    authors = [callbacks] if callable(callbacks) else list(callbacks or ())
     return authors if restore_latest_checkpoint in authors else [restore_latest_checkpoint, *authors]

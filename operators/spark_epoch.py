@@ -21,11 +21,11 @@ from ..hooks.job_settings import JobSettings, check_room, check_storage_and_job,
 from ..spark.conf import handover_conf
 from ..spark.shipping import runtime_zip
 from ..storage.names import check_name, shorten
-from .clearing import Where
+from .exchange import EXCHANGES, Exchange
 from .links import CheckpointLink
 from .secret_checks import check_author_settings
 from .stage_outcome import StageRun, left_out
-from .stage_tasks import stage_tasks
+from .stage_tasks import where_of
 from .upstreams_first import let_upstreams_run
 
 if TYPE_CHECKING:
@@ -55,12 +55,15 @@ class SparkEpochOperator(SparkSubmitOperator):
         aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None for boto3's own chain. In client mode
             the driver gets its credentials by the environment of spark-submit; in cluster mode it uses the cluster's.
         uid: the stage's name in the job; state is matched to it (semantics R3). The task's own id without those of
-            its groups by default; set it to rename the task and keep its state.
+            its groups by default; set it to rename the task and keep its state. Instances of a mapped task are stages
+            of their own: `<uid>-0`, `<uid>-1`, ….
         parallelism: subtasks that must acknowledge, 1 to 32768; None for as many as the application writes.
         max_parallelism: the highest parallelism that the stage's state will ever be restored at (semantics R4); None
             for the one that it was made with, or at first half as much again as `parallelism`, rounded up.
         reads: uids of stages that it reads from without waiting for them, for groups whose config has
             `mode="at_least_once"` (semantics B2); stages with an edge to it need not be named.
+        exchange: `"pipelined"`: it runs again together with every stage that has an edge to it (semantics F1);
+            `"blocking"`: with none of them. None: as the edges say (`Pipelined`), which are blocking by themselves.
         conn_id: the Spark connection; inside a group the group's, else `spark_default`.
         airflow_api_conn_id: the connection to Airflow's own API, used where a failover has other tasks run again; None
             to clear by hand. Inside a group the group's.
@@ -68,9 +71,9 @@ class SparkEpochOperator(SparkSubmitOperator):
         **kwargs: everything else that `SparkSubmitOperator` takes.
 
     Raises:
-        InvalidConfigError: no storage, no application, a parallelism out of its bounds, `reads` outside a group or no
-            list of uids, a secret or a reserved key in conf, env_vars, application_args or another text, or a storage
-            prefix, job and uid that are too long together for S3.
+        InvalidConfigError: no storage, no application, a parallelism out of its bounds, `reads` or `exchange` outside a
+            group, `reads` that is no list of uids, an unknown `exchange`, a secret or a reserved key in conf, env_vars,
+            application_args or another text, or storage, job and uid that are too long together for S3.
         InvalidNameError: job or uid are outside the grammar (semantics W1).
         UnsupportedStorageError: the storage's scheme is none of ours.
     """
@@ -89,6 +92,7 @@ class SparkEpochOperator(SparkSubmitOperator):
         parallelism: int | None = None,
         max_parallelism: int | None = None,
         reads: Sequence[str] = (),
+        exchange: Exchange | None = None,
         conn_id: str | None = None,
         airflow_api_conn_id: str | None = AIRFLOW_API_CONN_ID,
         name: str | None = None,
@@ -108,6 +112,7 @@ class SparkEpochOperator(SparkSubmitOperator):
         self.parallelism = parallelism
         self.max_parallelism = max_parallelism
         self.reads = self._checked_reads(reads, in_group=scope is not None)
+        self.exchange = self._checked_exchange(exchange, in_group=scope is not None)
         self.name = name or f"{self.job} {self.uid}"
         check_storage_and_job(self.storage, self.job, task=self.task_id)
         check_room(self.storage, self.job, self.uid, task=self.task_id)
@@ -132,33 +137,26 @@ class SparkEpochOperator(SparkSubmitOperator):
             FencedError: another attempt replaced this one while it ran.
             AirflowRescheduleException: stages that it reads from run again first (semantics F1).
             AirflowFailException: they must, and somebody has to clear them by hand; the text says what.
-            InvalidConfigError: the task is mapped, nothing was triggered for the epoch, or templated storage and job
-                are too long for S3.
+            InvalidConfigError: nothing was triggered for the epoch, or templated storage and job are too long for S3.
         """
         self._check_author_settings()
         ti = context["ti"]
-        if ti.map_index is not None and ti.map_index >= 0:
-            raise InvalidConfigError(
-                "a mapped task cannot be a stage: all its instances would share one uid. Write one task for each "
-                "stage; Spark itself splits the work",
-                task=self.task_id,
-                map_index=ti.map_index,
-            )
+        uid = stage_uid(self.uid, ti.map_index)
         settings = rendered_settings(self)
-        check_room(settings.storage, settings.job, self.uid, task=self.task_id)
+        check_room(settings.storage, settings.job, uid, task=self.task_id)
         coordinator = settings.coordinator()
         epoch = layout.epoch_name(ti.run_id)
         with settings.naming_connection():
-            answer = coordinator.begin(epoch, self.uid, str(ti.id))
+            answer = coordinator.begin(epoch, uid, str(ti.id))
         if isinstance(answer, EpochCompleted):
-            kept = left_out(coordinator, epoch, self.uid)
+            kept = left_out(coordinator, epoch, uid)
             raise AirflowSkipException(kept or already_completed(ti.run_id, answer))
         if isinstance(answer, StageAcknowledged):
             self.log.info(
                 "checkpoint %d · epoch %s · stage %s: already acknowledged, nothing to submit",
                 answer.checkpoint,
                 ti.run_id,
-                self.uid,
+                uid,
             )
             return None
         if isinstance(answer, Cancelled):
@@ -169,11 +167,10 @@ class SparkEpochOperator(SparkSubmitOperator):
                 job=settings.job,
                 checkpoint=answer.checkpoint,
                 attempt=answer.attempt,
-                stage=self.uid,
+                stage=uid,
             )
         if isinstance(answer, UpstreamsNotReady):
-            where = Where(ti.dag_id, ti.run_id, stage_tasks(self))
-            let_upstreams_run(answer, self.uid, where, self.airflow_api_conn_id)
+            let_upstreams_run(answer, uid, where_of(self, ti.dag_id, ti.run_id), self.airflow_api_conn_id)
         run = StageRun(coordinator, answer.handover)
         self._say_what_is_restored(coordinator, answer.handover)
         self.log.info("%s: submitting", run.title)
@@ -181,7 +178,7 @@ class SparkEpochOperator(SparkSubmitOperator):
             self._submit(context, settings, answer, run)
             run.check_acknowledged()
         except CheckpointError as error:
-            kept = left_out(coordinator, epoch, self.uid)
+            kept = left_out(coordinator, epoch, uid)
             if kept is None:
                 raise
             raise AirflowSkipException(kept) from error
@@ -190,7 +187,7 @@ class SparkEpochOperator(SparkSubmitOperator):
             "checkpoint": answer.handover.checkpoint,
             "epoch": epoch,
             "attempt": answer.handover.attempt,
-            "stage": self.uid,
+            "stage": uid,
         }
 
     def on_kill(self) -> None:
@@ -273,6 +270,22 @@ class SparkEpochOperator(SparkSubmitOperator):
             )
         return tuple(reads)
 
+    def _checked_exchange(self, exchange: Exchange | None, *, in_group: bool) -> Exchange | None:
+        if exchange is None:
+            return None
+        if exchange not in EXCHANGES:
+            raise InvalidConfigError(
+                f"exchange must be one of {', '.join(EXCHANGES)}", task=self.task_id, exchange=shorten(exchange)
+            )
+        if not in_group:
+            raise InvalidConfigError(
+                "exchange belongs to stages of a CheckpointedTaskGroup; without one, name the upstreams by "
+                "TriggerCheckpointOperator(stages=[StageSpec(uid, upstream=(…), pipelined=(…))])",
+                task=self.task_id,
+                exchange=exchange,
+            )
+        return exchange
+
     def _dag_id_if_any(self) -> str | None:
         return self.dag.dag_id if self.has_dag() else None
 
@@ -306,6 +319,16 @@ def _submission(settings: JobSettings, answer: Submit, runtime: str) -> _Submiss
         region=storage.region,
     )
     return _Submission(storage.driver_conf(), handed, storage.driver_environment(), runtime)
+
+
+def stage_uid(uid: str, map_index: int | None) -> str:
+    """Give the uid of the stage that a task instance runs.
+
+    Args:
+        uid: the task's.
+        map_index: the instance's; None or -1 where the task is not mapped.
+    """
+    return uid if map_index is None or map_index < 0 else f"{uid}-{map_index}"
 
 
 def already_completed(run_id: str, answer: EpochCompleted) -> str:

@@ -1,33 +1,48 @@
-"""Which task of the DAG is which stage of the job."""
+"""Which task of the DAG is which stage of the job, and which tasks run again with it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ..hooks.clear_body import TaskRef
+from ..hooks.job_settings import scope_of
+from .clearing import Where
 
 if TYPE_CHECKING:
     from .spark_epoch import SparkEpochOperator
 
 
-def stage_tasks(task: SparkEpochOperator) -> dict[str, TaskRef]:
-    """Find the tasks of all stages of a stage's job.
+def where_of(task: SparkEpochOperator, dag_id: str, run_id: str) -> Where:
+    """Find the tasks of all stages of a stage's job, and the plain tasks that follow each.
 
     Args:
-        task: one stage's task; in its DAG all `SparkEpochOperator`s of the same storage and job are stages of the job,
-            in a group or not.
+        task: one stage's task. The stages of its job are those of its group; outside of one, all that the DAG has of
+            the same storage and job. Each instance of a mapped task is one.
+        dag_id: the DAG's id.
+        run_id: the run in which they are to run again.
 
-    Returns:
-        The tasks by their stages' uids.
+    Raises:
+        InvalidConfigError: the DAG file has changed, and a mapped task of it is no stage any more.
     """
-    from .spark_epoch import SparkEpochOperator  # it asks for its siblings itself
+    # They import the operator, which asks for its siblings itself.
+    from .mapped_stages import instances_of, is_stage
+    from .topology import plain_tasks_after
 
     dag = task.dag
     # The task that runs is a rendered copy; in the DAG it stands as it was parsed, and so do the others.
-    own = dag.get_task(task.task_id)
-    assert isinstance(own, SparkEpochOperator)
-    return {
-        other.uid: TaskRef(other.task_id)
-        for other in dag.tasks
-        if isinstance(other, SparkEpochOperator) and (other.storage, other.job) == (own.storage, own.job)
-    }
+    scope = scope_of(task.task_group)
+    found = [
+        stage
+        for each in dag.tasks
+        if is_stage(each) and scope_of(each.task_group) is scope
+        for stage in instances_of(each)
+    ]
+    (own, *_) = (stage.operator for stage in found if stage.task_id == task.task_id)
+    stages = [each for each in found if (each.operator.storage, each.operator.job) == (own.storage, own.job)]
+    plain = plain_tasks_after(stages)
+    return Where(
+        dag_id,
+        run_id,
+        {stage.uid: TaskRef(stage.task_id, stage.map_index) for stage in stages},
+        {uid: tuple(TaskRef(task_id) for task_id in task_ids) for uid, task_ids in plain.items()},
+    )

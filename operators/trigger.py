@@ -33,8 +33,10 @@ from ..storage.names import shorten
 from ..storage.probe import ensure_probed
 from ..triggers.looking import ERROR
 from ..triggers.request import RequestTrigger
+from .mapped_stages import StageTask
 from .run_facts import run_facts, run_type_of
-from .spark_epoch import SparkEpochOperator, already_completed
+from .spark_epoch import already_completed
+from .topology import stages_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -154,7 +156,7 @@ class TriggerCheckpointOperator(BaseOperator):
             )
         check_storage_and_job(self.storage, self.job, task=self.task_id)
         check_slice_detail(slice_detail, task=self.task_id)
-        self._stage_tasks: tuple[SparkEpochOperator, ...] = ()
+        self._stage_tasks: tuple[StageTask, ...] = ()
         # A group fills them in when its block is left.
         if self.stages or scope_of(self.task_group) is None:
             with naming(task=self.task_id):
@@ -166,32 +168,34 @@ class TriggerCheckpointOperator(BaseOperator):
                 recheck_interval=repr(recheck_interval),
             )
 
-    def take_stages_from(self, tasks: Sequence[SparkEpochOperator]) -> None:
+    def take_stages_from(self, tasks: Sequence[StageTask]) -> None:
         """Let tasks be the stages, and the edges between them say what reads what, wherever the DAG draws those edges.
 
         Args:
             tasks: one for each stage.
-
-        Raises:
-            InvalidConfigError: they are no job.
         """
         self._stage_tasks = tuple(tasks)
-        check_stages(self.declared_stages(), self.config)
+
+    def checked_stages(self) -> tuple[StageSpec, ...]:
+        """Give the stages as the whole DAG file declares them, having checked that they are a job.
+
+        Raises:
+            InvalidConfigError: they are no job, an exchange contradicts another, or it joins no two stages.
+        """
+        stages = self.declared_stages()
+        check_stages(stages, self.config)
+        return stages
 
     def declared_stages(self) -> tuple[StageSpec, ...]:
-        """Give the stages as the whole DAG file declares them."""
-        if not self._stage_tasks:
+        """Give the stages as the whole DAG file declares them.
+
+        Raises:
+            InvalidConfigError: an exchange contradicts another, or joins no two stages.
+        """
+        scope = scope_of(self.task_group)
+        if not self._stage_tasks or scope is None:
             return self.stages
-        uids = {task.task_id: task.uid for task in self._stage_tasks}
-        return tuple(
-            StageSpec(
-                task.uid,
-                tuple(sorted({uids[id_] for id_ in task.upstream_task_ids if id_ in uids} | set(task.reads))),
-                task.parallelism,
-                task.max_parallelism,
-            )
-            for task in self._stage_tasks
-        )
+        return stages_of(self._stage_tasks, scope.pipelined)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Make the checkpoint pending.

@@ -144,7 +144,7 @@ class Epoch(EpochFacts):
         the restored checkpoint has of them, and where there is nothing an empty DataFrame.
 
         Args:
-            stage: the upstream's uid.
+            stage: the upstream's uid. That of a mapped task reads all its instances, in order; `<uid>-0` the first.
             name: which of its outputs; None for its only exchange, or its only output.
             kind: `exchange`, `table` or `state`, where the name alone is ambiguous.
             schema: columns of the empty DataFrame, as Spark takes a schema; none by default.

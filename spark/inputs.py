@@ -44,7 +44,7 @@ class Inputs:
         Of an upstream that has not acknowledged, states and tables are as the restored checkpoint has them.
 
         Args:
-            stage: the upstream's uid.
+            stage: the upstream's uid, or that of a mapped task: then those of all its instances, in order.
             name: which of its outputs; None for its only exchange, or its only output.
             kind: `exchange`, `table` or `state`, where the name alone is ambiguous.
 
@@ -53,6 +53,10 @@ class Inputs:
             DocumentError: its acknowledgement is broken.
         """
         upstream.check_kind(kind)
+        members = self._handover.members.get(stage, (stage,))
+        return [part for member in members for part in self._parts(member, name, kind)]
+
+    def _parts(self, stage: str, name: str | None, kind: str | None) -> list[Stored]:
         now = self._load(stage)
         readable = self._backlog.readable(now)
         if self._handover.at_least_once and stage not in self._consumed:

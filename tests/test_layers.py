@@ -18,6 +18,8 @@ MAY_IMPORT = {layer: set(HOUSE[position:]) for position, layer in enumerate(HOUS
     "cli": {"cli", "checkpoint", "storage"},
     "dags": {"dags", *HOUSE},
 }
+# What a DAG file says only Airflow can tell; the command that asks imports it when it runs.
+MAY_IMPORT_TOO = {"cli/regions.py": {"operators"}}
 AIRFLOW_LAYERS = {"plugin", "operators", "sensors", "triggers", "hooks", "dags"}
 # Third-party roots -> where they may be imported.
 GUARDED = {
@@ -74,8 +76,9 @@ def broken_rules(path: Path, source: str) -> list[str]:
     for line, name in imports_of(path, source):
         root, *rest = name.split(".")
         where = f"{relative}:{line} imports {name}"
-        if root == "airflow_cairn" and rest and rest[0] in MAY_IMPORT and rest[0] not in MAY_IMPORT[layer]:
-            broken.append(f"{where}: {layer} may import only {sorted(MAY_IMPORT[layer])}")
+        may_import = MAY_IMPORT[layer] | MAY_IMPORT_TOO.get(relative.as_posix(), set())
+        if root == "airflow_cairn" and rest and rest[0] in MAY_IMPORT and rest[0] not in may_import:
+            broken.append(f"{where}: {layer} may import only {sorted(may_import)}")
         if root in GUARDED and not GUARDED[root] & {layer, relative.as_posix()}:
             broken.append(f"{where}: only {sorted(GUARDED[root])} may")
         if root in {"scripts", "tests"} or (root == "airflow_cairn" and rest[:1] in (["scripts"], ["tests"])):
@@ -103,6 +106,9 @@ def test_every_import_points_downwards() -> None:
         ("spark/x.py", "from pyspark.sql import DataFrame", 0),
         ("cli/x.py", "from ..spark import epoch", 1),
         ("cli/x.py", "from ..checkpoint import head", 0),
+        ("cli/x.py", "def f():\n    from ..operators import y", 1),
+        ("cli/regions.py", "def f():\n    from ..operators import y", 0),
+        ("cli/regions.py", "from ..sensors import y", 1),
         ("sensors/x.py", "from ..operators import y", 1),
         ("sensors/x.py", "from ..triggers import y", 0),
         ("storage/x.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import boto3", 0),

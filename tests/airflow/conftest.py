@@ -12,7 +12,7 @@ from tests.support.airflow_stage import Job
 
 _HEAD = """
 from datetime import timedelta
-from airflow.sdk import DAG, TaskGroup, task
+from airflow.sdk import DAG, TaskGroup, task, task_group
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow_cairn.checkpoint import CheckpointConfig
 from airflow_cairn.operators import *

@@ -16,7 +16,7 @@ from airflow_cairn.checkpoint.model import StageSpec
 from airflow_cairn.checkpoint.requests import FailedOver
 from airflow_cairn.hooks.airflow_api import AirflowApiError
 from airflow_cairn.operators import SparkEpochOperator, restore_latest_checkpoint
-from airflow_cairn.operators.stage_tasks import stage_tasks
+from airflow_cairn.operators.stage_tasks import where_of
 from tests.airflow.conftest import Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.api_stand_in import ApiStandIn, OneRun
@@ -219,7 +219,8 @@ def test_an_upstream_that_no_task_has(pipeline: Pipeline, api: ApiStandIn) -> No
 def test_the_stages_of_the_job(pipeline: Pipeline, tmp_path: Path) -> None:
     """Those of the same job, whatever is rendered already in the task that runs."""
     pipeline.tasks["b"].job = pipeline.tasks["c"].job = pipeline.tasks["a"].job = "{{ dag.dag_id }}"
-    assert {uid: str(task) for uid, task in stage_tasks(pipeline.tasks["b"]).items()} == {
+    where = where_of(pipeline.tasks["b"], "flights", "r1")
+    assert {uid: str(task) for uid, task in where.tasks.items()} == {
         "a": "a_task",
         "b": "b_task",
         "c": "c_task",

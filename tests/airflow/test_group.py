@@ -196,17 +196,29 @@ def test_two_jobs_in_one_dag() -> None:
     ("body", "text"),
     [
         (
-            "    EmptyOperator(task_id='notify')",
             (
-                "epoch.notify is of type EmptyOperator, and only a SparkEpochOperator can acknowledge a checkpoint: "
-                "move the task before or after the group"
+                "    from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator\n"
+                "    SparkSubmitOperator(task_id='old', application='a.py')"
+            ),
+            (
+                "epoch.old is of type SparkSubmitOperator, which cannot acknowledge a checkpoint: make it a "
+                "SparkEpochOperator, or move the task before or after the group"
             ),
         ),
         (
-            "    SparkEpochOperator.partial(task_id='m', application='a.py').expand(application_args=[['1'], ['2']])",
-            "epoch.m is mapped, and only a SparkEpochOperator can acknowledge a checkpoint",
+            "    CheckpointSensor(task_id='wait', storage='file:///lake')",
+            "epoch.wait is of type CheckpointSensor, and the group adds its own: take the task out",
         ),
-        ("    pass", "the CheckpointedTaskGroup has no stage; add a SparkEpochOperator"),
+        (
+            (
+                "    @task_group\n"
+                "    def of_one(name):\n"
+                "        SparkEpochOperator(task_id='m', application='a.py')\n"
+                "    of_one.expand(name=['x', 'y'])"
+            ),
+            "epoch.of_one.m lies in a mapped task group, and only a task that is mapped by itself can be many stages",
+        ),
+        ("    EmptyOperator(task_id='notify')", "the CheckpointedTaskGroup has no stage; add a SparkEpochOperator"),
         (
             "    for name in 'ab':\n        SparkEpochOperator(task_id=name, application='a.py', uid='same')",
             "epoch.a and epoch.b have the same uid: give one of them another (uid='…')",

@@ -319,10 +319,13 @@ def test_what_templates_rendered_to_is_checked_again(job: Job, submitted: Submit
     assert not submitted
 
 
-def test_a_mapped_task_is_no_stage(job: Job, submitted: Submitted) -> None:
-    job.trigger(RUN)
-    with pytest.raises(InvalidConfigError, match="a mapped task cannot be a stage"):
-        stage(job).execute(context(Ti(run_id=RUN, map_index=0)))
+def test_an_instance_of_a_mapped_task_is_a_stage(job: Job, submitted: Submitted, said: Said) -> None:
+    job.trigger(RUN, "routes-0", "routes-1")
+    result = stage(job).execute(context(Ti(run_id=RUN, map_index=1)))
+    assert result is not None
+    assert result["stage"] == "routes-1"
+    assert submitted["conf"]["spark.cairn.handover"].startswith("chk-0000000001/handover/routes-1/")
+    assert f"checkpoint 1 · epoch {RUN} · attempt 1 · stage routes-1: acknowledged" in said.text
 
 
 def test_killing_a_stage_that_has_submitted_nothing(job: Job) -> None:

@@ -143,3 +143,19 @@ def test_a_stage_reads_what_is_there(spark: SparkSession, tmp_path: Path) -> Non
         pipeline.complete(f"e{number}")
     assert given == [[], [("A-B", 0)], [("A-B", 1), ("A-B", 2)]]
     pipeline.forget()
+
+
+def test_the_instances_of_a_mapped_task_are_read_in_order() -> None:  # semantics B1
+    parts = tuple(StageSpec(f"report-{index}", member_of="report") for index in range(11))
+    stages = (StageSpec("routes", tuple(part.uid for part in parts)), *parts)
+    world = EarlyWorld(stages=stages)
+    world.trigger("a")
+    for part in reversed(parts):
+        world.run_stage("a", part.uid)
+    inputs = opened(world, world.submit("a", "routes").handover)
+    found = inputs.parts("report", None, None)
+    assert [file.handle.path.split("/")[2] for each in found for file in each.files] == [part.uid for part in parts]
+    (fourth,) = inputs.parts("report-3", None, None)
+    assert fourth == found[3]
+    with pytest.raises(InvalidStateError, match="'other' is no upstream"):
+        inputs.parts("other", None, None)

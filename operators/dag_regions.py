@@ -1,0 +1,82 @@
+"""The regions of the jobs in a DAG file, for `cairn regions` (semantics F1)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import DAG
+
+from ..checkpoint.errors import InvalidConfigError
+from ..checkpoint.model import StageSpec
+from .regions import ordered
+from .trigger import TriggerCheckpointOperator
+
+
+@dataclass(frozen=True, slots=True)
+class JobRegions:
+    """What of one job runs again together."""
+
+    task: str
+    """The task that triggers its checkpoints."""
+    job: str
+    stages: tuple[StageSpec, ...]
+
+    @property
+    def regions(self) -> tuple[tuple[str, ...], ...]:
+        """The uids of each region's stages, in the order in which the DAG names them."""
+        return ordered(self.stages)
+
+
+def regions_in(path: str, dag_id: str) -> tuple[JobRegions, ...]:
+    """Parse a DAG file as Airflow does, and give the regions of each job of one DAG in it.
+
+    Args:
+        path: of the file.
+        dag_id: which of its DAGs.
+
+    Raises:
+        InvalidConfigError: there is no such file or DAG, the file cannot be imported, or the DAG has no checkpoint.
+    """
+    dag = _parsed(path, dag_id)
+    found = tuple(_jobs(dag))
+    if not found:
+        raise InvalidConfigError(
+            "the DAG has no checkpointed job: put its SparkEpochOperators into a CheckpointedTaskGroup", dag=dag_id
+        )
+    return found
+
+
+def _jobs(dag: DAG) -> Iterator[JobRegions]:
+    for task in dag.tasks:
+        if isinstance(task, TriggerCheckpointOperator):
+            yield JobRegions(task.task_id, str(task.job), task.declared_stages())
+
+
+def _parsed(path: str, dag_id: str) -> DAG:
+    if not Path(path).is_file():
+        raise InvalidConfigError("there is no such DAG file", file=path)
+    with _importable(Path(path).resolve().parent):
+        bag = DagBag(dag_folder=str(Path(path).resolve()), safe_mode=False)
+    for problem in bag.import_errors.values():
+        raise InvalidConfigError(f"the DAG file cannot be imported: {problem.strip()}", file=path)
+    dag = bag.dags.get(dag_id)
+    if dag is None:
+        there = ", ".join(sorted(bag.dags)) or "none"
+        raise InvalidConfigError("the file holds no DAG of that id", file=path, dag=dag_id, there_is=there)
+    return dag
+
+
+@contextmanager
+def _importable(folder: Path) -> Iterator[None]:
+    """Let a DAG file import what lies beside it, as where Airflow runs it."""
+    before = list(sys.path)
+    sys.path.append(str(folder))
+    try:
+        yield
+    finally:
+        sys.path[:] = before
