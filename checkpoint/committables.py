@@ -132,7 +132,7 @@ def _may_count(files: JobFiles, attempts: Attempts, head: Head, epoch: str) -> s
     completed = attempts.completed_epoch(head, epoch)
     if completed is not None:
         entry = head.completed_by_id(completed)
-        if entry is None:
+        if entry is None or entry.epoch != epoch:  # one that only read the epoch's input again holds other executions
             raise GoneError("the checkpoint that completed the epoch is not retained any more", checkpoint=completed)
         return {line.execution for line in metadata.read(files, entry.metadata) if isinstance(line, StageLine)}
     current = head.pending_of_epoch(epoch) or head.carryable(epoch)

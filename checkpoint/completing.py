@@ -7,7 +7,7 @@ and to who is left out of it; so whoever loses the swap has done no harm.
 from __future__ import annotations
 
 from ..storage.errors import DocumentError, GoneError
-from . import acks, attempt_document, decisions, leaving_out
+from . import acks, attempt_document, decisions, forgetting, leaving_out
 from .assembling import Assembler, BrokenAckError, FinalizeError
 from .errors import CheckpointNotReadyError
 from .head import Head, PendingEntry
@@ -96,11 +96,16 @@ def settle(files: JobFiles, head: Head, now_ms: int) -> Head:
 
     Where regions may fail, those that are silent count as failed then, and the checkpoint completes without them if it
     may (semantics F6). Whoever comes first does so.
+
+    Whoever then asks the head that follows whether an epoch has completed finds a note of what this one has forgotten.
     """
+    settled = head
     for entry in head.pending:
-        if now_ms >= entry.expires_at_ms and entry in head.pending:
-            head = _without_the_silent(files, head, entry, now_ms) or decisions.expire_one(head, entry, now_ms)
-    return head
+        if now_ms >= entry.expires_at_ms and entry in settled.pending:
+            settled = _without_the_silent(files, settled, entry, now_ms) or decisions.expire_one(settled, entry, now_ms)
+    if settled is not head:
+        forgetting.note(files, head, settled)
+    return settled
 
 
 def _without_the_silent(files: JobFiles, head: Head, entry: PendingEntry, now_ms: int) -> Head | None:

@@ -161,9 +161,9 @@ class Coordinator:
         """Tell listeners how checkpoints ended, at least once each; see `Notices.deliver`."""
         return self._notices.deliver(listeners)
 
-    def forget_listener(self, name: str) -> int:
-        """Give up the notices of a listener that no longer exists; see `Notices.forget`."""
-        return self._notices.forget(name)
+    def forget_listener(self, name: str, checkpoint: int | None = None) -> int:
+        """Give up the notices of a listener that no longer exists, or one of them; see `Notices.forget`."""
+        return self._notices.forget(name, checkpoint)
 
     def clean(self) -> CleanReport:
         """Delete what nothing refers to; see `Cleaner.clean`."""

@@ -14,13 +14,11 @@ from typing import Generic, TypeVar
 
 from ..storage.errors import CairnError, GoneError, OutcomeUnknownError, UnavailableError
 from ..storage.port import Lost
-from . import documents, layout
-from .decisions import forgotten
+from . import documents, forgetting, layout
 from .errors import HeadLostError, InvalidStateError, TooMuchContentionError
 from .head import WRITE_LOG, Head
 from .invariants import check_invariants
 from .job_files import JobFiles, encode
-from .model import EpochCompletedDocument
 from .runtime import Runtime
 
 R = TypeVar("R")
@@ -139,7 +137,7 @@ class HeadStore:
                 version, fresh = self._load(), True
                 continue
             check_invariants(version.head, decision.head)
-            self._note_forgotten(version.head, decision.head)
+            forgetting.note(self._files, version.head, decision.head)
             written = self._swap(version, decision.head)
             if written is not None:
                 return written, decision.result
@@ -147,13 +145,6 @@ class HeadStore:
         raise TooMuchContentionError(
             "the head kept changing; nothing was written, try again", job=self._files.job, tries=MAX_TRIES
         )
-
-    def _note_forgotten(self, old: Head, new: Head) -> None:
-        """Note durably which epochs completed before the head forgets them; true also if the swap is then lost."""
-        for epoch, checkpoint in forgotten(old, new).items():
-            # Lost means that it is noted already: an epoch completes once.
-            note = EpochCompletedDocument(self._files.job, epoch, checkpoint)
-            self._files.create(layout.epoch_completed(epoch), note)
 
     def _swap(self, version: _Version, wanted: Head) -> Head | None:
         """Write `wanted` over `version`; None if somebody else's version came next."""

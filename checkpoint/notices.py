@@ -74,6 +74,8 @@ def check_listeners(listeners: object) -> tuple[CheckpointListener, ...]:
 class _Failure:
     notice: Notice
     error: Exception
+    unreadable: bool = False
+    """What was staged for it cannot be read; the listener was not called."""
 
 
 class Notices:
@@ -106,7 +108,8 @@ class Notices:
 
         Raises:
             InvalidConfigError: two listeners have the same name.
-            ListenerError: a listener failed; all others have been told. The first failure is its cause.
+            ListenerError: a listener failed, or what was staged for it cannot be read; all others have been told. The
+                first failure is its cause.
         """
         known = {listener.name: listener for listener in check_listeners(listeners)}
         calls = 0
@@ -117,7 +120,7 @@ class Notices:
             try:
                 told = told_of(self._files, self._attempts, head, notice)
             except (GoneError, DocumentError) as error:
-                failures[name] = _Failure(notice, error)
+                failures[name] = _Failure(notice, error, unreadable=True)
                 continue
             try:
                 _call(known[name], told)
@@ -128,8 +131,7 @@ class Notices:
             head = self._told(notice.checkpoint, name)
         for name, failure in failures.items():
             raise ListenerError(
-                "the listener failed; its notice is kept and it is told again by whoever comes next. Mend the "
-                f"listener, the checkpoint itself has ended: {decisions.one_line(repr(failure.error))}",
+                f"{_what_to_do(failure, name)}: {decisions.one_line(repr(failure.error))}",
                 job=self._job,
                 listener=name,
                 checkpoint=failure.notice.checkpoint,
@@ -138,17 +140,24 @@ class Notices:
             ) from failure.error
         return calls
 
-    def forget(self, name: str) -> int:
-        """Give up all notices of one listener, because it no longer exists; returns how many.
+    def forget(self, name: str, checkpoint: int | None = None) -> int:
+        """Give up notices of one listener.
 
-        Checkpoints that are pending still leave theirs.
+        Args:
+            name: the listener.
+            checkpoint: only the notice of this one, because what was staged for it is lost; None: all, because the
+                listener no longer exists. Checkpoints that are pending still leave theirs.
+
+        Returns:
+            How many were given up.
         """
 
         def decide(head: Head, _now_ms: int) -> Decision[int]:
-            waiting = [notice.checkpoint for notice in head.notices if name in notice.listeners]
+            own = (notice.checkpoint for notice in head.notices if name in notice.listeners)
+            waiting = [each for each in own if checkpoint in (None, each)]
             changed = head
-            for checkpoint in waiting:
-                changed = decisions.told(changed, checkpoint, name)
+            for each in waiting:
+                changed = decisions.told(changed, each, name)
             return Decision(len(waiting), changed if waiting else None)
 
         return self._heads.update(decide)[1]
@@ -159,6 +168,19 @@ class Notices:
             return Decision(None, changed if changed != head else None)
 
         return self._heads.update(decide)[0]
+
+
+def _what_to_do(failure: _Failure, name: str) -> str:
+    if failure.unreadable:
+        at = failure.notice.checkpoint
+        return (
+            f"what was staged for checkpoint {at} cannot be read; its notice is kept. Put the file back, or commit by "
+            f"hand and give the notice up by Coordinator.forget_listener({name!r}, checkpoint={at})"
+        )
+    return (
+        "the listener failed; its notice is kept and it is told again by whoever comes next. Mend the listener, the "
+        "checkpoint itself has ended"
+    )
 
 
 def _next(head: Head, names: Collection[str]) -> tuple[Notice, str] | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
-from airflow_cairn.checkpoint import Runtime, metadata
+from airflow_cairn.checkpoint import Runtime, decisions, invariants, metadata
 from airflow_cairn.checkpoint.committables import Committable
 from airflow_cairn.checkpoint.errors import InvalidStateError, ListenerError
 from airflow_cairn.checkpoint.metadata import StageLine
@@ -162,6 +163,28 @@ def test_where_the_outcome_is_forgotten_nothing_is_to_be_dropped(world: World, e
     assert heard(ear)[0] == (1, "FAILED", [])
 
 
+def test_who_read_an_epoch_again_does_not_say_what_it_had_completed_with(
+    world: World, ear: Ear, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics D4, R1
+    """Found by the simulation: it holds other executions, so those that had counted were handed over to be dropped."""
+    for where in (decisions, invariants):
+        monkeypatch.setattr(where, "MAX_HISTORY", 1)
+    run(world, trigger_told(world, "z").pending.epoch)
+    trigger_told(world, "a")
+    stage(world, "a", "clean", orders="c1")
+    world.submit("a", "routes", "first")
+    world.coordinator().fail("a", "routes", "first", "killed")
+    run(world, "a")
+    own = (key for key in sorted(world.referred()) if key.startswith("chk-0000000003/") and "totals" in key)
+    world.files.delete([next(own)])
+    trigger_told(world, "b")
+    assert run(world, "b") == 4
+    assert world.coordinator().head().completed[-1].replayed == ("a",)
+    world.coordinator().deliver([ear])
+    dropped_and_committed = [each for each in heard(ear) if each[0] in (2, 3)]
+    assert dropped_and_committed == [(2, "FAILED", []), (3, "COMPLETED", ["c1", "a-routes"])]
+
+
 def test_what_a_stage_that_is_left_out_staged_before_is_not_handed_over_again(world: World, ear: Ear) -> None:
     # semantics C4, F6: the checkpoint lends its state, and what came with that has been committed
     world.config = REGIONAL
@@ -176,16 +199,57 @@ def test_what_a_stage_that_is_left_out_staged_before_is_not_handed_over_again(wo
     assert heard(ear) == [(1, "COMPLETED", ["a-routes"]), (2, "COMPLETED", ["1f"])]
 
 
-def test_metadata_that_is_damaged_keeps_the_notice(world: World, ear: Ear) -> None:  # semantics C4
+@pytest.mark.parametrize("altered", [False, True], ids=["gone", "altered"])
+def test_metadata_that_is_damaged_keeps_the_notice(world: World, ear: Ear, altered: bool) -> None:  # semantics C4
+    """What was staged is not known, so nothing is told; other listeners that are owed nothing of it go on."""
     trigger_told(world, "a")
     run(world, "a")
-    (notice,) = world.coordinator().head().notices
-    assert notice.metadata is not None
-    world.files.delete([notice.metadata.key])
-    with pytest.raises(ListenerError, match="its notice is kept"):
-        world.coordinator().deliver([ear])
-    assert ear.heard == []
-    assert world.coordinator().head().notices == (notice,)
+    trigger_told(world, "b", "warehouse", "mail")
+    run(world, "b")
+    first, _ = world.coordinator().head().notices
+    mail = Ear("mail")
+    restored = _damage(world, 1, altered=altered)
+    says = r"staged for checkpoint 1 cannot be read; its notice is kept.*forget_listener\('warehouse', checkpoint=1\)"
+    with pytest.raises(ListenerError, match=says):
+        world.coordinator().deliver([ear, mail])
+    assert (ear.heard, heard(mail)) == ([], [(2, "COMPLETED", ["b-routes"])])
+    assert world.coordinator().head().notices[0] == first
+    restored()
+    world.coordinator().deliver([ear])
+    assert heard(ear) == [(1, "COMPLETED", ["a-routes"]), (2, "COMPLETED", ["b-routes"])]
+
+
+def test_one_notice_is_given_up_by_hand(world: World, ear: Ear) -> None:  # semantics C4
+    """Somebody has seen to what checkpoint 1 had staged; what comes after it is told as ever."""
+    for epoch in ("a", "b"):
+        trigger_told(world, epoch, "warehouse", "mail")
+        run(world, epoch)
+    _damage(world, 1, altered=False)
+    assert world.coordinator().forget_listener("warehouse", checkpoint=1) == 1
+    assert world.coordinator().forget_listener("warehouse", checkpoint=1) == 0
+    world.coordinator().deliver([ear])
+    assert heard(ear) == [(2, "COMPLETED", ["b-routes"])]
+    assert [(each.checkpoint, each.listeners) for each in world.coordinator().head().notices] == [
+        (1, ("mail",)),
+        (2, ("mail",)),
+    ]
+
+
+def _damage(world: World, checkpoint: int, *, altered: bool) -> Callable[[], object]:
+    """Damage a completed checkpoint's metadata; gives what puts it back."""
+    entry = world.coordinator().head().completed_by_id(checkpoint)
+    assert entry is not None
+    key = entry.metadata.key
+    data = world.files.get(key, max_bytes=100_000).data
+    world.files.delete([key])
+    if altered:
+        world.files.create_bytes(key, data.replace(b"a-routes", b"a-router"))
+
+    def put_back() -> None:
+        world.files.delete([key])
+        world.files.create_bytes(key, data)
+
+    return put_back
 
 
 def epoch_of(world: World, epoch: str, uid: str) -> Epoch:

@@ -17,6 +17,7 @@ from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.checkpoint.requests import EpochCompleted, Failed, Ready, Triggered
 from airflow_cairn.storage import DeleteFailure
 from airflow_cairn.storage.port import DeleteFailures
+from tests.checkpoint.lagging import REGIONAL
 from tests.checkpoint.listening import Killed, Listener, complete_told, trigger_told
 from tests.checkpoint.world import JOB, TIMEOUT, World
 from tests.support.memory_store import MemoryStore
@@ -287,6 +288,31 @@ def test_a_trigger_that_slept_while_its_epoch_was_forgotten_folds_nothing_in_twi
     store = InterleavingStore(world.store, "replace", 0, a_year_goes_by)
     assert world.coordinator(store).trigger(world.request("a")) == EpochCompleted("a", 2)
     assert world.folded()["clean"].count("a") == 1
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["expires", "completes"])
+def test_what_an_expiry_makes_the_head_forget_has_completed_all_the_same(
+    world: World, short_history: int, silent: bool
+) -> None:  # semantics T9, D2, F6
+    """Found by the simulation: who settles what has expired asks a head that is not written yet."""
+    world.config = replace(REGIONAL if silent else world.config, retained=1)
+    world.stages = world.stages[:2]
+    last = "last" if silent else f"e{short_history - 1:03d}"
+    epochs = ["a", *(f"e{number:03d}" for number in range(short_history - 1))]
+    if silent:  # only the store still remembers it, until the next one completes
+        world.run_epoch("a")
+        for _ in range(short_history):
+            world.trigger(last)
+            world.coordinator().abort(world.pending_id(last), Reason.JOB_FAILURE, "by hand")
+    else:
+        for epoch in epochs:
+            world.run_epoch(epoch)
+    world.trigger(last)
+    world.run_stage(last, "clean")
+    world.clock.advance(TIMEOUT)
+    assert world.coordinator().trigger(world.request("a")) == EpochCompleted("a", 1)
+    reason = None if silent else Reason.CHECKPOINT_EXPIRED
+    assert world.coordinator().head().history[-1].reason is reason
 
 
 def test_a_finisher_that_slept_as_long_learns_the_outcome_too(

@@ -1,4 +1,4 @@
-"""Further accounts of an auditor: of requests and the line, of notices, of what a source has read."""
+"""Further accounts of an auditor: of requests and the line, of counted failures, of what a source has read."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_cairn.checkpoint import RequestKind, layout
-from airflow_cairn.checkpoint.committables import CheckpointNotice
 from airflow_cairn.checkpoint.head import CompletedEntry, Head, PendingEntry, Stopped
 from airflow_cairn.checkpoint.model import EpochDocument, PendingDocument
 from airflow_cairn.checkpoint.reasons import Reason, Status
+from airflow_cairn.checkpoint.requests import TriggerRequest
 
 if TYPE_CHECKING:
     from tests.simulation.auditor import Auditor
@@ -37,6 +37,8 @@ class RequestAccount:
         self._check = auditor.check
         self._job = job
         self._config = job.config
+        self.waited = 0
+        """How often somebody looked whether it is their turn, and it was not."""
 
     def swapped(self, old: Head, new: Head) -> None:
         """Look at a version of the head and the next."""
@@ -63,6 +65,18 @@ class RequestAccount:
         if writer.asking is not None and new.stopped is None:
             self._line(old, new, writer.asking.epoch)
 
+    def told_to_wait(self, request: TriggerRequest, now_ms: int) -> None:
+        """Look at an answer that says that it is not the request's turn yet, with nothing else going on (T2, T3)."""
+        head = self._auditor.head
+        self.waited += 1
+        held = sum(now_ms < entry.expires_at_ms for entry in head.pending)
+        free = self._config.max_concurrent_checkpoints - held
+        first = [place.epoch for place in head.waiting[: max(0, free)] if place.kind is request.kind]
+        latest = head.latest_completed()
+        over = latest is None or now_ms >= latest.completed_at_ms + self._config.min_pause_ms
+        due = request.epoch in first and (over or request.kind is not RequestKind.PERIODIC)
+        self._check(not due, "told to wait though it is its turn (T2, T3)", request.epoch)
+
     def _pause(self, old: Head, entry: PendingEntry) -> None:
         latest = old.latest_completed()
         since = entry.triggered_at_ms - (latest.completed_at_ms if latest else 0)
@@ -81,47 +95,6 @@ class RequestAccount:
 def _suspended(head: Head, epoch: str) -> bool:
     newest = next(head.ended_of_epoch(epoch), None)
     return newest is not None and newest.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND
-
-
-class NoticeAccount:
-    """Each listener hears how each checkpoint ended before its notice goes (semantics C4, D4).
-
-    Args:
-        auditor: takes the violations.
-    """
-
-    def __init__(self, auditor: Auditor) -> None:
-        self._auditor = auditor
-        self._check = auditor.check
-        self._told: set[tuple[int, str]] = set()
-        self._owed: set[tuple[int, str]] = set()
-
-    def heard(self, name: str, notice: CheckpointNotice) -> None:
-        """Take note of what a listener was told, and compare it with the truth."""
-        self._check(
-            self._auditor.outcomes.get(notice.checkpoint) is notice.status, "a listener heard a lie (D3)", notice
-        )
-        completed = notice.status is Status.COMPLETED
-        self._check(completed == (notice.reason is None), "a notice has no reason (D4)", notice)
-        self._told.add((notice.checkpoint, name))
-
-    def swapped(self, old: Head, new: Head) -> None:
-        """Look at a version of the head and the next."""
-        before, after = _notices(old), _notices(new)
-        pending = {entry.id for entry in new.pending}
-        ended = {(e.id, name) for e in old.pending if e.id not in pending for name in e.listeners}
-        self._owed |= ended
-        self._check(ended <= after, "a checkpoint ended and left no notice (C4)", ended - after)
-        silent = before - after - self._told
-        self._check(not silent, "a notice went before its listener had heard of it (C4)", silent)
-
-    def at_rest(self) -> None:
-        """Everybody has heard everything."""
-        self._check(self._owed <= self._told, "a listener never heard (C4)", self._owed - self._told)
-
-
-def _notices(head: Head) -> set[tuple[int, str]]:
-    return {(notice.checkpoint, name) for notice in head.notices for name in notice.listeners}
 
 
 class FailureAccount:

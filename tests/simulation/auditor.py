@@ -5,18 +5,22 @@ It looks at every version of the head as it lands, at every deletion before it h
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from functools import lru_cache
 
 from airflow_cairn.checkpoint import acks, layout, metadata
 from airflow_cairn.checkpoint.head import CompletedEntry, Head
 from airflow_cairn.checkpoint.job_files import JobFiles
-from airflow_cairn.checkpoint.metadata import HandleLine, StageLine
+from airflow_cairn.checkpoint.metadata import HandleLine
 from airflow_cairn.checkpoint.model import AckDocument, DocumentRef, Execution, PendingDocument
 from airflow_cairn.checkpoint.reasons import AckAnswer, Status
 from airflow_cairn.storage import GoneError
-from tests.simulation.accounts import FailureAccount, NoticeAccount, RequestAccount, SourceAccount
+from tests.simulation.accounts import FailureAccount, RequestAccount, SourceAccount
+from tests.simulation.held import held
+from tests.simulation.kinds import Kind
+from tests.simulation.notice_account import NoticeAccount
+from tests.simulation.sequence import HookAccount
+from tests.simulation.state_account import StateAccount
 from tests.support.memory_store import MemoryStore
 
 
@@ -30,9 +34,10 @@ class Auditor:
     Args:
         memory: the store itself.
         job: the job's name.
+        kind: what the job has.
     """
 
-    def __init__(self, memory: MemoryStore, job: str) -> None:
+    def __init__(self, memory: MemoryStore, job: str, kind: Kind) -> None:
         self.files = JobFiles(memory, job)
         self.head = Head(job=job)
         self.folded: list[str] = []
@@ -50,7 +55,9 @@ class Auditor:
         self.requests: RequestAccount | None = None
         self.failures: FailureAccount | None = None
         self.notices = NoticeAccount(self)
-        self.source: SourceAccount | None = None
+        self.source = SourceAccount(self) if kind.has_source else None
+        self.hooks = HookAccount(self) if kind.hooked else None
+        self.states = StateAccount(self, kind)
         self.damaged: dict[str, frozenset[str]] = {}
         """Metadata of checkpoints that were damaged from outside, and what still stands of what it names."""
 
@@ -68,12 +75,15 @@ class Auditor:
 
     def written(self, key: str) -> None:
         """Look at what has just been written."""
-        if self.files.bare(key) == layout.HEAD:
+        bare = self.files.bare(key)
+        if self.hooks is not None:
+            self.hooks.written(bare)
+        if bare == layout.HEAD:
             self._swapped(self.files.read(Head, layout.HEAD, max_bytes=1 << 24)[0])
 
     def deleting(self, keys: Iterable[str], run: str | None, actor: str) -> None:
         """Look at what is about to be deleted: nothing that is referred to (semantics C3)."""
-        referred = self.referred()
+        referred = self.referred() | (self.notices.needed(self.files) if run is None else set())
         for full in keys:
             key = self.files.bare(full)
             self.check(key not in referred, "deleted what is referred to (C3)", f"{key} by {actor}")
@@ -92,6 +102,8 @@ class Auditor:
             listed = self._listed_until.get(ack.token, -1) >= asked_at
             known = listed or ack.token in self._completed_with or ack.epoch in self.folded
             self.check(known, "told SUCCESS to an execution that nobody lists (A2, W4)", ack.token)
+            if not listed:
+                self.states.counted(ack)
         elif answer in (AckAnswer.DISCARDED, AckAnswer.UNKNOWN):
             self.discarded.add(ack.token)
             self.check(ack.token not in self._completed_with, "told DISCARDED, and it counted (A2)", ack.token)
@@ -114,6 +126,8 @@ class Auditor:
         self.check(new.revision == old.revision + 1, "a swap was lost (W2)", f"{old.revision} -> {new.revision}")
         self.check(new.next_id >= old.next_id, "ids go back (T5)", f"{old.next_id} -> {new.next_id}")
         self.notices.swapped(old, new)
+        if self.hooks is not None:
+            self.hooks.swapped(new)
         if self.failures is not None:
             self.failures.swapped(old, new)
         if self.requests is not None:
@@ -158,6 +172,8 @@ class Auditor:
         """What it takes over must be whole, and may not have been told that it does not count (semantics F2)."""
         if self.source is not None:
             self.source.opened(document)
+        if self.hooks is not None:
+            self.hooks.opened(document)
         for uid, execution in document.executions.items():
             if execution.home == document.checkpoint:
                 continue
@@ -170,21 +186,24 @@ class Auditor:
         self.folded.append(entry.epoch)
         if self.source is not None:
             self.source.completed(entry, document)
-        states = self.states(entry)
-        wanted = dict.fromkeys((stage.uid for stage in document.stages), self.folded)
-        self.check(
-            states == wanted, "an epoch is lost or doubled in the state", f"{entry.id}: {states} for {self.folded}"
-        )
+        try:
+            found = held(self.files, entry.metadata)
+        except GoneError as error:
+            self.fail("a completed checkpoint names what is gone (C3)", error)
+            raise
+        self.states.completed(entry, document, found)
+        self.notices.completed(entry, found)
+        if self.hooks is not None:
+            self.hooks.completed(document, found)
         tokens = {uid: execution.token for uid, execution in document.executions.items()}
-        for line in metadata.read(self.files, entry.metadata):
-            if isinstance(line, StageLine):
-                token = tokens[line.stage]
-                self._completed_with.add(token)
-                self.check(line.execution.token == token, "completed with another execution (W4)", line.stage)
-                self.check(token not in self.discarded, "completed with what was discarded (A2)", line.stage)
-                read = line.values.get("read")
-                expected = {uid: tokens[uid] for uid in read} if isinstance(read, dict) else None
-                self.check(read == expected, "a stage read from what was run again (F1)", line.stage)
+        for uid in tokens.keys() - set(entry.left_out):
+            line, token = found.stages[uid], tokens[uid]
+            self._completed_with.add(token)
+            self.check(line.execution.token == token, "completed with another execution (W4)", uid)
+            self.check(token not in self.discarded, "completed with what was discarded (A2)", uid)
+            read = line.values.get("read")
+            current = isinstance(read, dict) and read == {up: tokens[up] for up in read}
+            self.check(current or document.limits.at_least_once, "a stage read from what was run again (F1)", uid)
         for key in self._refs(entry.metadata):
             self.check(self._stands(key), "a completed checkpoint names what is gone (C3)", key)
 
@@ -199,22 +218,10 @@ class Auditor:
             found.add(layout.pending(document.checkpoint, document.token))
             if document.restore is not None:
                 found.update(self._refs(document.restore.metadata))
+            if document.hooks is not None and self.hooks is not None:
+                found.update(self.hooks.kept(document.hooks))
             for uid, execution in document.executions.items():
                 found.update(self._named_by(uid, execution))
-        return found
-
-    def states(self, entry: CompletedEntry) -> dict[str, list[str]]:
-        """Give the epochs folded into each stage's state."""
-        found: dict[str, list[str]] = {}
-        stage = ""
-        for line in metadata.read(self.files, entry.metadata):
-            if isinstance(line, StageLine):
-                stage = line.stage
-            elif isinstance(line, HandleLine) and line.handle.output == "state.totals":
-                try:
-                    found[stage] = json.loads(self.files.get(line.handle.path, max_bytes=1 << 20).data)
-                except GoneError:
-                    self.fail("a completed checkpoint names what is gone (C3)", line.handle.path)
         return found
 
     def damage(self, entry: CompletedEntry, gone: str) -> None:

@@ -13,6 +13,7 @@ from enum import StrEnum
 from greenlet import greenlet
 
 from tests.simulation.accounts import Asking
+from tests.simulation.kinds import Kind, kind_of
 from tests.support.wrapped_stores import Crashed
 
 
@@ -41,19 +42,9 @@ class Plan:
     """What goes wrong, by step."""
 
     @property
-    def concurrent(self) -> int:
-        """`max_concurrent_checkpoints` of the job."""
-        return 1 + self.seed % 2
-
-    @property
-    def has_source(self) -> bool:
-        """Whether the job's input is given by a source."""
-        return self.seed % 4 == 0
-
-    @property
-    def listened(self) -> bool:
-        """Whether the job has listeners."""
-        return self.seed % 3 == 0
+    def kind(self) -> Kind:
+        """What the job has."""
+        return kind_of(self.seed)
 
 
 def plan(seed: int, steps: int = 10_000) -> Plan:

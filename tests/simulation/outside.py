@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from airflow_cairn.checkpoint import Coordinator, RequestKind
 from airflow_cairn.checkpoint.committables import CheckpointNotice
-from airflow_cairn.checkpoint.fixing import Refused
 from airflow_cairn.checkpoint.head import CompletedEntry
-from airflow_cairn.checkpoint.requests import EpochCompleted
+from airflow_cairn.checkpoint.requesting import turn_of
+from airflow_cairn.checkpoint.requests import Declined
 from tests.simulation.accounts import Asking
 from tests.simulation.hub import Fault
 from tests.support.wrapped_stores import Crashed
@@ -54,13 +54,35 @@ def trigger(job: Job, epoch: str) -> None:
         job.ended.discard(epoch)
         if job.hub.current is not None:
             job.hub.current.asking = Asking(epoch, kind)
-        answer = job.coordinator().trigger(job.request(epoch, kind), job.has_ended)
-        if isinstance(answer, EpochCompleted):
-            job.auditor.completed(answer.epoch, answer.checkpoint)
-        if isinstance(answer, Refused):
-            job.overtaken.add(epoch)
+        job.trigger(job.coordinator(), job.request(epoch, kind), job.has_ended)
 
     job.process(f"trigger {epoch} {kind}", body)
+
+
+def wait(job: Job, epoch: str) -> None:
+    """Somebody asks for an epoch, and while there is no place only looks whether it is their turn, as a sensor does."""
+    kind = job.rng.choice(KINDS)
+
+    def body() -> None:
+        coordinator, actor = job.coordinator(), job.hub.current
+        for _ in range(3):
+            job.ended.discard(epoch)
+            if actor is not None:
+                actor.asking = Asking(epoch, kind)
+            request = job.request(epoch, kind)
+            answer = job.trigger(coordinator, request, job.has_ended)
+            if actor is not None:
+                actor.asking = None
+            if not isinstance(answer, Declined) or answer.position is None:
+                return
+            for _ in range(20):
+                before = job.auditor.head
+                if coordinator.still_waits(turn_of(request)) is None:
+                    break
+                if job.auditor.requests is not None and job.auditor.head is before:
+                    job.auditor.requests.told_to_wait(request, job.hub.now_ms)
+
+    job.process(f"waits {epoch} {kind}", body)
 
 
 def stop(job: Job) -> None:
@@ -99,13 +121,24 @@ def tell(job: Job, coordinator: Coordinator) -> None:
     coordinator.deliver([_Ear(name, job) for name in LISTENERS])
 
 
+def give_up(job: Job, coordinator: Coordinator) -> None:
+    """Somebody gives up the notices of which nobody can say any more what is to be committed."""
+    for notice in job.auditor.head.notices:
+        if notice.metadata is not None and notice.metadata.key in job.auditor.damaged:
+            for name in notice.listeners:
+                job.auditor.notices.given_up(name, notice.checkpoint)
+                coordinator.forget_listener(name, notice.checkpoint)
+
+
 def damage(job: Job) -> None:
     """A file of the newest checkpoint is gone, or altered, from one moment to the next; another one stays whole."""
     whole = [entry for entry in job.auditor.head.completed if not job.auditor.is_damaged(entry.id)]
     newest = job.auditor.head.latest_completed()
     if newest is None or newest not in whole or len(whole) < 2:
         return
-    key = job.rng.choice([newest.metadata.key, *_own_states(job, newest)])
+    # Where stages are left out, a pending checkpoint may be about to name the state files of this one.
+    states = [] if job.plan.kind.leaves_out else _own_states(job, newest)
+    key = job.rng.choice([newest.metadata.key, *states])
     job.auditor.damage(newest, key)
     full = job.auditor.files.full(key)
     if job.rng.random() < 0.5:

@@ -7,20 +7,41 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from airflow_cairn.checkpoint import acks, attempts, cleaner, completing, decisions, requesting, restore, taking_up
+from airflow_cairn.checkpoint import (
+    acks,
+    assembling,
+    attempts,
+    cleaner,
+    committables,
+    completing,
+    decisions,
+    forgetting,
+    left_out_lines,
+    live,
+    requesting,
+    restore,
+    taking_up,
+)
 from airflow_cairn.checkpoint.attempts import Attempts
 from airflow_cairn.checkpoint.carrying import Carried
+from airflow_cairn.checkpoint.claims import Claims
 from airflow_cairn.checkpoint.cleaner import Cleaner
 from airflow_cairn.checkpoint.head import Head
 from airflow_cairn.checkpoint.head_store import HeadStore
+from airflow_cairn.checkpoint.hook_answers import HookAnswers
+from airflow_cairn.checkpoint.left_out_lines import LeftOut
 from airflow_cairn.checkpoint.model import AckDocument
 from airflow_cairn.checkpoint.notices import Notices
 from airflow_cairn.checkpoint.reasons import AckAnswer
 from airflow_cairn.checkpoint.requests import TriggerRequest
 from airflow_cairn.checkpoint.stage_side import StageSide
 from airflow_cairn.storage import UnavailableError
+from tests.simulation.kinds import Kind
 
 PLANTED: dict[str, Callable[[], Any]] = {}
+
+NEEDS: dict[str, Callable[[Kind], bool]] = {}
+"""Kinds of jobs in which the bug can do harm."""
 
 
 @contextmanager
@@ -34,10 +55,13 @@ def put_in_place(where: Any, attribute: str, value: Any) -> Iterator[None]:
         setattr(where, attribute, original)
 
 
-def _plant(name: str, where: Any, attribute: str) -> Callable[[Callable[[Any], Any]], None]:
+def _plant(
+    name: str, where: Any, attribute: str, needs: Callable[[Kind], bool] = lambda kind: True
+) -> Callable[[Callable[[Any], Any]], None]:
     """Register a bug: the function takes the original and gives what stands in its place."""
 
     def register(make: Callable[[Any], Any]) -> None:
+        NEEDS[name] = needs
         PLANTED[name] = lambda: put_in_place(where, attribute, make(getattr(where, attribute)))
 
     return register
@@ -99,9 +123,9 @@ def _delete_unknown(original: Any) -> Any:
     return acknowledge
 
 
-@_plant("no note is made of an epoch that the history forgets", HeadStore, "_note_forgotten")
+@_plant("no note is made of an epoch that the history forgets", forgetting, "note")
 def _no_note(original: Any) -> Any:
-    return lambda self, old, new: None
+    return lambda files, old, new: None
 
 
 @_plant("the readers of a failed stage carry over", attempts, "carry")
@@ -158,7 +182,7 @@ def _take_up_stopped(original: Any) -> Any:
     return Never
 
 
-@_plant("a notice is taken away before the call", Notices, "deliver")
+@_plant("a notice is taken away before the call", Notices, "deliver", lambda kind: kind.listened)
 def _told_too_early(original: Any) -> Any:
     def deliver(self: Any, listeners: Any) -> int:
         for notice in self._heads.load().notices:
@@ -170,7 +194,7 @@ def _told_too_early(original: Any) -> Any:
     return deliver
 
 
-@_plant("a retry also reads what has come in since", Attempts, "_stored_slice")
+@_plant("a retry also reads what has come in since", Attempts, "_stored_slice", lambda kind: kind.has_source)
 def _read_on(original: Any) -> Any:
     def stored_slice(self: Any, epoch: str) -> Any:
         found = original(self, epoch)
@@ -191,3 +215,62 @@ def _no_replay(original: Any) -> Any:
 @_plant("a success does not end the row of failures", decisions, "complete")
 def _row_goes_on(original: Any) -> Any:
     return lambda head, entry, **options: replace(original(head, entry, **options), failures=head.failures)
+
+
+@_plant("a stage begins before the hooks have answered", Claims, "_check_hooks", lambda kind: kind.hooked)
+def _no_wait_for_hooks(original: Any) -> Any:
+    return lambda self, document, stage: None
+
+
+@_plant("hooks are asked without being put back", HookAnswers, "_go_back", lambda kind: kind.hooked)
+def _not_put_back(original: Any) -> Any:
+    return lambda self, pointer, hooks: original(self, None, hooks)
+
+
+@_plant("what was asked where a hook then failed is taken over", attempts, "carry", lambda kind: kind.hooked)
+def _withdrawn_answers(original: Any) -> Any:
+    def carry(files: Any, before: Any, stages: Any, **options: Any) -> Carried:
+        return replace(original(files, before, stages, **options), hooks=before.hooks)
+
+    return carry
+
+
+@_plant("who is left out owes nothing", left_out_lines, "owed_after", lambda kind: kind.leaves_out)
+def _owes_nothing(original: Any) -> Any:
+    def owed_after(document: Any, left_out: Any) -> Any:
+        return {uid: owed[:-1] for uid, owed in original(document, left_out).items()}
+
+    return owed_after
+
+
+@_plant("what is in flight from before is not kept", LeftOut, "in_flight", lambda kind: kind.leaves_out)
+def _lost_in_flight(original: Any) -> Any:
+    return lambda self: iter(())
+
+
+@_plant("what a stage has not read is not owed", assembling, "at_least_once", lambda kind: kind.early)
+def _edge_owes_nothing(original: Any) -> Any:
+    class Nothing:
+        @staticmethod
+        def owed_after(document: Any, uid: Any, consumed: Any) -> Any:
+            return original.owed_after(document, uid, {**consumed, "clean": document.executions["clean"].token})
+
+    return Nothing
+
+
+@_plant("what still counts is handed over to be dropped", committables, "_may_count", lambda kind: kind.listened)
+def _drops_what_counts(original: Any) -> Any:
+    return lambda files, attempts, head, epoch: set()
+
+
+@_plant("the cleaner takes what a notice needs", live, "kept_for", lambda kind: kind.listened)
+def _not_kept_for_notices(original: Any) -> Any:
+    return lambda files, notice: set()
+
+
+@_plant("who waits is told to wait on though a place is free", requesting, "_held_back")
+def _waits_on(original: Any) -> Any:
+    def held_back(head: Head, turn: Any, now_ms: int) -> Any:
+        return original(head, replace(turn, max_concurrent=turn.max_concurrent - 1), now_ms)
+
+    return held_back

@@ -1,52 +1,41 @@
 """The processes of a simulated job: tries, drivers, callbacks, sensors, triggers, cleaners, the command line.
 
-Each acts through a `Coordinator` of its own, as the operators do. A driver keeps as state the list of epochs folded in,
-and notes which executions it read, so that an epoch lost or doubled, or an input replaced, shows in the result.
+Each acts through a `Coordinator` of its own, as the operators do.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import timedelta
 
 from airflow_cairn.checkpoint import (
-    CheckpointConfig,
     Coordinator,
     RequestKind,
     RunFacts,
     Runtime,
     TriggerRequest,
-    acks,
-    layout,
-    metadata,
 )
 from airflow_cairn.checkpoint.errors import CheckpointError, CheckpointFailedError, InvalidStateError
 from airflow_cairn.checkpoint.fixing import Refused
-from airflow_cairn.checkpoint.job_files import JobFiles
-from airflow_cairn.checkpoint.metadata import HandleLine, StageLine
 from airflow_cairn.checkpoint.model import (
-    AckDocument,
-    DeclineDocument,
     Handover,
-    Output,
     Owner,
     Slice,
     StageSpec,
-    StateHandle,
-    SubtaskAck,
 )
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requests import EpochCompleted, Ready, Submit, Waiting
-from airflow_cairn.storage import DocumentError, GoneError, Lost, UnavailableError
+from airflow_cairn.checkpoint.requests import EpochCompleted, Ready, Submit, TriggerAnswer, Triggered, Waiting
+from airflow_cairn.storage import DocumentError, GoneError, UnavailableError
 from tests.checkpoint.parties import ledger
 from tests.simulation import outside
-from tests.simulation.accounts import FailureAccount, RequestAccount, SourceAccount
+from tests.simulation.accounts import FailureAccount, RequestAccount
 from tests.simulation.auditor import Auditor
+from tests.simulation.drivers import Driver
 from tests.simulation.hub import Hub, Plan
+from tests.simulation.kinds import config_of
+from tests.simulation.sequence import Ids
 from tests.simulation.sim_store import SimStore
 from tests.support.memory_store import MemoryStore
 
@@ -69,20 +58,14 @@ class Job:
         self.trace: list[str] = []
         self.hub = Hub(plan, self.trace.append)
         self.memory = MemoryStore()
-        self.auditor = Auditor(self.memory, JOB)
+        self.auditor = Auditor(self.memory, JOB, plan.kind)
         self.store = SimStore(self.memory, self.hub, self.auditor)
         self.rng = self.hub.rng
         self._tokens = random.Random(f"tokens {plan.seed}")
         self._numbers = 0
         self._tries: set[tuple[str, str]] = set()
         """Stages with a try that Airflow believes to be alive."""
-        self.config = CheckpointConfig(
-            timeout=timedelta(minutes=10),
-            retained=1 + plan.seed % 3,
-            max_concurrent_checkpoints=plan.concurrent,
-            min_pause=timedelta(seconds=plan.seed % 5),
-            tolerable_failed_checkpoints=plan.seed // 2 % 3,
-        )
+        self.config = config_of(plan.seed)
         self.overtaken: set[str] = set()
         """Epochs whose input another one has read."""
         self.ended: set[str] = set()
@@ -90,8 +73,6 @@ class Job:
         self.ever_ended: set[str] = set()
         self.auditor.requests = RequestAccount(self.auditor, self)
         self.auditor.failures = FailureAccount(self.auditor, self.config.tolerable_failed_checkpoints)
-        if plan.has_source:
-            self.auditor.source = SourceAccount(self.auditor)
 
     def coordinator(self) -> Coordinator:
         """A process of its own."""
@@ -108,10 +89,25 @@ class Job:
             self.config,
             Owner("dag", epoch),
             kind,
-            listeners=outside.LISTENERS if self.plan.listened else (),
-            sources=(ledger(1 + self.hub.step // 50),) if self.plan.has_source else (),
-            run=RunFacts(epoch) if self.plan.has_source else None,
+            listeners=outside.LISTENERS if self.plan.kind.listened else (),
+            sources=(ledger(1 + self.hub.step // 50),) if self.plan.kind.has_source else (),
+            run=RunFacts(epoch) if self.plan.kind.has_source else None,
+            hooks=("ids",) if self.plan.kind.hooked else (),
         )
+
+    def trigger(
+        self, coordinator: Coordinator, request: TriggerRequest, abandoned: Callable[[Owner], bool]
+    ) -> TriggerAnswer:
+        """What the task that triggers does: ask for the checkpoint, then ask the hooks."""
+        answer = coordinator.trigger(request, abandoned)
+        if isinstance(answer, EpochCompleted):
+            self.auditor.completed(answer.epoch, answer.checkpoint)
+        elif isinstance(answer, Refused):
+            self.auditor.check(self.auditor.source, "refused without a source (T8)", answer)
+            self.overtaken.add(request.epoch)
+        elif isinstance(answer, Triggered):
+            coordinator.ask_hooks(answer.pending, [Ids(self.hub)] if request.hooks else [])
+        return answer
 
     def has_ended(self, owner: Owner) -> bool:
         """Tell whether the DAG run has ended, as Airflow would."""
@@ -119,7 +115,7 @@ class Job:
 
     def open_epoch(self) -> str:
         """One of the first epochs that have not completed: one more of them than may be pending at once."""
-        return self.rng.choice(list(itertools.islice(self._due(), self.plan.concurrent + 1)))
+        return self.rng.choice(list(itertools.islice(self._due(), self.plan.kind.concurrent + 1)))
 
     def next_epoch(self) -> str:
         """The first that has not completed."""
@@ -137,13 +133,14 @@ class Job:
             (14, lambda: outside.trigger(self, self.open_epoch())),
             (4, self._clean),
             (2, self._old_trigger),
+            (2, lambda: outside.wait(self, self.open_epoch())),
             (1, self._verify),
             (1, self._abort),
             (1, self._restore),
             (1, lambda: outside.stop(self)),
             (2, lambda: outside.resume(self)),
             (1, lambda: outside.end_run(self, self.open_epoch())),
-            (3 if self.plan.listened else 0, lambda: outside.notify(self)),
+            (3 if self.plan.kind.listened else 0, lambda: outside.notify(self)),
             (3, lambda: outside.damage(self)),
         ]
         weights = [weight for weight, _ in kinds]
@@ -208,9 +205,12 @@ class Job:
 
     def _restore(self) -> None:
         def body() -> None:
-            choice = self.coordinator().restore_latest()
+            coordinator = self.coordinator()
+            choice = coordinator.restore_latest()
             found = [each for each in choice.damages if not self.auditor.was_damaged(each.checkpoint)]
             self.auditor.check(not found, "restore found damage (C3)", found)
+            if self.plan.kind.hooked:
+                coordinator.restore_hooks(choice, [Ids(self.hub)])
 
         self.process("restore", body)
 
@@ -243,8 +243,10 @@ class Job:
             self.process(f"{claimant} {epoch} {stage}", lambda: self._run_try(epoch, stage, claimant), ended)
 
     def _callback(self, epoch: str, stage: str, claimant: str) -> None:
+        final = self.plan.kind.leaves_out and self.rng.random() < 0.4
+
         def body() -> None:
-            answer = self.coordinator().fail(epoch, stage, claimant, "it failed")
+            answer = self.coordinator().fail(epoch, stage, claimant, "it failed", final=final)
             if isinstance(answer, EpochCompleted):
                 self.auditor.completed(answer.epoch, answer.checkpoint)
 
@@ -254,7 +256,8 @@ class Job:
         coordinator = self.coordinator()
         progress = coordinator.progress(epoch)
         if isinstance(progress, Waiting):
-            if stage in progress.acknowledged or set(UPSTREAM[stage]) & set(progress.missing):
+            waits = not self.plan.kind.early and set(UPSTREAM[stage]) & set(progress.missing)
+            if waits or stage in progress.acknowledged:
                 return
         elif self.rng.random() < 0.8:
             return  # most often it is a sensor or a trigger that finds an ended attempt
@@ -263,94 +266,18 @@ class Job:
             self.drive(coordinator, answer.handover, hasty=self.rng.random())
 
     def drive(self, coordinator: Coordinator, handover: Handover, *, hasty: float = 1.0) -> None:
-        """A driver: read, compute, write, and acknowledge or decline."""
-        run = self.new_token()
-        if self.hub.current is not None:
-            self.hub.current.run = run
-        if hasty < 0.03:
-            self._decline(coordinator, handover)
-            return
-        ack = self._written(coordinator, handover, run, leaves_upload=hasty < 0.06)
-        if hasty < 0.06:
-            # It fails after it has written: it deletes what is its own, and declines (semantics A5).
-            own = [handle.path for each in ack.subtasks for handle in each.handles if f"/{run}/" in handle.path]
-            coordinator.files.delete(own)
-            self._decline(coordinator, handover)
-            return
-        asked_at = self.auditor.head.revision
-        self.auditor.answered(ack, coordinator.acknowledge(ack), asked_at)
-
-    def _decline(self, coordinator: Coordinator, handover: Handover) -> None:
-        it = handover
-        reason = Reason.CHECKPOINT_DECLINED
-        coordinator.decline(DeclineDocument(JOB, it.checkpoint, it.epoch, it.stage, it.token, reason, "a bad row"))
-
-    def _written(self, coordinator: Coordinator, it: Handover, run: str, *, leaves_upload: bool) -> AckDocument:
-        files = coordinator.files
-        for uid, execution in it.upstream.items():
-            acks.read_ack(files, uid, execution)
-        before: list[str] = []
-        lookup: tuple[Output, StateHandle] | None = None
-        stage = ""
-        outputs_of: dict[str, Output] = {}
-        for line in metadata.read(files, it.restore.metadata) if it.restore else ():
-            if isinstance(line, StageLine):
-                stage = line.stage
-                outputs_of = {output.id: output for output in line.outputs}
-            elif isinstance(line, HandleLine) and stage == it.stage:
-                if line.handle.output == "state.totals":
-                    before = _folded(files, line.handle.path)
-                else:
-                    lookup = outputs_of[line.handle.output], line.handle
-        outputs: list[Output] = []
-        handles: list[StateHandle] = []
-
-        def put(kind: str, name: str, content: object) -> None:
-            folder = layout.output_folder(it.checkpoint, it.stage, it.attempt, it.token, run, f"{kind}.{name}")
-            data = json.dumps(content).encode()
-            if leaves_upload:
-                self.memory.begin_upload(files.full(f"{folder}part-1"))
-            written = files.create_bytes(f"{folder}part-0", data)
-            etag = written.etag
-            assert etag is not None or isinstance(written, Lost)
-            outputs.append(Output(kind, name, folder))
-            handles.append(StateHandle(f"{kind}.{name}", f"{folder}part-0", len(data), etag or ""))
-
-        put("state", "totals", [*before, *(each.epoch for each in it.replay), it.epoch])
-        if it.stage == "clean":
-            put("exchange", "rows", [run])
-        if it.stage == "routes":
-            if lookup is None:
-                put("state", "lookup", "written once")
-            else:  # unchanged: the file of an older checkpoint is named again
-                outputs.append(lookup[0])
-                handles.append(lookup[1])
-        return AckDocument(
-            job=JOB,
-            checkpoint=it.checkpoint,
-            epoch=it.epoch,
-            attempt=it.attempt,
-            stage=it.stage,
-            token=it.token,
-            run=run,
-            parallelism=1,
-            outputs=tuple(outputs),
-            values={"read": {uid: execution.token for uid, execution in it.upstream.items()}},
-            subtasks=(SubtaskAck(0, tuple(handles)),),
-        )
+        """A driver, from its start to its acknowledgement or decline."""
+        if self.auditor.hooks is not None:
+            self.auditor.hooks.began(handover)
+        Driver(self, coordinator, handover).drive(hasty)
 
     def settle(self, epoch: str) -> None:
         """Bring an epoch to its end when nothing goes wrong any more, from wherever it stands."""
         coordinator = self.coordinator()
         coordinator.resume()
         for _ in range(5):
-            answer = coordinator.trigger(self.request(epoch), lambda owner: True)
-            if isinstance(answer, EpochCompleted):
-                self.auditor.completed(answer.epoch, answer.checkpoint)
-                return
-            if isinstance(answer, Refused):
-                self.auditor.check(self.auditor.source, "refused without a source (T8)", answer)
-                self.overtaken.add(epoch)
+            answer = self.trigger(coordinator, self.request(epoch), lambda owner: True)
+            if isinstance(answer, EpochCompleted | Refused):
                 return
             # Another epoch may have completed in between: then nothing carries over, and it all runs again.
             with suppress(CheckpointFailedError, GoneError, DocumentError):
@@ -363,12 +290,3 @@ class Job:
                 if isinstance(progress, Ready):
                     coordinator.complete(progress.checkpoint)
         self.auditor.fail("an epoch cannot be brought to its end", epoch)
-
-
-def _folded(files: JobFiles, path: str) -> list[str]:
-    """What an application reads of its state; one that was altered makes it fail."""
-    try:
-        found: list[str] = json.loads(files.get(path, max_bytes=1 << 20).data)
-    except json.JSONDecodeError as error:
-        raise DocumentError("the state was altered", key=path) from error
-    return found

@@ -13,13 +13,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from airflow_cairn.checkpoint import decisions, head_store, invariants
+from airflow_cairn.checkpoint import decisions, head_store, hook_answers, invariants
 from airflow_cairn.storage.errors import CairnError
 from tests.simulation import outside
 from tests.simulation.auditor import ViolationError
 from tests.simulation.hub import Plan, plan
 from tests.simulation.planted import put_in_place
 from tests.simulation.processes import Job
+from tests.simulation.sequence import call_here
 from tests.support.parsed_once import parsed_once
 
 HISTORY = 12
@@ -54,6 +55,7 @@ def short_memories() -> Iterator[None]:
             (decisions, "MAX_HISTORY", HISTORY),
             (invariants, "MAX_HISTORY", HISTORY),
             (head_store, "WRITE_LOG", WRITE_LOG),
+            (hook_answers, "call", call_here),
         ):
             stack.enter_context(put_in_place(where, attribute, value))
         yield
@@ -90,7 +92,8 @@ def _settle(job: Job) -> None:
     while any(job.auditor.is_damaged(entry.id) for entry in job.auditor.head.completed):
         job.settle(job.next_epoch())  # what is damaged leaves the store after a while
     coordinator = job.coordinator()
-    if job.plan.listened:
+    if job.plan.kind.listened:
+        outside.give_up(job, coordinator)
         outside.tell(job, coordinator)
     coordinator.clean()
     report = coordinator.clean()
