@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol, runtime_checkable
 
-from ..storage.names import check_name, shorten
+from ..storage.names import shorten
 from .codec import Json
 from .errors import InvalidConfigError
+from .named import check_named
 
 DEFAULT_TIMEOUT = timedelta(seconds=60)
 
@@ -83,16 +84,9 @@ def check_hooks(hooks: object, max_concurrent: int) -> tuple[MasterHook, ...]:
         return ()
     if not isinstance(hooks, Sequence):
         raise InvalidConfigError("master_hooks must be a list of MasterHooks", master_hooks=shorten(hooks))
-    names = set()
+    otherwise = "master_hooks must be a list of MasterHooks: derive from MasterHook, and give an object of that class"
+    check_named("hook", hooks, MasterHook, otherwise)
     for hook in hooks:
-        if isinstance(hook, type) or not isinstance(hook, MasterHook):
-            raise InvalidConfigError(
-                "master_hooks must be a list of MasterHooks: derive from MasterHook, and give an object of that class",
-                found=shorten(hook),
-            )
-        if check_name("hook", hook.name) in names:
-            raise InvalidConfigError("two hooks have one name; give each its own", hook=hook.name)
-        names.add(hook.name)
         if not isinstance(hook.timeout, timedelta) or hook.timeout <= timedelta(0):
             raise InvalidConfigError(
                 "the timeout of a hook must be a timedelta of more than zero",
@@ -103,7 +97,7 @@ def check_hooks(hooks: object, max_concurrent: int) -> tuple[MasterHook, ...]:
         raise InvalidConfigError(
             "max_concurrent_checkpoints must be 1 with master hooks: what one epoch fixes, the trigger of another "
             "would take back",
-            hooks=", ".join(sorted(names)),
+            hooks=", ".join(sorted(hook.name for hook in hooks)),
             max_concurrent_checkpoints=max_concurrent,
         )
     return tuple(hooks)

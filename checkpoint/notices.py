@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from ..storage.errors import GoneError
-from ..storage.names import check_name, shorten
+from ..storage.names import shorten
 from . import decisions
 from .attempts import Attempts
 from .committables import CheckpointNotice, told_of
@@ -20,6 +20,7 @@ from .errors import DocumentError, InvalidConfigError, ListenerError
 from .head import Head, Notice
 from .head_store import Decision, HeadStore
 from .job_files import JobFiles
+from .named import check_named
 from .reasons import Status
 
 
@@ -56,17 +57,11 @@ def check_listeners(listeners: object) -> tuple[CheckpointListener, ...]:
         return ()
     if not isinstance(listeners, Sequence):
         raise InvalidConfigError("listeners must be a list of CheckpointListeners", listeners=shorten(listeners))
-    names = set()
-    for listener in listeners:
-        if isinstance(listener, type) or not isinstance(listener, CheckpointListener):
-            raise InvalidConfigError(
-                "listeners must be a list of CheckpointListeners: objects with a name, notify_checkpoint_complete and "
-                "notify_checkpoint_aborted",
-                found=shorten(listener),
-            )
-        if check_name("listener", listener.name) in names:
-            raise InvalidConfigError("two listeners have the same name; give each its own", listener=listener.name)
-        names.add(listener.name)
+    otherwise = (
+        "listeners must be a list of CheckpointListeners: objects with a name, notify_checkpoint_complete and "
+        "notify_checkpoint_aborted"
+    )
+    check_named("listener", listeners, CheckpointListener, otherwise)
     return tuple(listeners)
 
 

@@ -12,6 +12,7 @@ from .assignment import check_parallelism
 from .errors import InvalidConfigError
 from .fixing import Refused
 from .model import Handover, Owner, PendingDocument, Slice, StageSpec
+from .named import check_distinct
 from .options import check_choice, check_whole
 from .reasons import Reason, RequestKind
 from .regional import RegionalCheckpoints
@@ -153,14 +154,8 @@ class TriggerRequest:
         unknown = set(self.absent) - {stage.uid for stage in self.stages}
         if unknown:
             raise InvalidConfigError("absent names what is no stage of the job", absent=", ".join(sorted(unknown)))
-        for name in self.listeners:
-            check_name("listener", name)
-            if self.listeners.count(name) > 1:
-                raise InvalidConfigError("two listeners have the same name; give each its own", listener=name)
-        for name in self.hooks:
-            check_name("hook", name)
-            if self.hooks.count(name) > 1:
-                raise InvalidConfigError("two hooks have one name; give each its own", hook=name)
+        check_distinct("listener", self.listeners)
+        check_distinct("hook", self.hooks)
 
 
 def check_stages(stages: tuple[StageSpec, ...], config: CheckpointConfig) -> None:

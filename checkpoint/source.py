@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
-from ..storage.names import check_name, shorten
 from ..storage.port import ObjectStore
 from .codec import Json
 from .errors import InvalidConfigError
+from .named import check_named
 from .shelf import NoShelf, Shelf
 
 
@@ -108,13 +108,8 @@ def check_sources(source: object, max_concurrent: int) -> tuple[Source, ...]:
     if source is None:
         return ()
     sources = tuple(source) if isinstance(source, Sequence) else (source,)
-    names = set()
+    check_named("source", sources, Source, "source must be a Source, or a list: write FileSource(uri)")
     for each in sources:
-        if isinstance(each, type) or not isinstance(each, Source):
-            raise InvalidConfigError("source must be a Source, or a list: write FileSource(uri)", source=shorten(each))
-        if check_name("source", each.name) in names:
-            raise InvalidConfigError("two sources have one name; give one of them another (name='…')", source=each.name)
-        names.add(each.name)
         if each.positioned and max_concurrent != 1:
             raise InvalidConfigError(
                 "max_concurrent_checkpoints must be 1 with this source: two epochs at once would read the same input",

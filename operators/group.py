@@ -22,7 +22,8 @@ from .callbacks import restore_latest_checkpoint
 from .group_checks import check_reads, check_uids, stages_in
 from .regions import tooltip_of
 from .topology import show_exchanges
-from .trigger import TriggerCheckpointOperator, check_config, check_poll_interval
+from .trigger import TriggerCheckpointOperator
+from .trigger_checks import check_config, check_poll_interval
 
 TRIGGER = "trigger_checkpoint"
 WAIT = "wait_for_checkpoint"

@@ -1,15 +1,30 @@
-"""From Airflow's context to what a source may know: plain values."""
+"""From Airflow's DAG run to what the domain and a source may know of it: plain values."""
 
 from __future__ import annotations
 
+import logging
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk.exceptions import AirflowRuntimeError
+
+from ..checkpoint import RequestKind
+from ..checkpoint.model import Owner, Slice
 from ..checkpoint.source import AssetEvent, RunFacts
 from ..hooks.storage import CheckpointStorageHook
 from ..storage.port import ObjectStore
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from airflow.sdk.types import RuntimeTaskInstanceProtocol
+
+log = logging.getLogger(__name__)
+
+ENDED = frozenset({"success", "failed"})
+"""States of a DAG run in which nobody works on its epoch any more."""
+
+PERIODIC_RUNS = frozenset({"scheduled", "backfill", "asset_triggered"})
+"""Types of DAG runs that no person asked for one by one (semantics T3)."""
 
 
 def run_facts(context: Context) -> RunFacts:
@@ -30,6 +45,15 @@ def run_facts(context: Context) -> RunFacts:
     )
 
 
+def kind_of(context: Context) -> RequestKind:
+    """Tell who asks, by the type of the DAG run (semantics T3).
+
+    Args:
+        context: the task's context.
+    """
+    return RequestKind.PERIODIC if run_type_of(context) in PERIODIC_RUNS else RequestKind.MANUAL
+
+
 def run_type_of(context: Context) -> str:
     """Give the type of the task's DAG run, such as `scheduled`.
 
@@ -39,6 +63,46 @@ def run_type_of(context: Context) -> str:
     found: Any = context["dag_run"].run_type
     # An enum, of which `str` gives the class's name too.
     return str(getattr(found, "value", found))
+
+
+def slice_of(context: Context, detail: dict[str, Any] | None) -> Slice:
+    """Give the input slice of a run's epoch (semantics T8): its data interval, in ISO 8601 with offset.
+
+    Args:
+        context: the task's context.
+        detail: what else belongs to the input.
+    """
+    dag_run = context["dag_run"]
+    start, end = dag_run.data_interval_start, dag_run.data_interval_end
+    if start is not None and start == end:
+        log.warning(
+            "the run's data interval has no length, so the epoch's slice has no start; schedule the DAG with "
+            "CronDataIntervalTimetable or DeltaDataIntervalTimetable to give each epoch a window"
+        )
+        start = None
+    return Slice(_iso(start), _iso(end), dict(detail or {}))
+
+
+def has_ended(ti: RuntimeTaskInstanceProtocol, owner: Owner) -> bool:
+    """Tell whether a DAG run has ended or is gone; one that cannot be asked about counts as running.
+
+    Args:
+        ti: the task that asks.
+        owner: the DAG run.
+    """
+    try:
+        return ti.get_dagrun_state(owner.dag_id, owner.run_id) in ENDED
+    except AirflowRuntimeError as error:
+        detail = error.error.detail or {}
+        if detail.get("status_code") == 404:
+            log.info("the DAG run %s of %s is gone", owner.run_id, owner.dag_id)
+            return True
+        log.warning("the DAG run %s of %s could not be asked about: %s", owner.run_id, owner.dag_id, error)
+        return False
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return moment.isoformat() if moment is not None else None
 
 
 def _event(event: Any) -> AssetEvent:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-import math
 import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator, timezone
-from airflow.sdk.exceptions import AirflowRescheduleException, AirflowRuntimeError, AirflowSkipException
+from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException
 
 from ..checkpoint import CheckpointConfig, Coordinator, RequestKind, TriggerRequest, layout
 from ..checkpoint.declining import reason_of
@@ -34,22 +32,13 @@ from ..storage.probe import ensure_probed
 from ..triggers.looking import ERROR
 from ..triggers.request import RequestTrigger
 from .mapped_stages import StageTask
-from .run_facts import run_facts, run_type_of
+from .run_facts import has_ended, kind_of, run_facts, slice_of
 from .spark_epoch import already_completed
 from .topology import stages_of
+from .trigger_checks import check_config, check_poll_interval, check_specs
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-    from airflow.sdk.types import RuntimeTaskInstanceProtocol
-
-log = logging.getLogger(__name__)
-
-ENDED = frozenset({"success", "failed"})
-"""States of a DAG run in which nobody works on its epoch any more."""
-
-
-PERIODIC_RUNS = frozenset({"scheduled", "backfill", "asset_triggered"})
-"""Types of DAG runs that no person asked for one by one (semantics T3)."""
 
 DECLINED_KEY = "cairn_declined"
 """XCom key of the last answer that was no checkpoint: reason, detail, position, retry_at."""
@@ -160,7 +149,7 @@ class TriggerCheckpointOperator(BaseOperator):
         # A group fills them in when its block is left.
         if self.stages or scope_of(self.task_group) is None:
             with naming(task=self.task_id):
-                _check_stages(self.stages, self.config)
+                check_specs(self.stages, self.config)
         if not isinstance(recheck_interval, timedelta) or recheck_interval <= timedelta(0):
             raise InvalidConfigError(
                 "recheck_interval must be a timedelta of more than zero",
@@ -352,15 +341,6 @@ class TriggerCheckpointOperator(BaseOperator):
         }
 
 
-def kind_of(context: Context) -> RequestKind:
-    """Tell who asks, by the type of the DAG run (semantics T3).
-
-    Args:
-        context: the task's context.
-    """
-    return RequestKind.PERIODIC if run_type_of(context) in PERIODIC_RUNS else RequestKind.MANUAL
-
-
 def _told(answer: Declined, retry_at: datetime | None) -> dict[str, Any]:
     return {
         "reason": str(answer.reason),
@@ -370,90 +350,7 @@ def _told(answer: Declined, retry_at: datetime | None) -> dict[str, Any]:
     }
 
 
-def _check_stages(stages: tuple[StageSpec, ...], config: CheckpointConfig) -> None:
-    for stage in stages:
-        if not isinstance(stage, StageSpec):
-            raise InvalidConfigError("a stage must be a StageSpec: write StageSpec('routes')", stage=shorten(stage))
-    check_stages(stages, config)
-
-
-def check_config(config: object, **where: str | None) -> CheckpointConfig:
-    """Give the config to make checkpoints with.
-
-    Args:
-        config: what the author gave; None for the defaults.
-        **where: `task` or `group` and its id, for the message.
-
-    Raises:
-        InvalidConfigError: it is no CheckpointConfig.
-    """
-    if config is None:
-        return CheckpointConfig()
-    if not isinstance(config, CheckpointConfig):
-        raise InvalidConfigError(
-            "config must be a CheckpointConfig: write config=CheckpointConfig(retained=3)",
-            **where,
-            config=shorten(config),
-        )
-    return config
-
-
-def check_poll_interval(poll_interval: object) -> float:
-    """Give the seconds between two looks of the triggerer.
-
-    Args:
-        poll_interval: seconds, or a timedelta.
-
-    Raises:
-        InvalidConfigError: it is neither, or not above 0.
-    """
-    seconds = poll_interval.total_seconds() if isinstance(poll_interval, timedelta) else poll_interval
-    if not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
-        raise InvalidConfigError("poll_interval must be above 0 seconds", poll_interval=shorten(poll_interval))
-    return seconds
-
-
-def slice_of(context: Context, detail: dict[str, Any] | None) -> Slice:
-    """Give the input slice of a run's epoch (semantics T8): its data interval, in ISO 8601 with offset.
-
-    Args:
-        context: the task's context.
-        detail: what else belongs to the input.
-    """
-    dag_run = context["dag_run"]
-    start, end = dag_run.data_interval_start, dag_run.data_interval_end
-    if start is not None and start == end:
-        log.warning(
-            "the run's data interval has no length, so the epoch's slice has no start; schedule the DAG with "
-            "CronDataIntervalTimetable or DeltaDataIntervalTimetable to give each epoch a window"
-        )
-        start = None
-    return Slice(_iso(start), _iso(end), dict(detail or {}))
-
-
 def _window(fixed: Slice) -> str:
     if fixed.start is None and fixed.end is None:
         return "no window"
     return f"{fixed.start or 'the beginning'} to {fixed.end or 'no end'}"
-
-
-def _iso(moment: datetime | None) -> str | None:
-    return moment.isoformat() if moment is not None else None
-
-
-def has_ended(ti: RuntimeTaskInstanceProtocol, owner: Owner) -> bool:
-    """Tell whether a DAG run has ended or is gone; one that cannot be asked about counts as running.
-
-    Args:
-        ti: the task that asks.
-        owner: the DAG run.
-    """
-    try:
-        return ti.get_dagrun_state(owner.dag_id, owner.run_id) in ENDED
-    except AirflowRuntimeError as error:
-        detail = error.error.detail or {}
-        if detail.get("status_code") == 404:
-            log.info("the DAG run %s of %s is gone", owner.run_id, owner.dag_id)
-            return True
-        log.warning("the DAG run %s of %s could not be asked about: %s", owner.run_id, owner.dag_id, error)
-        return False

@@ -137,7 +137,7 @@ def test_the_group_hands_them_on() -> None:
 @pytest.mark.parametrize(
     ("listeners", "text"),
     [
-        ([Listener(), Listener()], "two listeners have the same name"),
+        ([Listener(), Listener()], "two listeners have one name"),
         ([Listener], "objects with a name"),
         ([7], "objects with a name"),
         (Listener(), "must be a list"),

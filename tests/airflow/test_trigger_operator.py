@@ -22,7 +22,8 @@ from airflow_cairn.checkpoint.errors import InvalidConfigError, NoCheckpointErro
 from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.checkpoint.model import Slice
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
-from airflow_cairn.operators.trigger import TriggerDeclinedError, kind_of, slice_of
+from airflow_cairn.operators.run_facts import kind_of, slice_of
+from airflow_cairn.operators.trigger import TriggerDeclinedError
 from airflow_cairn.storage import UnavailableError, WriteResult
 from airflow_cairn.storage.local import LocalStore
 from airflow_cairn.triggers import RequestTrigger

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from airflow_cairn.storage import open_store
 from tests.checkpoint.golden import EXAMPLES
 from tests.checkpoint.world import World
 
@@ -14,6 +16,13 @@ from tests.checkpoint.world import World
 def world() -> World:
     """A job that never ran, in memory."""
     return World()
+
+
+@pytest.fixture
+def world_on_files(tmp_path: Path) -> World:
+    """A job that never ran, in a store that other processes can open."""
+    (tmp_path / "store").mkdir()
+    return World(open_store((tmp_path / "store").as_uri()))
 
 
 @pytest.fixture(scope="session")

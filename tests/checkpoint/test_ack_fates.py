@@ -13,10 +13,11 @@ import pytest
 
 from airflow_cairn.checkpoint import layout
 from airflow_cairn.checkpoint.errors import InvalidStateError
-from airflow_cairn.checkpoint.model import AckDocument, Output, StageSpec, StateHandle, SubtaskAck
+from airflow_cairn.checkpoint.model import AckDocument, StageSpec
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from airflow_cairn.checkpoint.requests import Ready
-from tests.checkpoint.world import JOB, TIMEOUT, World
+from tests.checkpoint.world import TIMEOUT, World
+from tests.support.acking import wide_ack
 from tests.support.wrapped_stores import RecordingStore
 
 KEPT, DELETED = "kept", "deleted"
@@ -180,28 +181,6 @@ def test_an_ack_of_another_job_changes_nothing_at_all(world: World) -> None:  # 
     assert world.memory.all_keys() == before
 
 
-def _wide(world: World, subtasks: int, files: int) -> AckDocument:
-    """An acknowledgement of so many subtasks, of which the first so many have a file of their own."""
-    handover = world.submit("a", "wide").handover
-    folder = layout.output_folder(1, "wide", 1, handover.token, "r", "state.totals")
-    handles = [
-        (StateHandle("state.totals", f"{folder}part-{number:06d}.snappy.parquet", 1000, f"{number:032x}"),)
-        for number in range(files)
-    ]
-    return AckDocument(
-        job=JOB,
-        checkpoint=1,
-        epoch="a",
-        attempt=1,
-        stage="wide",
-        token=handover.token,
-        run="r",
-        parallelism=subtasks,
-        outputs=(Output("state", "totals", folder),),
-        subtasks=tuple(SubtaskAck(number, handles[number] if number < files else ()) for number in range(subtasks)),
-    )
-
-
 @pytest.mark.parametrize(("many", "files", "a_request"), [(100_000, 0, 10_000), (10_000, 10_000, 2_000)])
 def test_many_subtasks_cost_a_request_for_thousands_of_them(
     many: int, files: int, a_request: int
@@ -210,7 +189,7 @@ def test_many_subtasks_cost_a_request_for_thousands_of_them(
     for subtasks in (1, many):
         world = World(stages=(StageSpec("wide"),))
         world.trigger("a")
-        ack = _wide(world, subtasks, min(files, subtasks))
+        ack = wide_ack(world.submit("a", "wide").handover, subtasks, min(files, subtasks))
         acknowledging, polling = RecordingStore(world.store), RecordingStore(world.store)
         assert world.coordinator(acknowledging).acknowledge(ack) is AckAnswer.SUCCESS
         assert world.coordinator(polling).progress("a") == Ready(1)

@@ -95,7 +95,7 @@ def test_a_failover_at_the_bound_leaves_the_attempt_pending(world: World) -> Non
 @pytest.mark.parametrize(
     ("names", "error", "text"),
     [
-        (("warehouse", "warehouse"), InvalidConfigError, "the same name"),
+        (("warehouse", "warehouse"), InvalidConfigError, "one name"),
         (("../x",), InvalidNameError, "listener"),
         (("",), InvalidNameError, "listener"),
     ],
@@ -109,7 +109,7 @@ def test_bad_names_are_refused_at_the_request(
 
 
 def test_two_listeners_of_one_name_are_refused(world: World) -> None:
-    with pytest.raises(InvalidConfigError, match="the same name"):
+    with pytest.raises(InvalidConfigError, match="one name"):
         world.coordinator().deliver([Listener(), Listener()])
 
 

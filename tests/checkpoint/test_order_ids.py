@@ -39,9 +39,8 @@ def dsn(postgres: PostgresServer) -> Iterator[str]:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    (tmp_path / "store").mkdir()
-    return World(open_store((tmp_path / "store").as_uri()))
+def world(world_on_files: World) -> World:
+    return world_on_files
 
 
 def position(dsn: str) -> tuple[Any, ...]:

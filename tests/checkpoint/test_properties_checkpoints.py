@@ -26,6 +26,7 @@ from airflow_cairn.storage.names import NAME_GRAMMAR, RESERVED
 from tests.checkpoint.generated import JSON, NAMES, SEGMENTS
 from tests.checkpoint.world import JOB, World
 from tests.storage.hostile import HOSTILE_NAMES
+from tests.support.acking import ack_of
 
 FILE_NAMES = SEGMENTS.filter(lambda name: name not in (".", ".."))
 """What Spark or a user may call a file: spaces, quotes, `..x`, `%2F`, letters of any script."""
@@ -94,23 +95,11 @@ def _acknowledge(world: World, stage: Stage, handover: Handover) -> None:
             written = world.files.create_bytes(f"{folder}{name}", data)
             assert isinstance(written, Written)
             handles.append((subtask, StateHandle(output_id, f"{folder}{name}", len(data), written.etag)))
-    ack = AckDocument(
-        job=JOB,
-        checkpoint=handover.checkpoint,
-        epoch=handover.epoch,
-        attempt=handover.attempt,
-        stage=handover.stage,
-        token=handover.token,
-        run="r",
-        parallelism=stage.parallelism,
-        outputs=tuple(outputs),
-        values=stage.values,
-        metrics=stage.metrics,
-        subtasks=tuple(
-            Subtask(index, tuple(handle for subtask, handle in handles if subtask == index))
-            for index in range(stage.parallelism)
-        ),
-    )
+    subtasks = [
+        Subtask(index, tuple(handle for subtask, handle in handles if subtask == index))
+        for index in range(stage.parallelism)
+    ]
+    ack = ack_of(handover, subtasks, run="r", outputs=tuple(outputs), values=stage.values, metrics=stage.metrics)
     assert world.coordinator().acknowledge(ack) is AckAnswer.SUCCESS
 
 

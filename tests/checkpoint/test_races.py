@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airflow_cairn.checkpoint import Coordinator, TriggerRequest
-from airflow_cairn.checkpoint.model import AckDocument, Slice, StageSpec, SubtaskAck
+from airflow_cairn.checkpoint.model import Slice, StageSpec
 from airflow_cairn.checkpoint.reasons import AckAnswer, Status
 from airflow_cairn.checkpoint.requests import Submit, Triggered
 from airflow_cairn.storage.local import LocalStore
 from tests.checkpoint.world import JOB
+from tests.support.acking import ack_of
 from tests.support.children import line_of, tell
 
 ROUNDS = 24
@@ -73,8 +74,7 @@ def _acknowledged(coordinator: Coordinator, epoch: str) -> int:
     answer = coordinator.begin(epoch, "only", "try")
     if isinstance(answer, Submit):
         it = answer.handover
-        ack = AckDocument(JOB, it.checkpoint, epoch, it.attempt, "only", it.token, "r", 1, subtasks=(SubtaskAck(0),))
-        assert coordinator.acknowledge(ack) is AckAnswer.SUCCESS
+        assert coordinator.acknowledge(ack_of(it)) is AckAnswer.SUCCESS
     entry = coordinator.head().pending_of_epoch(epoch)
     assert entry is not None
     return entry.id

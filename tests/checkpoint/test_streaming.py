@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cairn.checkpoint import layout, metadata, spool
+from airflow_cairn.checkpoint import metadata, spool
 from airflow_cairn.checkpoint.assembling import Assembler, FinalizeError
 from airflow_cairn.checkpoint.job_files import JobFiles
 from airflow_cairn.checkpoint.metadata import HandleLine
-from airflow_cairn.checkpoint.model import AckDocument, Output, PendingDocument, StageSpec, StateHandle, SubtaskAck
+from airflow_cairn.checkpoint.model import PendingDocument, StageSpec
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.port import ObjectStore, WriteResult
 from tests.checkpoint.world import JOB, World
+from tests.support.acking import wide_ack
 from tests.support.memory_store import MemoryStore
 from tests.support.wrapped_stores import Fault, FaultyStore
 
@@ -24,24 +25,7 @@ def _acknowledged(store: ObjectStore, subtasks: int) -> PendingDocument:
     """One stage of so many subtasks, each with a file of its own, that has acknowledged."""
     world = World(store, stages=(StageSpec("wide"),))
     document = world.trigger("e").pending
-    handover = world.submit("e", "wide").handover
-    folder = layout.output_folder(1, "wide", 1, handover.token, "r", "state.totals")
-    handles = (
-        StateHandle("state.totals", f"{folder}part-{number:06d}.snappy.parquet", 1000, f"{number:032x}")
-        for number in range(subtasks)
-    )
-    ack = AckDocument(
-        job=JOB,
-        checkpoint=1,
-        epoch="e",
-        attempt=1,
-        stage="wide",
-        token=handover.token,
-        run="r",
-        parallelism=subtasks,
-        outputs=(Output("state", "totals", folder),),
-        subtasks=tuple(SubtaskAck(number, (handle,)) for number, handle in enumerate(handles)),
-    )
+    ack = wide_ack(world.submit("e", "wide").handover, subtasks, subtasks)
     world.coordinator().acknowledge(ack)
     return document
 

@@ -7,7 +7,6 @@ import os
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -39,9 +38,8 @@ def dsn(postgres: PostgresServer) -> Iterator[str]:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    (tmp_path / "store").mkdir()
-    return World(open_store((tmp_path / "store").as_uri()))
+def world(world_on_files: World) -> World:
+    return world_on_files
 
 
 def rows(dsn: str, table: str) -> list[tuple[Any, ...]]:

@@ -44,6 +44,7 @@ from airflow_cairn.checkpoint.requests import Declined, EpochCompleted, StageAck
 from airflow_cairn.storage import Written
 from airflow_cairn.storage.port import ObjectStore
 from tests.checkpoint.parties import Ear, ledger
+from tests.support.acking import ack_of
 from tests.support.memory_store import MemoryStore
 
 JOB = "flights"
@@ -244,18 +245,12 @@ class World:
             else:  # unchanged: the file of an older checkpoint is named again
                 outputs.append(lookup[0])
                 handles.append(lookup[1])
-        return AckDocument(
-            job=JOB,
-            checkpoint=handover.checkpoint,
-            epoch=handover.epoch,
-            attempt=handover.attempt,
-            stage=handover.stage,
-            token=handover.token,
+        return ack_of(
+            handover,
+            (SubtaskAck(0, tuple(handles)), SubtaskAck(1)),
             run=run,
-            parallelism=2,
             outputs=tuple(outputs),
             values={"seen": len(before) + len(new)},
-            subtasks=(SubtaskAck(0, tuple(handles)), SubtaskAck(1)),
         )
 
     def read_upstreams(self, files: JobFiles, handover: Handover, new: list[str]) -> None:

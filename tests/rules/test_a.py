@@ -17,6 +17,7 @@ from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from airflow_cairn.checkpoint.requests import Ready, Waiting
 from airflow_cairn.storage import DocumentError, OutcomeUnknownError, UnavailableError
 from tests.checkpoint.world import JOB, TIMEOUT, World
+from tests.support.acking import ack_of
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore, RecordingStore, WrappedStore
 
 
@@ -150,7 +151,7 @@ def test_an_ack_that_does_not_fit_together_is_refused(
 def test_a_stage_without_state_acks_too(world: World) -> None:  # semantics A4
     world.trigger("a")
     handover = world.submit("a", "clean").handover
-    empty = AckDocument(JOB, 1, "a", 1, "clean", handover.token, "r", 3, subtasks=tuple(map(SubtaskAck, range(3))))
+    empty = ack_of(handover, tuple(map(SubtaskAck, range(3))))
     assert world.coordinator().acknowledge(empty) is AckAnswer.SUCCESS
     assert [s.index for s in acks.subtasks_of(world.files, empty)] == [0, 1, 2]
 
@@ -389,10 +390,7 @@ def test_small_state_travels_inside_the_ack_and_makes_no_file(world: World) -> N
     world.stages = (StageSpec("clean"),)
     world.trigger("a")
     handover = world.submit("a", "clean").handover
-    ack = AckDocument(
-        JOB, 1, "a", 1, "clean", handover.token, "r", 1, values={"high_water": 17}, subtasks=(SubtaskAck(0),)
-    )
-    world.coordinator().acknowledge(ack)
+    world.coordinator().acknowledge(ack_of(handover, values={"high_water": 17}))
     world.coordinator().complete(1)
     assert not [key for key in world.standing() if "/state/" in key], "no bytes: no file"
     (completed,) = world.coordinator().head().completed

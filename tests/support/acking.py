@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from airflow_cairn.checkpoint.model import AckDocument, Handover, SubtaskAck
+from airflow_cairn.checkpoint import layout
+from airflow_cairn.checkpoint.model import AckDocument, Handover, Output, StateHandle, SubtaskAck
 
 RUN = "f" * 16
 """The driver's token where a test does not care."""
@@ -30,3 +31,15 @@ def ack_of(handover: Handover, subtasks: Sequence[SubtaskAck] = (SubtaskAck(0),)
         subtasks=tuple(subtasks),
         **{"run": RUN, **more},
     )
+
+
+def wide_ack(handover: Handover, subtasks: int, files: int) -> AckDocument:
+    """Make the acknowledgement of many subtasks, of which the first so many name a file each; none is written."""
+    at = handover
+    folder = layout.output_folder(at.checkpoint, at.stage, at.attempt, at.token, RUN, "state.totals")
+    handles = [
+        (StateHandle("state.totals", f"{folder}part-{number:06d}.snappy.parquet", 1000, f"{number:032x}"),)
+        for number in range(files)
+    ]
+    each = [SubtaskAck(number, handles[number] if number < files else ()) for number in range(subtasks)]
+    return ack_of(handover, each, outputs=(Output("state", "totals", folder),))

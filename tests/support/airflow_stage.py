@@ -11,10 +11,11 @@ from typing import Any
 
 from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, TriggerRequest
 from airflow_cairn.checkpoint.layout import epoch_name
-from airflow_cairn.checkpoint.model import AckDocument, DeclineDocument, Handover, Owner, Slice, StageSpec, SubtaskAck
+from airflow_cairn.checkpoint.model import DeclineDocument, Handover, Owner, Slice, StageSpec
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.requests import Submit, Triggered
 from airflow_cairn.storage import open_store
+from tests.support.acking import ack_of
 
 _ids = itertools.count(1)
 
@@ -101,19 +102,7 @@ class Job:
 
     def acknowledge(self, handover: Handover) -> None:
         """Acknowledge without any state (semantics A4)."""
-        self.coordinator.acknowledge(
-            AckDocument(
-                job=handover.job,
-                checkpoint=handover.checkpoint,
-                epoch=handover.epoch,
-                attempt=handover.attempt,
-                stage=handover.stage,
-                token=handover.token,
-                run="0123456789abcdef",
-                parallelism=1,
-                subtasks=(SubtaskAck(0),),
-            )
-        )
+        self.coordinator.acknowledge(ack_of(handover))
 
     def decline(self, handover: Handover, detail: str) -> None:
         """Decline."""

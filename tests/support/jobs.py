@@ -11,7 +11,6 @@ from pathlib import Path
 
 from airflow_cairn.checkpoint import layout
 from airflow_cairn.checkpoint.model import (
-    AckDocument,
     AckMetrics,
     Handover,
     Output,
@@ -23,6 +22,7 @@ from airflow_cairn.checkpoint.reasons import AckAnswer
 from airflow_cairn.storage import Written
 from airflow_cairn.storage.port import ObjectStore
 from tests.checkpoint.world import CONFIG, World
+from tests.support.acking import ack_of
 from tests.support.memory_store import MemoryStore
 
 
@@ -54,18 +54,12 @@ def drive(world: World, handover: Handover, subtasks: int, metrics: AckMetrics) 
         assert isinstance(written, Written)
         handles.append(StateHandle("state.totals", f"{folder}part-{number}", len(data), written.etag))
     return world.coordinator().acknowledge(
-        AckDocument(
-            job=handover.job,
-            checkpoint=handover.checkpoint,
-            epoch=handover.epoch,
-            attempt=handover.attempt,
-            stage=handover.stage,
-            token=handover.token,
+        ack_of(
+            handover,
+            tuple(SubtaskAck(index, (handles[index % 7],)) for index in range(subtasks)) or (SubtaskAck(0),),
             run="0" * 16,
-            parallelism=max(1, subtasks),
             outputs=(Output("state", "totals", folder),) if subtasks else (),
             metrics=metrics,
-            subtasks=tuple(SubtaskAck(index, (handles[index % 7],)) for index in range(subtasks)) or (SubtaskAck(0),),
         )
     )
 
