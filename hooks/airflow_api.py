@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import httpx
 from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowSecretsBackendAccessDenied
 from airflow.sdk.log import mask_secret
 
 from ..storage.errors import CairnError, ErrorKind
@@ -94,9 +95,16 @@ class AirflowApiHook(BaseHook):
 
         Raises:
             AirflowNotFoundException: it is not defined, or cannot be fetched here.
+            AirflowApiRefusedError: this task may not read it.
             InvalidConfigError: it cannot be used.
         """
-        return access_of(self.get_connection(self.airflow_api_conn_id))
+        try:
+            return access_of(self.get_connection(self.airflow_api_conn_id))
+        except AirflowSecretsBackendAccessDenied as error:
+            raise AirflowApiRefusedError(
+                f"this task may not read the connection to Airflow's API: {error}",
+                airflow_api_conn_id=self.airflow_api_conn_id,
+            ) from error
 
     @cached_property
     def _http(self) -> httpx.Client:

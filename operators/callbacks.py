@@ -116,8 +116,10 @@ def _let_others_run_again(context: Context, stage: StageTask, answer: FailedOver
     try:
         with AirflowApiHook(task.airflow_api_conn_id) as api:
             cleared = compare_and_clear(api, where, answer.restarted, note)
-    except Exception:
-        log.exception("%s must run again too, and could not be cleared: %s", named, where.by_hand([*stages, stage.uid]))
+    except Exception as error:
+        remedy = where.by_hand([*stages, stage.uid])
+        # The page folds the trace away; what went wrong belongs into the line.
+        log.exception("%s must run again too, and could not be cleared (%s): %s", named, error, remedy)  # noqa: TRY401
         return
     log.info("cleared, to run again: %s", ", ".join(cleared) or f"nothing; somebody has cleared {named} before")
 

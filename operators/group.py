@@ -13,8 +13,10 @@ from ..checkpoint import CheckpointConfig
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.master_hooks import MasterHook, check_hooks
 from ..checkpoint.notices import CheckpointListener, check_listeners
+from ..checkpoint.regions import regions_of
 from ..checkpoint.source import Source, check_sources
 from ..hooks.airflow_api import AIRFLOW_API_CONN_ID
+from ..hooks.airflow_api_check import check_airflow_api
 from ..hooks.job_settings import CheckpointScope, check_storage_and_job, naming, scope_of
 from ..hooks.slice_detail import check_slice_detail
 from ..sensors.checkpoint import CheckpointSensor
@@ -167,12 +169,14 @@ class CheckpointedTaskGroup(TaskGroup):
     def serialize_for_task_group(self) -> tuple[Any, Any]:
         """Give the group as Airflow stores it, its tooltip with the regions as the whole DAG file declares them.
 
-        An exchange without a meaning is an import error of the DAG also where it was drawn after the block.
+        An exchange without a meaning is an import error of the DAG also where it was drawn after the block. So is, in
+        the dag processor, a region of more than one stage without the connection that clears its tasks.
 
         Raises:
-            InvalidConfigError: the edges between the stages are no job's.
+            InvalidConfigError: the edges between the stages are no job's, or that connection is missing.
         """
         self._describe_regions()
+        self._check_clearing()
         return super().serialize_for_task_group()
 
     def get_leaves(self) -> Generator[Any, None, None]:
@@ -227,6 +231,14 @@ class CheckpointedTaskGroup(TaskGroup):
         with naming(group=self.group_id):
             regions = tooltip_of(self._trigger.checked_stages())
         self.tooltip = "\n".join(filter(None, [self._authors_tooltip, regions]))
+
+    def _check_clearing(self) -> None:
+        stages = self._trigger.declared_stages() if self._trigger is not None else ()
+        for region in regions_of(stages):
+            if len(region) > 1:
+                named, conn_id = ", ".join(sorted(region)), self.checkpoint_scope.airflow_api_conn_id
+                check_airflow_api(conn_id, named, group=self.group_id)
+                return
 
     def _check_only_one(self) -> None:
         mine = self.checkpoint_scope

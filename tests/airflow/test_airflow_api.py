@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 from airflow.sdk import Connection
-from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.sdk.exceptions import AirflowNotFoundException, ErrorType
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import ErrorResponse
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -191,6 +193,18 @@ def test_no_secret_is_told(hook_to: HookTo, answer: Answer) -> None:
 
 def test_an_undefined_connection() -> None:
     with AirflowApiHook("nowhere") as hook, pytest.raises(AirflowNotFoundException):
+        hook.task_facts("flights", "r", A)
+
+
+def test_a_connection_that_the_task_may_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A supervisor denies it; nothing else is asked for it then."""
+
+    class Supervisor:
+        def send(self, msg: Any) -> ErrorResponse:
+            return ErrorResponse(error=ErrorType.PERMISSION_DENIED)
+
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", Supervisor(), raising=False)
+    with AirflowApiHook("not_ours") as hook, pytest.raises(AirflowApiRefusedError, match="may not read the connection"):
         hook.task_facts("flights", "r", A)
 
 
