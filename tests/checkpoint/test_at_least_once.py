@@ -322,6 +322,7 @@ class _Life:
             world.store.delete([f"flights/{self.chance.choice(sorted(lost))}"])
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("part", range(3))
 def test_each_edge_reads_each_epoch_at_least_once_whatever_happens(part: int) -> None:  # semantics B2, F2, R1
     owed = again = 0

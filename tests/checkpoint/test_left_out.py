@@ -340,6 +340,7 @@ class _Life:
             world.store.delete([f"flights/{self.chance.choice(sorted(lost))}"])
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("part", range(4))
 def test_every_epoch_is_folded_in_once_and_in_order_whatever_happens(part: int) -> None:  # semantics B1, B3, F6, R1
     left_out = 0
