@@ -10,6 +10,7 @@ from .notices import CheckpointListener
 from .reasons import RequestKind
 from .regional import RegionalCheckpoints
 from .requests import CheckpointConfig, TriggerRequest
+from .restarts import ExponentialDelayRestart, FailureRateRestart, FixedDelayRestart, NoRestart
 from .runtime import Runtime, system_runtime
 from .source import RunFacts, Source
 from .source_files import FileSource
@@ -23,8 +24,12 @@ __all__ = [
     "CheckpointNotice",
     "Coordinator",
     "DataInterval",
+    "ExponentialDelayRestart",
+    "FailureRateRestart",
     "FileSource",
+    "FixedDelayRestart",
     "MasterHook",
+    "NoRestart",
     "Offsets",
     "RegionalCheckpoints",
     "RequestKind",

@@ -26,6 +26,7 @@ from . import (
     queue,
     replaced,
     requesting,
+    restarting,
     restore,
 )
 from .at_least_once import AT_LEAST_ONCE
@@ -51,13 +52,14 @@ from .reasons import Reason, RequestKind
 from .requests import (
     EpochCompleted,
     FailAnswer,
-    Failed,
     FailedOver,
     NothingToDo,
     TriggerAnswer,
     Triggered,
     TriggerRequest,
+    failed,
 )
+from .restarts import Exhausted
 from .runtime import Runtime
 from .shelf import Shelf
 from .source import RunFacts
@@ -186,6 +188,7 @@ class Attempts:
         *,
         final: bool = False,
         missing: frozenset[str] = frozenset(),
+        curable: bool = True,
     ) -> FailAnswer:
         """Abort the epoch's attempt and open the next, if `token` is still the stage's current execution.
 
@@ -201,6 +204,8 @@ class Attempts:
             final: no other try follows by itself. Where stages may be left out nothing is opened then: the checkpoint
                 goes on without the stage's region if that may fail (F6), and has failed if not.
             missing: stages that this one reads from, of which what they wrote is known to be gone or altered.
+            curable: False: another try would fail alike. So would one that the restart strategy does not allow: the
+                checkpoint has failed, unless it may go on without the stage's region, and nothing is opened (F4).
 
         Raises:
             InvalidConfigError: the pending checkpoint does not expect the stage.
@@ -215,6 +220,9 @@ class Attempts:
                 completed = self.completed_epoch(settled, epoch)
                 if completed is not None:
                     return Decision(EpochCompleted(epoch, completed), settled if settled != head else None)
+                newest = next(settled.ended_of_epoch(epoch), None)
+                if newest is not None and newest.for_good:
+                    return Decision(failed(newest), settled if settled != head else None)
                 why = "the attempt has ended; the next try opens one"
                 return Decision(NothingToDo(why), settled if settled != head else None)
             document = self.document_of(entry)
@@ -229,14 +237,23 @@ class Attempts:
             why = declined[1] if declined else detail
             cause = f"{stage}: {why}"
             done = len(carried.acknowledged)
-            if final and document.limits.leave_out is not None:
+            verdict = restarting.after_failure(self._files, settled, entry, document, stage, now_ms, curable=curable)
+            may_leave_out = document.limits.leave_out is not None
+            if may_leave_out and (final or isinstance(verdict, Exhausted)):
                 given_up = giving_up.give_up(self._files, settled, entry, document, stage, why)
                 if given_up is not None:
                     return Decision(given_up, settled if settled != head else None)
+            if isinstance(verdict, Exhausted) or (may_leave_out and final):
+                for_good = isinstance(verdict, Exhausted)
+                if isinstance(verdict, Exhausted):
+                    cause = f"{verdict.why}: {cause}"
                 # A failed task, which is no failure of checkpoints (D5). Its driver is dead: nothing carries it over.
-                reason = Reason.JOB_FAILURE
-                aborted = decisions.abort(settled, entry, reason, cause, now_ms, acks=done, rejected=(token,))
-                return Decision(Failed(entry.id, entry.attempt, reason, decisions.one_line(cause)), aborted)
+                aborted = decisions.abort(
+                    settled, entry, Reason.JOB_FAILURE, cause, now_ms, acks=done, rejected=(token,), for_good=for_good
+                )
+                ended = aborted.ended_by_id(entry.id)
+                assert ended is not None
+                return Decision(failed(ended), aborted)
             others = cancelling.told(cancelling.causes(self._files, document.executions, carried.declined - {stage}))
             settled = decisions.abort(
                 settled, entry, Reason.JOB_FAILOVER_REGION, cause, now_ms, acks=done, others=others
@@ -250,6 +267,7 @@ class Attempts:
                 before=entry,
                 carried=carried,
                 cause=cause,
+                restart=verdict,
                 listeners=entry.listeners,
                 hooks=document.hook_names,
             )
@@ -426,6 +444,7 @@ def _limits_of(request: TriggerRequest) -> Limits:
         leaving_out.rule_of(request),
         # A savepoint is always aligned and always whole (semantics T4).
         request.config.mode == AT_LEAST_ONCE and request.kind is not RequestKind.SAVEPOINT,
+        config.restart_strategy.rule() if config.restart_strategy else None,
     )
 
 

@@ -22,11 +22,13 @@ from .requests import (
     BeginAnswer,
     EpochCompleted,
     FailAnswer,
+    Failed,
     FailedOver,
     NothingToDo,
     StageAcknowledged,
     Submit,
     UpstreamsNotReady,
+    failed,
     members_of,
 )
 from .taking_up import TakingUp
@@ -59,7 +61,7 @@ class Claims:
         self._attempts = attempts
         self._taking_up = taking_up
 
-    def begin(self, epoch: str, stage: str, claimant: str) -> BeginAnswer:
+    def begin(self, epoch: str, stage: str, claimant: str, *, by_hand: bool = False) -> BeginAnswer:
         """Claim the right to submit a stage's application; settle what an earlier try left (semantics F5).
 
         Where a stage that this one reads from has declined, nothing is claimed and the stage declines too (B4), unless
@@ -70,6 +72,8 @@ class Claims:
             epoch: the epoch's name.
             stage: the stage's uid.
             claimant: who would submit, one per try; asking again gives the same answer while its execution lives.
+            by_hand: a person has asked for this try, and not a retry. Only that follows a failure for good: without it
+                the answer is then `Failed`, and nothing is opened (semantics F4).
 
         Raises:
             InvalidConfigError: no checkpoint was triggered for the epoch, or it does not expect the stage.
@@ -81,9 +85,9 @@ class Claims:
         for _ in range(MAX_TRIES):
             current = self._look(epoch, stage)
             if current is None:
-                completed = self._taking_up.take_up(epoch, stage)
-                if completed is not None:
-                    return completed
+                ended = self._taking_up.take_up(epoch, stage, by_hand=by_hand)
+                if ended is not None:
+                    return ended
                 continue
             cancelled = cancelling.pass_on(self._files, current.document, stage)
             if cancelled is not None:
@@ -119,7 +123,9 @@ class Claims:
                 why = "the try before ended without acknowledging"
                 if isinstance(handover, DocumentError):
                     why = f"no application can start from its handover: {handover}"
-                self._attempts.fail_over(epoch, stage, current.execution.token, why)
+                answer = self._attempts.fail_over(epoch, stage, current.execution.token, why)
+                if isinstance(answer, Failed) and answer.job_failed:
+                    return answer
         raise TooMuchContentionError(
             "other tries of the stage kept taking over; nothing was submitted, try again",
             job=self._files.job,
@@ -128,7 +134,9 @@ class Claims:
             tries=MAX_TRIES,
         )
 
-    def fail(self, epoch: str, stage: str, claimant: str, detail: str, *, final: bool = False) -> FailAnswer:
+    def fail(
+        self, epoch: str, stage: str, claimant: str, detail: str, *, final: bool = False, curable: bool = True
+    ) -> FailAnswer:
         """Report that a try of a stage failed (semantics F2, F5): idempotent, from any process, in any order.
 
         Args:
@@ -138,18 +146,22 @@ class Claims:
             detail: the root cause in one line; a decline of the stage itself goes before it.
             final: no other try follows by itself. Where stages may be left out, the checkpoint goes on without the
                 stage's region if that may fail (F6), and has failed if not.
+            curable: False: another try would fail alike, so none is opened (semantics F4).
 
         Raises:
             InvalidConfigError: the pending checkpoint does not expect the stage.
             NoCheckpointError: a failover is due and every retained checkpoint is damaged.
         """
 
-        def look(head: Head, _now_ms: int) -> str | NothingToDo | EpochCompleted | FailedOver:
+        def look(head: Head, _now_ms: int) -> str | NothingToDo | EpochCompleted | FailedOver | Failed:
             entry = head.pending_of_epoch(epoch)
             if entry is None:
                 completed = self._attempts.completed_epoch(head, epoch)
                 if completed is not None:
                     return EpochCompleted(epoch, completed)
+                newest = next(head.ended_of_epoch(epoch), None)
+                if newest is not None and newest.for_good:
+                    return failed(newest)
                 return NothingToDo("no attempt of the epoch is pending; the next try opens one")
             document = self._attempts.document_of(entry)
             execution = self._attempts.execution_of(document, stage)
@@ -163,7 +175,7 @@ class Claims:
 
         found = self._heads.observe(look)
         if isinstance(found, str):
-            return self._attempts.fail_over(epoch, stage, found, detail, final=final)
+            return self._attempts.fail_over(epoch, stage, found, detail, final=final, curable=curable)
         return found
 
     def _settled(self, document: PendingDocument, why: str) -> NothingToDo | FailedOver:

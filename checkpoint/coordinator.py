@@ -99,13 +99,15 @@ class Coordinator:
         """Let master hooks go back to what is restored; see `HookAnswers.restore`."""
         self._hook_answers.restore(choice.pointer, hooks, allow_non_restored_state=allow_non_restored_state)
 
-    def begin(self, epoch: str, stage: str, claimant: str) -> BeginAnswer:
+    def begin(self, epoch: str, stage: str, claimant: str, *, by_hand: bool = False) -> BeginAnswer:
         """Claim the right to submit a stage's application; see `Claims.begin`."""
-        return self._claims.begin(epoch, stage, claimant)
+        return self._claims.begin(epoch, stage, claimant, by_hand=by_hand)
 
-    def fail(self, epoch: str, stage: str, claimant: str, detail: str, *, final: bool = False) -> FailAnswer:
+    def fail(
+        self, epoch: str, stage: str, claimant: str, detail: str, *, final: bool = False, curable: bool = True
+    ) -> FailAnswer:
         """Report that a try of a stage failed; see `Claims.fail`."""
-        return self._claims.fail(epoch, stage, claimant, detail, final=final)
+        return self._claims.fail(epoch, stage, claimant, detail, final=final, curable=curable)
 
     def acknowledge(self, ack: AckDocument) -> AckAnswer:
         """Acknowledge all subtasks of an execution; see `StageSide.acknowledge`."""

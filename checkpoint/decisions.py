@@ -89,6 +89,7 @@ def abort(
     acks: int = 0,
     rejected: tuple[str, ...] = (),
     others: Sequence[str] = (),
+    for_good: bool = False,
 ) -> Head:
     """End a pending checkpoint without completing it (semantics D1, D3), and count its failure (D5).
 
@@ -104,6 +105,7 @@ def abort(
         acks: stages that had acknowledged, as far as known.
         rejected: tokens of executions that no later attempt may carry over.
         others: further stages that had failed, each with its reason; the first `MAX_OTHERS` are kept.
+        for_good: the job fails with it, because no other try follows (semantics F4); its count of restarts starts anew.
     """
     weighed = failures.weigh(
         head.failures, reason, entry.tolerable, checkpoint=entry.id, newest_success=head.latest_id()
@@ -114,10 +116,13 @@ def abort(
         detail=one_line(detail),
         rejected=rejected,
         others=tuple(one_line(each) for each in others[:MAX_OTHERS]),
-        job_failed=weighed.job_fails,
+        job_failed=weighed.job_fails or for_good,
+        for_good=for_good,
     )
     counters = replace(head.counters, failed=head.counters.failed + 1)
     after = replace(head, counters=counters, failures=weighed.count)
+    if for_good:
+        after = replace(after, restart_memory=None)
     after = _notice(_end(after, ended), ended, entry.listeners)
     if not weighed.job_fails:
         return after
@@ -284,6 +289,7 @@ def _ended(entry: PendingEntry, status: Status, now_ms: int, *, acks: int) -> En
         restored_from=entry.restored_from,
         base=entry.base,
         kind=entry.kind,
+        restarts=entry.restarts,
     )
 
 

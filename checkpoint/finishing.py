@@ -16,7 +16,7 @@ from .head import EndedEntry, Head
 from .head_store import Decision, HeadStore
 from .job_files import JobFiles
 from .reasons import Reason, Status
-from .requests import EpochCompleted, Failed, Progress, Ready, Waiting
+from .requests import EpochCompleted, Failed, Progress, Ready, Waiting, failed
 from .taking_up import TakingUp
 
 
@@ -154,8 +154,7 @@ class Finishing:
         newest = next(head.ended_of_epoch(epoch), None)
         if newest is None:
             return Failed(0, 0, Reason.TRIGGER_CHECKPOINT_FAILURE, "no checkpoint was ever triggered for the epoch")
-        reason = newest.reason or Reason.JOB_FAILURE
-        return Failed(newest.id, newest.attempt, reason, newest.detail, newest.tolerated, newest.job_failed)
+        return failed(newest)
 
     def _outcome(self, head: Head, checkpoint: int, epoch: str | None) -> EpochCompleted | _NotCompleted:
         """Say what became of a checkpoint that is not pending; `epoch` if this call has seen it pending."""

@@ -23,6 +23,7 @@ from .model import (
     ListenerName,
     OutputName,
     Owner,
+    RestartMemory,
     Stage,
     Token,
 )
@@ -94,6 +95,12 @@ class PendingEntry:
     """Counted failures in a row that the job puts up with (semantics D5)."""
     regional: Count = field(default=0, metadata=SPARSE)
     """Checkpoints in a row that may complete without regions that failed; 0: this one never does (semantics F6)."""
+    restarts: Count = field(default=0, metadata=SPARSE)
+    """Failed tries of the epoch in a row that the restart strategy has answered by a restart (semantics F4)."""
+    restart_at_ms: Count = field(default=0, metadata=SPARSE)
+    """When the strategy wants the failed try to be followed by the next; 0: it does not say."""
+    restarts_left: Count | None = None
+    """How many further failures in a row it would answer by a restart, as of the trigger; None: any number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +163,12 @@ class EndedEntry:
     slowest: Slowest | None = None
     """None for one that did not complete, and where all was taken over."""
     job_failed: bool = False
-    """Whether the job failed with it: more counted failures in a row than are tolerable (semantics D5)."""
+    """Whether the job failed with it: of more counted failures in a row than are tolerable (semantics D5), or of a
+    failed try that is followed by no other (F4)."""
+    restarts: Count = field(default=0, metadata=SPARSE)
+    """As in `PendingEntry`."""
+    for_good: bool = field(default=False, metadata=SPARSE)
+    """Whether a try had failed that nothing but a person follows by another (semantics F4)."""
     left_out: tuple[Stage, ...] = field(default=(), metadata=SPARSE)
     """As in `CompletedEntry`."""
     restarted: tuple[Stage, ...] = field(default=(), metadata=SPARSE)
@@ -279,6 +291,8 @@ class Head:
     """The last declined requests, newest last; the newest of each epoch."""
     failures: Count = 0
     """Counted failures in a row since the newest success, or since the job failed of them (semantics D5)."""
+    restart_memory: RestartMemory | None = None
+    """Failed tries that the restart strategy remembers, of all epochs (semantics F4)."""
     writes: tuple[Token, ...] = ()
     """Ids of the last writes, newest last; how a writer whose answer was lost learns its outcome (semantics W2)."""
 

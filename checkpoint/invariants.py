@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ..storage.errors import CairnError, ErrorKind
 from .head import MAX_DECLINED, MAX_HISTORY, MAX_NOTICES, MAX_RESTORES, MAX_WAITING, Head
+from .restarts import MAX_FAILURES
 
 
 class InvariantError(CairnError):
@@ -56,6 +57,8 @@ def _invariants(old: Head, new: Head) -> Iterator[tuple[str, bool]]:
     yield "whoever listens is told (C4, D4)", listened <= {notice.checkpoint for notice in new.notices}
     yield "the notices are bounded", new.notices_owed() <= max(MAX_NOTICES, old.notices_owed())
     yield "the history is bounded", len(new.history) <= MAX_HISTORY and len(new.restores) <= MAX_RESTORES
+    remembered = new.restart_memory.times_ms if new.restart_memory else ()
+    yield "the failures that are remembered are bounded (F4)", len(remembered) <= MAX_FAILURES
     waiting = [e.epoch for e in new.waiting]
     ranks = [e.kind.rank for e in new.waiting]
     yield "no epoch waits twice (T2)", len(set(waiting)) == len(waiting)

@@ -208,6 +208,46 @@ class LeaveOut:
     """Checkpoints in a row that may complete although a region failed."""
 
 
+class RestartKind(StrEnum):
+    """Flink's restart strategies (semantics F4)."""
+
+    NONE = "none"
+    FIXED_DELAY = "fixed-delay"
+    EXPONENTIAL_DELAY = "exponential-delay"
+    FAILURE_RATE = "failure-rate"
+
+
+@dataclass(frozen=True, slots=True)
+class RestartRule:
+    """Whether a failed try is followed by another attempt, and when (semantics F4)."""
+
+    kind: RestartKind
+    attempts: Count | None = None
+    """Restarts, or failures in an interval, before the job fails; None: no limit, or none at all for `none`."""
+    delay_ms: Count = field(default=0, metadata=SPARSE)
+    """From a failure to the restart; the first one, where it grows."""
+    max_delay_ms: Count = field(default=0, metadata=SPARSE)
+    """Where it grows: the longest."""
+    multiplier: float = field(default=0.0, metadata=SPARSE)
+    """Where it grows: how much longer each delay is than the one before."""
+    jitter: float = field(default=0.0, metadata=SPARSE)
+    """How much of the delay is left to chance, 0 to 1."""
+    interval_ms: Count = field(default=0, metadata=SPARSE)
+    """Of a failure rate: the interval. Where the delay grows: the quiet time after which it starts anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestartMemory:
+    """What the head remembers of failed tries over all epochs, for the strategies that look beyond one (F4)."""
+
+    times_ms: tuple[Count, ...] = ()
+    """When tries failed, oldest first, milliseconds since 1970 UTC; as many as the strategy looks at."""
+    delay_ms: Count = field(default=0, metadata=SPARSE)
+    """The last delay, before chance was applied."""
+    in_a_row: Count = field(default=0, metadata=SPARSE)
+    """Failures since the last quiet time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The options of the job that an attempt was opened with; the next attempt takes them over."""
@@ -221,6 +261,8 @@ class Limits:
     """None: every stage must acknowledge."""
     at_least_once: bool = field(default=False, metadata=SPARSE)
     """Whether a stage reads what its upstreams have acknowledged by then, and owes the rest (semantics B2)."""
+    restart: RestartRule | None = None
+    """None: every failed try may be followed by another, as Airflow's retries allow (semantics F4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -465,3 +507,5 @@ class DeclineDocument:
     reason: Reason
     detail: str
     """The root cause in one line: the exception's class and text."""
+    incurable: bool = field(default=False, metadata=SPARSE)
+    """Whether another try would fail alike: the application itself is wrong (semantics F4)."""

@@ -17,8 +17,20 @@ from .errors import NonRestoredStateError, SourceMovedError, UndeliveredNoticesE
 from .head import MAX_NOTICES, EndedEntry, Head, PendingEntry
 from .hook_answers import check_claimed
 from .job_files import JobFiles
-from .model import Execution, HooksRef, Limits, OwedEpoch, Owner, PendingDocument, Slice, StageSpec, execution_token
+from .model import (
+    Execution,
+    HooksRef,
+    Limits,
+    OwedEpoch,
+    Owner,
+    PendingDocument,
+    RestartRule,
+    Slice,
+    StageSpec,
+    execution_token,
+)
 from .reasons import RequestKind
+from .restarts import Restart, left
 from .runtime import Runtime
 
 
@@ -39,6 +51,8 @@ class Opening:
     """What it takes over from that one, if both restore the same."""
     cause: str = ""
     """Why it is opened, for people; empty for an epoch's first."""
+    restart: Restart | None = None
+    """What the restart strategy said of the failed try before; None: its count starts anew (semantics F4)."""
     listeners: tuple[str, ...] = ()
     """Who is to be told how it ended (semantics C4, D4)."""
     hooks: tuple[str, ...] = ()
@@ -101,6 +115,8 @@ class Opener:
         if not opening.allow_non_restored_state:
             self._check_claimed(choice, opening)
         restored_from = choice.pointer.checkpoint if choice.pointer else None
+        restart = opening.restart or Restart(0, memory=head.restart_memory)
+        head = replace(head, restart_memory=restart.memory)
         carried = self._carried(head, opening, restored_from)
         hooks = carried.hooks
         if hooks is None and opening.hooks:
@@ -135,7 +151,8 @@ class Opener:
             attempt=document.attempt,
             token=document.token,
             triggered_at_ms=now_ms,
-            expires_at_ms=now_ms + opening.limits.timeout_ms,
+            # The stages do not start before the delay is over.
+            expires_at_ms=now_ms + restart.delay_ms + opening.limits.timeout_ms,
             restored_from=restored_from,
             base=head.latest_id(),
             owner=opening.owner,
@@ -146,6 +163,9 @@ class Opener:
             kind=opening.kind if opening.before is None else opening.before.kind,
             tolerable=opening.limits.tolerable,
             regional=opening.limits.leave_out.max_consecutive_failures if opening.limits.leave_out else 0,
+            restarts=restart.count,
+            restart_at_ms=now_ms + restart.delay_ms if restart.delay_ms else 0,
+            restarts_left=_restarts_left(head, opening.limits.restart, restart.count, now_ms),
         )
         record = choice.record(
             document.cause or "a new epoch", now_ms, self._runtime.now_ms(), into=document.checkpoint
@@ -220,6 +240,10 @@ class Opener:
             or Execution(execution_token(token, stage.uid), head.next_id, attempt)
             for stage in opening.stages
         }
+
+
+def _restarts_left(head: Head, rule: RestartRule | None, count: int, now_ms: int) -> int | None:
+    return None if rule is None else left(rule, head.restart_memory, count, now_ms)
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -11,11 +11,13 @@ from . import at_least_once
 from .assignment import check_parallelism
 from .errors import InvalidConfigError
 from .fixing import Refused
+from .head import EndedEntry
 from .model import Handover, Owner, PendingDocument, Slice, StageSpec
 from .named import check_distinct
 from .options import check_choice, check_whole
 from .reasons import Reason, RequestKind
 from .regional import RegionalCheckpoints
+from .restarts import RestartStrategy, check_strategy
 from .restore import Damage
 from .source import RunFacts, Source
 
@@ -58,6 +60,9 @@ class CheckpointConfig:
     mode: Literal["exactly_once", "at_least_once"] = "exactly_once"
     """`at_least_once`: a stage reads what its upstreams have acknowledged by then, and reads the rest in its next run
     (semantics B2). Not with `unaligned` or `regional`. Savepoints are always made with `exactly_once` (T4)."""
+    restart_strategy: RestartStrategy | None = None
+    """Whether a failed try of a stage is followed by another, and when (semantics F4); None: Airflow's own retries
+    decide."""
 
     def __post_init__(self) -> None:
         """Check the bounds where the DAG is parsed."""
@@ -75,6 +80,7 @@ class CheckpointConfig:
             )
         self._check_leaving_out()
         self._check_mode()
+        check_strategy(self.restart_strategy)
 
     def _check_leaving_out(self) -> None:
         check_whole("max_backlog", self.max_backlog)
@@ -343,9 +349,6 @@ class UpstreamsNotReady:
     to clear them."""
 
 
-BeginAnswer = Submit | StageAcknowledged | EpochCompleted | Cancelled | UpstreamsNotReady
-
-
 @dataclass(frozen=True, slots=True)
 class FailedOver:
     """The attempt was aborted and the next one opened, by this call or an earlier one for the same failure (F5)."""
@@ -406,8 +409,15 @@ class Failed:
     tolerated: bool = False
     """Whether the job puts up with it, so that the epoch may be taken up again (semantics D5)."""
     job_failed: bool = False
-    """Whether the job failed with it (semantics D5)."""
+    """Whether the job failed with it (semantics D5, F4)."""
+
+
+def failed(newest: EndedEntry) -> Failed:
+    """Say that an epoch's newest attempt ended without completing, from what the head keeps of it."""
+    reason = newest.reason or Reason.JOB_FAILURE
+    return Failed(newest.id, newest.attempt, reason, newest.detail, newest.tolerated, newest.job_failed)
 
 
 FailAnswer = FailedOver | NothingToDo | EpochCompleted | GivenUp | Failed
+BeginAnswer = Submit | StageAcknowledged | EpochCompleted | Cancelled | UpstreamsNotReady | Failed
 Progress = Waiting | Ready | Failed | EpochCompleted

@@ -6,16 +6,17 @@ up with the failure. Both open the next attempt in one swap, with what the one b
 
 from __future__ import annotations
 
-from . import completing, layout
+from . import completing, layout, restarting
 from .attempts import Attempts, cause_of
 from .errors import InvalidConfigError
-from .head import Head, Stopped
+from .head import EndedEntry, Head, Stopped
 from .head_store import Decision, HeadStore
 from .job_files import JobFiles
 from .model import PendingDocument
 from .opening import Opener, Opening
 from .reasons import Reason
-from .requests import EpochCompleted
+from .requests import EpochCompleted, Failed, failed
+from .restarts import Exhausted
 from .runtime import Runtime
 
 
@@ -35,11 +36,17 @@ class TakingUp:
         self._attempts = attempts
         self._opener = Opener(files, runtime)
 
-    def take_up(self, epoch: str, stage: str) -> EpochCompleted | None:
+    def take_up(self, epoch: str, stage: str, *, by_hand: bool = False) -> EpochCompleted | Failed | None:
         """Open the epoch's next attempt where an earlier one ended without a successor (expired, aborted).
 
+        Args:
+            epoch: the epoch's name.
+            stage: the stage's uid.
+            by_hand: a person has asked for this try; only that follows a failure for good (semantics F4).
+
         Returns:
-            None once an attempt is pending, by this call or another's; or that the epoch has completed.
+            None once an attempt is pending, by this call or another's; or that the epoch has completed, or has failed
+            for good.
 
         Raises:
             InvalidConfigError: there is nothing to take up, too many other epochs are pending, or the job was shut down
@@ -47,15 +54,18 @@ class TakingUp:
             NoCheckpointError: every retained checkpoint is damaged.
         """
 
-        def decide(head: Head, now_ms: int) -> Decision[EpochCompleted | None]:
+        def decide(head: Head, now_ms: int) -> Decision[EpochCompleted | Failed | None]:
             settled = completing.settle(self._files, head, now_ms)
             if settled.pending_of_epoch(epoch) is not None:
                 return Decision(None)
             completed = self._attempts.completed_epoch(settled, epoch)
             if completed is not None:
                 return Decision(EpochCompleted(epoch, completed), settled if settled != head else None)
+            newest = next(settled.ended_of_epoch(epoch), None)
+            if newest is not None and newest.for_good and not by_hand:
+                return Decision(failed(newest), settled if settled != head else None)
             document = self._left_by(settled, epoch)
-            newest = next(settled.ended_of_epoch(epoch))
+            assert newest is not None  # it has left the document
             suspended = newest.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND
             if settled.stopped is Stopped.SHUTDOWN or (settled.stopped and suspended):
                 raise InvalidConfigError(
@@ -72,7 +82,9 @@ class TakingUp:
                     stage=stage,
                     pending=settled.pending[0].id,
                 )
-            return Decision(None, self._next(settled, document, now_ms, restart=stage))
+            after = self._next(settled, newest, document, now_ms, restart=stage)
+            over = after.ended_by_id(newest.id)
+            return Decision(failed(over) if over is not None and over.for_good and not by_hand else None, after)
 
         return self._heads.update(decide)[1]
 
@@ -100,7 +112,8 @@ class TakingUp:
             document = self._left_by(settled, epoch)
             if settled.stopped is not None or len(settled.pending) >= document.limits.max_concurrent:
                 return Decision(result=False)
-            return Decision(result=True, head=self._next(settled, document, now_ms))
+            newest = next(settled.ended_of_epoch(epoch))
+            return Decision(result=True, head=self._next(settled, newest, document, now_ms))
 
         return self._heads.update(decide)[1]
 
@@ -116,9 +129,16 @@ class TakingUp:
             )
         return document
 
-    def _next(self, head: Head, document: PendingDocument, now_ms: int, *, restart: str | None = None) -> Head:
-        """Open the attempt that follows the epoch's newest one, and give the head in which it is pending."""
-        newest = next(head.ended_of_epoch(document.epoch), None)
+    def _next(
+        self, head: Head, newest: EndedEntry, document: PendingDocument, now_ms: int, *, restart: str | None = None
+    ) -> Head:
+        """Open the attempt that follows the epoch's newest one, and give the head in which it is pending.
+
+        Or in which the newest one has failed for good, where the restart strategy allows no other (semantics F4).
+        """
+        verdict = restarting.after_ended(head, newest, document, now_ms)
+        if isinstance(verdict, Exhausted):
+            return restarting.fail_for_good(head, newest, verdict.why)
         opening = Opening(
             epoch=document.epoch,
             slice=document.slice,
@@ -128,6 +148,7 @@ class TakingUp:
             before=newest,
             carried=self._attempts.carried_by(head, document.epoch, document.stages, restart=restart),
             cause=cause_of(newest),
+            restart=verdict,
             listeners=document.listeners,
             hooks=document.hook_names,
         )

@@ -11,10 +11,12 @@ if TYPE_CHECKING:
     from .exchange import Pipelined as Pipelined
     from .group import CheckpointedTaskGroup as CheckpointedTaskGroup
     from .restore import RestoreLatestCheckpointOperator as RestoreLatestCheckpointOperator
+    from .retry_policy import CheckpointRetryPolicy as CheckpointRetryPolicy
     from .spark_epoch import SparkEpochOperator as SparkEpochOperator
     from .trigger import TriggerCheckpointOperator as TriggerCheckpointOperator
 
 _WHERE = {
+    "CheckpointRetryPolicy": ".retry_policy",
     "CheckpointedTaskGroup": ".group",
     "Pipelined": ".exchange",
     "RestoreLatestCheckpointOperator": ".restore",

@@ -13,28 +13,20 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from airflow.sdk.exceptions import AirflowFailException
-from airflow.sdk.log import redact  # type: ignore[attr-defined]  # imported there for its own use, but public
-
-from ..checkpoint import Coordinator, layout
-from ..checkpoint.errors import CheckpointError
+from ..checkpoint import Coordinator
 from ..checkpoint.requests import EpochCompleted, Failed, FailedOver, GivenUp
 from ..hooks.airflow_api import AirflowApiHook
-from ..hooks.job_settings import JobSettings, is_rendered_later, scope_of
+from ..hooks.job_settings import scope_of
 from ..hooks.telling import tell_if_possible
-from ..spark.detail import one_line
 from .clearing import compare_and_clear, note_of
 from .mapped_stages import StageTask, stage_task
-from .spark_epoch import SparkEpochOperator
-from .stage_outcome import failed_prefix
+from .reporting import is_final, report, settings_of
 from .stage_tasks import where_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 log = logging.getLogger(__name__)
-
-KILLED = "the task's process ended without a result: it was killed, or its machine was lost"
 
 
 def restore_latest_checkpoint(context: Context) -> None:
@@ -58,7 +50,7 @@ def _report(context: Context) -> str:
     stage = stage_task(context["task"], ti.map_index)
     if stage is None:
         return f"{ti.task_id} is no stage of a checkpointed job; nothing to restore"
-    settings = _settings(context, stage.operator)
+    settings = settings_of(context, stage.operator)
     coordinator = settings.coordinator()
     try:
         return _failed_over(context, stage, coordinator)
@@ -69,9 +61,7 @@ def _report(context: Context) -> str:
 
 def _failed_over(context: Context, stage: StageTask, coordinator: Coordinator) -> str:
     ti, uid = context["ti"], stage.uid
-    answer = coordinator.fail(
-        layout.epoch_name(ti.run_id), uid, str(ti.id), _detail(context, uid), final=_is_final(context)
-    )
+    answer = report(context, uid, coordinator)
     if isinstance(answer, EpochCompleted):
         return f"epoch {ti.run_id} is completed by checkpoint {answer.checkpoint}; nothing to restore"
     if isinstance(answer, GivenUp):
@@ -103,7 +93,7 @@ def _let_others_run_again(context: Context, stage: StageTask, answer: FailedOver
     ti, pending, task = context["ti"], answer.pending, stage.operator
     stages = [each.stage for each in answer.restarted]
     named = ", ".join(stages)
-    if _is_final(context):
+    if is_final(context):
         # Nothing would read what they wrote anew. Whoever clears this task has its next try clear them.
         then = "must run again too, once this task does: clear it, and they are cleared with it"
         log.info("%s %s (%s)", named, then, task.task_id)
@@ -122,29 +112,3 @@ def _let_others_run_again(context: Context, stage: StageTask, answer: FailedOver
         log.exception("%s must run again too, and could not be cleared (%s): %s", named, error, remedy)  # noqa: TRY401
         return
     log.info("cleared, to run again: %s", ", ".join(cleared) or f"nothing; somebody has cleared {named} before")
-
-
-def _settings(context: Context, task: SparkEpochOperator) -> JobSettings:
-    """Read the settings; in the dag processor the task comes as it was parsed, its templates not rendered."""
-    storage, job = str(task.storage), str(task.job)
-    if is_rendered_later(storage) or is_rendered_later(job):
-        environment = task.dag.get_template_env()
-        storage = task.render_template(storage, context, environment)
-        job = task.render_template(job, context, environment)
-    return JobSettings(storage, job, task.aws_conn_id)
-
-
-def _is_final(context: Context) -> bool:
-    """Tell whether no other try follows by itself; one that does all the same opens the epoch's next attempt."""
-    ti = context["ti"]
-    return ti.try_number > ti.max_tries or isinstance(context.get("exception"), AirflowFailException)
-
-
-def _detail(context: Context, uid: str) -> str:
-    error = context.get("exception")
-    if isinstance(error, CheckpointError):
-        # Ours say themselves what happened; the class's name adds nothing for a reader of the history.
-        return str(redact(error.message.removeprefix(failed_prefix(uid))))
-    if isinstance(error, BaseException):
-        return str(redact(one_line(error)))
-    return str(redact(error)) if error else KILLED

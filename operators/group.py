@@ -23,6 +23,7 @@ from ..sensors.checkpoint import CheckpointSensor
 from .callbacks import restore_latest_checkpoint
 from .group_checks import check_reads, check_uids, stages_in
 from .regions import tooltip_of
+from .retry_policy import restart_by
 from .topology import show_exchanges
 from .trigger import TriggerCheckpointOperator
 from .trigger_checks import check_config, check_poll_interval
@@ -40,7 +41,8 @@ class CheckpointedTaskGroup(TaskGroup):
     Leaving the block adds `trigger_checkpoint` before the stages and `wait_for_checkpoint` after them, tells the former
     what reads what (the edges between stages, which may cross groups inside this one), and puts
     `restore_latest_checkpoint` before the author's own `on_retry_callback` and `on_failure_callback` of every stage.
-    The author's `retries` stay: with none, a failed stage waits to be cleared by hand.
+    The author's `retries` stay: with none, a failed stage waits to be cleared by hand. Where the config has a
+    `restart_strategy`, that decides instead: the stages get its retry policy, and enough `retries` for it.
 
     Where the config lets a checkpoint complete without some stages (`unaligned`, `regional`), `wait_for_checkpoint`
     comes right after `trigger_checkpoint`, so that no stage holds it up, and what follows the group follows it alone.
@@ -158,7 +160,8 @@ class CheckpointedTaskGroup(TaskGroup):
         Raises:
             InvalidConfigError: there is no stage, two have one uid, one is mapped or belongs to another job, or one
                 reads without waiting from what is no stage, or although the config's mode does not allow it; a task
-                looks like a stage and is none, or does what the group's own tasks do; an exchange has no meaning.
+                looks like a stage and is none, or does what the group's own tasks do; an exchange has no meaning;
+                or a stage has a retry policy of its own beside a restart strategy.
         """
         try:
             if kind is None:
@@ -221,6 +224,7 @@ class CheckpointedTaskGroup(TaskGroup):
             if task.downstream_task_ids.isdisjoint(ids) and not self._may_leave_out:
                 task >> wait
         for task in (each for each in tasks if each.task_id in found):
+            restart_by(self._config.restart_strategy, task, group=str(self.group_id))
             task.on_retry_callback = _with_ours(task.on_retry_callback)
             task.on_failure_callback = _with_ours(task.on_failure_callback)
         show_exchanges(stages, scope.pipelined)

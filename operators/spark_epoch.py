@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from ..checkpoint import layout
 from ..checkpoint.assignment import check_parallelism
 from ..checkpoint.errors import CheckpointError, CheckpointFailedError, InvalidConfigError
-from ..checkpoint.requests import Cancelled, EpochCompleted, StageAcknowledged, UpstreamsNotReady
+from ..checkpoint.requests import Cancelled, EpochCompleted, Failed, StageAcknowledged, UpstreamsNotReady
 from ..hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ..hooks.epoch_submit import EpochSubmitHook
 from ..hooks.job_settings import JobSettings, check_room, check_storage_and_job, naming, rendered_settings, scope_of
@@ -26,6 +26,7 @@ from .links import CheckpointLink
 from .secret_checks import check_author_settings
 from .stage_outcome import StageRun, left_out
 from .stage_tasks import where_of
+from .tries import is_asked_for
 from .upstreams_first import let_upstreams_run
 
 if TYPE_CHECKING:
@@ -131,6 +132,7 @@ class SparkEpochOperator(SparkSubmitOperator):
             Checkpoint, epoch, attempt and stage; None if there was nothing to submit.
 
         Raises:
+            AirflowFailException: the epoch has failed, and no retry follows (semantics F4).
             AirflowSkipException: the epoch is completed, with this stage or without it (semantics B3, F6); running it
                 again would fold its input in twice.
             StageFailedError: the application failed, declined, or never opened an epoch.
@@ -147,10 +149,13 @@ class SparkEpochOperator(SparkSubmitOperator):
         coordinator = settings.coordinator()
         epoch = layout.epoch_name(ti.run_id)
         with settings.naming_connection():
-            answer = coordinator.begin(epoch, uid, str(ti.id))
+            answer = coordinator.begin(epoch, uid, str(ti.id), by_hand=is_asked_for(ti, self.retries))
         if isinstance(answer, EpochCompleted):
             kept = left_out(coordinator, epoch, uid)
             raise AirflowSkipException(kept or already_completed(ti.run_id, answer))
+        if isinstance(answer, Failed):
+            # semantics F4: it was decided that no other try follows, though whoever decided it did not live to say so.
+            raise AirflowFailException(failed_for_good(ti.run_id, answer))
         if isinstance(answer, StageAcknowledged):
             self.log.info(
                 "checkpoint %d · epoch %s · stage %s: already acknowledged, nothing to submit",
@@ -336,4 +341,13 @@ def already_completed(run_id: str, answer: EpochCompleted) -> str:
     return (
         f"epoch {run_id} is completed: checkpoint {answer.checkpoint} holds it. It is not run again, because its input "
         "would be folded in twice"
+    )
+
+
+def failed_for_good(run_id: str, answer: Failed) -> str:
+    """Say that nothing is tried again by itself, why, and what a person can do."""
+    return (
+        f"epoch {run_id} has failed and is not tried again: checkpoint {answer.checkpoint}, attempt {answer.attempt}: "
+        f"{answer.detail}. The next DAG run starts from the last completed checkpoint. To go on with this one, clear "
+        "the failed stages: the count of restarts then starts anew"
     )

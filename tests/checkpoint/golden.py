@@ -46,6 +46,9 @@ from airflow_cairn.checkpoint.model import (
     Owner,
     PendingDocument,
     ReplayedEpoch,
+    RestartKind,
+    RestartMemory,
+    RestartRule,
     RestorePointer,
     Slice,
     StageSpec,
@@ -73,6 +76,7 @@ _OWED_EDGE = OwedEpoch(_BEFORE, inputs=_OWED.inputs)
 _ROWS_FOLDER = "chk-0000000001/state/clean/1-00000000000000c0/00000000000000e2/exchange.main/"
 _ROWS = Output("exchange", "main", _ROWS_FOLDER, '{"type":"struct","fields":[]}')
 _STAGES = (StageSpec("clean"), StageSpec("routes", ("clean",), 2, 16))
+_RESTART = RestartRule(RestartKind.EXPONENTIAL_DELAY, 3, 1_000, 60_000, 1.5, 0.1, 3_600_000)
 _HOOKS = HooksRef(("ids", "feed", "none"), 2, "00000000000000a2")
 _ANSWERS = (HookAnswer("ids", {"next": 201}), HookAnswer("feed", data="AP8="))
 _ACK = AckDocument(
@@ -100,7 +104,8 @@ EXAMPLES: dict[type, Any] = {
         next_id=4,
         pending=(
             PendingEntry(3, _EPOCH, 2, "00000000000000b3", 1_700_000_600_000, 1_700_022_200_000, 1, 1, _OWNER, 3, 2,
-                         ("x",), ("warehouse",), kind=RequestKind.MANUAL, tolerable=1, regional=2),
+                         ("x",), ("warehouse",), kind=RequestKind.MANUAL, tolerable=1, regional=2, restarts=1,
+                         restart_at_ms=1_700_000_601_000, restarts_left=2),
         ),
         completed=(
             CompletedEntry(
@@ -115,7 +120,7 @@ EXAMPLES: dict[type, Any] = {
                        slowest=Slowest("routes", 99_000, 1), left_out=("routes",)),
             EndedEntry(2, _EPOCH, 1, "00000000000000b2", Status.FAILED, 1_700_000_300_000, 1_700_000_600_000,
                        Reason.JOB_FAILOVER_REGION, "routes: killed", 1, 2, 0, 1, 1, ("00000000000000d9",),
-                       others=("clean: killed too",), kind=RequestKind.MANUAL),
+                       others=("clean: killed too",), kind=RequestKind.MANUAL, restarts=3, for_good=True),
         ),
         restores=(
             RestoreRecord(checkpoint=1, into=3, at_ms=1_700_000_600_000, took_ms=7, why="routes: killed",
@@ -132,6 +137,7 @@ EXAMPLES: dict[type, Any] = {
         declined=(
             DeclinedRequest("x2", RequestKind.PERIODIC, Reason.PERIODIC_SCHEDULER_SHUTDOWN, "suspended", 1_700_000_700),
         ),
+        restart_memory=RestartMemory((1_700_000_600_000,), 2_000, 1),
         writes=("00000000000000f1", "00000000000000f2"),
     ),
     EpochDocument: EpochDocument("flights", _EPOCH, _SLICE),
@@ -145,7 +151,8 @@ EXAMPLES: dict[type, Any] = {
         slice=_SLICE,
         stages=_STAGES,
         executions={"clean": _CLEAN, "routes": _ROUTES},
-        limits=Limits(21_600_000, 3, 1, 2, LeaveOut(60_000, 4, 0.3, 2), at_least_once=True),
+        limits=Limits(21_600_000, 3, 1, 2, LeaveOut(60_000, 4, 0.3, 2), at_least_once=True,
+                      restart=_RESTART),
         restore=RestorePointer(1, _REF),
         replay=(ReplayedEpoch(_BEFORE, Slice()),),
         owner=_OWNER,
@@ -176,7 +183,7 @@ EXAMPLES: dict[type, Any] = {
     AckDocument: _ACK,
     AckPart: AckPart("flights", _ROUTES.token, "00000000000000e1", _ACK.subtasks),
     DeclineDocument: DeclineDocument(
-        "flights", 3, _EPOCH, "routes", _ROUTES.token, Reason.CHECKPOINT_DECLINED, "ValueError: bad row"
+        "flights", 3, _EPOCH, "routes", _ROUTES.token, Reason.CHECKPOINT_DECLINED, "ValueError: bad row", True
     ),
 }  # fmt: skip
 

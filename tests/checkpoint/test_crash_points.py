@@ -18,6 +18,7 @@ from tests.checkpoint.operation import EPOCH, Operation, forked, writes_of
 from tests.checkpoint.operations_attempt import ATTEMPT_OPERATIONS
 from tests.checkpoint.operations_left_out import LEFT_OUT_OPERATIONS
 from tests.checkpoint.operations_request import REQUEST_OPERATIONS
+from tests.checkpoint.operations_restart import RESTART_OPERATIONS
 from tests.checkpoint.world import TIMEOUT, World
 from tests.support.parsed_once import parsed_once
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore
@@ -29,7 +30,7 @@ def _quick() -> Iterator[None]:
         yield
 
 
-OPERATIONS = (*ATTEMPT_OPERATIONS, *REQUEST_OPERATIONS, *LEFT_OUT_OPERATIONS)
+OPERATIONS = (*ATTEMPT_OPERATIONS, *REQUEST_OPERATIONS, *LEFT_OUT_OPERATIONS, *RESTART_OPERATIONS)
 
 
 def _finish(world: World) -> None:

@@ -1,0 +1,88 @@
+"""What a failed try leads to, as the head and the stage's decline have it: a restart, or the end of the epoch (F4).
+
+Asked in the swap that ends the attempt, and again in the one that takes up what somebody else had ended before the
+failed try was reported. So each failed try counts once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..storage.errors import DocumentError
+from . import acks, decisions, restarts
+from .head import EndedEntry, Head, PendingEntry
+from .job_files import JobFiles
+from .model import Execution, PendingDocument
+from .reasons import DECLINES
+from .restarts import Exhausted, Restart
+
+NO_CURE = "no retry cures this"
+
+
+def after_failure(
+    files: JobFiles,
+    head: Head,
+    entry: PendingEntry,
+    document: PendingDocument,
+    stage: str,
+    now_ms: int,
+    *,
+    curable: bool = True,
+) -> Restart | Exhausted:
+    """Say what a failed try of a stage leads to.
+
+    Args:
+        files: the job's files.
+        head: the version decided on.
+        entry: the attempt in which it failed.
+        document: what that expects.
+        stage: the stage's uid.
+        now_ms: the time, milliseconds since 1970 UTC.
+        curable: False: whoever reports it knows that another try would fail alike.
+
+    Raises:
+        UnavailableError: the store did not answer.
+    """
+    if not curable or _is_incurable(files, stage, document.executions[stage]):
+        return Exhausted(NO_CURE)
+    return restarts.weigh(
+        document.limits.restart, head.restart_memory, entry.restarts, now_ms, job=head.job, epoch=entry.epoch
+    )
+
+
+def after_ended(head: Head, ended: EndedEntry, document: PendingDocument, now_ms: int) -> Restart | Exhausted:
+    """Say what an attempt leads to that ended before anybody reported a failed try.
+
+    One that ended because a stage declined counts, for declining is how a driver fails; so does one with which the job
+    failed of too many failed checkpoints (D5). Any other leaves the count as it is. It starts anew after a failure for
+    good.
+
+    Args:
+        head: the version decided on.
+        ended: the attempt.
+        document: what it expected.
+        now_ms: the time, milliseconds since 1970 UTC.
+    """
+    if ended.for_good:
+        return Restart(0, memory=head.restart_memory)
+    if ended.reason not in DECLINES and not ended.job_failed:
+        return Restart(ended.restarts, memory=head.restart_memory)
+    return restarts.weigh(
+        document.limits.restart, head.restart_memory, ended.restarts, now_ms, job=head.job, epoch=ended.epoch
+    )
+
+
+def fail_for_good(head: Head, ended: EndedEntry, why: str) -> Head:
+    """Note of an attempt that has ended that nothing but a person follows it by another."""
+    detail = decisions.one_line(f"{why}: {ended.detail}")
+    failed = replace(ended, job_failed=True, for_good=True, detail=detail)
+    history = tuple(failed if each.id == ended.id else each for each in head.history)
+    return replace(head, history=history, restart_memory=None)
+
+
+def _is_incurable(files: JobFiles, stage: str, execution: Execution) -> bool:
+    try:
+        declined = acks.read_decline(files, stage, execution)
+    except DocumentError:
+        return False  # what it says cannot be read; another try may be the cure
+    return declined is not None and declined.incurable

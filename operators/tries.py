@@ -1,0 +1,21 @@
+"""What Airflow's numbers say of a try of a task."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from airflow.sdk.types import RuntimeTaskInstanceProtocol
+
+
+def is_asked_for(ti: RuntimeTaskInstanceProtocol, retries: int | None) -> bool:
+    """Tell whether a try follows a clear, and not Airflow's own decision to retry.
+
+    A clear renews the budget: it sets `max_tries` to the tries so far plus `retries`. So the first try after it is the
+    one that has the whole budget left, as a task's very first try has.
+
+    Args:
+        ti: the try.
+        retries: of the task.
+    """
+    return 1 < ti.try_number == ti.max_tries - (retries or 0) + 1

@@ -1,0 +1,315 @@
+"""A job's restart strategy: each failed try counts once, and the last one ends the epoch (semantics F4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_cairn.checkpoint import (
+    ExponentialDelayRestart,
+    FailureRateRestart,
+    FixedDelayRestart,
+    NoRestart,
+    RegionalCheckpoints,
+)
+from airflow_cairn.checkpoint.head import EndedEntry
+from airflow_cairn.checkpoint.model import DeclineDocument
+from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
+from airflow_cairn.checkpoint.requests import Failed, FailedOver, GivenUp, NothingToDo, Ready, Submit
+from airflow_cairn.checkpoint.restarts import RestartStrategy
+from tests.checkpoint.lagging import run_some
+from tests.checkpoint.world import CONFIG, JOB, TIMEOUT, World
+from tests.support.wrapped_stores import InterleavingStore
+
+S = timedelta(seconds=1)
+THREE = FixedDelayRestart(3, 10 * S)
+
+
+def strict(strategy: RestartStrategy = THREE, **options: object) -> World:
+    """A job with a strategy, of which one epoch has completed."""
+    world = World(config=replace(CONFIG, restart_strategy=strategy, **options))  # type: ignore[arg-type]
+    world.run_epoch("z")
+    return world
+
+
+def fail(world: World, epoch: str = "a", stage: str = "clean", detail: str = "boom") -> object:
+    """Let a try of a stage begin and fail."""
+    claimant = world.new_claimant()
+    world.submit(epoch, stage, claimant)
+    return world.coordinator().fail(epoch, stage, claimant, detail)
+
+
+def newest(world: World, epoch: str = "a") -> EndedEntry:
+    return next(world.coordinator().head().ended_of_epoch(epoch))
+
+
+def test_twenty_failures_in_a_row_stop_at_the_limit() -> None:  # semantics F4
+    world = strict()
+    world.trigger("a")
+    answers = []
+    for _ in range(20):
+        begun = world.coordinator().begin("a", "clean", claimant := world.new_claimant())
+        submitted = isinstance(begun, Submit)
+        answers.append(type(world.coordinator().fail("a", "clean", claimant, "boom") if submitted else begun))
+    assert answers == [FailedOver] * 3 + [Failed] * 17
+    ended = list(world.coordinator().head().ended_of_epoch("a"))
+    assert [(each.reason, each.restarts, each.for_good, each.job_failed) for each in reversed(ended)] == [
+        (Reason.JOB_FAILOVER_REGION, 0, False, False),
+        (Reason.JOB_FAILOVER_REGION, 1, False, False),
+        (Reason.JOB_FAILOVER_REGION, 2, False, False),
+        (Reason.JOB_FAILURE, 3, True, True),
+    ]
+    assert ended[0].detail == "FixedDelayRestart allows 3 restarts of an epoch, and this was failure 4: clean: boom"
+    assert world.coordinator().head().pending == ()
+    world.run_epoch("b")
+    assert [entry.restored_from for entry in world.coordinator().head().history][-1] == 1, "the last one, restorable"
+    world.audit("z", "b")
+
+
+def test_killed_tries_count_as_well_though_nobody_reports_them() -> None:  # semantics F4, F5
+    world = strict()
+    world.trigger("a")
+    for _ in range(4):
+        world.submit("a", "clean")
+    answer = world.coordinator().begin("a", "clean", world.new_claimant())
+    assert isinstance(answer, Failed)
+    assert answer.job_failed
+    assert newest(world).detail.endswith("failure 4: clean: the try before ended without acknowledging")
+    assert world.coordinator().begin("a", "clean", world.new_claimant()) == answer, "killed before it could say so"
+
+
+def test_failures_of_all_stages_count_together_and_those_of_an_epoch_alone() -> None:  # semantics F4
+    world = strict(FixedDelayRestart(2))
+    world.trigger("a")
+    assert isinstance(fail(world), FailedOver)
+    world.run_stage("a", "clean")
+    assert isinstance(fail(world, stage="routes"), FailedOver)
+    world.run_epoch("a")
+    world.trigger("b")
+    for _ in range(2):
+        assert isinstance(fail(world, "b", "clean"), FailedOver)
+    assert isinstance(fail(world, "b", "clean"), Failed)
+    world.run_epoch("b")
+    world.audit("z", "a", "b")
+
+
+def test_the_count_and_what_remains_stand_in_the_head() -> None:  # semantics F4, O1
+    world = strict()
+    found = []
+    world.trigger("a")
+    for _ in range(3):
+        (entry,) = world.coordinator().head().pending
+        found.append((entry.restarts, entry.restarts_left, entry.restart_at_ms and entry.restart_at_ms - world.clock()))
+        assert entry.expires_at_ms - entry.triggered_at_ms == TIMEOUT / (S / 1000) + (10_000 if entry.restarts else 0)
+        fail(world)
+    assert found == [(0, 3, 0), (1, 2, 10_000), (2, 1, 10_000)]
+
+
+def test_a_clear_by_a_person_starts_the_count_anew() -> None:  # semantics F4
+    world = strict(FixedDelayRestart(1))
+    world.trigger("a")
+    for _ in range(3):
+        begun = world.coordinator().begin("a", "clean", claimant := world.new_claimant(), by_hand=True)
+        assert isinstance(begun, Submit)
+        assert isinstance(world.coordinator().fail("a", "clean", claimant, "boom"), FailedOver)
+        assert isinstance(fail(world), Failed)
+    world.run_epoch("a")
+    world.audit("z", "a")
+
+
+def test_only_a_person_goes_on_after_a_failure_for_good() -> None:  # semantics F4
+    world = strict(NoRestart())
+    run_some(world, "a", "clean")
+    running = world.submit("a", "airports").handover
+    assert isinstance(fail(world, stage="routes"), Failed)
+    assert world.drive(running) is AckAnswer.DISCARDED
+    for stage in ("airports", "routes", "report"):
+        assert isinstance(world.coordinator().begin("a", stage, world.new_claimant()), Failed), stage
+    assert isinstance(world.coordinator().fail("a", "airports", running.claimant, "replaced"), Failed)
+    begun = world.coordinator().begin("a", "routes", world.new_claimant(), by_hand=True)
+    assert isinstance(begun, Submit)
+    world.drive(begun.handover)
+    assert world.run_stage("a", "clean") is None, "what had acknowledged carries over"
+    for stage in ("airports", "report"):
+        world.run_stage("a", stage)
+    world.coordinator().complete(world.pending_id("a"))
+    world.audit("z", "a")
+
+
+def test_triggering_again_goes_on_too() -> None:  # semantics F4
+    world = strict(FixedDelayRestart(1))
+    world.trigger("a")
+    fail(world)
+    fail(world)
+    world.trigger("a")
+    assert world.coordinator().head().pending[0].restarts == 0
+    world.run_epoch("a")
+    world.audit("z", "a")
+
+
+@pytest.mark.parametrize("tolerable", [0, 1, 5])
+def test_what_others_settle_first_counts_as_well(tolerable: int) -> None:  # semantics F4, D5
+    world = strict(FixedDelayRestart(2), tolerable_failed_checkpoints=tolerable)
+    world.trigger("a")
+    for number in range(3):
+        answer = world.coordinator().begin("a", "clean", claimant := world.new_claimant())
+        assert isinstance(answer, Submit)
+        assert world.coordinator().head().pending[0].restarts == number
+        world.decline(answer.handover)
+        world.coordinator().go_on("a")  # who waits for the checkpoint sees the decline before it is reported
+        assert isinstance(world.coordinator().fail("a", "clean", claimant, "boom"), NothingToDo | Failed)
+    assert isinstance(world.coordinator().begin("a", "clean", world.new_claimant()), Failed)
+    progress = world.coordinator().go_on("a")
+    assert isinstance(progress, Failed)
+    assert (progress.job_failed, progress.tolerated, progress.reason) == (True, False, Reason.CHECKPOINT_DECLINED)
+    assert "FixedDelayRestart allows 2 restarts of an epoch, and this was failure 3: " in newest(world).detail
+    begun = world.coordinator().begin("a", "clean", world.new_claimant(), by_hand=True)
+    assert isinstance(begun, Submit)
+    assert world.coordinator().head().pending[0].restarts == 0
+    world.coordinator().fail("a", "clean", begun.handover.claimant, "over")
+    world.run_epoch("a")
+    world.audit("z", "a")
+
+
+def test_an_expired_attempt_neither_counts_nor_forgets() -> None:  # semantics F4, D2
+    world = strict(FixedDelayRestart(2), tolerable_failed_checkpoints=9)
+    world.trigger("a")
+    fail(world)
+    world.clock.advance(2 * TIMEOUT)
+    world.submit("a", "clean")
+    assert world.coordinator().head().pending[0].restarts == 1
+
+
+def test_a_failure_rate_counts_over_all_epochs() -> None:  # semantics F4
+    world = strict(FailureRateRestart(2, 100 * S, 5 * S))
+    for epoch in ("a", "b"):
+        world.trigger(epoch)
+        assert isinstance(fail(world, epoch), FailedOver)
+        world.run_epoch(epoch)
+    world.trigger("c")
+    assert world.coordinator().head().pending[0].restarts_left == 0
+    failed = fail(world, "c")
+    assert isinstance(failed, Failed)
+    assert failed.detail == "FailureRateRestart allows 2 failures in 0:01:40, and this was one more: clean: boom"
+    assert world.coordinator().head().restart_memory is None, "the count starts anew once the job has failed"
+    world.trigger("c")
+    assert isinstance(fail(world, "c"), FailedOver)
+    world.clock.advance(100 * S)
+    for _ in range(2):
+        assert isinstance(fail(world, "c"), FailedOver)
+    assert isinstance(fail(world, "c"), Failed)
+
+
+def test_an_exponential_delay_grows_over_epochs_and_starts_anew_after_a_quiet_time() -> None:  # semantics F4
+    world = strict(ExponentialDelayRestart(2 * S, 60 * S, 2.0, 0.0, reset_after=100 * S))
+
+    def delay(epoch: str) -> float:
+        world.trigger(epoch)
+        fail(world, epoch)
+        found = (world.coordinator().head().pending[0].restart_at_ms - world.clock()) / 1000
+        world.run_epoch(epoch)
+        return found
+
+    assert [delay(epoch) for epoch in "abc"] == [2, 4, 8]
+    world.clock.advance(108 * S)
+    assert delay("d") == 2
+
+
+def test_two_reports_at_once_count_once() -> None:  # semantics F4, F5
+    world = strict(FixedDelayRestart(1))
+    world.trigger("a")
+    fail(world)
+    world.submit("a", "clean", "try-x")
+    inner = []
+
+    def also() -> None:
+        inner.append(world.coordinator().fail("a", "clean", "try-x", "boom"))
+
+    store = InterleavingStore(world.store, "replace", 0, also)
+    answer = world.coordinator(store).fail("a", "clean", "try-x", "boom")
+    assert isinstance(answer, Failed)
+    assert inner == [answer]
+    assert len(list(world.coordinator().head().ended_of_epoch("a"))) == 2
+
+
+def test_an_incurable_failure_is_tried_again_by_nobody(world: World) -> None:  # semantics F4
+    world.run_epoch("z")
+    world.trigger("a")
+    world.submit("a", "clean", "one")
+    answer = world.coordinator().fail("a", "clean", "one", "AnalysisException: no column x", curable=False)
+    assert isinstance(answer, Failed)
+    assert answer.detail == "no retry cures this: clean: AnalysisException: no column x"
+    assert world.coordinator().fail("a", "clean", "one", "again") == answer
+    assert isinstance(world.coordinator().begin("a", "clean", "two"), Failed)
+    world.run_epoch("a")
+    world.audit("z", "a")
+
+
+def test_a_driver_that_says_so_and_is_then_killed_is_not_tried_again(world: World) -> None:  # semantics F4, D1
+    world.trigger("a")
+    handover = world.submit("a", "clean").handover
+    decline = DeclineDocument(
+        JOB, 1, "a", "clean", handover.token, Reason.CHECKPOINT_DECLINED, "AnalysisException: x", incurable=True
+    )
+    world.coordinator().decline(decline)
+    answer = world.coordinator().begin("a", "clean", world.new_claimant())
+    assert isinstance(answer, Failed)
+    assert answer.detail == "no retry cures this: clean: AnalysisException: x"
+
+
+@pytest.mark.parametrize("incurable", [True, False])
+def test_a_region_that_may_fail_is_left_out_instead(incurable: bool) -> None:  # semantics F4, F6
+    world = strict(FixedDelayRestart(1), regional=RegionalCheckpoints(0.5, 2))
+    run_some(world, "a", "clean", "airports")
+    if not incurable:
+        assert isinstance(fail(world, stage="routes"), FailedOver)
+    claimant = world.new_claimant()
+    world.submit("a", "routes", claimant)
+    answer = world.coordinator().fail("a", "routes", claimant, "boom", curable=not incurable)
+    assert isinstance(answer, GivenUp)
+    progress = world.coordinator().progress("a")
+    assert isinstance(progress, Ready)
+    world.coordinator().complete(progress.checkpoint)
+    world.audit("z", "a")
+
+
+REPORTS: dict[str, Callable[[World, str], object]] = {
+    "callback": lambda world, claimant: world.coordinator().fail("a", "clean", claimant, "boom"),
+    "dag processor": lambda world, claimant: world.coordinator().fail("a", "clean", claimant, "killed", final=True),
+    "who waits": lambda world, _: world.coordinator().go_on("a"),
+    "cleaner": lambda world, _: world.coordinator().clean(),
+}
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.tuples(st.booleans(), st.lists(st.sampled_from(sorted(REPORTS)), max_size=4)), min_size=4, max_size=8),
+    st.integers(0, 3),
+)
+def test_any_interleaving_of_reports_counts_each_failed_try_once(
+    tries: list[tuple[bool, list[str]]], attempts: int
+) -> None:  # semantics F4, F5
+    strategy = FixedDelayRestart(attempts) if attempts else NoRestart()
+    world = strict(strategy, tolerable_failed_checkpoints=100)
+    world.trigger("a")
+    claimants: list[str] = []
+    begun = 0
+    for declines, reports in tries:
+        claimants.append(world.new_claimant())
+        answer = world.coordinator().begin("a", "clean", claimants[-1])
+        if isinstance(answer, Submit):
+            begun += 1
+            assert world.coordinator().head().pending[0].restarts == begun - 1, "one for each failed try before"
+            if declines:
+                world.decline(answer.handover)
+        for report in reports:
+            for claimant in claimants:  # those of long ago come late
+                REPORTS[report](world, claimant)
+    assert begun == min(len(tries), attempts + 1)
+    world.run_epoch("a")
+    world.audit("z", "a")
