@@ -1,0 +1,35 @@
+"""A job with a stage that may lag, on real Spark; the test of its name says when."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import timedelta
+from pathlib import Path
+
+from airflow.sdk import DAG
+
+from airflow_cairn.checkpoint import CheckpointConfig
+from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
+
+APPLICATION = str(Path(__file__).parent / "applications" / "lagging.py")
+
+
+def stage(name: str) -> SparkEpochOperator:
+    """Make a stage that a real Spark driver runs."""
+    arguments, conf = [os.environ["CAIRN_TEST_GATES"]], json.loads(os.environ["CAIRN_TEST_SPARK_CONF"])
+    return SparkEpochOperator(task_id=name, application=APPLICATION, application_args=arguments, conf=conf)
+
+
+with (
+    DAG("lagging", schedule=None, max_active_runs=1),
+    CheckpointedTaskGroup(
+        "epoch",
+        storage=os.environ["CAIRN_TEST_STORAGE"],
+        # max_backlog: the second checkpoint waits for the stage, however late that is.
+        config=CheckpointConfig(unaligned=True, alignment_timeout=timedelta(seconds=1), max_backlog=1),
+    ),
+):
+    stage("read") >> stage("count")
+    # Reads from nobody, so that no checkpoint completes before it: the test says when, by holding it.
+    SparkEpochOperator(task_id="gate", application="none.py", spark_binary="spark3-submit")
