@@ -14,7 +14,14 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from ..checkpoint import layout
 from ..checkpoint.assignment import check_parallelism
 from ..checkpoint.errors import CheckpointError, CheckpointFailedError, InvalidConfigError
-from ..checkpoint.requests import Cancelled, EpochCompleted, Failed, StageAcknowledged, UpstreamsNotReady
+from ..checkpoint.requests import (
+    BeginAnswer,
+    Cancelled,
+    EpochCompleted,
+    Failed,
+    StageAcknowledged,
+    UpstreamsNotReady,
+)
 from ..hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ..hooks.epoch_submit import EpochSubmitHook
 from ..hooks.job_settings import JobSettings, check_room, check_storage_and_job, naming, rendered_settings, scope_of
@@ -148,8 +155,12 @@ class SparkEpochOperator(SparkSubmitOperator):
         check_room(settings.storage, settings.job, uid, task=self.task_id)
         coordinator = settings.coordinator()
         epoch = layout.epoch_name(ti.run_id)
+
+        def begin() -> BeginAnswer:
+            return coordinator.begin(epoch, uid, str(ti.id), by_hand=is_asked_for(ti, self.retries))
+
         with settings.naming_connection():
-            answer = coordinator.begin(epoch, uid, str(ti.id), by_hand=is_asked_for(ti, self.retries))
+            answer = begin()
         if isinstance(answer, EpochCompleted):
             kept = left_out(coordinator, epoch, uid)
             raise AirflowSkipException(kept or already_completed(ti.run_id, answer))
@@ -175,7 +186,8 @@ class SparkEpochOperator(SparkSubmitOperator):
                 stage=uid,
             )
         if isinstance(answer, UpstreamsNotReady):
-            let_upstreams_run(answer, uid, where_of(self, ti.dag_id, ti.run_id), self.airflow_api_conn_id)
+            where = where_of(self, ti.dag_id, ti.run_id)
+            let_upstreams_run(answer, uid, where, self.airflow_api_conn_id, begin)
         run = StageRun(coordinator, answer.handover)
         self._say_what_is_restored(coordinator, answer.handover)
         self.log.info("%s: submitting", run.title)

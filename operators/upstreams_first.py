@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import NoReturn
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException, AirflowRescheduleException
 
 from ..checkpoint.errors import InvalidConfigError
-from ..checkpoint.requests import UpstreamsNotReady
+from ..checkpoint.requests import BeginAnswer, UpstreamsNotReady
 from ..hooks.airflow_api import AirflowApiError, AirflowApiHook, AirflowApiRefusedError
 from .clearing import Where, compare_and_clear, idle, note_of
 
@@ -19,7 +20,9 @@ COME_BACK_AFTER = timedelta(seconds=10)
 """At the earliest; Airflow does not start the task before its upstreams have succeeded."""
 
 
-def let_upstreams_run(answer: UpstreamsNotReady, stage: str, where: Where, conn_id: str | None) -> NoReturn:
+def let_upstreams_run(
+    answer: UpstreamsNotReady, stage: str, where: Where, conn_id: str | None, begin_again: Callable[[], BeginAnswer]
+) -> NoReturn:
     """Clear what must run again and nobody has cleared, and end this try without using one up.
 
     Args:
@@ -27,6 +30,7 @@ def let_upstreams_run(answer: UpstreamsNotReady, stage: str, where: Where, conn_
         stage: its uid.
         where: its DAG run.
         conn_id: the connection to Airflow's API; None: a person clears.
+        begin_again: asks what `answer` is the answer to once more.
 
     Raises:
         AirflowRescheduleException: the upstreams run again; Airflow starts this task after them.
@@ -51,7 +55,8 @@ def let_upstreams_run(answer: UpstreamsNotReady, stage: str, where: Where, conn_
     except AirflowApiError as error:
         later = f"{why}. {error.message}; the next try tries again, or {remedy}"
         raise AirflowApiError(later, **error.fields) from None
-    if left:
+    # One that ended a moment ago may have acknowledged since. What is claimed now is found by the try that comes back.
+    if left and isinstance(begin_again(), UpstreamsNotReady):
         raise AirflowFailException(f"{why}, and nothing will start them: {where.by_hand({*left, stage})}")
     log.info("%s; cleared: %s. This task comes back after them", why, ", ".join(cleared) or "nothing, they are on")
     raise AirflowRescheduleException(datetime.now(UTC) + COME_BACK_AFTER)

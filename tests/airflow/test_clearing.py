@@ -19,7 +19,7 @@ from airflow_cairn.operators import SparkEpochOperator, restore_latest_checkpoin
 from airflow_cairn.operators.stage_tasks import where_of
 from tests.airflow.conftest import Said
 from tests.support.airflow_stage import Job, Ti, context
-from tests.support.api_stand_in import ApiStandIn, OneRun
+from tests.support.api_stand_in import Answer, ApiStandIn, Asked, OneRun
 
 Define = Callable[[str, str], None]
 RUN = "manual__r1"
@@ -207,6 +207,25 @@ def test_an_upstream_that_will_not_come_back_is_not_waited_for(pipeline: Pipelin
     with pytest.raises(AirflowFailException, match=f"nothing will start them: .*{BY_HAND}"):
         pipeline.next_try("b")
     assert pipeline.airflow.cleared == []
+
+
+def test_an_upstream_that_acknowledges_meanwhile(pipeline: Pipeline, api: ApiStandIn) -> None:
+    """It ran again while this try was starting: its task has ended by the time it is looked at."""
+    pipeline.fail("b")
+    pipeline.tries["a"] = Ti(run_id=RUN, task_id="a_task", try_number=2)
+
+    def acknowledges(asked: Asked) -> Answer:
+        if asked.method == "GET" and pipeline.airflow.states["a_task"] is None:
+            pipeline.begin("a")
+            pipeline.airflow.states["a_task"] = "success"
+        return pipeline.airflow(asked)
+
+    api.answer = acknowledges
+    with pytest.raises(AirflowRescheduleException):
+        pipeline.next_try("b")
+    assert pipeline.airflow.tasks == [["a_task"]]
+    handover = pipeline.job.begin(RUN, "b", str(pipeline.tries["b"].id))
+    assert handover.attempt == 2
 
 
 def test_an_upstream_that_no_task_has(pipeline: Pipeline, api: ApiStandIn) -> None:
