@@ -134,6 +134,32 @@ class Claims:
             tries=MAX_TRIES,
         )
 
+    def stand_in(self, epoch: str, stage: str, claimant: str) -> Handover | None:
+        """Give the handover of a stage that nobody will run, to whoever acknowledges in its place.
+
+        It is claimed, so that a later try of the stage finds the acknowledgement. Never a failover: if a try holds it
+        already, whose acknowledgement comes first stays (semantics A2).
+
+        Args:
+            epoch: the epoch's name.
+            stage: the stage's uid.
+            claimant: who acknowledges.
+
+        Returns:
+            None where no attempt is pending, where stages may be left out (this one is then, semantics B3, F6), and
+            where it has acknowledged.
+
+        Raises:
+            InvalidConfigError: the pending checkpoint does not expect the stage.
+        """
+        current = self._look(epoch, stage)
+        if current is None or current.document.limits.leave_out is not None:
+            return None
+        if acks.has_acknowledged(self._files, stage, current.execution):
+            return None
+        self._claim(current, stage, claimant)
+        return _handover(current, stage, claimant)
+
     def fail(
         self, epoch: str, stage: str, claimant: str, detail: str, *, final: bool = False, curable: bool = True
     ) -> FailAnswer:

@@ -103,6 +103,10 @@ class Coordinator:
         """Claim the right to submit a stage's application; see `Claims.begin`."""
         return self._claims.begin(epoch, stage, claimant, by_hand=by_hand)
 
+    def stand_in(self, epoch: str, stage: str, claimant: str) -> Handover | None:
+        """Give the handover of a stage that nobody will run; see `Claims.stand_in`."""
+        return self._claims.stand_in(epoch, stage, claimant)
+
     def fail(
         self, epoch: str, stage: str, claimant: str, detail: str, *, final: bool = False, curable: bool = True
     ) -> FailAnswer:

@@ -475,6 +475,8 @@ class AckDocument:
     """What it has staged outside, to be committed when the checkpoint completes (semantics C4)."""
     consumed: dict[Stage, Token] = field(default_factory=dict, metadata=SPARSE)
     """By upstream, the execution whose output it has read, where it need not wait for them (semantics B2)."""
+    skipped: bool = field(default=False, metadata=SPARSE)
+    """Whether nobody ran the stage, because its task was skipped: all that it names is carried over."""
 
     @property
     def execution(self) -> Execution:

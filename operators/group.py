@@ -17,11 +17,12 @@ from ..checkpoint.regions import regions_of
 from ..checkpoint.source import Source, check_sources
 from ..hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ..hooks.airflow_api_check import check_airflow_api
+from ..hooks.clear_body import TaskRef
 from ..hooks.job_settings import CheckpointScope, check_storage_and_job, naming, scope_of
 from ..hooks.slice_detail import check_slice_detail
 from ..sensors.checkpoint import CheckpointSensor
 from .callbacks import restore_latest_checkpoint
-from .group_checks import check_reads, check_uids, stages_in
+from .group_checks import check_last, check_reads, check_uids, stages_in
 from .regions import tooltip_of
 from .retry_policy import restart_by
 from .topology import show_exchanges
@@ -214,6 +215,8 @@ class CheckpointedTaskGroup(TaskGroup):
             trigger_rule=TriggerRule.NONE_FAILED,
         )
         self._wait = wait
+        watched = () if self._may_leave_out else stages
+        wait.watch(trigger.task_id, {stage.uid: TaskRef(stage.task_id, stage.map_index) for stage in watched})
         ids = {task.task_id for task in tasks}
         if self._may_leave_out:
             # It completes the checkpoint without a stage that lags or has failed, so it must not wait for that task.
@@ -222,6 +225,7 @@ class CheckpointedTaskGroup(TaskGroup):
             if task.upstream_task_ids.isdisjoint(ids):
                 trigger >> task
             if task.downstream_task_ids.isdisjoint(ids) and not self._may_leave_out:
+                check_last(task, str(self.group_id))
                 task >> wait
         for task in (each for each in tasks if each.task_id in found):
             restart_by(self._config.restart_strategy, task, group=str(self.group_id))

@@ -6,6 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.standard.operators.python import ShortCircuitOperator
+from airflow.sdk.bases.skipmixin import SkipMixin
+from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from ..checkpoint.at_least_once import AT_LEAST_ONCE
 from ..checkpoint.errors import InvalidConfigError
@@ -94,6 +97,25 @@ def check_reads(stages: Sequence[StageTask], mode: str, group: str) -> None:
             )
 
 
+def check_last(task: Any, group: str) -> None:
+    """Check that the last task of a group does not skip what waits for the checkpoint.
+
+    Args:
+        task: the group has nothing behind it but that.
+        group: its id.
+
+    Raises:
+        InvalidConfigError: it is a branch: the run would be green, and its epoch incomplete.
+    """
+    if issubclass(kind_of(task), SkipMixin):
+        raise InvalidConfigError(
+            f"{task.task_id} may skip what follows it, and that is the task that waits for the checkpoint: the run "
+            "would be green with an incomplete epoch. Move the task behind the group",
+            group=group,
+            task=task.task_id,
+        )
+
+
 def _uids(stages: Sequence[StageTask]) -> Iterator[tuple[str, str]]:
     """Give every uid that means something, with its task's id; each must mean one thing (`epoch.read`)."""
     for stage in stages:
@@ -127,6 +149,14 @@ def _check_plain(task: Any, group: str) -> None:
     if issubclass(kind, TriggerCheckpointOperator | CheckpointSensor):
         raise InvalidConfigError(
             f"{task.task_id} is of type {kind.__name__}, and the group adds its own: take the task out",
+            group=group,
+            task=task.task_id,
+        )
+    ignores = task.partial_kwargs if isinstance(task, MappedOperator) else vars(task)
+    if issubclass(kind, ShortCircuitOperator) and ignores.get("ignore_downstream_trigger_rules", True):
+        raise InvalidConfigError(
+            f"{task.task_id} would skip the task that waits for the checkpoint too, and leave the run green with an "
+            "incomplete epoch: give it ignore_downstream_trigger_rules=False, or move it before the group",
             group=group,
             task=task.task_id,
         )

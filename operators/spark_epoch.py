@@ -25,6 +25,7 @@ from ..checkpoint.requests import (
 from ..hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ..hooks.epoch_submit import EpochSubmitHook
 from ..hooks.job_settings import JobSettings, check_room, check_storage_and_job, naming, rendered_settings, scope_of
+from ..hooks.skipped_stages import acknowledge_for
 from ..spark.conf import handover_conf
 from ..spark.shipping import runtime_zip
 from ..storage.names import check_name, shorten
@@ -32,7 +33,7 @@ from .exchange import EXCHANGES, Exchange
 from .links import CheckpointLink
 from .secret_checks import check_author_settings
 from .stage_outcome import StageRun, left_out
-from .stage_tasks import where_of
+from .stage_tasks import upstreams_to_look_at, where_of
 from .tries import is_asked_for
 from .upstreams_first import let_upstreams_run
 
@@ -160,6 +161,7 @@ class SparkEpochOperator(SparkSubmitOperator):
             return coordinator.begin(epoch, uid, str(ti.id), by_hand=is_asked_for(ti, self.retries))
 
         with settings.naming_connection():
+            acknowledge_for(coordinator, epoch, ti, upstreams_to_look_at(self))
             answer = begin()
         if isinstance(answer, EpochCompleted):
             kept = left_out(coordinator, epoch, uid)

@@ -9,6 +9,9 @@ from ..hooks.job_settings import scope_of
 from .clearing import Where
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .mapped_stages import StageTask
     from .spark_epoch import SparkEpochOperator
 
 
@@ -24,25 +27,45 @@ def where_of(task: SparkEpochOperator, dag_id: str, run_id: str) -> Where:
     Raises:
         InvalidConfigError: the DAG file has changed, and a mapped task of it is no stage any more.
     """
-    # They import the operator, which asks for its siblings itself.
-    from .mapped_stages import instances_of, is_stage
-    from .topology import plain_tasks_after
+    from .topology import plain_tasks_after  # it imports the operator, which asks for its siblings itself
 
-    dag = task.dag
-    # The task that runs is a rendered copy; in the DAG it stands as it was parsed, and so do the others.
-    scope = scope_of(task.task_group)
-    found = [
-        stage
-        for each in dag.tasks
-        if is_stage(each) and scope_of(each.task_group) is scope
-        for stage in instances_of(each)
-    ]
-    (own, *_) = (stage.operator for stage in found if stage.task_id == task.task_id)
-    stages = [each for each in found if (each.operator.storage, each.operator.job) == (own.storage, own.job)]
+    stages = _stages_of_job(task)
     plain = plain_tasks_after(stages)
     return Where(
         dag_id,
         run_id,
-        {stage.uid: TaskRef(stage.task_id, stage.map_index) for stage in stages},
+        _refs(stages),
         {uid: tuple(TaskRef(task_id) for task_id in task_ids) for uid, task_ids in plain.items()},
     )
+
+
+def upstreams_to_look_at(task: SparkEpochOperator) -> dict[str, TaskRef]:
+    """Give the tasks of those upstreams of a stage that may have been skipped although the stage runs, by uid.
+
+    Args:
+        task: the stage's task; outside of a group nothing is known of its upstreams.
+    """
+    from .topology import upstreams_that_may_be_skipped
+
+    if scope_of(task.task_group) is None:
+        return {}
+    return _refs(upstreams_that_may_be_skipped(_stages_of_job(task), task.task_id))
+
+
+def _refs(stages: Iterable[StageTask]) -> dict[str, TaskRef]:
+    return {stage.uid: TaskRef(stage.task_id, stage.map_index) for stage in stages}
+
+
+def _stages_of_job(task: SparkEpochOperator) -> list[StageTask]:
+    from .mapped_stages import instances_of, is_stage
+
+    # The task that runs is a rendered copy; in the DAG it stands as it was parsed, and so do the others.
+    scope = scope_of(task.task_group)
+    found = [
+        stage
+        for each in task.dag.tasks
+        if is_stage(each) and scope_of(each.task_group) is scope
+        for stage in instances_of(each)
+    ]
+    (own, *_) = (stage.operator for stage in found if stage.task_id == task.task_id)
+    return [each for each in found if (each.operator.storage, each.operator.job) == (own.storage, own.job)]

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
+from airflow.sdk import TriggerRule
+
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.model import StageSpec
 from ..hooks.job_settings import scope_of
@@ -60,6 +62,19 @@ def plain_tasks_after(tasks: Sequence[StageTask]) -> dict[str, tuple[str, ...]]:
     return {uid: plain for uid, plain in found.items() if plain}
 
 
+def upstreams_that_may_be_skipped(tasks: Sequence[StageTask], task_id: str) -> tuple[StageTask, ...]:
+    """Give the stages that a stage reads from, if it may run although one of them was skipped.
+
+    By Airflow's own trigger rule what follows a skipped task is skipped too; so none is given where nothing on the way
+    has another.
+
+    Args:
+        tasks: one for each stage, of one DAG.
+        task_id: of the stage that reads.
+    """
+    return _Ways(tasks, frozenset()).may_be_skipped(task_id)
+
+
 class _Ways:
     """The ways between stages: edges of the DAG, with any number of plain tasks in between."""
 
@@ -107,6 +122,13 @@ class _Ways:
                         "of them out",
                         task=task.task_id,
                     )
+
+    def may_be_skipped(self, task_id: str) -> tuple[StageTask, ...]:
+        before = self._before(task_id)
+        passed = {task_id, *(before - self._stages.keys())}
+        if all(self._tasks[each].trigger_rule == TriggerRule.ALL_SUCCESS for each in passed):
+            return ()
+        return tuple(stage for each in sorted(before) for stage in self._stages.get(each, ()))
 
     def plain_after(self, task_id: str) -> set[str]:
         scope = scope_of(self._tasks[task_id].task_group)

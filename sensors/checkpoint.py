@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,10 @@ from ..checkpoint import Coordinator, layout
 from ..checkpoint.errors import CheckpointFailedError, InvalidConfigError, JobFailedError
 from ..checkpoint.head import EndedEntry
 from ..checkpoint.notices import CheckpointListener, check_listeners
-from ..checkpoint.requests import EpochCompleted, Failed, Progress, Ready
+from ..checkpoint.requests import EpochCompleted, Failed, Progress, Ready, Waiting
+from ..hooks.clear_body import TaskRef
 from ..hooks.job_settings import JobSettings, check_storage_and_job, naming, rendered_settings
+from ..hooks.skipped_stages import acknowledge_for, skipped_tasks
 from ..hooks.telling import tell, tell_if_possible
 from ..storage.errors import CairnError, UnavailableError
 from ..triggers.checkpoint import CheckpointTrigger, describe, goes_on
@@ -22,6 +24,7 @@ from ..triggers.looking import ERROR
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
 
 class CheckpointSensor(BaseSensorOperator):
@@ -82,6 +85,18 @@ class CheckpointSensor(BaseSensorOperator):
         with naming(task=self.task_id):
             self.listeners = check_listeners(listeners)
         check_storage_and_job(self.storage, self.job, task=self.task_id)
+        self._stage_tasks: dict[str, TaskRef] = {}
+        self._trigger_task: TaskRef | None = None
+
+    def watch(self, trigger: str, stages: Mapping[str, TaskRef]) -> None:
+        """Look for tasks that Airflow has skipped: acknowledge in the place of stages, and skip with the trigger.
+
+        Args:
+            trigger: the id of the task that triggers the checkpoint.
+            stages: the tasks of the stages, by uid; all of them have ended when this task begins.
+        """
+        self._trigger_task = TaskRef(trigger)
+        self._stage_tasks = dict(stages)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Wait, and complete the checkpoint.
@@ -95,6 +110,7 @@ class CheckpointSensor(BaseSensorOperator):
             AirflowFailException: the job failed, of too many failed checkpoints; the text names the root cause.
             InvalidConfigError: no checkpoint was ever triggered for the epoch.
             ListenerError: the checkpoint is complete, and a listener failed; the next try tells it again.
+            AirflowSkipException: the task that triggers was skipped.
             AirflowSensorTimeout: the time ran out.
         """
         if not self.deferrable:
@@ -105,7 +121,7 @@ class CheckpointSensor(BaseSensorOperator):
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Look once (modes `poke` and `reschedule`); complete the checkpoint if all have acknowledged."""
-        result = self._look(rendered_settings(self), context["ti"].run_id)
+        result = self._look(rendered_settings(self), context["ti"])
         return PokeReturnValue(is_done=result is not None, xcom_value=result)
 
     def execute_complete(self, context: Context, event: dict[str, Any], deadline: str) -> dict[str, Any]:
@@ -138,7 +154,7 @@ class CheckpointSensor(BaseSensorOperator):
 
     def _finish_or_defer(self, context: Context, deadline: datetime) -> dict[str, Any]:
         settings = rendered_settings(self)
-        result = self._look(settings, context["ti"].run_id)
+        result = self._look(settings, context["ti"])
         if result is not None:
             return result
         left = deadline - timezone.utcnow()
@@ -158,20 +174,24 @@ class CheckpointSensor(BaseSensorOperator):
         )
         raise AssertionError("defer() does not return")
 
-    def _look(self, settings: JobSettings, run_id: str) -> dict[str, Any] | None:
+    def _look(self, settings: JobSettings, ti: RuntimeTaskInstanceProtocol) -> dict[str, Any] | None:
         """Look once; give the result once the epoch is completed, by us or by anybody else."""
         try:
             with settings.naming_connection():
-                return self._look_at_store(settings, run_id)
+                return self._look_at_store(settings, ti)
         except JobFailedError as error:
             # semantics D5: another try would find the same. A retry of a stage starts the job again, or a clear does.
             raise AirflowFailException(str(error)) from error
 
-    def _look_at_store(self, settings: JobSettings, run_id: str) -> dict[str, Any] | None:
+    def _look_at_store(self, settings: JobSettings, ti: RuntimeTaskInstanceProtocol) -> dict[str, Any] | None:
         coordinator = settings.coordinator()
+        run_id = ti.run_id
         epoch = layout.epoch_name(run_id)
         try:
             progress = coordinator.go_on(epoch)
+            waits_for = {uid: task for uid, task in self._stage_tasks.items() if uid in _missing(progress)}
+            if waits_for and acknowledge_for(coordinator, epoch, ti, waits_for):
+                progress = coordinator.go_on(epoch)
             if isinstance(progress, Ready):
                 try:
                     completed = coordinator.complete(progress.checkpoint)
@@ -193,15 +213,18 @@ class CheckpointSensor(BaseSensorOperator):
             return None
         if isinstance(progress, Ready):
             return None
-        return self._ended(coordinator, progress, run_id)
+        return self._ended(coordinator, progress, ti)
 
-    def _ended(self, coordinator: Coordinator, progress: Progress, run_id: str) -> dict[str, Any]:
+    def _ended(self, coordinator: Coordinator, progress: Progress, ti: RuntimeTaskInstanceProtocol) -> dict[str, Any]:
+        run_id = ti.run_id
         if isinstance(progress, EpochCompleted):
             tell(coordinator, self.listeners)
             return self._result(coordinator, progress, run_id)
         tell_if_possible(coordinator, self.listeners)
         assert isinstance(progress, Failed)
         if progress.checkpoint == 0:
+            if self._trigger_task is not None and skipped_tasks(ti, [self._trigger_task]):
+                raise AirflowSkipException("the task that triggers the checkpoint was skipped, so there is none")
             raise InvalidConfigError(
                 "no checkpoint was ever triggered for this run's epoch: put a TriggerCheckpointOperator of the same "
                 "job before the stages, or use a CheckpointedTaskGroup",
@@ -261,3 +284,7 @@ class CheckpointSensor(BaseSensorOperator):
             "size_bytes": entry.size_bytes,
             "duration_ms": took_ms,
         }
+
+
+def _missing(progress: Progress) -> tuple[str, ...]:
+    return progress.missing if isinstance(progress, Waiting) else ()

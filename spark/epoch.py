@@ -147,14 +147,22 @@ class Epoch(EpochFacts):
             stage: the upstream's uid. That of a mapped task reads all its instances, in order; `<uid>-0` the first.
             name: which of its outputs; None for its only exchange, or its only output.
             kind: `exchange`, `table` or `state`, where the name alone is ambiguous.
-            schema: columns of the empty DataFrame, as Spark takes a schema; none by default.
+            schema: columns of the empty DataFrame, as Spark takes a schema; none by default. Needed where the upstream
+                was skipped in this epoch, and so wrote nothing.
 
         Raises:
-            InvalidStateError: it is no declared upstream, has not acknowledged, or has no such output, or several.
+            InvalidStateError: it is no declared upstream, has not acknowledged, or has no such output, or several; or
+                it was skipped, and no schema is given.
             DocumentError: its acknowledgement is broken.
         """
         self._check_open("read")
         parts = self._inputs.parts(stage, name, kind)
+        if not parts and schema is None and self._inputs.skipped(stage):
+            raise InvalidStateError(
+                f"the upstream stage {stage!r} was skipped in this epoch, so it wrote nothing. Give the columns of the "
+                "empty DataFrame: schema='…'",
+                stage=stage,
+            )
         return united(self.spark, self._files, parts) if parts else nothing(self.spark, schema)
 
     def before_snapshot(self, step: Callable[[], object]) -> None:

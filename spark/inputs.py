@@ -41,6 +41,8 @@ class Inputs:
     def parts(self, stage: str, name: str | None, kind: str | None) -> list[Stored]:
         """Give what makes up one output of an upstream, oldest first; nothing where there is nothing yet (B2).
 
+        Nor is there anything where the upstream was skipped, but for the states and tables that it has carried over.
+
         Of an upstream that has not acknowledged, states and tables are as the restored checkpoint has them.
 
         Args:
@@ -59,13 +61,18 @@ class Inputs:
     def _parts(self, stage: str, name: str | None, kind: str | None) -> list[Stored]:
         now = self._load(stage)
         readable = self._backlog.readable(now)
-        if self._handover.at_least_once and stage not in self._consumed:
-            # Without a name its only exchange is meant: nobody knows yet whether it writes one.
+        if now.skipped or (self._handover.at_least_once and stage not in self._consumed):
+            # Without a name its only exchange is meant: nobody knows here whether it writes one.
             meant = kind if name or kind else "exchange"
             if not upstream.matching(readable, name, meant):
                 return []
             kind = meant
         return self._backlog.parts(now, upstream.choose(readable, name, kind).output.id)
+
+    def skipped(self, stage: str) -> bool:
+        """Tell whether the task of an upstream that was read, or of all its instances, was skipped in this epoch."""
+        members = self._handover.members.get(stage, (stage,))
+        return all(self._load(member).skipped for member in members)
 
     def _load(self, stage: str) -> StageContents:
         with self._lock:

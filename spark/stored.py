@@ -50,6 +50,8 @@ class StageContents:
     outputs: dict[str, Stored] = field(default_factory=dict)
     """By `Output.id`."""
     values: dict[str, Json] = field(default_factory=dict)
+    skipped: bool = False
+    """Whether its task was skipped, so that it wrote nothing in this epoch."""
 
 
 def of_checkpoint(
@@ -93,6 +95,7 @@ def of_acknowledgement(files: JobFiles, ack: AckDocument) -> StageContents:
         DocumentError: a part is broken or altered.
     """
     contents = _contents(ack.stage, ack.outputs, ack.values)
+    contents.skipped = ack.skipped
     where = f"the acknowledgement of {ack.stage}"
     for subtask in acks.subtasks_of(files, ack):
         _add(contents, (File(subtask.index, handle) for handle in subtask.handles), where)

@@ -1,0 +1,68 @@
+"""Stages whose tasks Airflow has skipped: a branch not taken, a condition not met.
+
+Such a stage will not acknowledge by itself. Whoever needs it to, a stage that reads from it or the task that waits for
+the checkpoint, acknowledges in its place: its state and tables go on as they were, and it has written nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..checkpoint import Coordinator
+from ..checkpoint.layout import run_id_of
+from ..spark.skipping import acknowledge_skipped
+from .clear_body import TaskRef
+
+log = logging.getLogger(__name__)
+
+SKIPPED = "skipped"
+"""Airflow's state of such a task."""
+
+
+def skipped_tasks(ti: Any, tasks: Iterable[TaskRef]) -> set[TaskRef]:
+    """Ask Airflow which of some tasks of a task's own DAG run it has skipped.
+
+    Args:
+        ti: the task instance that runs.
+        tasks: of its DAG.
+    """
+    wanted = set(tasks)
+    plain = sorted(task.task_id for task in wanted if task.map_index < 0)
+    found = {TaskRef(task_id) for task_id in _skipped(ti, plain)} if plain else set()
+    for task_id in sorted({task.task_id for task in wanted if task.map_index >= 0}):
+        # One question each: Airflow names instance 1 of `b` as it names the task `b_1`.
+        names = _skipped(ti, [task_id])
+        found |= {task for task in wanted if task.task_id == task_id and f"{task_id}_{task.map_index}" in names}
+    return found
+
+
+def acknowledge_for(coordinator: Coordinator, epoch: str, ti: Any, stages: Mapping[str, TaskRef]) -> tuple[str, ...]:
+    """Acknowledge in the place of those stages that Airflow has skipped, each once, whoever does it.
+
+    Args:
+        coordinator: of the job.
+        epoch: the epoch's name.
+        ti: the task instance that runs; of the same DAG run.
+        stages: their tasks, by uid.
+
+    Returns:
+        The stages that this call acknowledged.
+
+    Raises:
+        CheckpointFailedError: a stage that was skipped has to read epochs again, or owes some.
+        UnavailableError: the store did not answer.
+    """
+    skipped = skipped_tasks(ti, stages.values()) if stages else set()
+    done = []
+    for uid, task in stages.items():
+        if task in skipped and acknowledge_skipped(coordinator, epoch, uid, str(ti.id)):
+            log.info("epoch %s · stage %s was skipped: it goes on with its state unchanged", run_id_of(epoch), uid)
+            done.append(uid)
+    return tuple(done)
+
+
+def _skipped(ti: Any, task_ids: list[str]) -> set[str]:
+    states: Mapping[str, Any] = ti.get_task_states(dag_id=ti.dag_id, task_ids=task_ids, run_ids=[ti.run_id])
+    return {name for name, state in states.get(ti.run_id, {}).items() if state == SKIPPED}
