@@ -44,16 +44,21 @@ def run_epochs(server: S3Server, storage: str, jars: list[Path], tmp_path: Path)
 
 @pytest.mark.parametrize("magic", [True, False], ids=["magic", "renaming"])
 def test_epochs_on_s3(s3_server: S3Server, s3_bucket: str, tmp_path: Path, magic: bool) -> None:
-    """semantics A5, C4, W7"""
+    """semantics A4, A5, C4, W1, W7"""
     jars = [jar for jar in s3a_jars() if magic or "spark-hadoop-cloud" not in jar.name]
     found = run_epochs(s3_server, f"s3://{s3_bucket}/team/cairn", jars, tmp_path)
     assert found["magic"] is magic
     assert ("commits to S3 by copying every file" in found["stderr"]) is not magic
     assert found["protocol after"] == found["protocol before"], "the session is as it was"
-    assert len(found["written"]) == 5
-    assert all(key.endswith(".parquet") for key in found["written"]), "what is no data is deleted, folder markers too"
+    files = [key for key in found["written"] if not key.endswith(".parquet")]
+    assert [key.partition("/files.model/")[2] for key in files] == ["empty", "model.bin", "trees 1/a=b.json"]
+    assert len(found["written"]) == 6 + len(files), "what is no data is deleted, folder markers too"
     assert found["restored"] == [["A-B", 1], ["B-C", 2]]
     assert found["many"] == 1000
+    assert found["behind"] == [["D-E", 4]], "written in the background"
+    assert found["model restored"]
+    assert found["copy"] == found["model"], "from the disk to S3, to S3, and back"
+    assert found["longest name"] > 100
     assert found["league"] == [["A-B", 7]], "carried over by reference"
     assert "boom" in found["declined"]
     assert found["after failure"] == []
@@ -61,5 +66,5 @@ def test_epochs_on_s3(s3_server: S3Server, s3_bucket: str, tmp_path: Path, magic
     assert found["after fence"] == []
     client = s3_server.client()
     assert not client.list_multipart_uploads(Bucket=s3_bucket).get("Uploads")
-    keys = [item["Key"] for item in client.list_objects_v2(Bucket=s3_bucket)["Contents"]]
+    keys = [item["Key"] for item in client.list_objects_v2(Bucket=s3_bucket, Prefix="team/cairn/")["Contents"]]
     assert not [key for key in keys if key.endswith("/") or "_SUCCESS" in key or "magic" in key or "_temporary" in key]
