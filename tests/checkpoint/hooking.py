@@ -1,8 +1,7 @@
-"""A master hook that remembers its calls, and what a task does with hooks."""
+"""What a task does with master hooks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -13,44 +12,6 @@ from airflow_cairn.checkpoint.requests import EpochCompleted, Triggered
 from tests.checkpoint.world import World
 
 SECOND = timedelta(seconds=1)
-
-
-class Ids(MasterHook):
-    """A range of ids for each epoch, out of a counter that stands for the database's sequence."""
-
-    def __init__(self, name: str = "ids", *, calls: list[tuple[Any, ...]] | None = None) -> None:
-        self._name = name
-        self.next = 1
-        self.calls: list[tuple[Any, ...]] = [] if calls is None else calls
-        self.answer: Callable[[], Any] | None = None
-        self.fails_in: str | None = None
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    def _do(self, *what: Any) -> None:
-        self.calls.append(what)
-        if self.fails_in == what[0]:
-            raise ConnectionError("the database is down")
-
-    def trigger(self, checkpoint: int, timestamp_ms: int) -> Any:
-        self._do("trigger", checkpoint, timestamp_ms)
-        if self.answer is not None:
-            return self.answer()
-        first, self.next = self.next, self.next + 10
-        return {"first": first, "next": self.next}
-
-    def restore(self, checkpoint: int, state: Any) -> None:
-        self._do("restore", checkpoint, state)
-        self.next = state.get("next", 1) if isinstance(state, dict) else 1
-
-    def reset(self) -> None:
-        self._do("reset")
-        self.next = 1
-
-    def close(self) -> None:
-        self._do("close")
 
 
 def asking(world: World, epoch: str, *hooks: MasterHook, allow: bool = False) -> TriggerRequest:

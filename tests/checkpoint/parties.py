@@ -1,9 +1,12 @@
-"""A source and a listener for tests: what they saw can be compared with what must have happened."""
+"""A source, a listener and a master hook for tests: what they saw can be compared with what must have happened."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
+from airflow_cairn.checkpoint import MasterHook
 from airflow_cairn.checkpoint.codec import Json
 from airflow_cairn.checkpoint.committables import CheckpointNotice
 from airflow_cairn.checkpoint.source import RunFacts
@@ -31,3 +34,41 @@ class Ear:
 
     def notify_checkpoint_aborted(self, notice: CheckpointNotice) -> None:
         self.heard.append(notice)
+
+
+class Ids(MasterHook):
+    """A range of ids for each epoch, out of a counter that stands for the database's sequence."""
+
+    def __init__(self, name: str = "ids", *, calls: list[tuple[Any, ...]] | None = None) -> None:
+        self._name = name
+        self.next = 1
+        self.calls: list[tuple[Any, ...]] = [] if calls is None else calls
+        self.answer: Callable[[], Any] | None = None
+        self.fails_in: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def _do(self, *what: Any) -> None:
+        self.calls.append(what)
+        if self.fails_in == what[0]:
+            raise ConnectionError("the database is down")
+
+    def trigger(self, checkpoint: int, timestamp_ms: int) -> Any:
+        self._do("trigger", checkpoint, timestamp_ms)
+        if self.answer is not None:
+            return self.answer()
+        first, self.next = self.next, self.next + 10
+        return {"first": first, "next": self.next}
+
+    def restore(self, checkpoint: int, state: Any) -> None:
+        self._do("restore", checkpoint, state)
+        self.next = state.get("next", 1) if isinstance(state, dict) else 1
+
+    def reset(self) -> None:
+        self._do("reset")
+        self.next = 1
+
+    def close(self) -> None:
+        self._do("close")

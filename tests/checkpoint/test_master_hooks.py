@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -23,11 +22,11 @@ from airflow_cairn.checkpoint.hook_calls import call
 from airflow_cairn.checkpoint.master_hooks import MAX_ANSWER_BYTES, check_hooks
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.requests import FailedOver, Ready, Triggered, Waiting
-from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.errors import InvalidNameError
-from tests.checkpoint.hooking import SECOND, Ids, asking, run, states, triggered
+from tests.checkpoint.hooking import SECOND, asking, run, states, triggered
+from tests.checkpoint.parties import Ids
 from tests.checkpoint.world import JOB, TIMEOUT, World
-from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, RecordingStore
+from tests.support.wrapped_stores import RecordingStore
 
 
 @pytest.fixture
@@ -379,51 +378,3 @@ def test_an_answer_of_another_job_is_refused(world: World) -> None:  # semantics
     world.files.create_bytes(key, data.replace(JOB.encode(), b"others"))
     with pytest.raises(DocumentError, match="another job"):
         hook_answers.read(world.files, ref)
-
-
-def _trigger(world: World, store: Any, ids: Ids) -> None:
-    triggered(world, "b", ids, store=store)
-
-
-def _complete(world: World, store: Any, ids: Ids) -> None:
-    world.coordinator(store).complete(2)
-
-
-def _fail(world: World, store: Any, ids: Ids) -> None:
-    world.coordinator(store).fail("b", "clean", "first", "killed")
-
-
-def _give_up(world: World, store: Any, ids: Ids) -> None:
-    ids.fails_in = "trigger"
-    with suppress(MasterHookError):
-        triggered(world, "b", ids, store=store)
-
-
-OPERATIONS = {"trigger": (_trigger, 3), "give up": (_give_up, 3), "complete": (_complete, 2), "fail": (_fail, 2)}
-
-
-@pytest.mark.parametrize("fault", list(Fault))
-@pytest.mark.parametrize(
-    ("name", "at"), [(name, at) for name, (_, writes) in OPERATIONS.items() for at in range(writes)]
-)
-def test_whoever_comes_next_settles_it(name: str, at: int, fault: Fault) -> None:  # semantics T7, C1, D3, W2
-    world, ids = World(), Ids()
-    run(world, "a", ids)
-    if name in ("complete", "fail"):
-        triggered(world, "b", ids)
-    if name == "fail":
-        world.submit("b", "clean", "first")
-    if name == "complete":
-        for stage in world.stages:
-            world.run_stage("b", stage.uid)
-    store = FaultyStore(world.store, at, fault)
-    with suppress(Crashed, UnavailableError):
-        OPERATIONS[name][0](world, store, ids)
-    assert store.struck
-    ids.fails_in = None
-    for epoch in ("b", "c"):
-        run(world, epoch, ids)
-    latest = world.coordinator().head().latest_id()
-    assert latest is not None
-    assert states(world, latest) == {"ids": {"first": 21, "next": 31}}, "each epoch had its ten ids"
-    world.audit("a", "b", "c")

@@ -24,7 +24,7 @@ from airflow_cairn.checkpoint import (
 from airflow_cairn.checkpoint.fixing import Refused
 from airflow_cairn.checkpoint.head import EndedEntry
 from airflow_cairn.checkpoint.job_files import JobFiles
-from airflow_cairn.checkpoint.metadata import HandleLine, InFlightLine, StageLine
+from airflow_cairn.checkpoint.metadata import HandleLine, HookLine, InFlightLine, StageLine
 from airflow_cairn.checkpoint.model import (
     AckDocument,
     DeclineDocument,
@@ -40,10 +40,18 @@ from airflow_cairn.checkpoint.model import (
     SubtaskAck,
 )
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, Status
-from airflow_cairn.checkpoint.requests import Declined, EpochCompleted, Failed, StageAcknowledged, Submit, Triggered
+from airflow_cairn.checkpoint.requests import (
+    Declined,
+    EpochCompleted,
+    Failed,
+    StageAcknowledged,
+    Submit,
+    TriggerAnswer,
+    Triggered,
+)
 from airflow_cairn.storage import Written
 from airflow_cairn.storage.port import ObjectStore
-from tests.checkpoint.parties import Ear, ledger
+from tests.checkpoint.parties import Ear, Ids, ledger
 from tests.support.acking import ack_of
 from tests.support.memory_store import MemoryStore
 
@@ -96,12 +104,18 @@ class World:
         self._claimants = itertools.count(1)
         self.ears: tuple[Ear, ...] = ()
         """Who is told how the checkpoints ended that are triggered from now on."""
+        self.hooks: tuple[Ids, ...] = ()
+        """Who is asked at each trigger from now on."""
         self._come_in: itertools.count[int] | None = None
         """How many numbers have come in; None: the job has no source."""
 
     def listen(self, *names: str) -> None:
         """Let these be told of all checkpoints that are triggered from now on."""
         self.ears = tuple(next((ear for ear in self.ears if ear.name == name), Ear(name)) for name in names)
+
+    def hook(self) -> None:
+        """Give the job a master hook that gives each epoch ten ids."""
+        self.hooks = (Ids(),)
 
     def count(self) -> None:
         """Give the job a source; one more number comes in each time that somebody asks for an epoch."""
@@ -113,6 +127,7 @@ class World:
         twin.clock.now_ms = self.clock.now_ms
         twin._tokens, twin._claimants = copy.copy(self._tokens), copy.copy(self._claimants)
         twin.ears, twin._come_in = copy.deepcopy(self.ears), copy.copy(self._come_in)
+        twin.hooks = copy.deepcopy(self.hooks)
         return twin
 
     @property
@@ -143,12 +158,21 @@ class World:
             self.config,
             owner,
             listeners=tuple(ear.name for ear in self.ears),
+            hooks=tuple(hook.name for hook in self.hooks),
             sources=(ledger(next(self._come_in)),) if self._come_in else (),
             run=RunFacts(epoch) if self._come_in else None,
         )
 
+    def ask(self, epoch: str, store: ObjectStore | None = None) -> TriggerAnswer:
+        """What the task that triggers does: ask for a checkpoint, and then the hooks."""
+        coordinator = self.coordinator(store)
+        answer = coordinator.trigger(self.request(epoch))
+        if isinstance(answer, Triggered):
+            coordinator.ask_hooks(answer.pending, self.hooks)
+        return answer
+
     def trigger(self, epoch: str, store: ObjectStore | None = None) -> Triggered:
-        answer = self.coordinator(store).trigger(self.request(epoch))
+        answer = self.ask(epoch, store)
         assert isinstance(answer, Triggered), answer
         return answer
 
@@ -170,7 +194,7 @@ class World:
 
     def run_stages(self, epoch: str) -> None:
         """Trigger an epoch, if that is still to do, and run all its stages in order."""
-        self.coordinator().trigger(self.request(epoch))
+        self.ask(epoch)
         for stage in self.stages:
             self.run_stage(epoch, stage.uid)
 
@@ -187,7 +211,7 @@ class World:
             head = coordinator.head()
             due = [*(entry.epoch for entry in head.pending), *(place.epoch for place in head.waiting), *left]
             epoch = due[0]
-            answer = coordinator.trigger(self.request(epoch))
+            answer = self.ask(epoch)
             if isinstance(answer, Declined):
                 continue  # its attempt has expired, and somebody waits
             if isinstance(answer, Refused):
@@ -201,7 +225,7 @@ class World:
 
     def run_epoch(self, epoch: str) -> int:
         """Bring an epoch to its end, from wherever it stands; gives the checkpoint that completed it."""
-        answer = self.coordinator().trigger(self.request(epoch))
+        answer = self.ask(epoch)
         if isinstance(answer, EpochCompleted):
             return answer.checkpoint
         assert isinstance(answer, Triggered), answer
@@ -394,6 +418,7 @@ class World:
         assert coordinator.head() == head, "a second settling changes nothing"
         self._audit_notices(coordinator)
         self._audit_source(completed)
+        self._audit_hooks(len(completed))
 
     def _audit_notices(self, coordinator: Coordinator) -> None:
         """Each listener has heard of every checkpoint what the history says, or hears of it now."""
@@ -414,3 +439,12 @@ class World:
         folded = [number for part in parts if isinstance(part, dict) for number in part["read"]]
         assert folded == list(range(len(folded)))
         assert folded
+
+    def _audit_hooks(self, epochs: int) -> None:
+        """Each epoch that completed had the ten ids after those of the one before."""
+        latest = self.coordinator().head().latest_completed()
+        if not self.hooks or latest is None:
+            return
+        found = [line.answer for line in metadata.read(self.files, latest.metadata) if isinstance(line, HookLine)]
+        last = 10 * epochs
+        assert [(each.name, each.value) for each in found] == [("ids", {"first": last - 9, "next": last + 1})]

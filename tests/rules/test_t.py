@@ -22,7 +22,8 @@ from airflow_cairn.checkpoint.model import EpochDocument, Owner, Slice
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.requests import Declined, EpochCompleted, TriggerAnswer, Triggered
 from airflow_cairn.storage import InvalidNameError
-from tests.checkpoint.hooking import SECOND, Ids, asking, run, states, triggered
+from tests.checkpoint.hooking import SECOND, asking, run, states, triggered
+from tests.checkpoint.parties import Ids
 from tests.checkpoint.world import CONFIG, JOB, STAGES, TIMEOUT, World
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore
 
