@@ -17,6 +17,7 @@ from . import (
     attempt_document,
     cancelling,
     completing,
+    completion_notes,
     decisions,
     declining,
     fixing,
@@ -28,6 +29,7 @@ from . import (
     requesting,
     restarting,
     restore,
+    rewinding,
 )
 from .at_least_once import AT_LEAST_ONCE
 from .carrying import NOTHING, Carried, carry
@@ -38,7 +40,6 @@ from .head import EndedEntry, Head, PendingEntry
 from .head_store import Decision, HeadStore
 from .job_files import JobFiles
 from .model import (
-    EpochCompletedDocument,
     EpochDocument,
     Execution,
     Limits,
@@ -48,7 +49,7 @@ from .model import (
     StageSpec,
 )
 from .opening import Opener, Opening
-from .reasons import Reason, RequestKind
+from .reasons import Reason, RequestKind, Status
 from .requests import (
     EpochCompleted,
     FailAnswer,
@@ -153,7 +154,7 @@ class Attempts:
                 carried=self.carried_by(
                     settled, epoch, request.stages, running=False, at_least_once=limits.at_least_once
                 ),
-                cause=cause_of(before),
+                cause=cause_of(settled, before),
                 listeners=request.listeners,
                 hooks=request.hooks,
                 allow_non_restored_state=request.config.allow_non_restored_state,
@@ -319,17 +320,14 @@ class Attempts:
     def completed_epoch(self, head: Head, epoch: str) -> int | None:
         """Give the checkpoint that completed the epoch, however long ago.
 
-        The head must have been read before this call: what it has forgotten was noted before it forgot.
+        The head must have been read before this call: what it has forgotten was noted before it forgot. A note of what
+        was rewound since means nothing.
         """
-        key = layout.epoch_completed(epoch)
         known = head.completions().get(epoch)
         if known is not None or head.remembers_all():
             return known
-        try:
-            note, _ = self._files.read(EpochCompletedDocument, key)
-        except GoneError:
-            return None
-        return note.checkpoint
+        noted = completion_notes.read(self._files, epoch)
+        return noted if noted is None or head.rewind_of(noted) is None else None
 
     def _fix_slice(self, request: TriggerRequest) -> Slice:
         """Store the epoch's slice at its first trigger and give what is stored (semantics T8)."""
@@ -448,9 +446,13 @@ def _limits_of(request: TriggerRequest) -> Limits:
     )
 
 
-def cause_of(before: EndedEntry | None) -> str:
+def cause_of(head: Head, before: EndedEntry | None) -> str:
     """Say for people why an attempt follows the one before; empty for an epoch's first."""
-    return f"{before.reason}: {before.detail}" if before else ""
+    if before is None:
+        return ""
+    if before.status is Status.COMPLETED:
+        return rewinding.undone(head, before)
+    return f"{before.reason}: {before.detail}"
 
 
 def _without_abandoned(head: Head, request: TriggerRequest, abandoned: Callable[[Owner], bool]) -> Head:

@@ -135,5 +135,8 @@ def _may_count(files: JobFiles, attempts: Attempts, head: Head, epoch: str) -> s
         if entry is None or entry.epoch != epoch:  # one that only read the epoch's input again holds other executions
             raise GoneError("the checkpoint that completed the epoch is not retained any more", checkpoint=completed)
         return {line.execution for line in metadata.read(files, entry.metadata) if isinstance(line, StageLine)}
+    if any(each.status is Status.COMPLETED for each in head.ended_of_epoch(epoch)):
+        # It was rewound. Who listens has been told to commit what it holds, or still is.
+        raise GoneError("the checkpoint that completed the epoch was rewound", epoch=epoch)
     current = head.pending_of_epoch(epoch) or head.carryable(epoch)
     return set(attempts.document_of(current).executions.values()) if current is not None else set()

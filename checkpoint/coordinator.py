@@ -26,6 +26,7 @@ from .model import AckDocument, DeclineDocument, Handover, Owner, PendingDocumen
 from .notices import CheckpointListener, Notices
 from .reasons import AckAnswer, Reason
 from .requests import BeginAnswer, EpochCompleted, FailAnswer, Progress, TriggerAnswer, TriggerRequest
+from .rewinding import Rewinding, Rewound
 from .runtime import Runtime, system_runtime
 from .stage_side import StageSide, Standing
 from .taking_up import TakingUp
@@ -62,6 +63,7 @@ class Coordinator:
         self._stage_side = StageSide(self.files, self._heads, self._attempts)
         self._notices = Notices(self.files, self._heads, self._attempts)
         self._hook_answers = HookAnswers(self.files, self._heads)
+        self._rewinding = Rewinding(self.files, self._heads)
         self._cleaner = Cleaner(self.files, self._heads, self._attempts)
 
     @property
@@ -203,6 +205,14 @@ class Coordinator:
                 job=self.job,
             )
         return choice
+
+    def rewind_plan(self, to: int) -> Rewound:
+        """Say what a rewind would do, and change nothing; see `Rewinding.plan`."""
+        return self._rewinding.plan(to)
+
+    def rewind(self, to: int, *, abort_pending: bool = False, agreed: Rewound | None = None) -> Rewound:
+        """Make an older retained checkpoint the newest one; see `Rewinding.rewind`."""
+        return self._rewinding.rewind(to, abort_pending=abort_pending, agreed=agreed)
 
     def verify(self, checkpoint: int | None = None) -> list[restore.Verification]:
         """Check the files of one retained checkpoint, or of all, newest first (semantics R1).

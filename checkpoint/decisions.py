@@ -263,10 +263,15 @@ def told(head: Head, checkpoint: int, listener: str) -> Head:
 def forgotten(old: Head, new: Head) -> dict[str, int]:
     """Give the completed epochs, each with its checkpoint, that `new` no longer remembers.
 
-    They must be noted elsewhere before `new` is written, or a later trigger would fold their input in twice.
+    They must be noted elsewhere before `new` is written, or a later trigger would fold their input in twice. What `new`
+    rewinds is not forgotten: it is to run again.
     """
     kept = new.completions()
-    return {epoch: checkpoint for epoch, checkpoint in old.completions().items() if epoch not in kept}
+    return {
+        epoch: checkpoint
+        for epoch, checkpoint in old.completions().items()
+        if epoch not in kept and new.rewind_of(checkpoint) is None
+    }
 
 
 def one_line(text: str) -> str:

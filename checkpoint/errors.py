@@ -18,6 +18,7 @@ __all__ = [
     "MasterHookError",
     "NoCheckpointError",
     "NonRestoredStateError",
+    "RewindRefusedError",
     "SourceMovedError",
     "StorageLostError",
     "TooMuchContentionError",
@@ -51,6 +52,12 @@ class NoCheckpointError(CheckpointError):
     """A checkpoint was demanded and the job has none that can be restored (semantics R1, R2)."""
 
     kind = ErrorKind.GONE
+
+
+class RewindRefusedError(CheckpointError):
+    """The job was not rewound: a checkpoint is pending, or it has changed since the caller looked (semantics R5)."""
+
+    kind = ErrorKind.CONFLICT
 
 
 class CheckpointFailedError(CheckpointError):

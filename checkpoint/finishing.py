@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from . import acks, cancelling, completing, decisions, hook_answers, leaving_out
+from . import acks, cancelling, completing, decisions, hook_answers, leaving_out, rewinding
 from .attempts import Attempts
 from .errors import CheckpointFailedError
 from .head import EndedEntry, Head
@@ -154,6 +154,9 @@ class Finishing:
         newest = next(head.ended_of_epoch(epoch), None)
         if newest is None:
             return Failed(0, 0, Reason.TRIGGER_CHECKPOINT_FAILURE, "no checkpoint was ever triggered for the epoch")
+        if newest.status is Status.COMPLETED or (newest.tolerated and head.rewound_since(newest) is not None):
+            reason, why = Reason.CHECKPOINT_COORDINATOR_SUSPEND, rewinding.undone(head, newest)
+            return Failed(newest.id, newest.attempt, reason, f"{why}: clear the whole run, so that it runs again")
         return failed(newest)
 
     def _outcome(self, head: Head, checkpoint: int, epoch: str | None) -> EpochCompleted | _NotCompleted:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from . import layout
+from . import completion_notes
 from .decisions import forgotten
 from .head import Head
 from .job_files import JobFiles
-from .model import EpochCompletedDocument
 
 
 def note(files: JobFiles, old: Head, new: Head) -> None:
@@ -21,5 +20,4 @@ def note(files: JobFiles, old: Head, new: Head) -> None:
         new: what is to follow it.
     """
     for epoch, checkpoint in forgotten(old, new).items():
-        # Lost means that it is noted already: an epoch completes once.
-        files.create(layout.epoch_completed(epoch), EpochCompletedDocument(files.job, epoch, checkpoint))
+        completion_notes.note(files, epoch, checkpoint)

@@ -223,6 +223,24 @@ class RestoreRecord:
     """What was wrong with newer checkpoints, if it is not the newest one."""
 
 
+@dataclass(frozen=True, slots=True)
+class RewindRecord:
+    """One rewind: what completed after `to`, up to `through`, no longer counts, and its epochs run again.
+
+    Kept for as long as the job lives: it is what a completion note is judged by, and notes are never deleted. A later
+    rewind to the same checkpoint or an older one covers it and takes its place.
+    """
+
+    to: CheckpointId
+    through: CheckpointId
+    """The newest id handed out by then."""
+    at_ms: Count
+
+    def covers(self, checkpoint: int) -> bool:
+        """Tell whether a checkpoint was made after the one rewound to, and before the rewind."""
+        return self.to < checkpoint <= self.through
+
+
 class Stopped(StrEnum):
     """What the job's coordinator refuses (semantics S1, T1)."""
 
@@ -293,6 +311,8 @@ class Head:
     """Counted failures in a row since the newest success, or since the job failed of them (semantics D5)."""
     restart_memory: RestartMemory | None = None
     """Failed tries that the restart strategy remembers, of all epochs (semantics F4)."""
+    rewinds: tuple[RewindRecord, ...] = field(default=(), metadata=SPARSE)
+    """Rewinds that still say something, oldest first; none covers what another covers."""
     writes: tuple[Token, ...] = ()
     """Ids of the last writes, newest last; how a writer whose answer was lost learns its outcome (semantics W2)."""
 
@@ -339,11 +359,14 @@ class Head:
 
         That is the epoch's newest attempt, while none is pending, the epoch has not completed, and no checkpoint has
         completed since it was triggered: its executions were computed from the state that the new attempt restores too.
-        One that ended because the whole job was restored (R5) lends nothing: that is a wish to start over. What is not
+        One that ended because the whole job was restored (R5) lends nothing: that is a wish to start over; nor does one
+        that ended before a rewind, which goes back to what may have been the newest checkpoint before. What is not
         carryable never becomes so again, which is what the cleaner builds on.
         """
         newest = next(self.ended_of_epoch(epoch), None)
         if newest is None or newest.status is Status.COMPLETED or self.pending_of_epoch(epoch) is not None:
+            return None
+        if self.rewound_since(newest) is not None:
             return None
         if newest.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND:
             return None
@@ -356,14 +379,30 @@ class Head:
     def resumable(self, epoch: str) -> EndedEntry | None:
         """Give the attempt that failed within the limit and that the epoch's next one is to follow (semantics D5).
 
-        What is not resumable never becomes so again: a later attempt has begun, or the history has forgotten it.
+        What is not resumable never becomes so again: a later attempt has begun, the history has forgotten it, or the
+        job was rewound.
         """
         newest = next(self.ended_of_epoch(epoch), None)
-        return newest if newest is not None and newest.tolerated and self.pending_of_epoch(epoch) is None else None
+        if newest is None or not newest.tolerated or self.pending_of_epoch(epoch) is not None:
+            return None
+        return None if self.rewound_since(newest) is not None else newest
+
+    def rewind_of(self, checkpoint: int) -> RewindRecord | None:
+        """Give the rewind by which a checkpoint no longer counts, whether or not it had completed."""
+        return next((rewind for rewind in self.rewinds if rewind.covers(checkpoint)), None)
+
+    def rewound_since(self, ended: EndedEntry) -> RewindRecord | None:
+        """Give the newest rewind, if an attempt had ended before it: then only a trigger opens the epoch's next."""
+        newest = self.rewinds[-1] if self.rewinds else None
+        return newest if newest is not None and ended.id <= newest.through else None
 
     def completions(self) -> dict[str, int]:
-        """Give the epochs known to have completed, each with the checkpoint that it completed in."""
+        """Give the epochs known to have completed, each with the checkpoint that it completed in.
+
+        What was rewound has to run again, and is none of them until it has.
+        """
         replayed = {epoch: entry.id for entry in self.completed for epoch in entry.replayed}
         retained = {entry.epoch: entry.id for entry in self.completed}
-        ended = {entry.epoch: entry.id for entry in self.history if entry.status is Status.COMPLETED}
+        counting = (entry for entry in self.history if self.rewind_of(entry.id) is None)
+        ended = {entry.epoch: entry.id for entry in counting if entry.status is Status.COMPLETED}
         return replayed | retained | ended

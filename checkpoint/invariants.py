@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from ..storage.errors import CairnError, ErrorKind
 from .head import MAX_DECLINED, MAX_HISTORY, MAX_NOTICES, MAX_RESTORES, MAX_WAITING, Head
@@ -53,6 +54,17 @@ def _invariants(old: Head, new: Head) -> Iterator[tuple[str, bool]]:
     yield "what was pending is pending or has an outcome (D3)", all(i in pending or i in ended for i in was_pending)
     yield "only what was pending completes (D3)", completed.keys() - was_completed.keys() <= was_pending.keys()
     yield "no epoch completes twice (T9)", not ({e.epoch for e in new.pending} & old.completions().keys())
+    spans = [(each.to, each.through) for each in new.rewinds]
+    yield (
+        "rewinds are in order and apart",
+        all(to < through < new.next_id for to, through in spans)
+        and all(before[1] < after[0] for before, after in pairwise(spans)),
+    )
+    yield (
+        "what was rewound stays so",
+        all(any(to <= e.to and e.through <= through for to, through in spans) for e in old.rewinds),
+    )
+    yield "what was rewound is not restored (R5)", not any(new.rewind_of(i) for i in completed)
     listened = {e.id for e in old.pending if e.listeners} - pending.keys()
     yield "whoever listens is told (C4, D4)", listened <= {notice.checkpoint for notice in new.notices}
     yield "the notices are bounded", new.notices_owed() <= max(MAX_NOTICES, old.notices_owed())

@@ -119,7 +119,17 @@ class TakingUp:
 
     def _left_by(self, head: Head, epoch: str) -> PendingDocument:
         """Give what the epoch's newest attempt, which has ended, expected."""
-        document = self._attempts.readable(next(head.ended_of_epoch(epoch), None))
+        newest = next(head.ended_of_epoch(epoch), None)
+        rewind = head.rewound_since(newest) if newest is not None else None
+        if rewind is not None:
+            # What it stood on may be gone, and so may what it left: only a trigger starts the epoch anew.
+            raise InvalidConfigError(
+                f"the job was rewound to checkpoint {rewind.to} after the epoch's last attempt: clear the whole run, "
+                "or the task that triggers the checkpoint before this one",
+                job=self._files.job,
+                epoch=layout.run_id_of(epoch),
+            )
+        document = self._attempts.readable(newest)
         if document is None:
             raise InvalidConfigError(
                 "no checkpoint is pending for the epoch and none can be taken up: run (or clear) the task that "
@@ -147,7 +157,7 @@ class TakingUp:
             owner=document.owner,
             before=newest,
             carried=self._attempts.carried_by(head, document.epoch, document.stages, restart=restart),
-            cause=cause_of(newest),
+            cause=cause_of(head, newest),
             restart=verdict,
             listeners=document.listeners,
             hooks=document.hook_names,

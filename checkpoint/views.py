@@ -68,6 +68,8 @@ class CheckpointRow:
     """Further stages that had failed when it ended, beside the one in `detail`."""
     restarted: tuple[str, ...] = ()
     """Stages that had begun in it and run again in the attempt after it (semantics F1)."""
+    rewound_to: int | None = None
+    """Of a checkpoint that completed and no longer counts: the one that the job was rewound to."""
 
     @property
     def duration_ms(self) -> int | None:
@@ -185,6 +187,7 @@ def row_of(coordinator: Coordinator, head: Head, entry: Entry) -> CheckpointRow:
         status, acknowledged, stages = entry.status, entry.acks, entry.stages
         size_bytes, ended_at_ms = entry.size_bytes, entry.ended_at_ms
     ended = entry if isinstance(entry, EndedEntry) else None
+    rewind = head.rewind_of(entry.id) if status is Status.COMPLETED else None
     done = ended if status is Status.COMPLETED else None
     return CheckpointRow(
         id=entry.id,
@@ -207,6 +210,7 @@ def row_of(coordinator: Coordinator, head: Head, entry: Entry) -> CheckpointRow:
         restored_from=entry.restored_from,
         retained=head.completed_by_id(entry.id) is not None,
         left_out=head.left_out_of(entry.id),
+        rewound_to=rewind.to if rewind else None,
     )
 
 

@@ -15,7 +15,7 @@ from ..checkpoint.reasons import Status
 from ..checkpoint.restore import Verification
 from ..checkpoint.stats import stats as stats_of
 from ..storage.port import ObjectStore
-from . import forgetting, listing, numbers, showing
+from . import forgetting, listing, numbers, rewinding, showing
 from .text import size
 
 
@@ -107,6 +107,12 @@ def verify(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 def forget_listener(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """Give up the notices of a listener that no longer exists."""
     return Outcome(*forgetting.forget(_job(store, options.job), options.job, options.listener, yes=options.yes))
+
+
+def rewind(store: ObjectStore, options: argparse.Namespace) -> Outcome:
+    """Rewind a job to an older checkpoint."""
+    lines, document = rewinding.rewind(_job(store, options.job), options)
+    return Outcome(lines, document)
 
 
 def _job(store: ObjectStore, name: str) -> Coordinator:

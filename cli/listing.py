@@ -66,9 +66,12 @@ def lines(found: Listing, limit: int) -> list[str]:
         written.append("* can be restored")
     if left_out > 0:
         written.append(f"… {left_out:,} more; raise --limit to see them")
+    rewound = [row for row in shown if row.rewound_to is not None]
     failed = [row for row in shown if row.status is Status.FAILED]
-    if failed:
+    if rewound or failed:
         written.append("")
+    for row in rewound:
+        written.append(f"{row.id}: no longer counts, the job was rewound to {row.rewound_to}")
     for row in failed:
         written += text.paragraph(f"{row.id}: {row.reason}: {row.detail}", columns)
         for other in row.others:

@@ -98,8 +98,8 @@ def _reader_may_leave() -> Iterator[None]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="cairn",
-        description="Shows the jobs and checkpoints of a storage, and the regions of a DAG. Neither Airflow nor Spark "
-        "need to run.",
+        description="Shows the jobs and checkpoints of a storage and the regions of a DAG, and rewinds jobs. Neither Airflow "
+        "nor Spark need to run.",
         epilog="Credentials for s3:// come from where boto3 finds them (environment, profile, instance role).",
     )
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -152,6 +152,14 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("dag_id", metavar="DAG_ID")
     _json(verb)
     verb.set_defaults(run=regions, on_store=False)
+    verb = _command(verbs, "rewind", "let the next epoch restore an older checkpoint; what came after it runs again")
+    verb.add_argument("job", metavar="JOB")
+    verb.add_argument(
+        "--to", metavar="ID", type=_checkpoint_id, required=True, help="the retained checkpoint to go back to"
+    )
+    verb.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
+    verb.add_argument("--abort-pending", action="store_true", help="abort what is pending instead of refusing")
+    verb.set_defaults(run=commands.rewind)
     return parser
 
 

@@ -71,6 +71,8 @@ def _head(job: str, found: CheckpointDetails, columns: int) -> Iterator[str]:
     if row.status is Status.COMPLETED:
         yield f"  size           {text.size(row.size_bytes)}"
     yield f"  retained       {'yes' if row.retained else 'no'}"
+    if row.rewound_to is not None:
+        yield f"  rewound to     {row.rewound_to}: it no longer counts"
     if row.detail:
         yield from text.labelled("detail", row.detail, columns)
     for other in row.others:

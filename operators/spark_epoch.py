@@ -29,6 +29,7 @@ from ..hooks.skipped_stages import acknowledge_for
 from ..spark.conf import handover_conf
 from ..spark.shipping import runtime_zip
 from ..storage.names import check_name, shorten
+from .completed import already_completed
 from .exchange import EXCHANGES, Exchange
 from .links import CheckpointLink
 from .secret_checks import check_author_settings
@@ -165,7 +166,7 @@ class SparkEpochOperator(SparkSubmitOperator):
             answer = begin()
         if isinstance(answer, EpochCompleted):
             kept = left_out(coordinator, epoch, uid)
-            raise AirflowSkipException(kept or already_completed(ti.run_id, answer))
+            raise AirflowSkipException(kept or already_completed(coordinator, settings.storage, answer))
         if isinstance(answer, Failed):
             # semantics F4: it was decided that no other try follows, though whoever decided it did not live to say so.
             raise AirflowFailException(failed_for_good(ti.run_id, answer))
@@ -348,14 +349,6 @@ def stage_uid(uid: str, map_index: int | None) -> str:
         map_index: the instance's; None or -1 where the task is not mapped.
     """
     return uid if map_index is None or map_index < 0 else f"{uid}-{map_index}"
-
-
-def already_completed(run_id: str, answer: EpochCompleted) -> str:
-    """Say that an epoch is done and which checkpoint holds it."""
-    return (
-        f"epoch {run_id} is completed: checkpoint {answer.checkpoint} holds it. It is not run again, because its input "
-        "would be folded in twice"
-    )
 
 
 def failed_for_good(run_id: str, answer: Failed) -> str:

@@ -31,9 +31,9 @@ from ..storage.names import shorten
 from ..storage.probe import ensure_probed
 from ..triggers.looking import ERROR
 from ..triggers.request import RequestTrigger
+from .completed import already_completed
 from .mapped_stages import StageTask
 from .run_facts import has_ended, kind_of, run_facts, slice_of
-from .spark_epoch import already_completed
 from .topology import stages_of
 from .trigger_checks import check_config, check_poll_interval, check_specs
 
@@ -266,7 +266,7 @@ class TriggerCheckpointOperator(BaseOperator):
             ti.xcom_push(DECLINED_KEY, _told(Declined(reason, str(error)), None))
             raise type(error)(f"no checkpoint was triggered: {reason}: {error.message}", **error.fields) from error
         if isinstance(answer, EpochCompleted):
-            raise AirflowSkipException(already_completed(ti.run_id, answer))
+            raise AirflowSkipException(already_completed(coordinator, settings.storage, answer))
         if isinstance(answer, Declined):
             retry_at = self._retry_at(answer)
             ti.xcom_push(DECLINED_KEY, _told(answer, retry_at))

@@ -14,6 +14,7 @@ from ..checkpoint import acks, layout
 from ..checkpoint.coordinator import Coordinator
 from ..checkpoint.errors import FencedError
 from ..checkpoint.model import Handover
+from ..checkpoint.reasons import Status
 from ..checkpoint.stage_side import Standing
 from ..storage.errors import CairnError
 
@@ -103,6 +104,8 @@ def _why_not(handover: Handover, standing: Standing) -> FencedError | None:
         return replaced(handover, f"attempt {newer.attempt}, checkpoint {newer.id}, runs the stage now")
     ended = standing.ended
     how = f"{ended.reason}: {ended.detail}" if ended else "so long ago that the history has forgotten how"
+    if ended is not None and ended.status is Status.COMPLETED:
+        how = f"checkpoint {ended.id} had completed, and the job was rewound since"
     return FencedError(
         f"the epoch's checkpoint has ended ({how}), and no attempt that follows takes this execution over. What it "
         "wrote is discarded; the next try of the stage runs it anew",

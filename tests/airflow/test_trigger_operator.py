@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,6 +22,7 @@ from airflow_cairn.checkpoint import CheckpointConfig, RequestKind, queue
 from airflow_cairn.checkpoint.errors import InvalidConfigError, NoCheckpointError
 from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.checkpoint.model import Slice
+from airflow_cairn.cli.main import main
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
 from airflow_cairn.operators.run_facts import kind_of, slice_of
 from airflow_cairn.operators.trigger import TriggerDeclinedError
@@ -85,6 +87,20 @@ def test_an_epoch_is_not_folded_in_twice(job: Job) -> None:
         AirflowSkipException, match=r"epoch r1 is completed: checkpoint 1 holds it. It is not run again"
     ):
         operator(job).execute(context(Ti(run_id="r1")))
+
+
+def test_what_it_says_of_a_completed_epoch_can_be_typed(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    job.complete("r1")
+    with pytest.raises(AirflowSkipException, match="No older checkpoint is retained, so the job cannot be rewound"):
+        operator(job).execute(context(Ti(run_id="r1")))
+    job.complete("r2")
+    with pytest.raises(AirflowSkipException, match="checkpoint 2 holds it") as skipped:
+        operator(job).execute(context(Ti(run_id="r2")))
+    command, *words = shlex.split(str(skipped.value).split("`")[1])
+    assert command == "cairn"
+    assert main([*words, "--yes"]) == 0
+    assert "these DAG runs have to run again, in this order:\n  r2\n" in capsys.readouterr().out
+    assert operator(job).execute(context(Ti(run_id="r2")))["checkpoint"] == 3
 
 
 def other(**states: str | BaseException) -> Any:

@@ -145,6 +145,21 @@ def _restore_latest(world: World) -> Run:
     return lambda world, store: world.coordinator(store).restore_latest()
 
 
+def _rewind(world: World) -> Run:
+    world.run_epoch("e1")
+    world.run_epoch(EPOCH)
+    return lambda world, store: world.coordinator(store).rewind(1)
+
+
+def _rewind_under_way(world: World) -> Run:
+    world.listen("warehouse")
+    world.run_epoch("e1")
+    world.run_epoch(EPOCH)
+    world.trigger("e3")
+    world.run_stage("e3", "clean")
+    return lambda world, store: world.coordinator(store).rewind(1, abort_pending=True)
+
+
 def _abort(world: World) -> Run:
     world.run_epoch("e1")
     checkpoint = world.trigger(EPOCH).pending.checkpoint
@@ -173,4 +188,6 @@ ATTEMPT_OPERATIONS = (
     Operation("ack after expiry", _ack_after_expiry),
     Operation("restore latest", _restore_latest),
     Operation("abort", _abort),
+    Operation("rewind", _rewind),
+    Operation("rewind, one under way", _rewind_under_way),
 )

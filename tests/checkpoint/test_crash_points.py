@@ -13,7 +13,7 @@ from datetime import timedelta
 import pytest
 
 from airflow_cairn.checkpoint.errors import CheckpointError, CheckpointNotReadyError
-from airflow_cairn.checkpoint.reasons import Reason, Status
+from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.storage import UnavailableError
 from tests.checkpoint.operation import EPOCH, Operation, forked, writes_of
 from tests.checkpoint.operations_attempt import ATTEMPT_OPERATIONS
@@ -130,7 +130,7 @@ def _strike_and_settle(case: Case) -> None:
     assert store.struck
     refused = world.settle(*case.operation.epochs)
     assert not refused or case.other == "another epoch", "only who was overtaken has nothing left to read"
-    done = [each.epoch for each in world.coordinator().head().history if each.status is Status.COMPLETED]
+    done = [each.epoch for each in world.counting()]
     assert sorted((*done, *refused)) == sorted(case.operation.epochs), "each completed once"
     world.audit(*done)
 

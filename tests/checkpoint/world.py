@@ -361,6 +361,12 @@ class World:
                 found[stage] = json.loads(self.files.get(line.handle.path, max_bytes=10_000).data)
         return found
 
+    def counting(self) -> list[EndedEntry]:
+        """The completed checkpoints of the history, oldest first, without those that were rewound."""
+        head = self.coordinator().head()
+        completed = (entry for entry in head.history if entry.status is Status.COMPLETED)
+        return [entry for entry in completed if head.rewind_of(entry.id) is None]
+
     def owed(self, checkpoint: int | None = None) -> dict[str, list[str]]:
         """The epochs whose slices each stage owes, in a retained checkpoint (the newest by default)."""
         head = self.coordinator().head()
@@ -407,7 +413,7 @@ class World:
         ended = [entry.id for entry in head.history]
         assert ended == sorted(set(ended)), "each id has one outcome"
         assert set(ended) == set(range(1, head.next_id)), "every id handed out has an outcome"
-        completed = [entry for entry in head.history if entry.status == "COMPLETED"]
+        completed = self.counting()
         assert [entry.epoch for entry in completed] == list(epochs), "each epoch completed once"
         assert all(found.whole for found in coordinator.verify()), "no dangling reference"
         report = coordinator.clean()
