@@ -71,7 +71,7 @@ def documented(command: str) -> set[str]:
         ("cairn show JOB ID", [["show", JOB, "1"], ["show", JOB, "3"], ["show", JOB, "4"]]),
         ("cairn stats JOB", [["stats", JOB]]),
         ("cairn forget-listener JOB NAME", [["forget-listener", JOB, "warehouse"]]),
-        ("cairn rewind JOB --to ID", [["rewind", JOB, "--to", "1", "--yes", "--abort-pending"]]),
+        ("cairn rewind JOB --to ID", [["rewind", JOB, "--to", "2"]]),
     ],
 )
 def test_the_fields_are_those_of_the_reference(
