@@ -98,8 +98,8 @@ def _reader_may_leave() -> Iterator[None]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="cairn",
-        description="Shows the jobs and checkpoints of a storage and the regions of a DAG, and rewinds jobs. Neither Airflow "
-        "nor Spark need to run.",
+        description="Shows the jobs and checkpoints of a storage and the regions of a DAG, and rewinds jobs. Neither "
+        "Airflow nor Spark need to run.",
         epilog="Credentials for s3:// come from where boto3 finds them (environment, profile, instance role).",
     )
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

@@ -6,13 +6,13 @@ import json
 import os
 import pty
 import re
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from airflow_cairn.checkpoint import system_runtime
 from airflow_cairn.cli.main import main
 from airflow_cairn.storage import open_store
 from tests.checkpoint.world import CONFIG, World
@@ -24,7 +24,7 @@ def world(tmp_path: Path) -> World:
     (tmp_path / "store").mkdir()
     world = World(open_store(f"file://{tmp_path / 'store'}"), config=replace(CONFIG, retained=3))
     # The command's clock is the system's; what is pending must not have expired by it.
-    world.clock.now_ms = time.time_ns() // 1_000_000
+    world.clock.now_ms = system_runtime().now_ms()
     for epoch in ("e1", "e2", "e3"):
         world.run_epoch(epoch)
     return world
