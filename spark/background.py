@@ -7,7 +7,6 @@ the stage decline; a block that raises cancels what runs, waits until it has end
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from threading import Event as Signal
 from threading import Lock
@@ -16,14 +15,10 @@ from typing import TYPE_CHECKING
 from ..checkpoint.errors import CheckpointError
 from .async_outcome import AsyncOutcome, Duty, Event
 from .stored import Stored
+from .watching import RECHECK_S, cancel_jobs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-log = logging.getLogger(__name__)
-
-_RECHECK_S = 0.2
-"""How often a cancelled write is told again: Spark cancels the jobs that run, and it may be between two of them."""
 
 
 class BackgroundSnapshotError(CheckpointError):
@@ -71,12 +66,12 @@ class BackgroundSnapshot:
     def cancel(self) -> None:
         """Stop it unless it is done; it may go on for a moment."""
         self._outcome.apply(Event.CANCEL)
-        self._cancel_jobs()
+        cancel_jobs(self._context, self._tag)
 
     def discard(self) -> None:
         """Wait until the writer has ended, and see that nothing of it is left."""
-        while not self._ended.wait(_RECHECK_S):
-            self._cancel_jobs()
+        while not self._ended.wait(RECHECK_S):
+            cancel_jobs(self._context, self._tag)
         if self._outcome.apply(Event.DISCARD) is Duty.DELETE:
             self._delete()
 
@@ -97,12 +92,6 @@ class BackgroundSnapshot:
         finally:
             self.error = failure
             self._ended.set()
-
-    def _cancel_jobs(self) -> None:
-        try:
-            self._context.cancelJobsWithTag(self._tag)
-        except Exception as problem:  # noqa: BLE001 - without Spark the writer ends by itself
-            log.warning("The jobs of %s could not be cancelled: %s", self.output_id, problem)
 
 
 class Background:

@@ -1,7 +1,7 @@
-"""Is this driver still wanted? Asked before work begins and before each write (semantics B4, F3, W4).
+"""Is this driver still wanted? Asked before work begins, before each write and while one runs (semantics B4, F3, W4).
 
-So a driver that nobody waits for stops where it would write next, and does not compute for another hour. Only a look:
-what decides is the acknowledgement, judged by the head afterwards.
+So a driver that nobody waits for stops, and does not compute for another hour. Only a look: what decides is the
+acknowledgement, judged by the head afterwards.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Fence:
         return standing.triggered_at_ms
 
     def check(self) -> None:
-        """Check before a write: one read of the head, at most every `LOOK_EVERY_MS`.
+        """Check before or during a write: one read of the head, at most every `LOOK_EVERY_MS`.
 
         A look that fails is logged, and the driver goes on: it could only have saved work.
 

@@ -12,7 +12,8 @@ from .background import Background, BackgroundSnapshot
 from .before_snapshot import BeforeSnapshot
 from .fence import Fence
 from .stored import Stored
-from .writer import Writer
+from .watching import stopping
+from .writer import Planned, Writer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,24 +56,28 @@ class Outputs:
             InvalidNameError: the name does not match the grammar (semantics W1).
             InvalidConfigError: Spark's output committer cannot be trusted.
             BackgroundSnapshotError: what was to be written in the background before has failed.
-            FencedError: the execution can no longer count; nothing was computed.
+            FencedError: the execution can no longer count, before the write or while it ran.
         """
         output_id = f"{kind}.{check_name(kind, name)}"
         columns = _columns(output_id, df, key)
         self._take_written(kind, name)
         planned = self._writer.plan(kind, name, df, columns)
         if not background:
-            self._add(self._writer.write(planned))
+            self._add(self._write(planned))
             return
         self._background.start(
             BackgroundSnapshot(
                 df.sparkSession,
                 output_id,
                 f"{self._writer.run_folder}{output_id}",
-                lambda: self._writer.write(planned, waited_for=False),
+                lambda: self._write(planned, waited_for=False),
                 lambda: self._writer.delete_output(planned.output.folder),
             )
         )
+
+    def _write(self, planned: Planned, *, waited_for: bool = True) -> Stored:
+        with stopping(self._fence, planned.df.sparkSession.sparkContext, f"{planned.output.folder} watched"):
+            return self._writer.write(planned, waited_for=waited_for)
 
     def add(self, kind: str, name: str, make: Callable[[str], Stored]) -> None:
         """Have an output written.
@@ -96,10 +101,12 @@ class Outputs:
 
         Raises:
             BackgroundSnapshotError: something of it has failed.
-            FencedError: a write was refused because the execution can no longer count, and the block caught that.
+            FencedError: a write was stopped because the execution can no longer count, even if the block caught that.
         """
-        self._fence.raise_if_stopped()
-        return {**self._written, **self._background.finish()}
+        try:
+            return {**self._written, **self._background.finish()}
+        finally:
+            self._fence.raise_if_stopped()
 
     def abort(self) -> None:
         """Stop what is written in the background, and wait until it has ended."""
