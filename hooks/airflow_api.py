@@ -166,11 +166,12 @@ class AirflowApiHook(BaseHook):
     def _send(self, method: str, path: str, body: Any = None, *, repeat: bool) -> httpx.Response:
         fresh = self._token is None
         answer = self._once(method, path, body, repeat=repeat)
-        if answer.status_code == httpx.codes.UNAUTHORIZED and not fresh and self.access.token is None:
-            # It has run out. Refused before anything was done, so whatever it was may be sent again.
+        if _refuses_token(answer) and not fresh and self.access.token is None:
+            # It has run out, or the server signs with another key. Refused before anything was done, so whatever it was
+            # may be sent again.
             self._token = None
             answer = self._once(method, path, body, repeat=repeat)
-        if answer.status_code == httpx.codes.UNAUTHORIZED:
+        if _refuses_token(answer):
             raise self._refused(
                 answer, "Airflow's API does not take the token: give the connection a valid one, or login and password"
             )
@@ -213,14 +214,14 @@ class AirflowApiHook(BaseHook):
             except httpx.HTTPError as error:
                 failure = self._unreachable(error)
                 if not repeat:
+                    # `from None`: the chain would carry the request with its headers into whatever prints traces.
                     raise failure from None
             else:
                 if not repeat or answer.status_code not in _OVERLOADED:
                     return answer
                 failure = self._unexpected(answer)
             if not waits:
-                # `from None`: the chain would carry the request with its headers into whatever prints traces.
-                raise failure from None
+                raise failure
             self._sleep(waits.pop(0))
 
     def _json(self, answer: httpx.Response) -> dict[str, Any]:
@@ -260,6 +261,13 @@ class AirflowApiHook(BaseHook):
         }
         # What a login is answered may hold a token, or repeat the password that was sent.
         return facts if answer.request.url.path.endswith(_LOGIN) else facts | {"answer": _detail(answer)}
+
+
+def _refuses_token(answer: httpx.Response) -> bool:
+    """Tell whether the token is refused: Airflow says 401 of one that has run out, 403 of one that it cannot read."""
+    if answer.status_code == httpx.codes.FORBIDDEN:
+        return "token" in _detail(answer).lower()
+    return answer.status_code == httpx.codes.UNAUTHORIZED
 
 
 def _detail(answer: httpx.Response) -> str:

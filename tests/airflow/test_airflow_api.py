@@ -86,8 +86,9 @@ def test_a_task_that_is_not_there(hook_to: HookTo) -> None:
         assert hook.task_facts("flights", "r", A) is None
 
 
-def test_a_token_that_has_run_out_is_renewed_once(hook_to: HookTo) -> None:
-    expired = (401, {"detail": "expired"})
+@pytest.mark.parametrize("expired", [(401, {"detail": "Token Expired"}), (403, {"detail": "Invalid JWT token"})])
+def test_a_token_that_has_run_out_is_renewed_once(hook_to: HookTo, expired: Answer) -> None:
+    """As Airflow says it of one that is too old, and of one that was signed with a key that it no longer has."""
     with ApiStandIn(Scripted((200, FOUND), expired, (200, FOUND), expired)) as api, hook_to(api) as hook:
         hook.task_facts("flights", "r", A)
         hook.task_facts("flights", "r", A)
@@ -95,6 +96,12 @@ def test_a_token_that_has_run_out_is_renewed_once(hook_to: HookTo) -> None:
         with pytest.raises(AirflowApiRefusedError, match="does not take the token"):
             hook.task_facts("flights", "r", A)
     assert [each.token for each in api.asked[5:]] == ["t2", None, "t3"]
+
+
+def test_a_new_token_that_is_refused_is_not_renewed(hook_to: HookTo) -> None:
+    with ApiStandIn(Scripted((401, {}))) as api, hook_to(api) as hook, pytest.raises(AirflowApiRefusedError):
+        hook.task_facts("flights", "r", A)
+    assert [each.token for each in api.asked] == [None, "t1"]
 
 
 @pytest.mark.parametrize(
