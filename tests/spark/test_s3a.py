@@ -33,7 +33,7 @@ def run_epochs(server: S3Server, storage: str, jars: list[Path], tmp_path: Path)
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr[-6000:]
     assert server.secret_key not in done.stdout + done.stderr
