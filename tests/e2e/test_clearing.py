@@ -10,6 +10,7 @@ import pytest
 from airflow_cairn.hooks.airflow_api import AirflowApiError, AirflowApiHook, AirflowApiRefusedError
 from airflow_cairn.hooks.clear_body import TaskRef
 from scripts.harness.airflow_home import AirflowHome
+from scripts.harness.wait import wait_until
 from tests.e2e.conftest import CLEARS, LOOKS
 
 pytestmark = pytest.mark.e2e
@@ -97,3 +98,30 @@ def test_who_only_looks_may_not_clear(paused: AirflowHome, monkeypatch: pytest.M
         with pytest.raises(AirflowApiRefusedError, match="the right to read and edit task instances"):
             hook.clear(DAG_ID, "r1", [TaskRef("epoch.a")], "")
         assert hook.task_facts(DAG_ID, "r1", TaskRef("epoch.a")) == before
+
+
+MISSING = """
+from airflow.sdk import DAG
+from airflow_cairn.operators import CheckpointedTaskGroup, Pipelined, SparkEpochOperator
+
+with DAG("missing", schedule=None), CheckpointedTaskGroup("epoch", storage="file:///x", airflow_api_conn_id="missing"):
+    first = SparkEpochOperator(task_id="first", application="x.py")
+    first >> Pipelined() >> SparkEpochOperator(task_id="second", application="x.py")
+"""
+
+
+def test_the_author_learns_that_the_connection_is_missing(airflow: AirflowHome) -> None:
+    """By the page's import errors: the dag processor has asked for the connection."""
+    file = airflow.dags_folder / "missing.py"
+    file.write_text(MISSING)
+    try:
+        (error,) = wait_until(
+            lambda: [each for each in airflow.api.import_errors() if "missing.py" in each],
+            300,
+            "an import error of missing.py",
+            details=lambda: ", ".join(airflow.api.dag_ids()),
+        )
+    finally:
+        file.unlink()
+    assert "the stages first, second form one region" in error
+    assert "or write airflow_api_conn_id=None to clear by hand" in error

@@ -1,0 +1,54 @@
+"""One stage of a pipeline whose rows count how often they were folded in; the tests stop it at named points.
+
+region.py GATES UPSTREAM…: a stage without upstreams reads its epoch's rows, any other what its upstreams wrote. Each
+row is an id and the number of ways on which it came here, so that nothing can be lost or doubled without being seen. As
+for `counting.py`, below GATES the file `hold/<job>/<run>/<attempt>/<stage>.<point>` makes the stage wait at the point.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from functools import reduce
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from airflow_cairn.spark import Epoch
+
+ROWS = 100
+
+
+def stop_at(gates: str, where: str, jvm: int) -> None:
+    """Wait at a point while the test holds it."""
+    reached = Path(gates, "reached", where)
+    reached.parent.mkdir(parents=True, exist_ok=True)
+    new = reached.with_name(f"{reached.name}.new")
+    new.write_text(str(jvm))
+    new.rename(reached)
+    pause = threading.Event()
+    while Path(gates, "hold", where).exists():
+        pause.wait(0.05)
+
+
+def own_rows(epoch: Epoch) -> DataFrame:
+    """Make the epoch's input: the run e2 has the ids from 2000 on."""
+    first = int(epoch.run_id.removeprefix("e")) * 1000
+    return epoch.spark.range(first, first + ROWS, numPartitions=1).select("id", F.lit(1).cast("long").alias("ways"))
+
+
+if __name__ == "__main__":
+    gates, upstreams = sys.argv[1], sys.argv[2:]
+    epoch = Epoch.current()
+    with epoch:
+        jvm = int(epoch.spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
+        point = f"{epoch.job}/{epoch.run_id}/{epoch.attempt}/{epoch.stage}"
+        stop_at(gates, f"{point}.started", jvm)
+        read = reduce(DataFrame.union, map(epoch.read, upstreams)) if upstreams else own_rows(epoch)
+        today = read.groupBy("id").agg(F.sum("ways").alias("ways"))
+        epoch.write(today)
+        before = epoch.state("seen")
+        epoch.snapshot("seen", today if before is None else before.union(today), key=["id"])
+        stop_at(gates, f"{point}.written", jvm)
+    stop_at(gates, f"{point}.acknowledged", jvm)
