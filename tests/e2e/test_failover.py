@@ -13,7 +13,6 @@ from typing import Any
 import psutil
 import pytest
 
-from airflow_cairn.checkpoint.head import EndedEntry
 from scripts.harness.airflow_api import TaskState
 from scripts.harness.airflow_home import AirflowHome
 from tests.e2e.conftest import Gates, kill_driver
@@ -75,10 +74,6 @@ class Scenario:
     def tries(self, run: str, stages: str) -> dict[str, int]:
         """Say how often stages have run, each named by one letter."""
         return {stage: self.task(run, stage).try_number for stage in stages}
-
-    def history(self) -> list[EndedEntry]:
-        """Give the checkpoints that have ended, in order of ids."""
-        return sorted(self.store.coordinator.head().history, key=lambda entry: entry.id)
 
     def check(
         self,
