@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -68,6 +69,18 @@ class EpochSubmitHook(SparkSubmitHook):
     def returncode(self) -> int | None:
         """The exit status of `spark-submit`; None if it was not started or has not ended."""
         return self._submit_sp.returncode if self._submit_sp is not None else None
+
+    def missing_application(self, application: str) -> str | None:
+        """Give the application's file if the driver that ran here has ended as one ends that does not find it.
+
+        Args:
+            application: the path or URI that was submitted.
+        """
+        path = application.removeprefix("file://")
+        if self.deploys_to_cluster or "://" in path or Path(path).exists():
+            return None
+        # Python ends with 2 where it cannot open its script; spark-submit itself with 1 where it finds no jar.
+        return path if self.returncode == (2 if path.endswith(".py") else 1) else None
 
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
         """Start `spark-submit` and wait for it; see the provider's hook."""

@@ -71,6 +71,8 @@ def _failed_for_good(context: Context) -> bool:
 
 def _detail(context: Context, uid: str) -> str:
     error = context.get("exception")
+    if isinstance(error, AirflowFailException) and isinstance(error.__cause__, CheckpointError):
+        error = error.__cause__
     if isinstance(error, CheckpointError):
         # Ours say themselves what happened; the class's name adds nothing for a reader of the history.
         return str(redact(error.message.removeprefix(failed_prefix(uid))))

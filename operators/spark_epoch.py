@@ -33,7 +33,7 @@ from .completed import already_completed
 from .exchange import EXCHANGES, Exchange
 from .links import CheckpointLink
 from .secret_checks import check_author_settings
-from .stage_outcome import StageRun, left_out
+from .stage_outcome import StageIncurableError, StageRun, left_out
 from .stage_tasks import upstreams_to_look_at, where_of
 from .tries import is_asked_for
 from .upstreams_first import let_upstreams_run
@@ -141,7 +141,8 @@ class SparkEpochOperator(SparkSubmitOperator):
             Checkpoint, epoch, attempt and stage; None if there was nothing to submit.
 
         Raises:
-            AirflowFailException: the epoch has failed, and no retry follows (semantics F4).
+            AirflowFailException: the epoch has failed, and no retry follows, or the application failed of what no retry
+                cures (semantics F4).
             AirflowSkipException: the epoch is completed, with this stage or without it (semantics B3, F6); running it
                 again would fold its input in twice.
             StageFailedError: the application failed, declined, or never opened an epoch.
@@ -199,9 +200,12 @@ class SparkEpochOperator(SparkSubmitOperator):
             run.check_acknowledged()
         except CheckpointError as error:
             kept = left_out(coordinator, epoch, uid)
-            if kept is None:
-                raise
-            raise AirflowSkipException(kept) from error
+            if kept is not None:
+                raise AirflowSkipException(kept) from error
+            if isinstance(error, StageIncurableError):
+                # semantics F4: Airflow retries nothing that fails so, and the callback reports it as final.
+                raise AirflowFailException(str(error)) from error
+            raise
         self.log.info("%s: acknowledged", run.title)
         return {
             "checkpoint": answer.handover.checkpoint,
@@ -228,8 +232,9 @@ class SparkEpochOperator(SparkSubmitOperator):
             except (AirflowSkipException, AirflowFailException):
                 raise
             except (AirflowException, RuntimeError) as error:
-                returncode = self._hook.returncode if isinstance(self._hook, EpochSubmitHook) else None
-                raise run.failure(returncode, str(error)) from error
+                hook = self._hook if isinstance(self._hook, EpochSubmitHook) else None
+                missing = hook.missing_application(str(self.application)) if hook else None
+                raise run.failure(hook.returncode if hook else None, str(error), missing) from error
 
     def _get_hook(self) -> SparkSubmitHook:
         """Give the provider's hook, with what the application needs of Cairn added: the author's fields stay clean."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..checkpoint import Coordinator, acks, layout
 from ..checkpoint.errors import CheckpointError, FencedError
-from ..checkpoint.model import Handover
+from ..checkpoint.model import DeclineDocument, Handover
 from ..storage.errors import ErrorKind
 
 
@@ -14,6 +14,12 @@ class StageFailedError(CheckpointError):
     """A stage's application ended without acknowledging; the text carries its own reason if it gave one (D1)."""
 
     kind = ErrorKind.CONFLICT
+
+
+class StageIncurableError(StageFailedError):
+    """It failed of what another try would only repeat: the application itself is wrong, or missing (semantics F4)."""
+
+    kind = ErrorKind.INVALID
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +36,25 @@ class StageRun:
         run_id = layout.run_id_of(it.epoch)
         return f"checkpoint {it.checkpoint} · epoch {run_id} · attempt {it.attempt} · stage {it.stage}"
 
-    def declined(self) -> str | None:
-        """Give the reason that the application gave for failing; None if it gave none (it was killed, say)."""
-        found = acks.read_decline(self.coordinator.files, self.handover.stage, self.handover.execution)
-        return found.detail if found else None
+    def declined(self) -> DeclineDocument | None:
+        """Give what the application said when it failed; None if it said nothing (it was killed, say)."""
+        return acks.read_decline(self.coordinator.files, self.handover.stage, self.handover.execution)
 
-    def failure(self, returncode: int | None, report: str = "") -> StageFailedError:
+    def failure(self, returncode: int | None, report: str = "", missing: str | None = None) -> StageFailedError:
         """Say why the application failed, as far as it is known.
 
         Args:
             returncode: the exit status of spark-submit; None if it was not started.
             report: what the provider says about it; where spark-submit itself ended well, in cluster mode, it tells
                 what became of the application on the cluster.
+            missing: the application's file, if it is known not to be there.
         """
-        declined = self.declined()
-        return self._error(failed_prefix(self.handover.stage) + (declined or _ending(returncode, report)))
+        prefix, declined = failed_prefix(self.handover.stage), self.declined()
+        if declined is not None:
+            return self._error(prefix + declined.detail, incurable=declined.incurable)
+        if missing is not None:
+            return self._error(f"{prefix}the application {missing} does not exist on this worker", incurable=True)
+        return self._error(prefix + _ending(returncode, report))
 
     def check_acknowledged(self) -> None:
         """Make sure, after an application that ended well, that its epoch has what the stage owes it.
@@ -55,7 +65,8 @@ class StageRun:
         """
         declined = self.declined()
         if declined is not None:
-            raise self._error(f"stage {self.handover.stage} declined: {declined}")
+            said = f"stage {self.handover.stage} declined: {declined.detail}"
+            raise self._error(said, incurable=declined.incurable)
         standing = self.coordinator.standing(self.handover)
         if not standing.current and (standing.completed is None or standing.left_out):
             raise FencedError(
@@ -70,9 +81,10 @@ class StageRun:
                 "and let the block end without an error"
             )
 
-    def _error(self, message: str) -> StageFailedError:
+    def _error(self, message: str, *, incurable: bool = False) -> StageFailedError:
         it = self.handover
-        return StageFailedError(message, job=it.job, checkpoint=it.checkpoint, attempt=it.attempt)
+        kind = StageIncurableError if incurable else StageFailedError
+        return kind(message, job=it.job, checkpoint=it.checkpoint, attempt=it.attempt)
 
 
 def left_out(coordinator: Coordinator, epoch: str, stage: str) -> str | None:

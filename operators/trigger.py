@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.sdk import BaseOperator, timezone
+from airflow.sdk import BaseOperator, ExceptionRetryPolicy, RetryAction, RetryPolicy, RetryRule, timezone
 from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException
 
 from ..checkpoint import CheckpointConfig, Coordinator, RequestKind, TriggerRequest, layout
 from ..checkpoint.declining import reason_of
-from ..checkpoint.errors import CheckpointError, InvalidConfigError
+from ..checkpoint.errors import CheckpointError, InvalidConfigError, InvalidStateError, NonRestoredStateError
 from ..checkpoint.fixing import Refused
 from ..checkpoint.hook_answers import close_all
 from ..checkpoint.master_hooks import MasterHook, check_hooks
@@ -26,7 +26,7 @@ from ..hooks.job_settings import JobSettings, check_storage_and_job, naming, ren
 from ..hooks.plugged import listeners_of, master_hooks_of
 from ..hooks.slice_detail import check_slice_detail
 from ..hooks.telling import tell_if_possible
-from ..storage.errors import CairnError, ErrorKind
+from ..storage.errors import CairnError, ErrorKind, InvalidNameError
 from ..storage.names import shorten
 from ..storage.probe import ensure_probed
 from ..triggers.looking import ERROR
@@ -54,6 +54,18 @@ class SourceRefusedError(CheckpointError):
     """A source has nothing that this run may read; the text says what to do (semantics T8)."""
 
     kind = ErrorKind.CONFLICT
+
+
+NO_CURE = ExceptionRetryPolicy(
+    [
+        RetryRule(
+            exception=[InvalidStateError, NonRestoredStateError, InvalidNameError],
+            action=RetryAction.FAIL,
+            reason="no retry cures this: the DAG and the latest checkpoint do not fit together",
+        )
+    ]
+)
+"""What Airflow does with a failed try of a task that triggers."""
 
 
 class TriggerCheckpointOperator(BaseOperator):
@@ -90,6 +102,8 @@ class TriggerCheckpointOperator(BaseOperator):
         retries: tries after the first. Not 0 by default, because Airflow itself can fail a deferred task that did
             nothing wrong (see `CheckpointSensor`); the next try finds its place in the line, or its checkpoint (T9).
         retry_delay: seconds (or a timedelta) between two tries.
+        retry_policy: fails the task at once where another try would meet the same: state that no stage claims, or that
+            cannot be restored at its parallelism, a wrong name (semantics F4).
         **kwargs: what every operator takes.
 
     Raises:
@@ -121,9 +135,10 @@ class TriggerCheckpointOperator(BaseOperator):
         kind: RequestKind | None = None,
         retries: int = 2,
         retry_delay: timedelta | float = 5.0,
+        retry_policy: RetryPolicy | None = NO_CURE,
         **kwargs: Any,
     ) -> None:
-        super().__init__(retries=retries, retry_delay=retry_delay, **kwargs)
+        super().__init__(retries=retries, retry_delay=retry_delay, retry_policy=retry_policy, **kwargs)
         self.storage = storage
         self.job = job or (self.dag.dag_id if self.has_dag() else None)
         self.stages = tuple(stages)

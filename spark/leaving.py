@@ -24,6 +24,7 @@ from ..storage.errors import StorageError
 from .background import BackgroundSnapshotError
 from .detail import one_line
 from .fence import already_acknowledged, replaced
+from .incurable import is_incurable
 from .stored import Stored, subtasks
 from .writer import Writer
 
@@ -151,6 +152,7 @@ def decline(coordinator: Coordinator, handover: Handover, writer: Writer, error:
         token=handover.token,
         reason=_reason(error),
         detail=one_line(error),
+        incurable=is_incurable(error),
     )
     try:
         coordinator.decline(document)

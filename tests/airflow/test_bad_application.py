@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.checkpoint.requests import Failed
 from airflow_cairn.operators import SparkEpochOperator
-from airflow_cairn.operators.stage_outcome import StageFailedError
 from tests.support.airflow_stage import Job, Ti, context
 
 pytestmark = pytest.mark.spark
@@ -28,9 +28,21 @@ with Epoch.current() as epoch:
 """
 
 
+def test_an_application_that_is_not_there(
+    job: Job, tmp_path: Path, connections: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics F4
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    connections("spark_default", json.dumps({"conn_type": "spark", "host": "local[1]"}))
+    job.trigger("r1")
+    missing = tmp_path / "missing.py"
+    operator = SparkEpochOperator(task_id="routes", application=str(missing), storage=job.storage, job=job.name)
+    with pytest.raises(AirflowFailException, match=f"stage routes failed: the application {missing} does not exist"):
+        operator.execute(context(Ti(run_id="r1")))
+
+
 def test_one_name_for_two_states(
     job: Job, tmp_path: Path, connections: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:  # semantics D1
+) -> None:  # semantics D1, F4
     application = tmp_path / "twice.py"
     application.write_text(APPLICATION)
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
@@ -44,7 +56,7 @@ def test_one_name_for_two_states(
         job=job.name,
         conf={"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.sql.shuffle.partitions": "1"},
     )
-    with pytest.raises(StageFailedError) as caught:
+    with pytest.raises(AirflowFailException) as caught:
         operator.execute(context(Ti(run_id="r1")))
     said = "the state 'totals' was written or dropped before in this epoch; each name is used once. Give the second one"
     assert f"stage routes failed: InvalidStateError: {said}" in str(caught.value)

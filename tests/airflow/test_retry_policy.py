@@ -17,11 +17,18 @@ from airflow_cairn.checkpoint import (
     NoRestart,
     RegionalCheckpoints,
 )
+from airflow_cairn.checkpoint.errors import InvalidStateError, MasterHookError, NonRestoredStateError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.restarts import RestartStrategy
-from airflow_cairn.operators import CheckpointRetryPolicy, SparkEpochOperator, restore_latest_checkpoint
+from airflow_cairn.operators import (
+    CheckpointRetryPolicy,
+    SparkEpochOperator,
+    StageSpec,
+    TriggerCheckpointOperator,
+    restore_latest_checkpoint,
+)
 from airflow_cairn.operators.tries import is_asked_for
-from airflow_cairn.storage.errors import DocumentError
+from airflow_cairn.storage.errors import DocumentError, InvalidNameError, UnavailableError
 from tests.airflow.conftest import DagFile
 from tests.support.airflow_stage import Job, Ti, context
 
@@ -212,3 +219,19 @@ def test_two_who_decide_are_refused(dag_file: DagFile) -> None:  # semantics F4,
     assert "the stage has a retry_policy and its group's config a restart_strategy" in text
     assert "restart_strategy=`NoRestart`" in text
     assert "task=`epoch.routes`" in text
+
+
+@pytest.mark.parametrize(
+    ("error", "action"),
+    [
+        (NonRestoredStateError("state that no stage claims"), RetryAction.FAIL),
+        (InvalidStateError("another parallelism"), RetryAction.FAIL),
+        (InvalidNameError("a uid"), RetryAction.FAIL),
+        (UnavailableError("later"), RetryAction.DEFAULT),
+        (MasterHookError("not yet"), RetryAction.DEFAULT),
+    ],
+)
+def test_a_trigger_that_no_retry_cures_fails_at_once(error: Exception, action: RetryAction) -> None:  # semantics F4, R3
+    task = TriggerCheckpointOperator(task_id="t", storage="file:///s", job="j", stages=[StageSpec("a")])
+    assert task.retry_policy is not None
+    assert task.retry_policy.evaluate(error, 1, 3).action is action

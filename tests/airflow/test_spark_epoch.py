@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_cairn.checkpoint import CheckpointConfig, TriggerRequest
 from airflow_cairn.checkpoint.errors import (
@@ -26,7 +26,7 @@ from airflow_cairn.checkpoint.errors import (
 )
 from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.checkpoint.model import Slice, StageSpec
-from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
+from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator, restore_latest_checkpoint
 from airflow_cairn.operators.stage_outcome import StageFailedError, StageRun
 from airflow_cairn.storage.errors import InvalidNameError
 from tests.airflow.conftest import Said
@@ -171,6 +171,38 @@ def test_how_applications_fail(job: Job, submitted: Submitted, do: str, text: st
         stage(job, do).execute(context(Ti(run_id=RUN)))
     assert text in str(caught.value)
     assert caught.value.fields == {"job": "flights", "checkpoint": 1, "attempt": 1}
+
+
+@pytest.mark.parametrize(
+    ("do", "text"),
+    [
+        ("decline for good", "AnalysisException: no such column"),
+        ("miss it", "the application routes.py does not exist on this worker"),
+    ],
+)
+def test_what_no_retry_cures_fails_at_once(job: Job, submitted: Submitted, do: str, text: str) -> None:  # semantics F4
+    job.trigger(RUN)
+    told = context(Ti(run_id=RUN))
+    operator = stage(job, do)
+    with pytest.raises(AirflowFailException) as caught:
+        operator.execute(told)
+    assert f"stage routes failed: {text}" in str(caught.value)
+    restore_latest_checkpoint(told | {"task": operator, "exception": caught.value})
+    head = job.coordinator.head()
+    assert head.pending == ()
+    assert head.history[-1].detail == f"no retry cures this: routes: {text}"
+    with pytest.raises(AirflowFailException, match="no retry cures this"):
+        operator.execute(context(Ti(run_id=RUN)))
+
+
+def test_an_application_that_is_there_may_end_with_any_status(
+    job: Job, submitted: Submitted, tmp_path: Path
+) -> None:  # semantics F4
+    job.trigger(RUN)
+    (tmp_path / "there.py").touch()
+    with pytest.raises(StageFailedError, match="status 2 and gave no reason") as caught:
+        stage(job, "miss it", application=str(tmp_path / "there.py")).execute(context(Ti(run_id=RUN)))
+    assert type(caught.value) is StageFailedError
 
 
 def test_a_stage_that_was_replaced_while_it_ran(job: Job, submitted: Submitted) -> None:  # semantics A2, F3

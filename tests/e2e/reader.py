@@ -1,7 +1,7 @@
 """Stands in for `spark-submit` where what an epoch reads is looked at: notes it and acknowledges, without a JVM.
 
 It can be held as `dags/applications/counting.py` can, at the point of its stage's name. What it is handed to read goes
-to `read/<job>/<run>/<attempt>/<stage>`.
+to `read/<job>/<run>/<attempt>/<stage>`. It fails, without a word, where there is `fail/<job>/<run>/<stage>`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ def main() -> int:
     pause = threading.Event()
     while (gates / "hold" / where / handover.stage).exists():
         pause.wait(0.05)
+    if (gates / "fail" / handover.job / layout.run_id_of(handover.epoch) / handover.stage).exists():
+        return 1
     ack = AckDocument(
         job=handover.job,
         checkpoint=handover.checkpoint,

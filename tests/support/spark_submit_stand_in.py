@@ -40,6 +40,8 @@ def main() -> int:
         return 0
     if what == "die":
         os.kill(os.getpid(), signal.SIGKILL)
+    if what == "miss it":
+        return 2  # as Python does that cannot open its script
     if what == "fail":
         print("Traceback: something went wrong")
         return 3
@@ -54,8 +56,9 @@ def main() -> int:
         "token": handover.token,
     }
     if what.startswith("decline"):
-        detail = "AnalysisException: no such column"
-        coordinator.decline(DeclineDocument(**who, reason=Reason.CHECKPOINT_DECLINED, detail=detail))
+        incurable, detail = what == "decline for good", "AnalysisException: no such column"
+        why = DeclineDocument(**who, reason=Reason.CHECKPOINT_DECLINED, detail=detail, incurable=incurable)
+        coordinator.decline(why)
         return 0 if what == "decline quietly" else 1
     if what == "be replaced":
         coordinator.fail(handover.epoch, handover.stage, handover.claimant, "somebody else says so")
