@@ -6,7 +6,7 @@ up with the failure. Both open the next attempt in one swap, with what the one b
 
 from __future__ import annotations
 
-from . import completing, layout, restarting
+from . import completing, layout, replaced, restarting
 from .attempts import Attempts, cause_of
 from .errors import InvalidConfigError
 from .head import EndedEntry, Head, Stopped
@@ -42,7 +42,8 @@ class TakingUp:
         Args:
             epoch: the epoch's name.
             stage: the stage's uid.
-            by_hand: a person has asked for this try; only that follows a failure for good (semantics F4).
+            by_hand: a person has asked for this try, as far as Airflow says; only that follows a failure for good
+                (semantics F4).
 
         Returns:
             None once an attempt is pending, by this call or another's; or that the epoch has completed, or has failed
@@ -62,7 +63,7 @@ class TakingUp:
             if completed is not None:
                 return Decision(EpochCompleted(epoch, completed), settled if settled != head else None)
             newest = next(settled.ended_of_epoch(epoch), None)
-            if newest is not None and newest.for_good and not by_hand:
+            if newest is not None and newest.for_good and not (by_hand and self._asked_by_a_person(newest, stage)):
                 return Decision(failed(newest), settled if settled != head else None)
             document = self._left_by(settled, epoch)
             assert newest is not None  # it has left the document
@@ -87,6 +88,15 @@ class TakingUp:
             return Decision(failed(over) if over is not None and over.for_good and not by_hand else None, after)
 
         return self._heads.update(decide)[1]
+
+    def _asked_by_a_person(self, ended: EndedEntry, stage: str) -> bool:
+        """Tell whether a try that follows a clear was cleared after the failure, and not by the failover before it.
+
+        Airflow does not say who cleared. A task that the failed attempt itself had run again, and that had not begun by
+        then, begins after the end as if a person had asked for it.
+        """
+        document = self._attempts.readable(ended)
+        return document is None or all(each.stage != stage for each in replaced.waiting(self._files, document))
 
     def resume(self, epoch: str) -> bool:
         """Open the epoch's next attempt after a failure that the job puts up with (semantics D5).

@@ -22,6 +22,7 @@ from airflow_cairn.checkpoint.model import DeclineDocument
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from airflow_cairn.checkpoint.requests import Failed, FailedOver, GivenUp, NothingToDo, Ready, Submit
 from airflow_cairn.checkpoint.restarts import RestartStrategy
+from tests.checkpoint.exchanges import DIAMOND
 from tests.checkpoint.lagging import run_some
 from tests.checkpoint.world import CONFIG, JOB, TIMEOUT, World
 from tests.support.wrapped_stores import InterleavingStore
@@ -139,6 +140,21 @@ def test_only_a_person_goes_on_after_a_failure_for_good() -> None:  # semantics 
         world.run_stage("a", stage)
     world.coordinator().complete(world.pending_id("a"))
     world.audit("z", "a")
+
+
+def test_what_the_failover_itself_had_cleared_is_no_persons_wish() -> None:  # semantics F4
+    """A sibling was cleared by the failover before the last failure, and begins after it: to Airflow, as by hand."""
+    world = World(config=replace(CONFIG, restart_strategy=FixedDelayRestart(1)), stages=DIAMOND)
+    run_some(world, "a", "clean")
+    world.submit("a", "airports")
+    over = fail(world, stage="routes")
+    assert isinstance(over, FailedOver)
+    assert [each.stage for each in over.restarted] == ["airports"]
+    assert isinstance(fail(world, stage="routes"), Failed)
+    assert isinstance(world.coordinator().begin("a", "airports", world.new_claimant(), by_hand=True), Failed)
+    assert world.coordinator().head().pending == ()
+    for stage in ("routes", "airports"):
+        assert isinstance(world.coordinator().begin("a", stage, world.new_claimant(), by_hand=True), Submit)
 
 
 def test_triggering_again_goes_on_too() -> None:  # semantics F4
