@@ -75,6 +75,13 @@ class Scenario:
         """Say how often stages have run, each named by one letter."""
         return {stage: self.task(run, stage).try_number for stage in stages}
 
+    def lose_output(self, checkpoint: int, stage: str) -> None:
+        """Delete what a stage wrote for those that read from it."""
+        files = self.store.files
+        found = [each.key for each in files.listing(f"chk-{checkpoint:010}/state/{stage}/") if "exchange." in each.key]
+        assert found
+        assert files.delete(found) == []
+
     def check(
         self,
         run: str,
@@ -142,6 +149,40 @@ def test_a_running_sibling_is_stopped_first_3(scenario: Scenario) -> None:
         tries={"a": 2, "b": 2, "c": 2, "d": 1},
         outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED)],
         ways={"a": 1, "b": 1, "c": 1, "d": 2},
+    )
+
+
+def test_a_sibling_of_another_region_runs_on_4(scenario: Scenario) -> None:
+    """semantics F1, F2: a diamond, all blocking; b dies while c runs, and c's own driver acknowledges."""
+    scenario.hold("e1", 1, "b.written", "c.written")
+    scenario.start("e1")
+    running = scenario.reached("e1", 1, "c.written")
+    kill_driver(scenario.reached("e1", 1, "b.written"))
+    scenario.reached("e1", 2, "b.written")
+    assert running.is_running()
+    scenario.release("e1", 1, "c.written")
+    scenario.ended("e1")
+    scenario.check(
+        "e1",
+        tries={"a": 1, "b": 2, "c": 1, "d": 1},
+        outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED)],
+        ways={"a": 1, "b": 1, "c": 1, "d": 2},
+    )
+
+
+def test_a_missing_output_is_written_again_6(scenario: Scenario) -> None:
+    """semantics F1: a → b; what a wrote is deleted before b dies, so a runs again too, through a blocking exchange."""
+    scenario.hold("e1", 1, "b.started")
+    scenario.start("e1")
+    driver = scenario.reached("e1", 1, "b.started")
+    scenario.lose_output(1, "a")
+    kill_driver(driver)
+    scenario.ended("e1")
+    scenario.check(
+        "e1",
+        tries={"a": 2, "b": 2},
+        outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED)],
+        ways={"a": 1, "b": 1},
     )
 
 

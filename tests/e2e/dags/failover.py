@@ -60,4 +60,6 @@ def pipeline(
 # The numbers are those of the table in docs/failover.md.
 pipeline("failover_2", {"a": (), "b": ("a",), "c": ("b",)}, [("a", "b")])
 pipeline("failover_3", DIAMOND, [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")])
+pipeline("failover_4", DIAMOND)
+pipeline("failover_6", {"a": (), "b": ("a",)})
 pipeline("failover_19", {"a": (), "b": ("a",)}, [("a", "b")], airflow_api_conn_id="refused_api")
