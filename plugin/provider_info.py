@@ -27,6 +27,11 @@ def get_provider_info() -> dict[str, Any]:
         ],
         "sensors": [{"integration-name": "Cairn", "python-modules": ["airflow_cairn.sensors.checkpoint"]}],
         "triggers": [{"integration-name": "Cairn", "python-modules": ["airflow_cairn.triggers.checkpoint"]}],
-        "hooks": [{"integration-name": "Cairn", "python-modules": ["airflow_cairn.hooks.storage"]}],
+        "hooks": [
+            {
+                "integration-name": "Cairn",
+                "python-modules": ["airflow_cairn.hooks.airflow_api", "airflow_cairn.hooks.storage"],
+            }
+        ],
         "extra-links": ["airflow_cairn.operators.links.CheckpointLink"],
     }
