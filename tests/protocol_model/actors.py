@@ -17,6 +17,7 @@ from tests.protocol_model.state import (
     Exec,
     Head,
     Key,
+    Meta,
     Rules,
     carryable,
     complete,
@@ -24,6 +25,7 @@ from tests.protocol_model.state import (
     kept,
     latest,
     live,
+    meta_key,
     outcome_of,
     pending_of,
 )
@@ -87,13 +89,30 @@ def finisher(rules: Rules, me: str, checkpoint: int) -> Program:
     if doc is None:
         return RETRY
     files: list[Key] = []
+    left_out = False
     for execution in doc.execs:
         found = yield ("get", ("ack", execution.home, execution))
-        if found is None:
+        if found is None and doc.lags and execution.stage == B:
+            left_out = True
+        elif found is None:
             return RETRY if (yield from read_head(rules)) != head else "not ready"
-        files.append(found)
-    meta = ("meta", checkpoint, entry.token)
-    yield from create(meta, tuple(files))
+        else:
+            files.append(found)
+    if doc.hooks is not None and rules.mutation != "hooks_not_awaited" and (yield ("get", doc.hooks)) is None:
+        return RETRY if (yield from read_head(rules)) != head else "not ready"
+    made = Meta(tuple(files), hooks=doc.hooks)
+    if left_out:
+        lender = head.completed[-1] if head.completed else None
+        before = (yield ("get", meta_key(lender))) if lender is not None else Meta(())
+        if before is None:
+            return RETRY
+        lent = next((file for file in before.files if file[2].stage == B), before.lent)
+        owed = (*before.owed, entry.epoch) if rules.mutation != "owes_only_the_last" else (entry.epoch,)
+        in_flight = (*before.in_flight, files[0]) if rules.mutation != "in_flight_forgotten" else (files[0],)
+        made = made._replace(lent=lent, owed=owed, in_flight=in_flight)
+    entry = entry._replace(left_out=left_out)
+    meta = meta_key(entry) if rules.mutation != "left_out_unnamed" else meta_key(entry._replace(left_out=False))
+    yield from create(meta, made)
     if rules.mutation == "complete_without_swap":
         new = complete(head, entry)
         yield ("put", new._replace(rev=head.rev + 1))
@@ -137,6 +156,8 @@ def opener(rules: Rules, me: str, epoch: str, failed: Exec | None) -> Program:
         return "nothing to take up"
     before = before or carryable(head, epoch)
     carried: dict[int, Exec] = {}
+    hooks: Key | None = None
+    lags = False
     settled = head
     if before is not None:
         doc = yield ("get", ("pending", before.id, before.token))
@@ -153,12 +174,15 @@ def opener(rules: Rules, me: str, epoch: str, failed: Exec | None) -> Program:
             if execution in before.rejected and rules.mutation != "carry_rejected":
                 break
             carried[execution.stage] = execution
+        hooks, lags = doc.hooks, doc.lags
         if before in head.pending:
             settled = end(head, before, "failed")
     new_id, token = head.next_id, f"{me}{head.rev}"
     execs = tuple(carried.get(stage) or Exec(stage, new_id, token) for stage in (A, B))
     folded = tuple(e.epoch for e in head.history if e.status == "completed")
-    doc = Doc(new_id, token, epoch, execs, latest(head), folded)
+    if before is not None and hooks in before.rejected:
+        hooks, execs = ("hooks", new_id, token), tuple(Exec(stage, new_id, token) for stage in (A, B))
+    doc = Doc(new_id, token, epoch, execs, latest(head), folded, lags, hooks)
     yield from create(("pending", new_id, token), doc)
     entry = Entry(new_id, token, epoch, doc.base)
     new = settled._replace(next_id=new_id + 1, pending=(*settled.pending, entry))
@@ -188,9 +212,13 @@ def driver(rules: Rules, me: str, epoch: str, folded: tuple[str, ...], execution
                 return ("seen", head, execution)
             break
         if done is not None:
-            meta = yield ("get", ("meta", done.id, done.token))
-            if meta is None or state in meta:
+            if done.left_out and execution.stage == B and rules.mutation != "left_out_counts":
+                break
+            meta = yield ("get", meta_key(done))
+            if meta is None or state in meta.files:
                 return "perhaps"
+            if rules.mutation == "left_out_counts":
+                return ("success", execution)
             break
         if lent is None or execution in lent.rejected:
             break
@@ -209,6 +237,24 @@ def driver(rules: Rules, me: str, epoch: str, folded: tuple[str, ...], execution
     yield ("delete", state)
     yield ("delete", marker)
     return "discarded"
+
+
+def asker(rules: Rules, me: str, doc: Doc, fails: bool = False) -> Program:
+    """Who has triggered asks the hooks; where one fails, the checkpoint ends and its answers are withdrawn (T7)."""
+    if doc.hooks is None or (yield ("get", doc.hooks)) is not None:
+        return "nothing to ask"
+    while True:
+        head: Head = yield from read_head(rules)
+        entry = pending_of(head, doc.id)
+        if entry is None or entry.token != doc.token:
+            return "ended"
+        if not fails:
+            yield from create(doc.hooks, "answers")
+            return "asked"
+        rejected = (doc.hooks,) if rules.mutation != "answers_not_withdrawn" else ()
+        if (yield from write_head(rules, me, head, end(head, entry, "failed", rejected))):
+            yield ("discard", doc.hooks)
+            return "gave up"
 
 
 def cleaner(rules: Rules, me: str) -> Program:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.protocol_model.actors import RETRY, UNKNOWN, Program, cleaner, driver, finisher, opener
-from tests.protocol_model.state import Exec, Head, Key, Rules, World, kept, live
+from tests.protocol_model.actors import RETRY, UNKNOWN, Program, asker, cleaner, driver, finisher, opener
+from tests.protocol_model.state import Exec, Head, Key, Meta, Rules, World, kept, live, meta_key
 
 Make = Callable[[Rules], Program]
 LOSABLE = ("create", "swap")
@@ -92,9 +92,20 @@ def audit_head(world: World, new: Head) -> World:
             continue
         if entry.base != (old.completed[-1].id if old.completed else 0):
             raise ViolationError(f"checkpoint {entry.id} completed on another base than its own")
-        for file in objects.get(("meta", entry.id, entry.token), ()):
+        meta = objects.get(meta_key(entry), Meta(()))
+        for file in meta.files:
             if list(objects.get(file, ())) != epochs:
                 raise ViolationError(f"an epoch is lost or folded in twice: {file}, not {epochs}")
+        if entry.left_out != bool(meta.owed):
+            raise ViolationError(f"the head and the metadata differ in who is left out: {entry}, {meta}")
+        if entry.left_out and [*objects.get(meta.lent, ()), *meta.owed] != epochs:
+            raise ViolationError(f"an epoch is lost or owed twice: {meta}, not {epochs}")
+        if len(meta.in_flight) != len(meta.owed):
+            raise ViolationError(f"what B owes is not in flight: {meta}")
+        if meta.hooks is not None and meta.hooks not in objects:
+            raise ViolationError(f"checkpoint {entry.id} completed without its answers: {meta.hooks}")
+        if meta.hooks in world.discarded:
+            raise ViolationError(f"checkpoint {entry.id} holds answers that were withdrawn: {meta.hooks}")
     return world._replace(head=new, issued=issued, outcomes=outcomes)
 
 
@@ -109,7 +120,8 @@ def audit_world(world: World, rules: Rules) -> None:
     if alive is None:
         raise ViolationError("the head refers to a document or metadata that is missing (dangling)")
     for entry in world.head.completed:
-        for file in objects["meta", entry.id, entry.token]:
+        meta = objects[meta_key(entry)]
+        for file in sorted(meta.keys):
             if file not in objects:
                 raise ViolationError(f"checkpoint {entry.id} refers to a missing file: {file} (dangling)")
             if file[2] in world.discarded:
@@ -136,8 +148,8 @@ def audit_answer(world: World, answer: Any) -> None:
 def counts(world: World, head: Head, execution: Exec) -> bool:
     objects = dict(world.objects)
     docs = [objects.get(("pending", e.id, e.token)) for e in head.pending]
-    metas = [objects.get(("meta", e.id, e.token), ()) for e in head.completed]
-    return any(d and execution in d.execs for d in docs) or any(f[2] == execution for m in metas for f in m)
+    metas = [objects.get(meta_key(e), Meta(())) for e in head.completed]
+    return any(d and execution in d.execs for d in docs) or any(f[2] == execution for m in metas for f in m.files)
 
 
 def alone(world: World, program: Program, rules: Rules) -> World:
@@ -168,6 +180,7 @@ def recover(world: World, epoch: str, rules: Rules) -> World:
         entry = next((e for e in world.head.pending if e.epoch == epoch), None)
         if entry is not None:
             doc = dict(world.objects)["pending", entry.id, entry.token]
+            world = alone(world, asker(rules, f"asks{number}", doc), rules)
             for execution in doc.execs:
                 if ("ack", execution.home, execution) not in dict(world.objects):
                     world = alone(world, driver(rules, "rerun", epoch, doc.folded, execution), rules)

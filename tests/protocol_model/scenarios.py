@@ -6,9 +6,10 @@ from typing import Any
 
 from tests.protocol_model import actors
 from tests.protocol_model.explorer import Make, Scenario
-from tests.protocol_model.state import A, B, Doc, Entry, Exec, Head, Rules, World
+from tests.protocol_model.state import A, B, Doc, Entry, Exec, Head, Meta, Rules, World, meta_key
 
 A1, B1 = Exec(A, 1, "t"), Exec(B, 1, "t")
+HOOKED = Doc(1, "t", "e1", (A1, B1), 0, (), hooks=("hooks", 1, "t"))
 
 
 def begin(*epochs: str, acked: tuple[int, ...] = (A, B)) -> Any:
@@ -31,6 +32,32 @@ def begin(*epochs: str, acked: tuple[int, ...] = (A, B)) -> Any:
     return make
 
 
+def lagging(rules: Rules) -> World:
+    """Give a world in which B was left out of a completed checkpoint, and lags in the pending one."""
+    first, second = Exec(A, 1, "t"), tuple(Exec(stage, 2, "t") for stage in (A, B))
+    done = Entry(1, "t", "e1", 0, "completed", left_out=True)
+    kept = ("state", 1, first)
+    objects: dict[Any, Any] = {
+        kept: ("e1",),
+        meta_key(done): Meta((kept,), owed=("e1",), in_flight=(kept,)),
+        ("pending", 2, "t"): Doc(2, "t", "e2", second, 1, ("e1",), lags=True),
+        ("state", 2, second[0]): ("e1", "e2"),
+        ("ack", 2, second[0]): ("state", 2, second[0]),
+    }
+    pending = Entry(2, "t", "e2", 1)
+    head = Head(1, 3, (pending,), (done,), (done,))
+    objects["head", 1 if rules.numbered else 0] = head
+    return World(frozenset(objects.items()), head, frozenset({(1, "t"), (2, "t")}), frozenset({(1, "completed")}))
+
+
+def hooked(rules: Rules) -> World:
+    """Give a world in which a checkpoint with a hook is pending; nobody has answered yet."""
+    world = begin("e1")(rules)
+    objects = dict(world.objects)
+    objects["pending", 1, "t"] = HOOKED
+    return world._replace(objects=frozenset(objects.items()))
+
+
 def party(program: Any, name: str, *args: Any) -> tuple[str, Make]:
     return name, lambda rules: program(rules, name, *args)
 
@@ -48,7 +75,31 @@ CARRY = Scenario("carry", begin("e1"), (ABORT, TRIGGER, party(actors.finisher, "
 EPOCHS = Scenario("epochs", begin("e1", "e2"), (FINISH_1, party(actors.finisher, "second", 2), CLEAN))
 STALE = Scenario("stale", EPOCHS.begin, (FINISH_1, ABORT, party(actors.finisher, "second", 2), CLEAN), losses=0)
 
-ALL = (SETTLE, FAILOVER, REJECT, CARRY, EPOCHS, STALE)
+LATE = Scenario(
+    "late",
+    lagging,
+    (
+        party(actors.finisher, "finisher", 2),
+        party(actors.finisher, "rival", 2),
+        party(actors.driver, "late", "e2", ("e1",), Exec(B, 2, "t")),
+        CLEAN,
+    ),
+    losses=0,
+)
+HOOKS = Scenario(
+    "hooks",
+    hooked,
+    (
+        party(actors.asker, "asks", HOOKED),
+        party(actors.asker, "fails", HOOKED, True),
+        ABORT,
+        TRIGGER,
+        FINISH_1,
+    ),
+    losses=0,
+)
+
+ALL = (SETTLE, FAILOVER, REJECT, CARRY, EPOCHS, STALE, LATE, HOOKS)
 DEEP = (
     Scenario("settle, two lost", SETTLE.begin, (FINISH_1, FINISH_2, ABORT, CLEAN), losses=2),
     Scenario("reject, one lost", REJECT.begin, REJECT.actors),

@@ -30,6 +30,10 @@ class Doc(NamedTuple):
     base: int
     folded: tuple[str, ...]
     """Epochs that the restored state holds."""
+    lags: bool = False
+    """Whether it may complete without B."""
+    hooks: Key | None = None
+    """Where the answers of the hooks will be; None: it has no hooks."""
 
 
 class Entry(NamedTuple):
@@ -40,7 +44,34 @@ class Entry(NamedTuple):
     epoch: str
     base: int
     status: str = "pending"
-    rejected: tuple[Exec, ...] = ()
+    rejected: tuple[Any, ...] = ()
+    """Executions, and answers of hooks, that nobody may take over."""
+    left_out: bool = False
+    """Whether it completed without B."""
+
+
+class Meta(NamedTuple):
+    """What a completed checkpoint names. What B owes when it is left out stands beside its older state."""
+
+    files: tuple[Key, ...]
+    lent: Key | None = None
+    """B's state of the checkpoint before; None if there is none."""
+    owed: tuple[str, ...] = ()
+    """Epochs that B has still to read."""
+    in_flight: tuple[Key, ...] = ()
+    """What A wrote for B in those epochs."""
+    hooks: Key | None = None
+    """Whose answers it holds."""
+
+    @property
+    def keys(self) -> set[Key]:
+        """Give all that it refers to."""
+        return {*self.files, *self.in_flight, *((self.lent,) if self.lent else ())}
+
+
+def meta_key(entry: Entry) -> Key:
+    """Give the name of an entry's metadata: it says who is left out, because two finishers may see it differently."""
+    return ("meta", entry.id, entry.token, entry.left_out)
 
 
 class Head(NamedTuple):
@@ -70,7 +101,8 @@ class World(NamedTuple):
     """The newest version that ever became the truth."""
     issued: frozenset[tuple[int, str]] = frozenset()
     outcomes: frozenset[tuple[int, str]] = frozenset()
-    discarded: frozenset[Exec] = frozenset()
+    discarded: frozenset[Any] = frozenset()
+    """Executions that were told so, and answers of hooks of which another one failed."""
 
 
 def latest(head: Head) -> int:
@@ -98,6 +130,7 @@ def end(head: Head, entry: Entry, status: str, rejected: tuple[Exec, ...] = ()) 
 
 
 def complete(head: Head, entry: Entry) -> Head:
+    """Complete an entry, which says by now who was left out."""
     done = end(head, entry, "completed")
     done = done._replace(completed=(entry,))
     for older in done.pending:
@@ -115,13 +148,15 @@ def live(head: Head, objects: dict[Key, Any]) -> tuple[set[Key], set[Exec]] | No
         doc = objects.get(("pending", entry.id, entry.token))
         if doc is None:
             return None
-        keys |= {("pending", entry.id, entry.token), ("meta", entry.id, entry.token)}
+        keys |= {("pending", entry.id, entry.token)}
+        keys |= {meta_key(entry._replace(left_out=left_out)) for left_out in (False, True)}
+        keys |= {doc.hooks} - {None, *entry.rejected}
         execs |= {e for e in doc.execs if e not in entry.rejected}
     for entry in head.completed:
-        meta = objects.get(("meta", entry.id, entry.token))
+        meta = objects.get(meta_key(entry))
         if meta is None:
             return None
-        keys |= {("meta", entry.id, entry.token), *meta}
+        keys |= {meta_key(entry), *meta.keys}
     return keys, execs
 
 

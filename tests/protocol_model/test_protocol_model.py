@@ -1,11 +1,11 @@
-"""Every state of small worlds holds every property; each planted mistake is found (semantics T5, A2, C1, D3, W4)."""
+"""Every state of small worlds holds every property; each planted mistake is found (semantics A, B3, C1, D3, T, W4)."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.protocol_model.explorer import Explorer, Scenario, ViolationError
-from tests.protocol_model.scenarios import ALL, CARRY, EPOCHS, FAILOVER, REJECT, SETTLE, STALE
+from tests.protocol_model.scenarios import ALL, CARRY, EPOCHS, FAILOVER, HOOKS, LATE, REJECT, SETTLE, STALE
 from tests.protocol_model.state import Rules
 
 
@@ -30,6 +30,12 @@ def test_every_state_holds_every_property(scenario: Scenario, numbered: bool) ->
         ("gone_lends_nothing", REJECT, "DISCARDED"),
         ("other_base", EPOCHS, "another base"),
         ("stuck_after_abort", CARRY, "nobody can complete"),
+        ("left_out_unnamed", LATE, "differ in who is left out|lost or folded in twice|dangling"),
+        ("left_out_counts", LATE, "does not count"),
+        ("owes_only_the_last", LATE, "lost or owed twice"),
+        ("in_flight_forgotten", LATE, "in flight"),
+        ("answers_not_withdrawn", HOOKS, "withdrawn"),
+        ("hooks_not_awaited", HOOKS, "without its answers"),
     ],
 )
 def test_a_planted_mistake_is_found(mutation: str, scenario: Scenario, property_: str) -> None:
