@@ -124,7 +124,7 @@ def carryable(head: Head, epoch: str) -> Entry | None:
     return newest if newest and newest.status == "failed" and newest.base == latest(head) else None
 
 
-def end(head: Head, entry: Entry, status: str, rejected: tuple[Exec, ...] = ()) -> Head:
+def end(head: Head, entry: Entry, status: str, rejected: tuple[Any, ...] = ()) -> Head:
     ended = entry._replace(status=status, rejected=rejected)
     return head._replace(pending=tuple(e for e in head.pending if e.id != entry.id), history=(*head.history, ended))
 
