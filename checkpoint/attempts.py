@@ -443,6 +443,7 @@ def _limits_of(request: TriggerRequest) -> Limits:
         # A savepoint is always aligned and always whole (semantics T4).
         request.config.mode == AT_LEAST_ONCE and request.kind is not RequestKind.SAVEPOINT,
         config.restart_strategy.rule() if config.restart_strategy else None,
+        config.failover == "full",
     )
 
 

@@ -1,8 +1,9 @@
 """Which executions a new attempt takes over from the one before (semantics F1, F2).
 
 An execution is the unit: it carries over whole, running or acknowledged, or it is run again. What has failed takes its
-region along, everything that reads from that, and whoever has to write again what is gone (`regions`). A stage that
-reads what is there (B2) is not run again with what it reads: its next run reads the new output.
+region along, everything that reads from that, and whoever has to write again what is gone (`regions`); or all stages,
+if the job wants that. A stage that reads what is there (B2) is not run again with what it reads: its next run reads the
+new output.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from ..storage.errors import DocumentError
 from . import acks, inputs
 from .job_files import JobFiles
 from .model import Execution, HooksRef, PendingDocument, StageSpec
@@ -69,7 +71,7 @@ def carry(
     acknowledged = acks.marked(files, executions, "acks")
     declined = acks.marked(files, executions, "declines") - acknowledged
     begun = acks.marked(files, executions, "handover") | acknowledged
-    missing = frozenset(missing)
+    missing = frozenset(missing).union(*(_unreadable(files, uid, executions[uid]) for uid in declined))
     gone = declined
     if restart not in acknowledged:
         gone |= {restart} if restart else set()
@@ -107,8 +109,17 @@ def _out(
         needed = {uid for spec in stages if spec.uid in out for uid in spec.upstream} - out
         missing |= inputs.damaged(files, before, needed & acknowledged - missing).keys()
         if not needed & missing:
-            return out
+            return frozenset(spec.uid for spec in stages) if before.limits.full_failover and out & begun else out
         failed |= needed & missing
+
+
+def _unreadable(files: JobFiles, stage: str, execution: Execution) -> tuple[str, ...]:
+    """Give the upstreams that a stage which declined could not read."""
+    try:
+        decline = acks.read_decline(files, stage, execution)
+    except DocumentError:
+        return ()  # it has declined all the same; what it could not read, the next try finds again
+    return decline.unreadable if decline else ()
 
 
 def _blocking(stages: tuple[StageSpec, ...]) -> tuple[StageSpec, ...]:

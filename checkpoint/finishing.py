@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from . import acks, cancelling, completing, decisions, hook_answers, leaving_out, rewinding
+from . import acks, cancelling, completing, decisions, hook_answers, leaving_out, replaced, rewinding
 from .attempts import Attempts
 from .errors import CheckpointFailedError
 from .head import EndedEntry, Head
@@ -50,7 +50,8 @@ class Finishing:
         whether another try follows; the timeout settles what nobody reports.
 
         Costs one read of the head, one of the pending document and two listings for each checkpoint in which
-        executions are at home; acknowledgements themselves are not read. A job with master hooks costs one more.
+        executions are at home; acknowledgements themselves are not read. A job with master hooks costs one more, and so
+        does an attempt for which tasks have to run again that have not failed.
 
         Raises:
             DocumentError: the pending document is broken.
@@ -82,7 +83,8 @@ class Finishing:
             without = leaving_out.decide(settled, entry, document, seen, now_ms)
             if without is not None and not hooks:
                 return Decision(Ready(entry.id, tuple(sorted(without.stages))), changed)
-            return Decision(Waiting(entry.id, entry.attempt, tuple(sorted(done)), missing, hooks), changed)
+            restarted = replaced.waiting(self._files, document)
+            return Decision(Waiting(entry.id, entry.attempt, tuple(sorted(done)), missing, hooks, restarted), changed)
 
         return self._heads.update(decide)[1]
 

@@ -263,6 +263,8 @@ class Limits:
     """Whether a stage reads what its upstreams have acknowledged by then, and owes the rest (semantics B2)."""
     restart: RestartRule | None = None
     """None: every failed try may be followed by another, as Airflow's retries allow (semantics F4)."""
+    full_failover: bool = field(default=False, metadata=SPARSE)
+    """Whether every stage that has begun runs again after a failure (semantics F1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -511,3 +513,5 @@ class DeclineDocument:
     """The root cause in one line: the exception's class and text."""
     incurable: bool = field(default=False, metadata=SPARSE)
     """Whether another try would fail alike: the application itself is wrong (semantics F4)."""
+    unreadable: tuple[Stage, ...] = field(default=(), metadata=SPARSE)
+    """Upstreams whose output it could not read, although it is there; they have to write it again (semantics F1)."""

@@ -21,6 +21,9 @@ from .restarts import RestartStrategy, check_strategy
 from .restore import Damage
 from .source import RunFacts, Source
 
+FAILOVERS = ("region", "full")
+"""What `CheckpointConfig.failover` may be."""
+
 DEFAULT_TIMEOUT = timedelta(hours=6)
 """An epoch does the work itself, where Flink's ten minutes only take a snapshot."""
 
@@ -63,6 +66,8 @@ class CheckpointConfig:
     restart_strategy: RestartStrategy | None = None
     """Whether a failed try of a stage is followed by another, and when (semantics F4); None: Airflow's own retries
     decide."""
+    failover: Literal["region", "full"] = "region"
+    """What runs again after a failure (semantics F1): what has to, or with `full` every stage that has begun."""
 
     def __post_init__(self) -> None:
         """Check the bounds where the DAG is parsed."""
@@ -107,6 +112,7 @@ class CheckpointConfig:
             raise InvalidConfigError("regional must be a RegionalCheckpoints or None", regional=repr(self.regional))
 
     def _check_mode(self) -> None:
+        check_choice("failover", self.failover, FAILOVERS)
         check_choice("mode", self.mode, at_least_once.MODES)
         if self.mode == at_least_once.AT_LEAST_ONCE and (self.unaligned or self.regional is not None):
             raise InvalidConfigError(
@@ -387,6 +393,8 @@ class Waiting:
     missing: tuple[str, ...]
     hooks: tuple[str, ...] = ()
     """Master hooks that have not answered: the task that triggers has not come to its end, and no stage begins."""
+    restarted: tuple[Restarted, ...] = ()
+    """Stages whose tasks have to run again after a failover, and have not begun."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from ..checkpoint.layout import run_id_of
 from ..checkpoint.model import AckDocument, AckMetrics, DeclineDocument, Handover, SubtaskAck
 from ..checkpoint.reasons import AckAnswer, Reason
 from ..storage.errors import StorageError
+from . import unreadable
 from .background import BackgroundSnapshotError
 from .detail import one_line
 from .fence import already_acknowledged, replaced
@@ -153,6 +154,7 @@ def decline(coordinator: Coordinator, handover: Handover, writer: Writer, error:
         reason=_reason(error),
         detail=one_line(error),
         incurable=is_incurable(error),
+        unreadable=unreadable.of(error, handover.upstream),
     )
     try:
         coordinator.decline(document)

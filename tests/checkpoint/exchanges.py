@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from airflow_cairn.checkpoint.model import StageSpec
 
 DIAMOND = (
@@ -11,6 +13,9 @@ DIAMOND = (
     StageSpec("report", ("routes", "airports"), pipelined=("routes", "airports")),
 )
 """One source, and a region of the three that come after it."""
+
+BLOCKING = tuple(replace(spec, pipelined=()) for spec in DIAMOND)
+"""The same without a pipelined exchange: every stage is a region."""
 
 ALL_PIPELINED = (
     StageSpec("clean"),

@@ -19,6 +19,7 @@ from tests.checkpoint.operation import EPOCH, Operation, forked, writes_of
 from tests.checkpoint.operations_attempt import ATTEMPT_OPERATIONS
 from tests.checkpoint.operations_hooks import HOOK_OPERATIONS
 from tests.checkpoint.operations_left_out import LEFT_OUT_OPERATIONS
+from tests.checkpoint.operations_region import REGION_OPERATIONS
 from tests.checkpoint.operations_request import REQUEST_OPERATIONS
 from tests.checkpoint.operations_restart import RESTART_OPERATIONS
 from tests.checkpoint.world import TIMEOUT, World
@@ -32,7 +33,14 @@ def _quick() -> Iterator[None]:
         yield
 
 
-OPERATIONS = (*ATTEMPT_OPERATIONS, *REQUEST_OPERATIONS, *LEFT_OUT_OPERATIONS, *RESTART_OPERATIONS, *HOOK_OPERATIONS)
+OPERATIONS = (
+    *ATTEMPT_OPERATIONS,
+    *REQUEST_OPERATIONS,
+    *LEFT_OUT_OPERATIONS,
+    *RESTART_OPERATIONS,
+    *HOOK_OPERATIONS,
+    *REGION_OPERATIONS,
+)
 
 
 def _finish(world: World) -> None:

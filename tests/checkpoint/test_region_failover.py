@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from airflow_cairn.checkpoint import acks, layout
+from airflow_cairn.checkpoint import CheckpointConfig, acks, layout
+from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.model import Handover, StageSpec
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from airflow_cairn.checkpoint.requests import (
@@ -16,7 +19,7 @@ from airflow_cairn.checkpoint.requests import (
     UpstreamsNotReady,
 )
 from airflow_cairn.storage.errors import UnavailableError
-from tests.checkpoint.exchanges import ALL_PIPELINED, CHAIN, DIAMOND
+from tests.checkpoint.exchanges import ALL_PIPELINED, BLOCKING, CHAIN, DIAMOND
 from tests.checkpoint.world import JOB, TIMEOUT, World
 from tests.support.wrapped_stores import InterleavingStore
 
@@ -122,6 +125,22 @@ def test_output_that_does_not_stand_pulls_its_writer_in(world: World, how: str, 
         restarted = begin.restarted
     # Pipelined with it, the first stage is of the same region.
     assert restarted == (Restarted("clean", "clean-1"), Restarted("routes", "routes-1"))
+    world.run_epoch("a")
+    world.audit("z", "a")
+
+
+@pytest.mark.parametrize("who", ["the report", "the sensor"])
+def test_output_that_a_driver_could_not_read_is_missing(world: World, who: str) -> None:  # semantics F1
+    """It is there, unaltered since it was written, and broken all the same; another upstream is fine."""
+    _begun(world, BLOCKING, "clean", "routes", "airports")
+    world.decline(world.submit("a", "report", "report-1").handover, unreadable=("routes",))
+    if who == "the report":
+        assert _failed(world, "report").restarted == (Restarted("routes", "routes-1"),)
+    else:
+        world.coordinator().progress("a")
+        begin = world.coordinator().begin("a", "report", "report-2")
+        assert isinstance(begin, UpstreamsNotReady)
+        assert begin.restarted == (Restarted("routes", "routes-1"),)
     world.run_epoch("a")
     world.audit("z", "a")
 
@@ -240,6 +259,33 @@ def test_where_another_checkpoint_is_restored_all_run_again(world: World) -> Non
     assert [each.stage for each in _failed(world, "report").restarted] == ["airports", "clean", "routes"]
     world.run_epoch("a")
     world.audit("y", "z", "a")
+
+
+def test_a_job_may_want_all_that_had_begun_to_run_again(world: World) -> None:  # semantics F1
+    world.config = replace(world.config, failover="full")
+    _begun(world, BLOCKING, "clean", "airports")
+    world.submit("a", "routes", "routes-1")
+    assert _failed(world, "routes").restarted == (Restarted("airports", "airports-1"), Restarted("clean", "clean-1"))
+    assert world.coordinator().head().history[-1].restarted == ("airports", "clean", "routes")
+    world.run_epoch("a")
+    world.audit("z", "a")
+
+
+def test_nothing_that_began_is_lost_where_nothing_failed(world: World) -> None:  # semantics F1, D2
+    world.config = replace(world.config, failover="full")
+    _begun(world, CHAIN[:2], "clean")
+    world.clock.advance(TIMEOUT)
+    answer = world.coordinator().begin("a", "routes", "routes-1")
+    assert isinstance(answer, Submit)
+    assert answer.handover.upstream["clean"].home == 2
+
+
+def test_a_failover_is_of_the_region_or_full() -> None:  # semantics F1, S3
+    with pytest.raises(InvalidConfigError, match="failover") as caught:
+        CheckpointConfig(failover="all")  # type: ignore[arg-type]
+    assert "region" in str(caught.value)
+    assert "full" in str(caught.value)
+    assert CheckpointConfig().failover == "region"
 
 
 def test_a_broken_handover_holds_no_failover_up(world: World) -> None:  # semantics W5, F2

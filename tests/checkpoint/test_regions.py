@@ -103,18 +103,18 @@ def _dags(draw: st.DrawFn) -> tuple[StageSpec, ...]:
     return tuple(draw(st.permutations(stages)))
 
 
-def _reads(stages: tuple[StageSpec, ...], readers: Iterable[str], written: Iterable[str]) -> bool:
+def reads(stages: tuple[StageSpec, ...], readers: Iterable[str], written: Iterable[str]) -> bool:
     by_uid = {spec.uid: spec for spec in stages}
     return any(uid in by_uid[reader].upstream for reader in readers for uid in written)
 
 
-def _naive_regions(stages: tuple[StageSpec, ...]) -> set[frozenset[str]]:
+def naive_regions(stages: tuple[StageSpec, ...]) -> set[frozenset[str]]:
     """The rule word by word: join while two regions share a pipelined exchange or lead to each other."""
     regions = [frozenset({spec.uid}) for spec in stages]
 
     def leads(one: frozenset[str], other: frozenset[str], past: tuple[frozenset[str], ...] = ()) -> bool:
-        return _reads(stages, other, one) or any(
-            _reads(stages, each, one) and leads(each, other, (*past, one))
+        return reads(stages, other, one) or any(
+            reads(stages, each, one) and leads(each, other, (*past, one))
             for each in regions
             if each not in (one, *past)
         )
@@ -141,7 +141,7 @@ def _naive_regions(stages: tuple[StageSpec, ...]) -> set[frozenset[str]]:
 @given(_dags())
 def test_regions_are_what_the_rule_says(stages: tuple[StageSpec, ...]) -> None:  # semantics F1
     found = regions_of(stages)
-    assert set(found) == _naive_regions(stages)
+    assert set(found) == naive_regions(stages)
     assert sorted(uid for region in found for uid in region) == sorted(spec.uid for spec in stages)
 
 
@@ -153,11 +153,11 @@ def test_what_runs_again_is_what_the_rule_says(
     failed = data.draw(st.sets(st.sampled_from(uids)))
     missing = data.draw(st.sets(st.sampled_from(uids)))
     found = affected(stages, failed, missing)
-    regions = _naive_regions(stages)
+    regions = naive_regions(stages)
     due = {region for region in regions if region & failed}
     for _ in regions:
-        due |= {region for region in regions for each in due if _reads(stages, region, each)}
-        due |= {region for region in regions for each in due if _reads(stages, each, region & missing)}
+        due |= {region for region in regions for each in due if reads(stages, region, each)}
+        due |= {region for region in regions for each in due if reads(stages, each, region & missing)}
     assert found == frozenset().union(*due)
     assert to_restart(stages, failed, missing, uids[::2]) == found & set(uids[::2])
 

@@ -48,6 +48,7 @@ from airflow_cairn.checkpoint.requests import (
     Submit,
     TriggerAnswer,
     Triggered,
+    UpstreamsNotReady,
 )
 from airflow_cairn.storage import Written
 from airflow_cairn.storage.port import ObjectStore
@@ -106,6 +107,7 @@ class World:
         """Who is told how the checkpoints ended that are triggered from now on."""
         self.hooks: tuple[Ids, ...] = ()
         """Who is asked at each trigger from now on."""
+        self._cleared = False
         self._come_in: itertools.count[int] | None = None
         """How many numbers have come in; None: the job has no source."""
 
@@ -182,11 +184,19 @@ class World:
         return answer
 
     def run_stage(self, epoch: str, stage: str) -> AckAnswer | None:
-        """Start a stage as a new try and let its driver run to its end; None if there was nothing to do."""
+        """Start a stage as a new try and let its driver run to its end; None if there was nothing to do.
+
+        What it is to read and is not there is run before it, as by somebody who clears those tasks.
+        """
         answer = self.coordinator().begin(epoch, stage, self.new_claimant())
         if isinstance(answer, Failed):
             # A person clears what failed for good.
             answer = self.coordinator().begin(epoch, stage, self.new_claimant(), by_hand=True)
+        if isinstance(answer, UpstreamsNotReady):
+            self._cleared = True
+            for uid in answer.upstreams:
+                self.run_stage(epoch, uid)
+            answer = self.coordinator().begin(epoch, stage, self.new_claimant())
         if isinstance(answer, StageAcknowledged | EpochCompleted):
             return None
         assert isinstance(answer, Submit), answer
@@ -229,7 +239,10 @@ class World:
         if isinstance(answer, EpochCompleted):
             return answer.checkpoint
         assert isinstance(answer, Triggered), answer
+        self._cleared = False
         for stage in self.stages:
+            self.run_stage(epoch, stage.uid)
+        for stage in self.stages if self._cleared else ():
             self.run_stage(epoch, stage.uid)
         checkpoint = self.pending_id(epoch)
         assert self.coordinator().complete(checkpoint) == EpochCompleted(epoch, checkpoint)
@@ -300,7 +313,11 @@ class World:
         return self.coordinator(store).acknowledge(self.write(handover, store=store))
 
     def decline(
-        self, handover: Handover, detail: str = "ValueError: bad row", store: ObjectStore | None = None
+        self,
+        handover: Handover,
+        detail: str = "ValueError: bad row",
+        store: ObjectStore | None = None,
+        unreadable: tuple[str, ...] = (),
     ) -> None:
         self.coordinator(store).decline(
             DeclineDocument(
@@ -311,6 +328,7 @@ class World:
                 token=handover.token,
                 reason=Reason.CHECKPOINT_DECLINED,
                 detail=detail,
+                unreadable=unreadable,
             )
         )
 

@@ -1,17 +1,79 @@
-"""Failing over: checkpoints that complete although some regions failed (semantics F6)."""
+"""Failing over: what runs again (semantics F1 to F3, F5), and checkpoints without regions that failed (F6)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 from typing import Any
 
 import pytest
 
 from airflow_cairn.checkpoint import CheckpointConfig, RegionalCheckpoints, RequestKind, layout
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
-from airflow_cairn.checkpoint.requests import EpochCompleted, Failed, FailedOver, GivenUp, Ready, Waiting
+from airflow_cairn.checkpoint.requests import EpochCompleted, Failed, FailedOver, GivenUp, Ready, Restarted, Waiting
+from tests.checkpoint.exchanges import ALL_PIPELINED, CHAIN
 from tests.checkpoint.lagging import ALIGNMENT, REGIONAL, UNALIGNED, fail_for_good, run_some
 from tests.checkpoint.world import TIMEOUT, World
+
+
+def test_exactly_the_stages_that_must_run_again_do(world: World) -> None:  # semantics F1
+    """`clean` and `routes` are a region, `airports` reads from it, `report` has not begun."""
+    world.stages = CHAIN
+    run_some(world, "a", "clean", "airports")
+    world.submit("a", "routes", "first")
+    answer = world.coordinator().fail("a", "routes", "first", "killed")
+    assert isinstance(answer, FailedOver)
+    assert {each.stage for each in answer.restarted} == {"clean", "airports"}
+    assert world.coordinator().head().history[-1].restarted == ("airports", "clean", "routes")
+
+
+def test_what_need_not_run_again_carries_over(world: World) -> None:  # semantics F1, F2
+    world.stages = CHAIN
+    run_some(world, "a", "clean", "routes", "airports")
+    world.submit("a", "report", "first")
+    before = world.trigger("a").pending.executions
+    answer = world.coordinator().fail("a", "report", "first", "killed")
+    assert isinstance(answer, FailedOver)
+    assert answer.restarted == ()
+    after = answer.pending.executions
+    assert {uid for uid in after if after[uid] != before[uid]} == {"report"}
+    assert world.coordinator().head().history[-1].reason is Reason.JOB_FAILOVER_REGION
+
+
+def test_the_whole_job_fails_over_where_another_checkpoint_is_restored(world: World) -> None:  # semantics F2
+    world.stages = CHAIN
+    world.run_epoch("y")
+    world.run_epoch("z")
+    run_some(world, "a", "clean", "routes", "airports")
+    world.submit("a", "report", "first")
+    world.files.delete([world.coordinator().head().completed[-1].metadata.key])
+    answer = world.coordinator().fail("a", "report", "first", "killed")
+    assert isinstance(answer, FailedOver)
+    assert {each.stage for each in answer.restarted} == {"clean", "routes", "airports"}
+
+
+def test_what_a_stopped_sibling_still_writes_is_discarded(world: World) -> None:  # semantics F3, A2
+    world.stages = ALL_PIPELINED
+    run_some(world, "a", "clean")
+    sibling = world.submit("a", "airports", "airports-1").handover
+    world.submit("a", "routes", "routes-1")
+    answer = world.coordinator().fail("a", "routes", "routes-1", "killed")
+    assert isinstance(answer, FailedOver)
+    assert Restarted("airports", "airports-1") in answer.restarted, "whoever clears it stops it"
+    assert world.drive(sibling) is AckAnswer.DISCARDED
+
+
+def test_however_often_a_failure_is_told_it_is_one_failover(world: World) -> None:  # semantics F5
+    for order in permutations(["report", "report again", "next try"]):
+        twin = World(stages=CHAIN)
+        run_some(twin, "a", "clean")
+        twin.submit("a", "routes", "first")
+        for who in order:
+            if who == "next try":
+                twin.coordinator().begin("a", "routes", "second")
+            else:
+                twin.coordinator().fail("a", "routes", "first", "killed")
+        assert twin.pending_id("a") == 2, order
 
 
 @pytest.mark.parametrize("config", [UNALIGNED, REGIONAL], ids=["unaligned", "regional"])
