@@ -76,10 +76,12 @@ def describe(progress: Waiting | Failed) -> str:
             f"{progress.reason}: {progress.detail}. The next attempt waits for a free place"
         )
     done = len(progress.acknowledged)
+    stages = ", ".join(each.stage for each in progress.restarted)
+    again = f"; to run again after a failover, and not begun: {stages}. Clear a task that stays ended" if stages else ""
     hooks = f"; the master hooks {', '.join(progress.hooks)} have not answered" if progress.hooks else ""
     return (
         f"checkpoint {progress.checkpoint} · attempt {progress.attempt}: {done} of {done + len(progress.missing)} "
-        f"stages have acknowledged, waiting for {', '.join(progress.missing) or 'no stage'}{hooks}"
+        f"stages have acknowledged, waiting for {', '.join(progress.missing) or 'no stage'}{hooks}{again}"
     )
 
 

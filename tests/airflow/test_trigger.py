@@ -14,9 +14,10 @@ from airflow_cairn.checkpoint import CheckpointConfig, Coordinator
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requests import Progress
+from airflow_cairn.checkpoint.requests import Progress, Restarted, Waiting
 from airflow_cairn.storage.errors import ForbiddenError, UnavailableError
 from airflow_cairn.triggers import CheckpointTrigger
+from airflow_cairn.triggers.checkpoint import describe
 from tests.airflow.conftest import Said
 from tests.support.airflow_stage import Job
 
@@ -129,6 +130,13 @@ def test_it_waits_and_says_for_whom(job: Job, said: Said) -> None:
     (event,) = asyncio.run(asyncio.wait_for(acknowledge_later(), 30))
     assert event.payload["status"] == "ready"
     assert "checkpoint 1 · attempt 1: 1 of 2 stages have acknowledged, waiting for routes" in said.text
+
+
+def test_it_says_who_is_to_run_again_and_has_not_begun() -> None:  # semantics F2, F5
+    waiting = Waiting(3, 2, ("clean",), ("routes",), (), (Restarted("routes", "the try before"),))
+    assert describe(waiting).endswith(
+        "waiting for routes; to run again after a failover, and not begun: routes. Clear a task that stays ended"
+    )
 
 
 class Failing(Coordinator):

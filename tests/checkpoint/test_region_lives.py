@@ -74,6 +74,9 @@ class Life:
         """The rule, word by word, where `stage` is to run (again) and what is gone is gone."""
         due = {region for region in self.regions if region & ({stage} | self.gone) & self.begun}
         readers = {stage} - {""} | self.gone
+        for _ in self.stages:
+            # Who is to read from it later is looked at with it: what is lost for that one has to be written anyway.
+            readers |= {spec.uid for spec in self.stages if readers & set(spec.upstream)}
         for _ in self.regions:
             due |= {region for region in self.regions for each in due if reads(self.stages, region, each)}
             readers |= {uid for region in due for uid in region}
