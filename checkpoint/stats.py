@@ -43,6 +43,19 @@ class Failover:
 
 
 @dataclass(frozen=True, slots=True)
+class Restarts:
+    """What the job's restart strategy has counted of an epoch that is pending (semantics F4)."""
+
+    checkpoint: int
+    """Its attempt."""
+    run_id: str
+    restarts: int
+    """In a row so far."""
+    left: int | None
+    """How many more failed tries would be answered by a restart; None: any number."""
+
+
+@dataclass(frozen=True, slots=True)
 class JobStats:
     """One job in numbers."""
 
@@ -60,6 +73,8 @@ class JobStats:
     """What the job refuses; None: nothing."""
     failures_in_a_row: int
     """Counted failures since the newest success (semantics D5)."""
+    restarts: tuple[Restarts, ...]
+    """Of the epochs that are pending and have been restarted, or may be only so often."""
     history: int
     """Ended checkpoints that the distributions and the failovers are taken from; the head keeps the last 100."""
     duration_ms: Distribution | None
@@ -96,6 +111,11 @@ def stats(head: Head) -> JobStats:
         waiting=len(head.waiting),
         stopped=head.stopped,
         failures_in_a_row=head.failures,
+        restarts=tuple(
+            Restarts(entry.id, layout.run_id_of(entry.epoch), entry.restarts, entry.restarts_left)
+            for entry in head.pending
+            if entry.restarts or entry.restarts_left is not None
+        ),
         history=len(head.history),
         duration_ms=distribution(entry.ended_at_ms - entry.triggered_at_ms for entry in done),
         size_bytes=distribution(entry.size_bytes for entry in done),

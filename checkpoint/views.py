@@ -70,6 +70,12 @@ class CheckpointRow:
     """Stages that had begun in it and run again in the attempt after it (semantics F1)."""
     rewound_to: int | None = None
     """Of a checkpoint that completed and no longer counts: the one that the job was rewound to."""
+    restarts: int = 0
+    """Restarts of its epoch in a row that the restart strategy had counted when it began (semantics F4)."""
+    restarts_left: int | None = None
+    """Of a pending one: how many more failed tries would be answered by a restart; None: any number."""
+    for_good: bool = False
+    """Whether a try had failed that nothing but a person follows by another (semantics F4)."""
 
     @property
     def duration_ms(self) -> int | None:
@@ -211,6 +217,9 @@ def row_of(coordinator: Coordinator, head: Head, entry: Entry) -> CheckpointRow:
         retained=head.completed_by_id(entry.id) is not None,
         left_out=head.left_out_of(entry.id),
         rewound_to=rewind.to if rewind else None,
+        restarts=0 if isinstance(entry, CompletedEntry) else entry.restarts,
+        restarts_left=entry.restarts_left if isinstance(entry, PendingEntry) else None,
+        for_good=ended.for_good if ended else False,
     )
 
 

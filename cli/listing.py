@@ -68,8 +68,11 @@ def lines(found: Listing, limit: int) -> list[str]:
         written.append(f"… {left_out:,} more; raise --limit to see them")
     rewound = [row for row in shown if row.rewound_to is not None]
     failed = [row for row in shown if row.status is Status.FAILED]
-    if rewound or failed:
+    restarted = [row for row in shown if row.status is Status.PENDING and row.restarts]
+    if rewound or failed or restarted:
         written.append("")
+    for row in restarted:
+        written.append(f"{row.id}: {text.restart(row.restarts, row.restarts_left)}")
     for row in rewound:
         written.append(f"{row.id}: no longer counts, the job was rewound to {row.rewound_to}")
     for row in failed:

@@ -24,8 +24,11 @@ def lines(found: JobStats) -> list[str]:
             f"  wrote {text.size(found.total_bytes)} in all; {found.waiting} requests wait; "
             f"{found.failures_in_a_row} counted failures in a row"
         ),
-        "",
     ]
+    for each in found.restarts:
+        said = f"  {each.run_id}, checkpoint {each.checkpoint}: {text.restart(each.restarts, each.left)}"
+        written += text.paragraph(said, columns)
+    written.append("")
     rows = [
         _cells("duration", found.duration_ms, lambda value: text.duration(round(value))),
         _cells("size", found.size_bytes, lambda value: text.size(round(value))),

@@ -73,6 +73,10 @@ def _head(job: str, found: CheckpointDetails, columns: int) -> Iterator[str]:
     yield f"  retained       {'yes' if row.retained else 'no'}"
     if row.rewound_to is not None:
         yield f"  rewound to     {row.rewound_to}: it no longer counts"
+    if row.restarts or row.restarts_left is not None:
+        yield f"  strategy       {text.restart(row.restarts, row.restarts_left)}"
+    if row.for_good:
+        yield "  goes on        by hand only: clear what failed"
     if row.detail:
         yield from text.labelled("detail", row.detail, columns)
     for other in row.others:

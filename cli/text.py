@@ -140,3 +140,14 @@ def size(count: int) -> str:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= _KIBI
     return f"{amount:.1f} TiB"
+
+
+def restart(count: int, left: int | None) -> str:
+    """Say what a restart strategy has counted of an epoch (semantics F4).
+
+    Args:
+        count: restarts in a row so far.
+        left: how many more failed tries would be answered by a restart; None: any number.
+    """
+    said = "no restart yet" if count == 0 else "1 restart" if count == 1 else f"{count} restarts"
+    return said if left is None else f"{said}, {left} left"

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint import RequestKind
+from airflow_cairn.checkpoint import FixedDelayRestart, RequestKind
 from airflow_cairn.checkpoint.model import Owner
 from airflow_cairn.cli.main import main
 from scripts.setup.base import ROOT
-from tests.checkpoint.world import JOB, World
+from tests.checkpoint.world import CONFIG, JOB, World
 from tests.support import jobs
 
 FREE = {"slice", "failures"}
@@ -26,7 +26,7 @@ FREE = {"slice", "failures"}
 def storage(tmp_path: Path) -> str:
     """A job with everything that can be listed: a notice, a replay, a failover of two stages, a pending checkpoint, a
     queue, a decline."""
-    world = World()
+    world = World(config=replace(CONFIG, restart_strategy=FixedDelayRestart(3)))
     world.listen("warehouse")
     world.run_epoch("a")
     world.listen()

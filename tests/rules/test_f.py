@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint import CheckpointConfig, RegionalCheckpoints, RequestKind, layout
+from airflow_cairn.checkpoint import CheckpointConfig, FixedDelayRestart, RegionalCheckpoints, RequestKind, layout
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from airflow_cairn.checkpoint.requests import EpochCompleted, Failed, FailedOver, GivenUp, Ready, Restarted, Waiting
 from tests.checkpoint.exchanges import ALL_PIPELINED, CHAIN
@@ -212,3 +212,28 @@ def test_the_checkpoint_that_lends_state_is_kept_as_long_as_it_is_referred_to(wo
     world.run_epoch("d")
     assert not lent & world.standing()
     world.audit("a", "b", "c", "d")
+
+
+def test_the_count_of_restarts_is_in_the_head_and_no_report_renews_it(world: World) -> None:  # semantics F4, F5
+    world.config = replace(world.config, restart_strategy=FixedDelayRestart(2))
+    world.run_epoch("z")
+    world.trigger("a")
+    for number in range(3):
+        assert world.coordinator().head().pending[0].restarts == number
+        world.submit("a", "clean", f"try-{number}")
+        for _ in range(3):
+            world.coordinator().fail("a", "clean", f"try-{number}", "boom")
+    ended = world.coordinator().head().history[-1]
+    assert (ended.reason, ended.for_good, world.coordinator().head().pending) == (Reason.JOB_FAILURE, True, ())
+    assert ended.detail == "FixedDelayRestart allows 2 restarts of an epoch, and this was failure 3: clean: boom"
+    assert world.run_epoch("b"), "the last checkpoint stays restorable"
+    assert world.coordinator().head().history[-1].restored_from == 1
+
+
+def test_what_no_retry_cures_fails_at_once(world: World) -> None:  # semantics F4
+    world.trigger("a")
+    world.submit("a", "clean", "only")
+    answer = world.coordinator().fail("a", "clean", "only", "AnalysisException: no column", curable=False)
+    assert answer == Failed(
+        1, 1, Reason.JOB_FAILURE, "no retry cures this: clean: AnalysisException: no column", job_failed=True
+    )
