@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from ..storage.errors import CairnError, DocumentError, GoneError
+from ..storage.names import check_name
 from ..storage.port import Lost
 from . import (
     acks,
@@ -322,7 +323,11 @@ class Attempts:
 
         The head must have been read before this call: what it has forgotten was noted before it forgot. A note of what
         was rewound since means nothing.
+
+        Raises:
+            InvalidNameError: what is asked for is no name of an epoch (semantics W1).
         """
+        check_name("epoch", epoch)
         known = head.completions().get(epoch)
         if known is not None or head.remembers_all():
             return known

@@ -159,7 +159,8 @@ class TriggerRequest:
     """What the sources may know; needed where there are any."""
 
     def __post_init__(self) -> None:
-        """Check the topology and the listeners' names."""
+        """Check the epoch's name, the topology and the listeners' names."""
+        check_name("epoch", self.epoch)
         check_stages(self.stages, self.config)
         if self.sources and self.run is None:
             raise InvalidConfigError("a request with sources needs `run`, the facts of the DAG run", epoch=self.epoch)
