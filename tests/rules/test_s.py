@@ -12,6 +12,7 @@ from airflow_cairn.checkpoint import CheckpointConfig, RegionalCheckpoints
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.model import Slice, StageSpec
 from airflow_cairn.checkpoint.requests import TriggerRequest
+from airflow_cairn.checkpoint.restarts import FixedDelayRestart, NoRestart
 from tests.checkpoint.world import CONFIG, TIMEOUT, World
 
 NUMBERS_FROM_0: tuple[tuple[Any, ...], tuple[Any, ...]] = ((0, 1, 10**6), (-1, 1.0, "1", True, None))
@@ -34,6 +35,8 @@ OPTIONS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "alignment_timeout": ((timedelta(0),), (timedelta(microseconds=-1), timedelta(hours=6), 0, "10m", None)),
     "max_backlog": NUMBERS_FROM_1,
     "regional": ((None, RegionalCheckpoints()), (True, 0.3, {})),
+    "failover": (("region", "full"), ("REGION", "none", "", 1, None, [])),
+    "restart_strategy": ((None, NoRestart(), FixedDelayRestart(attempts=1)), (3, "fixed-delay", FixedDelayRestart, {})),
     "mode": (("exactly_once", "at_least_once"), ("EXACTLY_ONCE", "at_most_once", "", 1, None, [])),
 }
 """Of each option: values at its bounds and within, values beyond them or of another type."""
