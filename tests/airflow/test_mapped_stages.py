@@ -11,6 +11,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_cairn.checkpoint import CheckpointConfig
 from airflow_cairn.checkpoint.model import Handover, StageSpec
+from airflow_cairn.checkpoint.requests import members_of
 from airflow_cairn.operators import (
     CheckpointedTaskGroup,
     SparkEpochOperator,
@@ -103,6 +104,8 @@ def test_all_instances_are_read_by_their_task_s_uid() -> None:  # semantics B2
         stage("d", reads=["parts-1"])
     found = {spec.uid: spec.upstream for spec in specs(dag)}
     assert found == {"parts-0": (), "parts-1": (), "c": ("parts-0", "parts-1"), "d": ("parts-1",)}
+    assert members_of(specs(dag), found["c"]) == {"parts": ("parts-0", "parts-1")}
+    assert members_of(specs(dag), found["d"]) == {}, "what is not all of them has no name together"
 
 
 @pytest.mark.parametrize(
