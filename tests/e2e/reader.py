@@ -1,5 +1,7 @@
 """Stands in for `spark-submit` where what an epoch reads is looked at: notes it and acknowledges, without a JVM.
 
+Its state is a list of the runs that it has read, in order; an epoch folded in twice or left out shows there.
+
 It can be held as `dags/applications/counting.py` can, at the point of its stage's name. What it is handed to read goes
 to `read/<job>/<run>/<attempt>/<stage>`. It fails, without a word, where there is `fail/<job>/<run>/<stage>`.
 """
@@ -12,7 +14,8 @@ import sys
 import threading
 from pathlib import Path
 
-from airflow_cairn.checkpoint import Coordinator, layout
+from airflow_cairn.checkpoint import Coordinator, layout, metadata
+from airflow_cairn.checkpoint.metadata import StageLine
 from airflow_cairn.checkpoint.model import AckDocument, Handover, SubtaskAck
 from airflow_cairn.checkpoint.reasons import AckAnswer
 from airflow_cairn.spark.conf import parse
@@ -44,8 +47,19 @@ def main() -> int:
         run="f" * 16,
         parallelism=1,
         subtasks=(SubtaskAck(0),),
+        values={"folded": folded(coordinator, handover)},
     )
     return 0 if coordinator.acknowledge(ack) is AckAnswer.SUCCESS else 1
+
+
+def folded(coordinator: Coordinator, handover: Handover) -> list[str]:
+    """Give the runs that the stage has read, by what it restores, and those that it reads now."""
+    before: list[str] = []
+    for line in metadata.read(coordinator.files, handover.restore.metadata) if handover.restore else ():
+        if isinstance(line, StageLine) and line.stage == handover.stage:
+            before = line.values.get("folded", [])
+    new = [*(each.epoch for each in handover.backlog if each.slice), *(each.epoch for each in handover.replay)]
+    return [*before, *(layout.run_id_of(epoch) for epoch in (*new, handover.epoch))]
 
 
 def note(path: Path, text: str) -> None:

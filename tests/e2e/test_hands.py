@@ -1,0 +1,124 @@
+"""What people do in Airflow's pages, on a real Airflow: clear, mark, delete. `reader.py` stands for Spark.
+
+After each the state holds every epoch that completed, once.
+"""
+
+from __future__ import annotations
+
+import psutil
+import pytest
+
+from airflow_cairn.checkpoint import layout
+from scripts.harness.airflow_home import AirflowHome
+from scripts.harness.wait import wait_until
+from tests.e2e.conftest import Gates, kill_driver
+from tests.e2e.store import JobStore
+
+pytestmark = pytest.mark.e2e
+
+TRIGGER, FIRST, SECOND, WAIT = (
+    f"epoch.{task}" for task in ("trigger_checkpoint", "first", "second", "wait_for_checkpoint")
+)
+
+
+def run(airflow: AirflowHome, dag_id: str, run_id: str) -> None:
+    """Run an epoch to its end."""
+    airflow.api.trigger(dag_id, run_id)
+    ended(airflow, dag_id, run_id, "success")
+
+
+def ended(airflow: AirflowHome, dag_id: str, run_id: str, state: str) -> None:
+    airflow.api.wait_for_run(dag_id, run_id, timeout=240)
+    assert airflow.api.run_state(dag_id, run_id) == state, airflow.api.explain(dag_id, run_id)
+
+
+def under_way(airflow: AirflowHome, gates: Gates, dag_id: str, run_id: str) -> psutil.Process:
+    """Start a run whose second stage stands still; gives the driver."""
+    gates.hold(dag_id, run_id, 1, "second")
+    airflow.api.trigger(dag_id, run_id)
+    return gates.wait_until_reached(dag_id, run_id, 1, "second")
+
+
+def gone(driver: psutil.Process) -> bool:
+    return not driver.is_running() or driver.status() == psutil.STATUS_ZOMBIE
+
+
+def mark(airflow: AirflowHome, dag_id: str, run_id: str, state: str, task_id: str | None = None) -> None:
+    """Set the state of a task, or of a whole run, as the page does."""
+    path = f"/dags/{dag_id}/dagRuns/{run_id}"
+    if task_id is None:
+        airflow.api.request("PATCH", path, json={"state": state})
+    else:
+        airflow.api.request("PATCH", f"{path}/taskInstances/{task_id}", json={"new_state": state})
+
+
+def clear_run(airflow: AirflowHome, dag_id: str, run_id: str) -> None:
+    """Clear a whole run, as the page does."""
+    airflow.api.request("POST", f"/dags/{dag_id}/dagRuns/{run_id}/clear", json={"dry_run": False})
+
+
+def folded(storage: str, dag_id: str) -> list[str]:
+    """Give the runs that the newest checkpoint holds, which both stages agree on; nothing lies about."""
+    job = JobStore(storage, dag_id)
+    first, second = (job.value(stage, "folded") for stage in ("first", "second"))
+    assert first == second
+    job.coordinator.clean()
+    assert job.unreferenced() == []
+    found: list[str] = first
+    return found
+
+
+def test_what_failed_is_cleared(airflow: AirflowHome, gates: Gates, storage: str) -> None:
+    """semantics F2, F5: a failed task, then a whole failed run; what had acknowledged is not computed again."""
+    api, dag_id = airflow.api, "hands_clear"
+    kill_driver(under_way(airflow, gates, dag_id, "e1"))
+    ended(airflow, dag_id, "e1", "failed")
+    api.clear(dag_id, "e1", [SECOND, WAIT])
+    ended(airflow, dag_id, "e1", "success")
+    assert api.task(dag_id, "e1", FIRST).try_number == 1
+
+    kill_driver(under_way(airflow, gates, dag_id, "e2"))
+    ended(airflow, dag_id, "e2", "failed")
+    clear_run(airflow, dag_id, "e2")
+    ended(airflow, dag_id, "e2", "success")
+    assert "already acknowledged, nothing to submit" in api.log(dag_id, "e2", FIRST, 2)
+    assert folded(storage, dag_id) == ["e1", "e2"]
+
+
+def test_what_runs_is_marked(airflow: AirflowHome, gates: Gates, storage: str) -> None:
+    """semantics C1, D3: marked a success, its checkpoint waits all the same; marked failed, the next run goes on."""
+    api, dag_id = airflow.api, "hands_mark"
+    job = JobStore(storage, dag_id)
+    driver = under_way(airflow, gates, dag_id, "e1")
+    mark(airflow, dag_id, "e1", "success", SECOND)
+    api.wait_for_task(dag_id, "e1", WAIT, states={"deferred"})
+    wait_until(lambda: gone(driver), 120, "the driver of the marked task to end")
+    assert "1 of 2 stages have acknowledged, waiting for second" in api.log(dag_id, "e1", WAIT)
+    assert api.run_state(dag_id, "e1") == "running"
+    assert job.coordinator.head().completed == ()
+    api.clear(dag_id, "e1", [SECOND])
+    ended(airflow, dag_id, "e1", "success")
+    assert folded(storage, dag_id) == ["e1"]
+
+    driver = under_way(airflow, gates, dag_id, "e2")
+    mark(airflow, dag_id, "e2", "failed", SECOND)
+    ended(airflow, dag_id, "e2", "failed")
+    wait_until(lambda: gone(driver), 120, "the driver of the marked task to end")
+    run(airflow, dag_id, "e3")
+    assert folded(storage, dag_id) == ["e1", "e3"]
+    clear_run(airflow, dag_id, "e2")
+    ended(airflow, dag_id, "e2", "success")
+    assert folded(storage, dag_id) == ["e1", "e3", "e2"]
+
+
+def test_a_run_is_deleted(airflow: AirflowHome, gates: Gates, storage: str) -> None:
+    """semantics T1, D3: nobody is left to end its checkpoint, so the next run does."""
+    dag_id = "hands_delete"
+    driver = under_way(airflow, gates, dag_id, "e1")
+    mark(airflow, dag_id, "e1", "failed")  # the page deletes no run that is running
+    airflow.api.request("DELETE", f"/dags/{dag_id}/dagRuns/e1")
+    wait_until(lambda: gone(driver), 120, "the driver of the deleted run to end")
+    run(airflow, dag_id, "e2")
+    head = JobStore(storage, dag_id).coordinator.head()
+    assert [entry.epoch for entry in head.completed] == [layout.epoch_name("e2")]
+    assert folded(storage, dag_id) == ["e2"]
