@@ -18,6 +18,12 @@ from airflow_cairn.storage import open_store
 from tests.checkpoint.world import CONFIG, World
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines are as long everywhere, whatever terminal the tests run in."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     """A job with three completed epochs, all of them retained."""
