@@ -7,12 +7,15 @@ or twice; who is to clear dies now and then. The oracle is the rule's own words,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint import acks, layout
+from airflow_cairn.checkpoint import acks, carrying, inputs, layout, readiness, replaced
 from airflow_cairn.checkpoint.model import Handover, StageSpec
 from airflow_cairn.checkpoint.reasons import AckAnswer
 from airflow_cairn.checkpoint.requests import (
@@ -268,3 +271,37 @@ def test_what_must_run_again_does_and_nothing_else(first: int) -> None:  # seman
         life.world.audit("z", EPOCH)
         failovers += life.failovers
     assert failovers > BATCH, "they are lively"
+
+
+def _alone(stages: tuple[StageSpec, ...]) -> tuple[StageSpec, ...]:
+    return tuple(replace(spec, pipelined=()) for spec in stages)
+
+
+PLANTED: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
+    "readers stay": (carrying, "affected", lambda it: lambda stages, failed, **_: it(stages, failed, consumers=False)),
+    "no regions": (carrying, "affected", lambda it: lambda stages, *args, **kw: it(_alone(stages), *args, **kw)),
+    "nothing is missing": (inputs, "damaged", lambda _it: lambda *_: {}),
+    "all run again": (carrying, "_out", lambda _it: lambda _f, _b, stages, *_: frozenset(s.uid for s in stages)),
+    "no look before a claim": (readiness, "look", lambda _it: lambda *_: None),
+    "nobody who comes later is told": (replaced, "waiting", lambda _it: lambda *_: ()),
+    "who failed by itself is cleared": (
+        replaced,
+        "claimants",
+        lambda it: lambda files, carried, executions: it(files, replace(carried, failed=frozenset()), executions),
+    ),
+}
+"""Bugs: where, and what stands there instead."""
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics F1, F2, F5
+    where, name, instead = PLANTED[bug]
+    monkeypatch.setattr(where, name, instead(getattr(where, name)))
+    for seed in range(LIVES):
+        life = Life(seed)
+        try:
+            life.live()
+            assert life.runs == {uid: 1 + life.again[uid] for uid in life.runs}
+        except AssertionError:
+            return
+    pytest.fail(f"not found within {LIVES} lives")
