@@ -18,6 +18,7 @@ from .job_files import JobFiles
 from .left_out_lines import LeftOut
 from .metadata import HandleLine, HookLine, InFlightLine, Line, MetadataHeader, StageLine
 from .model import AckDocument, DocumentRef, Execution, Output, OwedEpoch, PendingDocument, StateHandle
+from .referring import Referred
 from .spool import Spool
 
 IN_CHECKPOINT = frozenset({"state", "table", "list", "files", "value"})
@@ -48,6 +49,8 @@ class Assembled:
     """None where every stage was taken over."""
     committables: bool
     """Whether a stage has staged something outside."""
+    referred: Referred
+    """What the metadata refers to."""
 
 
 class Assembler:
@@ -82,9 +85,10 @@ class Assembler:
                 restored can no longer be looked up.
         """
         key = layout.metadata(self._document.checkpoint, self._document.token, self._left_out.stages)
+        referred = Referred()
         with Spool() as spool:
             try:
-                metadata.write(self._lines(), spool.put)
+                metadata.write(referred.through(self._lines()), spool.put)
             except OSError as error:
                 raise FinalizeError(
                     f"the temporary folder of this machine cannot hold the metadata: {error}. Make room there",
@@ -100,6 +104,7 @@ class Assembler:
                 subtasks=self._subtasks,
                 slowest=self._slowest,
                 committables=self._committables,
+                referred=referred,
             )
 
     def _ack_of(self, uid: str) -> AckDocument:

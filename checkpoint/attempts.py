@@ -38,7 +38,7 @@ from .codec import Json
 from .errors import InvalidConfigError
 from .fixing import Refused
 from .head import EndedEntry, Head, PendingEntry
-from .head_store import Decision, HeadStore
+from .head_store import Decision, HeadStore, changed
 from .job_files import JobFiles
 from .model import (
     EpochDocument,
@@ -115,7 +115,7 @@ class Attempts:
             settled = completing.settle(self._files, head, now_ms)
             completed = self.completed_epoch(settled, request.epoch)
             if completed is not None:
-                return Decision(EpochCompleted(request.epoch, completed), settled if settled != head else None)
+                return Decision(EpochCompleted(request.epoch, completed), changed(head, settled))
             pending = settled.pending_of_epoch(request.epoch)
             if pending is not None:
                 document = self.readable(pending)
@@ -132,14 +132,14 @@ class Attempts:
                 # A place in the line is kept by being swapped in; one that is refused loses the place it had.
                 line = verdict.line if isinstance(verdict, requesting.Wait) else queue.leave(settled.waiting, epoch)
                 settled = declining.noted(replace(settled, waiting=line), request, verdict, now_ms)
-                return Decision(declining.answer(settled, request, verdict), settled if settled != head else None)
+                return Decision(declining.answer(settled, request, verdict), changed(head, settled))
             choice = restore.choose(self._files, settled)
             placed = self._place(settled, request, fixed, choice)
             if isinstance(placed, Refused):
                 settled = replace(settled, waiting=queue.leave(settled.waiting, epoch))
                 refusal = requesting.Decline(Reason.TRIGGER_CHECKPOINT_FAILURE, f"{placed.source}: {placed.detail}")
                 settled = declining.noted(settled, request, refusal, now_ms)
-                return Decision(placed, settled if settled != head else None)
+                return Decision(placed, changed(head, settled))
             fixed, log = placed
             before = next(settled.ended_of_epoch(request.epoch), None)
             limits = _limits_of(request)
@@ -172,11 +172,11 @@ class Attempts:
             raise
 
     def _note_failed(self, request: TriggerRequest, error: CairnError) -> None:
-        """Keep and count a failed trigger; where the head cannot be written either, the error alone says so."""
+        """Keep and count a failed trigger; where that cannot be written either, the error alone says so."""
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
             after = declining.failed(head, request, error, now_ms)
-            return Decision(None, after if after != head else None)
+            return Decision(None, changed(head, after))
 
         with suppress(CairnError):
             self._heads.update(decide)
@@ -221,12 +221,12 @@ class Attempts:
             if entry is None:
                 completed = self.completed_epoch(settled, epoch)
                 if completed is not None:
-                    return Decision(EpochCompleted(epoch, completed), settled if settled != head else None)
+                    return Decision(EpochCompleted(epoch, completed), changed(head, settled))
                 newest = next(settled.ended_of_epoch(epoch), None)
                 if newest is not None and newest.for_good:
-                    return Decision(failed(newest), settled if settled != head else None)
+                    return Decision(failed(newest), changed(head, settled))
                 why = "the attempt has ended; the next try opens one"
-                return Decision(NothingToDo(why), settled if settled != head else None)
+                return Decision(NothingToDo(why), changed(head, settled))
             document = self.document_of(entry)
             execution = self.execution_of(document, stage)
             if execution.token != token:
@@ -244,7 +244,7 @@ class Attempts:
             if may_leave_out and (final or isinstance(verdict, Exhausted)):
                 given_up = giving_up.give_up(self._files, settled, entry, document, stage, why)
                 if given_up is not None:
-                    return Decision(given_up, settled if settled != head else None)
+                    return Decision(given_up, changed(head, settled))
             if isinstance(verdict, Exhausted) or (may_leave_out and final):
                 for_good = isinstance(verdict, Exhausted)
                 if isinstance(verdict, Exhausted):
@@ -256,6 +256,11 @@ class Attempts:
                 ended = aborted.ended_by_id(entry.id)
                 assert ended is not None
                 return Decision(failed(ended), aborted)
+            overtaken = completing.overtaken_by(settled, entry)
+            if overtaken is not None and document.slice.base is not None:
+                # Its input has to be placed anew, which is for the trigger to do; until it ends it is in the way.
+                aborted = decisions.abort(settled, entry, Reason.CHECKPOINT_SUBSUMED, overtaken, now_ms, acks=done)
+                return Decision(failed(next(aborted.ended_of_epoch(epoch))), aborted)
             others = cancelling.told(cancelling.causes(self._files, document.executions, carried.declined - {stage}))
             settled = decisions.abort(
                 settled, entry, Reason.JOB_FAILOVER_REGION, cause, now_ms, acks=done, others=others
@@ -288,7 +293,7 @@ class Attempts:
         """
         if entry.token in self._documents:
             return self._documents[entry.token]
-        document = attempt_document.read(self._files, entry)
+        document = attempt_document.read(self._files, entry, self._heads.held(entry.token))
         if isinstance(entry, PendingEntry):
             self._documents = {entry.token: document}
         return document

@@ -20,6 +20,7 @@ from .head import Head
 from .head_store import HeadStore
 from .job_files import JobFiles
 from .live import Live, find_live
+from .referring import Known
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +42,14 @@ class Cleaner:
         files: the job's files.
         heads: the job's head.
         attempts: reads the documents of attempts.
+        known: what this process has just written, and need not read again.
     """
 
-    def __init__(self, files: JobFiles, heads: HeadStore, attempts: Attempts) -> None:
+    def __init__(self, files: JobFiles, heads: HeadStore, attempts: Attempts, known: Known) -> None:
         self._files = files
         self._heads = heads
         self._attempts = attempts
+        self._known = known
 
     def clean(self) -> CleanReport:
         """Delete every file of the job's checkpoints, and long list of an epoch's input, that nothing alive refers to.
@@ -61,7 +64,7 @@ class Cleaner:
             DocumentError: it is broken; nothing was deleted.
         """
         head, live = self._heads.observe(
-            lambda head, now_ms: (head, find_live(self._files, self._attempts, head)),
+            lambda head, now_ms: (head, find_live(self._files, self._attempts, head, self._known)),
             doubt=lambda found: found[1].outdated or bool(found[1].unknown),
             # What is dead by any head stays dead.
             own=True,

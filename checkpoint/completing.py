@@ -15,10 +15,16 @@ from .job_files import JobFiles
 from .leaving_out import Seen, Without
 from .model import PendingDocument
 from .reasons import Reason
+from .referring import Known
 
 
 def complete(
-    files: JobFiles, head: Head, entry: PendingEntry, now_ms: int, document: PendingDocument | None = None
+    files: JobFiles,
+    head: Head,
+    entry: PendingEntry,
+    now_ms: int,
+    document: PendingDocument | None = None,
+    known: Known | None = None,
 ) -> Head:
     """Give the head in which the checkpoint has completed or, where it cannot, has been aborted.
 
@@ -28,15 +34,16 @@ def complete(
         entry: the checkpoint.
         now_ms: the time, milliseconds since 1970 UTC.
         document: what it expects, where the caller has read it.
+        known: takes note of what was written, for a caller who cleans next.
 
     Raises:
         CheckpointNotReadyError: a stage has not acknowledged and may not be left out.
         GoneError: the document of what it expects is gone.
         DocumentError: it is broken.
     """
-    if head.latest_id() != entry.base:
-        detail = f"checkpoint {head.latest_id() or 0} completed after this one had started from {entry.base or 0}"
-        return decisions.abort(head, entry, Reason.CHECKPOINT_SUBSUMED, detail, now_ms, acks=entry.stages)
+    overtaken = overtaken_by(head, entry)
+    if overtaken is not None:
+        return decisions.abort(head, entry, Reason.CHECKPOINT_SUBSUMED, overtaken, now_ms, acks=entry.stages)
     document = document or attempt_document.read(files, entry)
     without = _without(files, head, entry, document, now_ms)
     done = entry.stages - len(without.stages)
@@ -48,6 +55,8 @@ def complete(
         return decisions.abort(head, entry, Reason.IO_EXCEPTION, error.message, now_ms, acks=done, rejected=token)
     except FinalizeError as error:
         return decisions.abort(head, entry, Reason.FINALIZE_CHECKPOINT_FAILURE, str(error), now_ms, acks=done)
+    if known is not None:
+        known.note(made.metadata, made.referred)
     return decisions.complete(
         head,
         entry,
@@ -62,6 +71,13 @@ def complete(
         left_out=without.stages,
         regional=bool(without.failed),
     )
+
+
+def overtaken_by(head: Head, entry: PendingEntry) -> str | None:
+    """Say why a checkpoint can no longer complete: another has since, whose epoch it lacks; None if it can."""
+    if head.latest_id() == entry.base:
+        return None
+    return f"checkpoint {head.latest_id() or 0} completed after this one had started from {entry.base or 0}"
 
 
 def _without(files: JobFiles, head: Head, entry: PendingEntry, document: PendingDocument, now_ms: int) -> Without:

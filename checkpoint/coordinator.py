@@ -18,13 +18,14 @@ from .cleaner import Cleaner, CleanReport
 from .errors import NoCheckpointError
 from .finishing import Finishing
 from .head import EndedEntry, Head, PendingEntry, Stopped
-from .head_store import Decision, HeadStore
+from .head_store import Decision, HeadStore, changed
 from .hook_answers import HookAnswers
 from .job_files import JobFiles
 from .master_hooks import MasterHook
 from .model import AckDocument, DeclineDocument, Handover, Owner, PendingDocument
 from .notices import CheckpointListener, Notices
 from .reasons import AckAnswer, Reason
+from .referring import Known
 from .requests import BeginAnswer, EpochCompleted, FailAnswer, Progress, TriggerAnswer, TriggerRequest
 from .rewinding import Rewinding, Rewound
 from .runtime import Runtime, system_runtime
@@ -58,13 +59,14 @@ class Coordinator:
         self._heads = HeadStore(self.files, runtime)
         self._attempts = Attempts(self.files, self._heads, runtime)
         taking_up = TakingUp(self.files, self._heads, self._attempts, runtime)
+        known = Known()
         self._claims = Claims(self.files, self._heads, self._attempts, taking_up)
-        self._finishing = Finishing(self.files, self._heads, self._attempts, taking_up)
+        self._finishing = Finishing(self.files, self._heads, self._attempts, taking_up, known)
         self._stage_side = StageSide(self.files, self._heads, self._attempts)
         self._notices = Notices(self.files, self._heads, self._attempts)
         self._hook_answers = HookAnswers(self.files, self._heads)
         self._rewinding = Rewinding(self.files, self._heads)
-        self._cleaner = Cleaner(self.files, self._heads, self._attempts)
+        self._cleaner = Cleaner(self.files, self._heads, self._attempts, known)
 
     @property
     def job(self) -> str:
@@ -160,7 +162,7 @@ class Coordinator:
     def _stop(self, how: Stopped) -> None:
         def decide(head: Head, now_ms: int) -> Decision[None]:
             stopped = decisions.stop(decisions.expire(head, now_ms), how, now_ms)
-            return Decision(None, stopped if stopped != head else None)
+            return Decision(None, changed(head, stopped))
 
         self._heads.ensure()
         self._heads.update(decide)
@@ -189,7 +191,7 @@ class Coordinator:
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
             settled = decisions.suspend_pending(decisions.expire(head, now_ms), "the job is being restored", now_ms)
-            return Decision(None, settled if settled != head else None)
+            return Decision(None, changed(head, settled))
 
         def choose(head: Head, now_ms: int) -> Decision[restore.RestoreChoice]:
             found = restore.choose(self.files, head)

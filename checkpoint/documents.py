@@ -107,16 +107,21 @@ def parse(data: bytes, *, key: str) -> Any:
         ) from error
 
 
-def check_depth(data: bytes, *, key: str) -> None:
+def check_depth(data: bytes, *, key: str, limit: int = MAX_DEPTH) -> None:
     """Check how deep JSON is nested, without parsing it.
 
+    Args:
+        data: the JSON.
+        key: where it was found or is to go, for the error text.
+        limit: levels that are allowed.
+
     Raises:
-        DocumentError: deeper than `MAX_DEPTH`.
+        DocumentError: deeper than `limit`.
     """
     # At C speed, for documents as they are: take the innermost pairs away, level by level. What is left after that has
     # brackets in its texts, or is too deep; then every text has to be looked at.
     brackets = data.translate(None, _NO_BRACKETS)
-    for _ in range(MAX_DEPTH):
+    for _ in range(limit):
         if not brackets:
             return
         brackets = _PAIR.sub(b"", brackets)
@@ -126,8 +131,8 @@ def check_depth(data: bytes, *, key: str) -> None:
     for token in _STRING_OR_BRACKET.finditer(data):
         if token[0] in b"[{":
             depth += 1
-            if depth > MAX_DEPTH:
-                raise DocumentError("the document is nested too deeply", key=key, limit=MAX_DEPTH)
+            if depth > limit:
+                raise DocumentError("the document is nested too deeply", key=key, limit=limit)
         elif token[0] in b"]}":
             depth -= 1
 

@@ -13,9 +13,10 @@ from . import acks, cancelling, completing, decisions, hook_answers, leaving_out
 from .attempts import Attempts
 from .errors import CheckpointFailedError
 from .head import EndedEntry, Head
-from .head_store import Decision, HeadStore
+from .head_store import Decision, HeadStore, changed
 from .job_files import JobFiles
 from .reasons import Reason, Status
+from .referring import Known
 from .requests import EpochCompleted, Failed, Progress, Ready, Waiting, failed
 from .taking_up import TakingUp
 
@@ -35,13 +36,17 @@ class Finishing:
         heads: the job's head.
         attempts: reads the documents of attempts.
         taking_up: opens the next attempt after a failure that the job puts up with.
+        known: takes note of what it writes, for the cleaner.
     """
 
-    def __init__(self, files: JobFiles, heads: HeadStore, attempts: Attempts, taking_up: TakingUp) -> None:
+    def __init__(
+        self, files: JobFiles, heads: HeadStore, attempts: Attempts, taking_up: TakingUp, known: Known
+    ) -> None:
         self._files = files
         self._heads = heads
         self._attempts = attempts
         self._taking_up = taking_up
+        self._known = known
 
     def progress(self, epoch: str) -> Progress:
         """Say how far the epoch's checkpoint is; settle it if it has expired or a stage has declined (D1, D2).
@@ -49,9 +54,9 @@ class Finishing:
         Where stages may be left out, a decline is settled by whoever reports the failed try (`Claims.fail`), who knows
         whether another try follows; the timeout settles what nobody reports.
 
-        Costs one read of the head, one of the pending document and two listings for each checkpoint in which
-        executions are at home; acknowledgements themselves are not read. A job with master hooks costs one more, and so
-        does an attempt for which tasks have to run again that have not failed.
+        Costs one read of the head and two listings for each checkpoint in which executions are at home;
+        acknowledgements themselves are not read. A job with master hooks costs one more, and so does a document that
+        is too large for the head, and an attempt for which tasks have to run again that have not failed.
 
         Raises:
             DocumentError: the pending document is broken.
@@ -59,10 +64,9 @@ class Finishing:
 
         def decide(head: Head, now_ms: int) -> Decision[Progress]:
             settled = completing.settle(self._files, head, now_ms)
-            changed = settled if settled != head else None
             entry = settled.pending_of_epoch(epoch)
             if entry is None:
-                return Decision(self._ended(settled, epoch), changed)
+                return Decision(self._ended(settled, epoch), changed(head, settled))
             document = self._attempts.document_of(entry)
             executions = document.executions
             seen = completing.look(self._files, entry, document)
@@ -82,9 +86,10 @@ class Finishing:
             hooks = hook_answers.missing(self._files, document.hooks)
             without = leaving_out.decide(settled, entry, document, seen, now_ms)
             if without is not None and not hooks:
-                return Decision(Ready(entry.id, tuple(sorted(without.stages))), changed)
+                return Decision(Ready(entry.id, tuple(sorted(without.stages))), changed(head, settled))
             restarted = replaced.waiting(self._files, document)
-            return Decision(Waiting(entry.id, entry.attempt, tuple(sorted(done)), missing, hooks, restarted), changed)
+            waiting = Waiting(entry.id, entry.attempt, tuple(sorted(done)), missing, hooks, restarted)
+            return Decision(waiting, changed(head, settled))
 
         return self._heads.update(decide)[1]
 
@@ -131,13 +136,13 @@ class Finishing:
         def decide(head: Head, now_ms: int) -> Decision[EpochCompleted | _NotCompleted]:
             nonlocal epoch
             settled = completing.settle(self._files, head, now_ms)
-            changed = settled if settled != head else None
             entry = settled.pending_by_id(checkpoint)
             if entry is None:
                 # An expiry found here must be stored even though this call then fails: D2.
-                return Decision(self._outcome(settled, checkpoint, epoch), changed)
+                return Decision(self._outcome(settled, checkpoint, epoch), changed(head, settled))
             epoch = entry.epoch
-            finished = completing.complete(self._files, settled, entry, now_ms, self._attempts.readable(entry))
+            document = self._attempts.readable(entry)
+            finished = completing.complete(self._files, settled, entry, now_ms, document, self._known)
             ended = finished.ended_by_id(checkpoint)
             assert ended is not None
             return Decision(_answer(ended), finished)

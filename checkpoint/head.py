@@ -23,6 +23,7 @@ from .model import (
     ListenerName,
     OutputName,
     Owner,
+    PendingDocument,
     RestartMemory,
     Stage,
     Token,
@@ -101,6 +102,8 @@ class PendingEntry:
     """When the strategy wants the failed try to be followed by the next; 0: it does not say."""
     restarts_left: Count | None = None
     """How many further failures in a row it would answer by a restart, as of the trigger; None: any number."""
+    document: PendingDocument | None = None
+    """What it expects, if that is small; None: it stands in an object of its own (`attempt_document`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,12 @@ from typing import Generic, TypeVar
 
 from ..storage.errors import CairnError, GoneError, OutcomeUnknownError, UnavailableError
 from ..storage.port import Lost
-from . import documents, forgetting, layout
+from . import attempt_document, documents, forgetting, layout
 from .errors import HeadLostError, InvalidStateError, TooMuchContentionError
 from .head import WRITE_LOG, Head
 from .invariants import check_invariants
 from .job_files import JobFiles, encode
+from .model import PendingDocument
 from .runtime import Runtime
 
 R = TypeVar("R")
@@ -36,6 +37,11 @@ class Decision(Generic[R]):
 
     result: R
     head: Head | None = None
+
+
+def changed(before: Head, after: Head) -> Head | None:
+    """Give `after` for a decision if it differs from what was decided on, and None where nothing is to change."""
+    return after if after != before else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,14 @@ class HeadStore:
     def ensure(self) -> None:
         """Make the first head where the job has none; before that nothing else of the job is written."""
         self.update(lambda head, now_ms: Decision(None, head if head.revision == 0 else None))
+
+    def held(self, token: str) -> PendingDocument | None:
+        """Give the document of an attempt that is pending in the version that this process knows, if that holds it.
+
+        Whoever ends an attempt and opens the next in one swap needs it in between. What a document says never changes.
+        """
+        known = self._last.head.pending if self._last is not None else ()
+        return next((entry.document for entry in known if entry.token == token), None)
 
     def observe(
         self, look: Callable[[Head, int], R], doubt: Callable[[R], bool] = lambda _: False, *, own: bool = False
@@ -138,6 +152,7 @@ class HeadStore:
                 continue
             check_invariants(version.head, decision.head)
             forgetting.note(self._files, version.head, decision.head)
+            attempt_document.set_aside(self._files, version.head, decision.head)
             written = self._swap(version, decision.head)
             if written is not None:
                 return written, decision.result

@@ -12,13 +12,13 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from ..storage.errors import DocumentError, GoneError
-from . import layout, metadata, shelf
+from . import layout, metadata
 from .attempts import Attempts
 from .committables import kept_for
 from .head import Head
 from .job_files import JobFiles
-from .metadata import HandleLine, MetadataHeader, StageLine
-from .model import DocumentRef, PendingDocument, Slice
+from .model import DocumentRef, PendingDocument
+from .referring import Known, Referred, keys_of
 
 
 @dataclass(slots=True)
@@ -48,8 +48,14 @@ class Live:
         return any(checkpoint <= (layout.checkpoint_of(broken) or 0) for broken in self.unknown)
 
 
-def find_live(files: JobFiles, attempts: Attempts, head: Head) -> Live:
+def find_live(files: JobFiles, attempts: Attempts, head: Head, known: Known) -> Live:
     """Find what is alive: reads the documents of attempts and the metadata of every retained checkpoint.
+
+    Args:
+        files: the job's files.
+        attempts: reads the documents of attempts.
+        head: the version to go by.
+        known: what this process has written itself, and does not read.
 
     Raises:
         GoneError: the document of a pending attempt is gone.
@@ -59,28 +65,30 @@ def find_live(files: JobFiles, attempts: Attempts, head: Head) -> Live:
     for entry in head.pending:
         live.keys.add(layout.pending(entry.id, entry.token))
         live.pending_metadata.add(layout.metadata(entry.id, entry.token))
-        _keep_attempt(files, live, attempts.document_of(entry), ())
+        _keep_attempt(files, known, live, attempts.document_of(entry), ())
     for epoch in dict.fromkeys(ended.epoch for ended in head.history):
         ended = head.carryable(epoch)
         document = attempts.readable(ended)
         live.outdated |= ended is not None and document is None
         if ended is not None and document is not None:
             live.keys.add(layout.pending(ended.id, ended.token))
-            _keep_attempt(files, live, document, ended.rejected)
+            _keep_attempt(files, known, live, document, ended.rejected)
         failed = head.resumable(epoch)
         if failed is not None:
             # The next attempt is made from it, also where none of its executions can be carried over any more.
             live.keys.add(layout.pending(failed.id, failed.token))
     for completed in head.completed:
         live.epochs.update((completed.epoch, *completed.replayed))
-        _keep_completed(files, live, completed.metadata)
+        _keep_completed(files, known, live, completed.metadata)
     # Last, because metadata whose key is kept already counts as looked into.
     for notice in head.notices:
         live.keys |= kept_for(files, notice)
     return live
 
 
-def _keep_attempt(files: JobFiles, live: Live, document: PendingDocument, rejected: Collection[str]) -> None:
+def _keep_attempt(
+    files: JobFiles, known: Known, live: Live, document: PendingDocument, rejected: Collection[str]
+) -> None:
     live.tokens.update(
         (execution.home, uid, execution.token)
         for uid, execution in document.executions.items()
@@ -89,26 +97,23 @@ def _keep_attempt(files: JobFiles, live: Live, document: PendingDocument, reject
     if document.hooks is not None and document.hooks.token not in rejected:
         live.keys.add(layout.hook_answers(document.hooks.home, document.hooks.token))
     live.epochs.update((document.epoch, *(replayed.epoch for replayed in document.replay)))
-    _keep_positions(live, document.slice)
+    live.keys.update(keys_of(document.slice))
     if document.restore is not None:
-        _keep_completed(files, live, document.restore.metadata)
+        _keep_completed(files, known, live, document.restore.metadata)
 
 
-def _keep_completed(files: JobFiles, live: Live, ref: DocumentRef) -> None:
+def _keep_completed(files: JobFiles, known: Known, live: Live, ref: DocumentRef) -> None:
     if ref.key in live.keys:
         return
     live.keys.add(ref.key)
-    try:
-        for line in metadata.read(files, ref):
-            if isinstance(line, HandleLine):
-                live.keys.add(line.handle.path)
-            elif isinstance(line, StageLine):
-                live.epochs.update(owed.epoch for owed in line.owes if owed.slice is not None)
-            elif isinstance(line, MetadataHeader):
-                _keep_positions(live, line.slice)
-    except (GoneError, DocumentError) as error:
-        live.unknown[ref.key] = f"what it refers to is not known, so nothing of it and before it was deleted: {error}"
-
-
-def _keep_positions(live: Live, slice_: Slice) -> None:
-    live.keys.update(shelved.key for shelved in shelf.referred(slice_.positions))
+    referred = known.of(ref)
+    if referred is None:
+        referred = Referred()
+        try:
+            for _ in referred.through(metadata.read(files, ref)):
+                pass
+        except (GoneError, DocumentError) as error:
+            problem = f"what it refers to is not known, so nothing of it and before it was deleted: {error}"
+            live.unknown[ref.key] = problem
+    live.keys |= referred.keys
+    live.epochs |= referred.epochs

@@ -18,7 +18,7 @@ from .attempts import Attempts
 from .committables import CheckpointNotice, told_of
 from .errors import DocumentError, InvalidConfigError, ListenerError
 from .head import Head, Notice
-from .head_store import Decision, HeadStore
+from .head_store import Decision, HeadStore, changed
 from .job_files import JobFiles
 from .named import check_named
 from .reasons import Status
@@ -150,17 +150,17 @@ class Notices:
         def decide(head: Head, _now_ms: int) -> Decision[int]:
             own = (notice.checkpoint for notice in head.notices if name in notice.listeners)
             waiting = [each for each in own if checkpoint in (None, each)]
-            changed = head
+            after = head
             for each in waiting:
-                changed = decisions.told(changed, each, name)
-            return Decision(len(waiting), changed if waiting else None)
+                after = decisions.told(after, each, name)
+            return Decision(len(waiting), changed(head, after))
 
         return self._heads.update(decide)[1]
 
     def _told(self, checkpoint: int, name: str) -> Head:
         def decide(head: Head, _now_ms: int) -> Decision[None]:
-            changed = decisions.told(head, checkpoint, name)
-            return Decision(None, changed if changed != head else None)
+            after = decisions.told(head, checkpoint, name)
+            return Decision(None, changed(head, after))
 
         return self._heads.update(decide)[0]
 

@@ -1,8 +1,9 @@
 """Opening one attempt of an epoch: what it restores, what it takes over, and the documents that say so.
 
-Order: the pending document under the next free id, then one swap of the head that makes exactly that id pending. Before
-the swap nothing counts: the document is named by a token of its own, and the cleaner leaves ids alone that the head has
-not handed out. After the swap everything is there.
+Order: one swap of the head that makes the next free id pending, and with it the document. One that is too large for the
+head is written before, as an object below that id (`attempt_document`). Before the swap nothing counts: that object is
+named by a token of its own, and the cleaner leaves ids alone that the head has not handed out. After the swap all is
+there.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from . import assignment, decisions, layout, replaced, restore
+from . import assignment, attempt_document, decisions, layout, replaced, restore
 from .carrying import NOTHING, Carried
 from .errors import NonRestoredStateError, SourceMovedError, UndeliveredNoticesError
 from .head import MAX_NOTICES, EndedEntry, Head, PendingEntry
@@ -84,7 +85,7 @@ class Opener:
         self._runtime = runtime
 
     def open(self, head: Head, opening: Opening, now_ms: int, choice: restore.RestoreChoice | None = None) -> Opened:
-        """Write the pending document of an attempt and give the head that makes it pending (semantics T5, T6, R1, R5).
+        """Make the document of an attempt and give the head that makes it pending (semantics T5, T6, R1, R5).
 
         Args:
             head: the version decided on; the attempt before has ended in it.
@@ -144,7 +145,7 @@ class Opener:
             backlogs=_backlogs(choice, opening.stages),
             restarted=replaced.claimants(self._files, carried, executions),
         )
-        self._files.create(layout.pending(document.checkpoint, document.token), document)
+        held = attempt_document.write(self._files, head, document)
         entry = PendingEntry(
             id=document.checkpoint,
             epoch=document.epoch,
@@ -166,6 +167,7 @@ class Opener:
             restarts=restart.count,
             restart_at_ms=now_ms + restart.delay_ms if restart.delay_ms else 0,
             restarts_left=_restarts_left(head, opening.limits.restart, restart.count, now_ms),
+            document=held,
         )
         record = choice.record(
             document.cause or "a new epoch", now_ms, self._runtime.now_ms(), into=document.checkpoint

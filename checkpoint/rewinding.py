@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from . import decisions, layout, restore
 from .errors import NoCheckpointError, RewindRefusedError
 from .head import CompletedEntry, EndedEntry, Head, RewindRecord
-from .head_store import Decision, HeadStore
+from .head_store import Decision, HeadStore, changed
 from .job_files import JobFiles
 from .reasons import Status
 
@@ -82,7 +82,6 @@ class Rewinding:
                 return Decision(sent[1])
             # What could still complete without its silent regions would be undone all the same, so it just expires.
             settled = decisions.expire(head, now_ms)
-            changed = settled if settled != head else None
             found = _plan(settled, to)
             if agreed is not None and found != agreed:
                 raise RewindRefusedError(
@@ -93,7 +92,7 @@ class Rewinding:
                     now=_said(found),
                 )
             if not found.undone:
-                return Decision(found, changed)
+                return Decision(found, changed(head, settled))
             self._check(settled, found, abort_pending=abort_pending)
             after = rewound(settled, to, now_ms)
             sent = after.rewinds[-1], found

@@ -9,7 +9,7 @@ from ..storage.errors import DocumentError, GoneError
 from . import acks, completing, decisions, layout, metadata
 from .attempts import Attempts
 from .head import EndedEntry, Head, PendingEntry
-from .head_store import Decision, HeadStore
+from .head_store import Decision, HeadStore, changed
 from .job_files import JobFiles
 from .metadata import StageLine
 from .model import AckDocument, DeclineDocument, Handover, execution_token
@@ -125,18 +125,17 @@ class StageSide:
 
     def _judge(self, ack: AckDocument, head: Head, now_ms: int) -> Decision[AckAnswer]:
         settled = completing.settle(self._files, head, now_ms)
-        changed = settled if settled != head else None
         entry = settled.pending_of_epoch(ack.epoch)
         if entry is not None and _started_by(entry, ack):
-            return Decision(AckAnswer.SUCCESS, changed)
+            return Decision(AckAnswer.SUCCESS, changed(head, settled))
         if entry is not None:
-            return Decision(acks.judge(settled, self._attempts.document_of(entry), ack), changed)
+            return Decision(acks.judge(settled, self._attempts.document_of(entry), ack), changed(head, settled))
         if self._may_have_completed_with(settled, ack):
-            return Decision(AckAnswer.SUCCESS, changed)
+            return Decision(AckAnswer.SUCCESS, changed(head, settled))
         ended = settled.carryable(ack.epoch)
         if ended is not None and self._lends(ended, ack.token):
             return Decision(AckAnswer.DISCARDED, decisions.reject(settled, ended, ack.token))
-        return Decision(acks.judge(settled, None, ack), changed)
+        return Decision(acks.judge(settled, None, ack), changed(head, settled))
 
     def _is_awaited(self, head: Head, handover: Handover) -> bool:
         """Tell whether a next attempt is expected that takes the execution over, running.

@@ -10,7 +10,7 @@ from . import completing, layout, replaced, restarting
 from .attempts import Attempts, cause_of
 from .errors import InvalidConfigError
 from .head import EndedEntry, Head, Stopped
-from .head_store import Decision, HeadStore
+from .head_store import Decision, HeadStore, changed
 from .job_files import JobFiles
 from .model import PendingDocument
 from .opening import Opener, Opening
@@ -61,10 +61,10 @@ class TakingUp:
                 return Decision(None)
             completed = self._attempts.completed_epoch(settled, epoch)
             if completed is not None:
-                return Decision(EpochCompleted(epoch, completed), settled if settled != head else None)
+                return Decision(EpochCompleted(epoch, completed), changed(head, settled))
             newest = next(settled.ended_of_epoch(epoch), None)
             if newest is not None and newest.for_good and not (by_hand and self._asked_by_a_person(newest, stage)):
-                return Decision(failed(newest), settled if settled != head else None)
+                return Decision(failed(newest), changed(head, settled))
             document = self._left_by(settled, epoch)
             assert newest is not None  # it has left the document
             suspended = newest.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND
@@ -118,7 +118,7 @@ class TakingUp:
                 settled.pending_of_epoch(epoch) is not None
                 or self._attempts.completed_epoch(settled, epoch) is not None
             ):
-                return Decision(result=True, head=settled if settled != head else None)
+                return Decision(result=True, head=changed(head, settled))
             document = self._left_by(settled, epoch)
             if settled.stopped is not None or len(settled.pending) >= document.limits.max_concurrent:
                 return Decision(result=False)

@@ -14,6 +14,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ..checkpoint import Coordinator
+from ..checkpoint.reasons import Reason
 from ..checkpoint.requests import EpochCompleted, Failed, FailedOver, GivenUp
 from ..hooks.airflow_api import AirflowApiHook
 from ..hooks.job_settings import scope_of
@@ -68,6 +69,11 @@ def _failed_over(context: Context, stage: StageTask, coordinator: Coordinator) -
         return (
             f"stage {uid} failed for good; checkpoint {answer.checkpoint} goes on without "
             f"{', '.join(answer.stages)}, whose input is kept for the next epoch"
+        )
+    if isinstance(answer, Failed) and answer.reason is Reason.CHECKPOINT_SUBSUMED:
+        return (
+            f"stage {uid} failed, and checkpoint {answer.checkpoint} could no longer complete: {answer.detail}. "
+            "Clear the task that triggers the checkpoint, which places the epoch's input anew"
         )
     if isinstance(answer, Failed):
         return (

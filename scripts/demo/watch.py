@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from airflow_cairn.checkpoint import Coordinator, acks, layout
+from airflow_cairn.checkpoint import Coordinator, acks, attempt_document, layout
 from airflow_cairn.checkpoint.head import EndedEntry, PendingEntry
 from airflow_cairn.checkpoint.model import EpochDocument, PendingDocument
 from airflow_cairn.checkpoint.reasons import Status
@@ -58,7 +58,7 @@ class Watcher:
                 self._tell_end(ended)
         for pending in head.pending:
             try:
-                document, _ = self._coordinator.files.read(PendingDocument, layout.pending(pending.id, pending.token))
+                document = attempt_document.read(self._coordinator.files, pending)
                 self._announce(pending)
                 self._tell_acks(document)
                 self._kill_if_due(document)

@@ -21,7 +21,19 @@ def test_the_exponent_is_the_power_of_the_growth() -> None:
 @pytest.mark.s3
 def test_requests_memory_and_the_picture_of_a_small_run(tmp_path: Path) -> None:  # semantics A6
     picture = tmp_path / "coordinator.png"
-    command = [sys.executable, "-m", "bench.coordinator", "--json", "--subtasks", "100", "3000", "--stages", "1", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "bench.coordinator",
+        "--json",
+        "--subtasks",
+        "100",
+        "3000",
+        "--stages",
+        "1",
+        "4",
+        "16",
+    ]
     command += ["--plot", str(picture)]
     found = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
     assert found.keys() >= {
@@ -31,8 +43,8 @@ def test_requests_memory_and_the_picture_of_a_small_run(tmp_path: Path) -> None:
         "peak_mb_100000",
         "growth_exponent",
     }
-    one, two = (each["requests"] for each in found["requests"])
-    assert two - one <= 7, "another stage costs seven requests at most"
+    assert [each["target"] for each in found["requests"]] == [18, 36, 108], "4 S + N/500 + 12"
+    assert all(each["requests"] <= each["target"] for each in found["requests"]), found["requests"]
     few, many = (each["peak_mb"] for each in found["completions"])
     assert many < 2 * few
     assert picture.read_bytes().startswith(b"\x89PNG"), "the picture is drawn after the measuring, by the same process"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from airflow_cairn.checkpoint import CheckpointConfig, acks, layout, metadata
+from airflow_cairn.checkpoint import CheckpointConfig, acks, attempt_document, metadata
 from airflow_cairn.checkpoint.job_files import JobFiles
 from airflow_cairn.checkpoint.metadata import HandleLine, InFlightLine, StageLine
-from airflow_cairn.checkpoint.model import AckDocument, Handover, PendingDocument, StageSpec
+from airflow_cairn.checkpoint.model import AckDocument, Handover, StageSpec
 from airflow_cairn.storage.errors import GoneError
 from airflow_cairn.storage.port import ObjectStore
 from tests.checkpoint.world import CONFIG, STAGES, World
@@ -92,7 +92,7 @@ class EarlyWorld(World):
         """What was read of upstreams that have run again since, in a pending epoch: reader, and what it had read."""
         entry = self.coordinator().head().pending_of_epoch(epoch)
         assert entry is not None
-        executions = self.files.read(PendingDocument, layout.pending(entry.id, entry.token))[0].executions
+        executions = attempt_document.read(self.files, entry).executions
         marked = acks.marked(self.files, executions, "acks")
         consumed = {uid: acks.read_ack(self.files, uid, executions[uid]).consumed for uid in marked}
         return {

@@ -98,6 +98,26 @@ _ACK = AckDocument(
     consumed={"clean": _CLEAN.token},
 )
 
+_PENDING = PendingDocument(
+    job="flights",
+    checkpoint=3,
+    token="00000000000000b3",
+    epoch=_EPOCH,
+    attempt=2,
+    slice=_SLICE,
+    stages=_STAGES,
+    executions={"clean": _CLEAN, "routes": _ROUTES},
+    limits=Limits(21_600_000, 3, 1, 2, LeaveOut(60_000, 4, 0.3, 2), at_least_once=True, restart=_RESTART),
+    restore=RestorePointer(1, _REF),
+    replay=(ReplayedEpoch(_BEFORE, Slice()),),
+    owner=_OWNER,
+    cause="routes: killed",
+    listeners=("warehouse",),
+    max_parallelism={"routes": 16},
+    hooks=_HOOKS,
+    backlogs={"routes": (_OWED,)},
+)
+
 EXAMPLES: dict[type, Any] = {
     Head: Head(
         job="flights",
@@ -106,7 +126,7 @@ EXAMPLES: dict[type, Any] = {
         pending=(
             PendingEntry(3, _EPOCH, 2, "00000000000000b3", 1_700_000_600_000, 1_700_022_200_000, 1, 1, _OWNER, 3, 2,
                          ("x",), ("warehouse",), kind=RequestKind.MANUAL, tolerable=1, regional=2, restarts=1,
-                         restart_at_ms=1_700_000_601_000, restarts_left=2),
+                         restart_at_ms=1_700_000_601_000, restarts_left=2, document=_PENDING),
         ),
         completed=(
             CompletedEntry(
@@ -144,26 +164,7 @@ EXAMPLES: dict[type, Any] = {
     ),
     EpochDocument: EpochDocument("flights", _EPOCH, _SLICE),
     EpochCompletedDocument: EpochCompletedDocument("flights", _BEFORE, 1),
-    PendingDocument: PendingDocument(
-        job="flights",
-        checkpoint=3,
-        token="00000000000000b3",
-        epoch=_EPOCH,
-        attempt=2,
-        slice=_SLICE,
-        stages=_STAGES,
-        executions={"clean": _CLEAN, "routes": _ROUTES},
-        limits=Limits(21_600_000, 3, 1, 2, LeaveOut(60_000, 4, 0.3, 2), at_least_once=True,
-                      restart=_RESTART),
-        restore=RestorePointer(1, _REF),
-        replay=(ReplayedEpoch(_BEFORE, Slice()),),
-        owner=_OWNER,
-        cause="routes: killed",
-        listeners=("warehouse",),
-        max_parallelism={"routes": 16},
-        hooks=_HOOKS,
-        backlogs={"routes": (_OWED,)},
-    ),
+    PendingDocument: _PENDING,
     Handover: Handover(
         job="flights",
         checkpoint=3,

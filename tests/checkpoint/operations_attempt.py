@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from airflow_cairn.checkpoint import ack_parts
+from airflow_cairn.checkpoint import ack_parts, attempt_document
 from airflow_cairn.checkpoint.reasons import Reason
 from tests.checkpoint.operation import EPOCH, Operation, Run
 from tests.checkpoint.world import TIMEOUT, World
 
 SMALL_MARKERS = ((ack_parts, "MARKER_BYTES", 200), (ack_parts, "PART_BYTES", 200))
 """So small that acknowledgements go into parts."""
+
+NONE_HELD = ((attempt_document, "MAX_HELD", 0),)
+"""The head holds no document of an attempt: each is an object from the start, as a large one is."""
 
 
 def _first_trigger(world: World) -> Run:
@@ -190,4 +193,11 @@ ATTEMPT_OPERATIONS = (
     Operation("abort", _abort),
     Operation("rewind", _rewind),
     Operation("rewind, one under way", _rewind_under_way),
+    Operation("trigger of many stages", _trigger, NONE_HELD),
+    Operation("complete of many stages", _complete, NONE_HELD),
+    Operation("clean of many stages", _clean, NONE_HELD),
+    Operation("fail of many stages", _fail, NONE_HELD),
+    Operation("take up of many stages", _take_up, NONE_HELD),
+    Operation("go on of many stages", _go_on, NONE_HELD),
+    Operation("ack after expiry of many stages", _ack_after_expiry, NONE_HELD),
 )

@@ -177,6 +177,7 @@ def _metadata(world: World) -> str:
 
 
 def _pending(world: World) -> str:
+    world.bulky = True
     world.run_stages("b")
     entry = world.coordinator().head().pending[0]
     return layout.pending(entry.id, entry.token)

@@ -55,6 +55,7 @@ CHANGES: dict[str, Change] = {
 def test_a_cleaner_with_an_outdated_head_deletes_nothing_alive(
     world: World, change: str, verb: str, at: int
 ) -> None:  # semantics C3
+    world.bulky = at == 1
     world.run_epoch("a")
     world.trigger("b")
     world.run_stage("b", "clean")
@@ -137,6 +138,7 @@ def test_below_metadata_that_cannot_be_read_nothing_is_deleted(world: World, dam
 
 
 def test_a_pending_document_that_is_gone_stops_cleaning(world: World) -> None:  # semantics C3
+    world.bulky = True
     pending = world.trigger("a").pending
     world.run_stage("a", "clean")
     world.store.delete([f"{JOB}/{layout.pending(1, pending.token)}"])

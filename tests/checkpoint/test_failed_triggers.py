@@ -75,6 +75,7 @@ def test_each_failed_trigger_counts_until_one_succeeds() -> None:  # semantics D
 def test_above_the_limit_what_is_pending_ends() -> None:  # semantics D5
     world = tolerant(0, concurrent=2)
     world.run_epoch("z")
+    world.bulky = True
     world.trigger("a")
     head = fail(world, "b")
     assert head.pending == ()
@@ -86,6 +87,16 @@ def test_above_the_limit_what_is_pending_ends() -> None:  # semantics D5
     world.run_epoch("a")
     world.run_epoch("b")
     world.audit("z", "a", "b")
+
+
+def test_what_cannot_be_set_aside_does_not_end() -> None:  # semantics D3, D5
+    """The head holds what the pending checkpoint expects; it goes on, because nothing could go on from its end."""
+    world = tolerant(0, concurrent=2)
+    world.trigger("a")
+    before = world.coordinator().head()
+    assert fail(world, "b") == before
+    world.run_epoch("a")
+    world.audit("a")
 
 
 def test_what_else_goes_wrong_is_kept_and_does_not_count(world: World) -> None:  # semantics T1, D5
@@ -128,6 +139,7 @@ def test_who_was_first_in_the_line_stays_so(world: World) -> None:  # semantics 
 def test_a_checkpoint_that_stands_has_not_failed() -> None:  # semantics D5, T9
     """Triggering again fails at the document of what is pending; the checkpoint itself goes on."""
     world = tolerant(2)
+    world.bulky = True
     world.run_epoch("a")
     pending = world.trigger("b").pending
 

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
 
 from airflow_cairn.checkpoint import CheckpointConfig, layout
-from airflow_cairn.checkpoint.errors import FencedError, InvalidConfigError
-from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
-from airflow_cairn.checkpoint.requests import EpochCompleted, FailedOver, NothingToDo, StageAcknowledged, Submit
+from airflow_cairn.checkpoint.errors import FencedError, InvalidConfigError, SourceMovedError
+from airflow_cairn.checkpoint.fixing import Refused
+from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, RequestKind
+from airflow_cairn.checkpoint.requests import (
+    EpochCompleted,
+    Failed,
+    FailedOver,
+    NothingToDo,
+    StageAcknowledged,
+    Submit,
+    Triggered,
+)
 from tests.checkpoint.exchanges import DIAMOND
 from tests.checkpoint.world import JOB, TIMEOUT, World
 from tests.support.wrapped_stores import InterleavingStore
@@ -165,8 +175,8 @@ def test_who_was_replaced_while_claiming_submits_nothing(world: World) -> None: 
     def newer_try() -> None:
         world.submit("a", "clean", "try-2")
 
-    # The third read of the head is the judgement; by then the newer try has failed this one over, and claimed.
-    store = InterleavingStore(world.store, "get", 2, newer_try)
+    # The second read of the head is the judgement; by then the newer try has failed this one over, and claimed.
+    store = InterleavingStore(world.store, "get", 1, newer_try)
     with pytest.raises(FencedError, match="another try of the stage has taken over") as caught:
         world.coordinator(store).begin("a", "clean", "try-1")
     assert caught.value.fields["holder"] == "try-2"
@@ -303,3 +313,20 @@ def test_an_epoch_is_not_taken_up_beside_another(world: World) -> None:  # seman
     world.trigger("b")
     with pytest.raises(InvalidConfigError, match="another epoch of the job is pending"):
         world.coordinator().begin("a", "clean", "try-1")
+
+
+def test_who_was_overtaken_makes_room_for_a_trigger_that_places_its_input_anew(world: World) -> None:  # T8, F2
+    """Found by `tests/simulation`: it could neither complete nor fail over, and triggering again gave it back."""
+    world.count()
+    world.run_epoch("z")
+    world.trigger("a")
+    assert isinstance(world.coordinator().trigger(replace(world.request("b"), kind=RequestKind.FORCED)), Triggered)
+    world.submit("b", "clean", "try-1")
+    world.run_epoch("a")
+    answer = world.coordinator().fail("b", "clean", "try-1", "killed")
+    why = "checkpoint 2 completed after this one had started from 1"
+    assert answer == Failed(3, 1, Reason.CHECKPOINT_SUBSUMED, why)
+    with pytest.raises(SourceMovedError, match=r"run \(or clear\) the task that triggers the checkpoint"):
+        world.submit("b", "clean")
+    assert isinstance(world.coordinator().trigger(world.request("b")), Refused), "another epoch has read its input"
+    world.audit("z", "a")

@@ -147,6 +147,7 @@ def test_the_next_attempt_waits_for_a_place() -> None:  # semantics D5, T6
 
 def test_an_attempt_that_left_nothing_needs_a_trigger() -> None:  # semantics D5
     world = tolerant(2)
+    world.bulky = True
     pending = world.trigger("a").pending
     world.clock.advance(TIMEOUT)
     world.store.delete([world.files.full(layout.pending(pending.checkpoint, pending.token))])

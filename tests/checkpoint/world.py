@@ -21,6 +21,7 @@ from airflow_cairn.checkpoint import (
     layout,
     metadata,
 )
+from airflow_cairn.checkpoint.attempt_document import MAX_HELD_BYTES
 from airflow_cairn.checkpoint.fixing import Refused
 from airflow_cairn.checkpoint.head import EndedEntry
 from airflow_cairn.checkpoint.job_files import JobFiles
@@ -110,6 +111,8 @@ class World:
         self._cleared = False
         self._come_in: itertools.count[int] | None = None
         """How many numbers have come in; None: the job has no source."""
+        self.bulky = False
+        """Whether epochs have so much to say that the head does not hold the documents of their attempts."""
 
     def listen(self, *names: str) -> None:
         """Let these be told of all checkpoints that are triggered from now on."""
@@ -130,6 +133,7 @@ class World:
         twin._tokens, twin._claimants = copy.copy(self._tokens), copy.copy(self._claimants)
         twin.ears, twin._come_in = copy.deepcopy(self.ears), copy.copy(self._come_in)
         twin.hooks = copy.deepcopy(self.hooks)
+        twin.bulky = self.bulky
         return twin
 
     @property
@@ -155,7 +159,7 @@ class World:
     def request(self, epoch: str, owner: Owner | None = None) -> TriggerRequest:
         return TriggerRequest(
             epoch,
-            Slice(detail={"of": epoch}),
+            Slice(detail={"of": epoch, **({"bulk": "x" * MAX_HELD_BYTES} if self.bulky else {})}),
             self.stages,
             self.config,
             owner,

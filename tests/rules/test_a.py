@@ -424,7 +424,7 @@ def test_a_thousand_stages_are_polled_with_as_many_requests_as_one() -> None:  #
         recording = RecordingStore(world.store)
         assert isinstance(world.coordinator(recording).progress("a"), Waiting)
         costs.append(recording.total)
-    assert costs[0] == costs[1]
+    assert costs[1] - costs[0] == 1, "their document is too large for the head"
 
 
 @pytest.mark.parametrize("ended", ["completed", "aborted"])

@@ -98,7 +98,7 @@ def test_one_that_did_not_land_is_made_again(world: World, swaps: int) -> None: 
 
 def test_beyond_the_write_log_the_decision_recognises_its_own_outcome(world: World) -> None:  # semantics W2
     others = _swapped(world, WRITE_LOG + 1)
-    answer = world.coordinator(FaultyStore(world.store, 3, Fault.ANSWER_LOST, others)).trigger(world.request("a"))
+    answer = world.coordinator(FaultyStore(world.store, 2, Fault.ANSWER_LOST, others)).trigger(world.request("a"))
     assert isinstance(answer, Triggered)
     assert (answer.pending.checkpoint, answer.created) == (1, False)
     world.submit("a", "clean", "try-1")
@@ -202,6 +202,7 @@ def test_losing_again_and_again_ends(world: World) -> None:
 
 def test_what_fails_on_an_outdated_head_is_tried_on_the_newer_one(world: World) -> None:  # semantics W4, C3
     """A cleaner deletes what the newer head no longer needs, under the eyes of who reads by the older one."""
+    world.bulky = True
     world.trigger("a")
     world.submit("a", "clean", "try-1")
 
@@ -229,6 +230,7 @@ def _fail_and_clean(world: World) -> None:
 
 
 def test_a_real_failure_is_not_tried_for_ever(world: World) -> None:
+    world.bulky = True
     pending = world.trigger("a").pending
     world.memory.put(f"{JOB}/{layout.pending(1, pending.token)}", b"{")
     recording = RecordingStore(world.store)

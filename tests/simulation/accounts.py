@@ -125,7 +125,7 @@ class FailureAccount:
             self._check(ended.job_failed == too_many, "the job fails of the wrong checkpoint (D5)", ended)
             if too_many:
                 self._count = 0
-                left = set(old.pending) & set(new.pending)
+                left = {entry.id for entry in old.pending} & {entry.id for entry in new.pending}
                 self._check(not left, "something stays pending though the job failed (D5)", left)
             if ended.status is Status.COMPLETED:
                 self._newest_success = ended.id
@@ -141,7 +141,7 @@ class FailureAccount:
         self.triggers += 1
         if self._count > self._tolerable:
             self._count = 0
-            left = set(old.pending) & set(new.pending)
+            left = {entry.id for entry in old.pending} & {entry.id for entry in new.pending}
             self._check(not left, "something stays pending though the job failed (D5)", left)
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
-from airflow_cairn.checkpoint import acks, layout, metadata
-from airflow_cairn.checkpoint.head import CompletedEntry, Head
+from airflow_cairn.checkpoint import acks, attempt_document, layout, metadata
+from airflow_cairn.checkpoint.head import CompletedEntry, Head, PendingEntry
 from airflow_cairn.checkpoint.job_files import JobFiles
 from airflow_cairn.checkpoint.metadata import HandleLine
 from airflow_cairn.checkpoint.model import AckDocument, DocumentRef, Execution, PendingDocument
@@ -133,13 +133,13 @@ class Auditor:
         if self.requests is not None:
             self.requests.swapped(old, new)
         before = {entry.id: entry for entry in old.pending}
-        self._documents = {}
+        documents, self._documents = self._documents, {}
         for entry in new.pending:
             token = self._seen_pending.setdefault(entry.id, entry.token)
             self.check(token == entry.token, "an id is used again (T5)", entry.id)
             self.check(entry.id not in self.outcomes, "an ended checkpoint is pending again (D3)", entry.id)
             self.check(entry.epoch not in self.folded, "a completed epoch is pending again (T9)", entry.epoch)
-            self._documents[entry.id] = self._document(entry.id, entry.token)
+            self._documents[entry.id] = self._document(entry)
             if entry.id not in before:
                 self._opened(self._documents[entry.id])
         self._live = {
@@ -159,13 +159,18 @@ class Auditor:
         for done in new.completed:
             if done.id not in retained:
                 self.check(done.id in before, "completed what was not pending (D3)", done.id)
-                self._completed(done, self._document(done.id, done.token))
+                self._completed(done, documents[done.id])
+        for ended in new.history:
+            if ended.id in before and ended.status is Status.FAILED:
+                # Whoever goes on from it, or is told of it, reads what it expected.
+                stands = self._stands(layout.pending(ended.id, ended.token))
+                self.check(stands, "an attempt ended and left no document (F2, D4, D5)", ended.id)
 
-    def _document(self, checkpoint: int, token: str) -> PendingDocument:
+    def _document(self, entry: PendingEntry) -> PendingDocument:
         try:
-            return self.files.read(PendingDocument, layout.pending(checkpoint, token))[0]
+            return attempt_document.read(self.files, entry)
         except GoneError:
-            self.fail("a pending checkpoint's document is gone (C3)", checkpoint)
+            self.fail("a pending checkpoint's document is gone (C3)", entry.id)
             raise
 
     def _opened(self, document: PendingDocument) -> None:
@@ -214,8 +219,10 @@ class Auditor:
         found: set[str] = set()
         for entry in self.head.completed:
             found.update(self._refs(entry.metadata))
+        held = {entry.id: entry.document is not None for entry in self.head.pending}
         for document in self._documents.values():
-            found.add(layout.pending(document.checkpoint, document.token))
+            if not held.get(document.checkpoint):
+                found.add(layout.pending(document.checkpoint, document.token))
             if document.restore is not None:
                 found.update(self._refs(document.restore.metadata))
             if document.hooks is not None and self.hooks is not None:

@@ -10,6 +10,7 @@ from typing import Any
 from airflow_cairn.checkpoint import (
     acks,
     assembling,
+    attempt_document,
     attempts,
     cleaner,
     committables,
@@ -108,7 +109,7 @@ def _any_token(original: Any) -> Any:
 
 @_plant("the cleaner ignores what a next attempt may carry over", cleaner, "find_live")
 def _no_carryable(original: Any) -> Any:
-    return lambda files, attempts, head: original(files, attempts, replace(head, history=()))
+    return lambda files, attempts, head, known: original(files, attempts, replace(head, history=()), known)
 
 
 @_plant("state is deleted when the outcome is unknown", StageSide, "acknowledge")
@@ -274,3 +275,8 @@ def _waits_on(original: Any) -> Any:
         return original(head, replace(turn, max_concurrent=turn.max_concurrent - 1), now_ms)
 
     return held_back
+
+
+@_plant("the document of an attempt that ends is not set aside", attempt_document, "set_aside")
+def _not_set_aside(original: Any) -> Any:
+    return lambda files, old, new: None

@@ -17,7 +17,7 @@ from airflow_cairn.checkpoint import (
     Runtime,
     TriggerRequest,
 )
-from airflow_cairn.checkpoint.errors import CheckpointError, CheckpointFailedError, InvalidStateError
+from airflow_cairn.checkpoint.errors import CheckpointError, CheckpointFailedError, InvalidStateError, SourceMovedError
 from airflow_cairn.checkpoint.fixing import Refused
 from airflow_cairn.checkpoint.model import (
     Handover,
@@ -280,7 +280,7 @@ class Job:
             if isinstance(answer, EpochCompleted | Refused):
                 return
             # Another epoch may have completed in between: then nothing carries over, and it all runs again.
-            with suppress(CheckpointFailedError, GoneError, DocumentError):
+            with suppress(CheckpointFailedError, SourceMovedError, GoneError, DocumentError):
                 for stage in STAGES:
                     self._numbers += 1
                     begun = coordinator.begin(epoch, stage.uid, f"settler-{self._numbers}")

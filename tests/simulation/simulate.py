@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from airflow_cairn.checkpoint import decisions, head_store, hook_answers, invariants
+from airflow_cairn.checkpoint import attempt_document, decisions, head_store, hook_answers, invariants
 from airflow_cairn.storage.errors import CairnError
 from tests.simulation import outside
 from tests.simulation.auditor import ViolationError
@@ -48,14 +48,15 @@ class Found:
 
 
 @contextmanager
-def short_memories() -> Iterator[None]:
-    """Let heads forget soon, and parse equal bytes once."""
+def short_memories(held: int) -> Iterator[None]:
+    """Let heads forget soon and hold few documents, and parse equal bytes once."""
     with parsed_once(), ExitStack() as stack:
         for where, attribute, value in (
             (decisions, "MAX_HISTORY", HISTORY),
             (invariants, "MAX_HISTORY", HISTORY),
             (head_store, "WRITE_LOG", WRITE_LOG),
             (hook_answers, "call", call_here),
+            (attempt_document, "MAX_HELD", held),
         ):
             stack.enter_context(put_in_place(where, attribute, value))
         yield
@@ -64,7 +65,7 @@ def short_memories() -> Iterator[None]:
 def run(plan: Plan) -> tuple[Job, Found | None]:
     """Run a plan to its end, or to the first thing that may never happen."""
     job = Job(plan)
-    with short_memories():
+    with short_memories(plan.held):
         try:
             while job.hub.step < plan.steps:
                 while len(job.hub.actors) < plan.width:

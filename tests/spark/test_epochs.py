@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_cairn.checkpoint import acks, layout, metadata
+from airflow_cairn.checkpoint import acks, attempt_document, metadata
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.metadata import HandleLine, StageLine
-from airflow_cairn.checkpoint.model import AckDocument, Execution, PendingDocument, Slice, StageSpec
+from airflow_cairn.checkpoint.model import AckDocument, Execution, Slice, StageSpec
 from airflow_cairn.spark import Epoch
 from airflow_cairn.storage.local import LocalStore
 from airflow_cairn.storage.port import Blob, DeleteFailures, ObjectStat, WriteResult
@@ -30,7 +30,7 @@ TWO_STAGES = (StageSpec("clean"), StageSpec("routes", upstream=("clean",)))
 def ack_of(pipeline: Pipeline, stage: str = "routes") -> AckDocument:
     [entry] = pipeline.coordinator.head().pending
     files = pipeline.coordinator.files
-    document, _ = files.read(PendingDocument, layout.pending(entry.id, entry.token))
+    document = attempt_document.read(files, entry)
     return acks.read_ack(files, stage, document.executions[stage])
 
 
