@@ -73,8 +73,8 @@ def _plan(job: str, found: Rewound) -> Iterator[str]:
 def _done(found: Rewound) -> Iterator[str]:
     if found.undone:
         yield from text.paragraph(
-            f"rewound: the next epoch restores checkpoint {found.checkpoint}. Clear those DAG runs, the oldest first, "
-            "before another one starts",
+            f"rewound: the next epoch restores checkpoint {found.checkpoint}. Clear those DAG runs one after the "
+            "other, the oldest first, before another one starts",
             text.width(),
         )
 

@@ -22,7 +22,10 @@ def already_completed(coordinator: Coordinator, storage: str, answer: EpochCompl
         how = "No older checkpoint is retained, so the job cannot be rewound to before it"
     else:
         words = ("cairn", "rewind", coordinator.job, "--to", str(to), "--storage", storage)
-        how = f"To run it and all that came after it again: `{shlex.join(words)}`, then clear these runs, oldest first"
+        how = (
+            f"To run it and all that came after it again: `{shlex.join(words)}`, then clear these runs one after the "
+            "other, the oldest first"
+        )
     return (
         f"epoch {layout.run_id_of(answer.epoch)} is completed: checkpoint {answer.checkpoint} holds it. It is not run "
         f"again, because its input would be folded in twice. {how}"

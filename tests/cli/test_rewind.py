@@ -67,7 +67,9 @@ def test_it_says_what_it_undoes_and_asks(
         "  e3",
     ]
     assert said.err.endswith("Rewind? [y/N] ")
-    assert said.out.startswith("rewound: the next epoch restores checkpoint 1. Clear those DAG runs, the oldest first")
+    assert said.out.startswith(
+        "rewound: the next epoch restores checkpoint 1. Clear those DAG runs one after the other"
+    )
     assert [entry.id for entry in world.coordinator().head().completed] == [1]
 
 
