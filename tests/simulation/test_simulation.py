@@ -39,7 +39,7 @@ def test_the_kinds_of_jobs_differ() -> None:
     kinds = {kind_of(seed) for seed in range(SEEDS)}
     alone = {replace(kind, listened=False) for kind in kinds if kind.concurrent == 1}
     assert len(alone) == 5 * 4, "how checkpoints complete, times what is around"
-    assert len(kinds) == 2 * (5 * 4 + 3), "with listeners and without; two at once in three ways"
+    assert len(kinds) == 2 * 5 * 4 + 3, "with listeners and without; two at once in three ways"
 
 
 @pytest.mark.parametrize("name", PLANTED)
