@@ -1,14 +1,17 @@
-"""What people do in Airflow's pages, on a real Airflow: clear, mark, delete. `reader.py` stands for Spark.
+"""What people do in Airflow's pages, on a real Airflow: clear, mark, delete, rewind. `reader.py` stands for Spark.
 
 After each the state holds every epoch that completed, once.
 """
 
 from __future__ import annotations
 
+import shlex
+
 import psutil
 import pytest
 
 from airflow_cairn.checkpoint import layout
+from airflow_cairn.cli.main import main
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.wait import wait_until
 from tests.e2e.conftest import Gates, kill_driver
@@ -55,6 +58,10 @@ def mark(airflow: AirflowHome, dag_id: str, run_id: str, state: str, task_id: st
 def clear_run(airflow: AirflowHome, dag_id: str, run_id: str) -> None:
     """Clear a whole run, as the page does."""
     airflow.api.request("POST", f"/dags/{dag_id}/dagRuns/{run_id}/clear", json={"dry_run": False})
+
+
+def states(airflow: AirflowHome, dag_id: str, run_id: str) -> dict[str, str | None]:
+    return {task.task_id: task.state for task in airflow.api.task_instances(dag_id, run_id)}
 
 
 def folded(storage: str, dag_id: str) -> list[str]:
@@ -122,3 +129,37 @@ def test_a_run_is_deleted(airflow: AirflowHome, gates: Gates, storage: str) -> N
     head = JobStore(storage, dag_id).coordinator.head()
     assert [entry.epoch for entry in head.completed] == [layout.epoch_name("e2")]
     assert folded(storage, dag_id) == ["e2"]
+
+
+def test_completed_runs_are_cleared_and_the_job_is_rewound(
+    airflow: AirflowHome, storage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """semantics T9, R1: cleared alone they are skipped and say what to type; after that they run again, in order."""
+    api, dag_id = airflow.api, "hands_rewind"
+    for run_id in ("e1", "e2", "e3"):
+        run(airflow, dag_id, run_id)
+    before = JobStore(storage, dag_id).coordinator.head()
+    clear_run(airflow, dag_id, "e2")
+    ended(airflow, dag_id, "e2", "success")
+    # Whoever comes after the group may go on: the checkpoint is there.
+    assert states(airflow, dag_id, "e2") == {**dict.fromkeys((TRIGGER, FIRST, SECOND), "skipped"), WAIT: "success"}
+    log = api.log(dag_id, "e2", TRIGGER, api.task(dag_id, "e2", TRIGGER).try_number)
+    assert "epoch e2 is completed: checkpoint 2 holds it. It is not run again" in log
+    assert JobStore(storage, dag_id).coordinator.head() == before
+
+    api.clear(dag_id, "e3", [SECOND])
+    api.wait_for_task(dag_id, "e3", SECOND, states={"skipped"})
+    said = api.log(dag_id, "e3", SECOND, 2)
+    assert f"cairn rewind {dag_id} --to 2 --storage {storage}" in said
+
+    command = next(part for part in log.split("`") if part.startswith("cairn rewind"))
+    assert main([*shlex.split(command)[1:], "--yes"]) == 0
+    assert "in this order:\n  e2\n  e3\n" in capsys.readouterr().out
+    # One after the other: of two that are cleared at once Airflow may start the later one first (measured).
+    for run_id in ("e2", "e3"):
+        clear_run(airflow, dag_id, run_id)
+        ended(airflow, dag_id, run_id, "success")
+        assert set(states(airflow, dag_id, run_id).values()) == {"success"}
+    job = JobStore(storage, dag_id)
+    assert [entry.id for entry in job.coordinator.head().completed] == [1, 4, 5]
+    assert folded(storage, dag_id) == ["e1", "e2", "e3"]

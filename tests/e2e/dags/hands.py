@@ -17,7 +17,7 @@ def stage(name: str) -> SparkEpochOperator:
     return SparkEpochOperator(task_id=name, application="none.py", spark_binary="spark3-submit", retries=0)
 
 
-for name in ("hands_clear", "hands_mark", "hands_delete"):
+for name in ("hands_clear", "hands_mark", "hands_delete", "hands_rewind"):
     with (
         DAG(name, schedule=None, max_active_runs=1, tags=["hands"]),
         CheckpointedTaskGroup("epoch", storage=STORAGE, config=CheckpointConfig(retained=3)),
