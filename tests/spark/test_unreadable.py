@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
-from airflow_cairn.checkpoint import layout
-from airflow_cairn.checkpoint.model import Execution
+from airflow_cairn.checkpoint import acks, layout
+from airflow_cairn.checkpoint.layout import epoch_name
+from airflow_cairn.checkpoint.model import Execution, StageSpec
 from airflow_cairn.spark import unreadable
+from tests.spark.pipeline import Pipeline, counts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
 CLEAN, ROUTES = Execution("1" * 16, 3, 1), Execution("2" * 16, 4, 2)
 UPSTREAM = {"clean": CLEAN, "routes": ROUTES}
@@ -39,3 +48,30 @@ def test_causes_count_too() -> None:  # semantics F1
     looped = RuntimeError("x")
     looped.__cause__ = looped
     assert unreadable.of(looped, UPSTREAM) == ()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("how", ["gone", "broken"])
+def test_spark_says_which_file_it_cannot_read(spark: SparkSession, tmp_path: Path, how: str) -> None:  # semantics F1
+    stages = (StageSpec("clean"), StageSpec("routes", upstream=("clean",)))
+    pipeline = Pipeline(f"file://{tmp_path}/lake", spark, stages)
+    try:
+        pipeline.trigger("r1")
+        with pipeline.epoch("r1", "clean") as epoch:
+            epoch.write(counts(spark, ("AMS-LHR", 3)))
+        submit = pipeline.begin("r1")
+        epoch = pipeline.submitted(submit)
+        (file,) = (each for each in (tmp_path / "lake").rglob("*.parquet") if "exchange" in str(each))
+        if how == "gone":
+            file.unlink()
+        else:
+            file.write_bytes(b"x" * file.stat().st_size)
+        with pytest.raises(Exception, match="parquet"), epoch:
+            epoch.snapshot("totals", epoch.read("clean"))
+    finally:
+        pipeline.forget()
+    decline = acks.read_decline(pipeline.coordinator.files, "routes", submit.handover.execution)
+    assert decline is not None
+    assert decline.unreadable == ("clean",)
+    pipeline.coordinator.fail(epoch_name("r1"), "routes", submit.handover.claimant, "failed")
+    assert pipeline.coordinator.head().history[-1].restarted == ("clean", "routes")
