@@ -25,13 +25,13 @@ demo: ## Run the pipeline, kill it, watch it recover: [FLIGHTS=path] [EPOCHS=n] 
 test: ## Run every test, on real Airflow, Spark and S3
 	@$(SETUP)
 	@status=0; \
-	$(BIN)/pytest -n logical -m "not ($(REAL))" || status=$$?; \
+	$(BIN)/pytest -n logical --dist worksteal -m "not ($(REAL))" || status=$$?; \
 	$(BIN)/pytest -m "$(REAL)" || status=$$?; \
 	exit $$status
 
 test-fast: ## Run what needs neither Airflow nor Spark (under two minutes)
 	@$(SETUP) venv
-	@$(BIN)/pytest -n logical -m "not ($(REAL) or simulation)"
+	@$(BIN)/pytest -n logical --dist worksteal -m "not ($(REAL) or simulation)"
 
 soak: ## Simulate seeds that no test runs, until one fails: [FROM=200] [TO=5000]
 	@$(SETUP) venv

@@ -50,6 +50,31 @@ def check_config(config: object, **where: str | None) -> CheckpointConfig:
     return config
 
 
+def check_schedule(timetable: object, config: CheckpointConfig, **where: str | None) -> None:
+    """Check the pause against the DAG's schedule, which is the interval of its checkpoints (semantics S3).
+
+    Only a schedule that is a `timedelta` says how far apart runs are; a cron expression's may differ from run to run.
+
+    Args:
+        timetable: of the DAG.
+        config: how its checkpoints are made.
+        **where: `task` and its id, for the message.
+
+    Raises:
+        InvalidConfigError: the pause is longer than the schedule's interval, so that each run would wait longer than
+            the one before, for ever.
+    """
+    interval = getattr(timetable, "delta", None)
+    if isinstance(interval, timedelta) and interval < config.min_pause:
+        raise InvalidConfigError(
+            f"min_pause must not be longer than the DAG's schedule, {interval}: each run would wait longer than the "
+            "one before. Make the pause shorter or the schedule longer",
+            **where,
+            min_pause=repr(config.min_pause),
+            schedule=repr(interval),
+        )
+
+
 def check_poll_interval(poll_interval: object) -> float:
     """Give the seconds between two looks of the triggerer.
 

@@ -63,6 +63,52 @@ def test_names_that_are_too_long_together_for_s3(dag_file: DagFile) -> None:  # 
     dag_file.dag(_GROUP.format(dag_id="d", group=f"storage='file:///lake/team', job={'j' * 250!r}", stage=stage))
 
 
+_ON_A_SCHEDULE = """
+from datetime import timedelta
+from dateutil.relativedelta import relativedelta
+from airflow.sdk.definitions.timetables.trigger import DeltaTriggerTimetable
+from airflow_cairn.checkpoint import CheckpointConfig
+with (
+    DAG("flights", schedule={schedule}),
+    CheckpointedTaskGroup("epoch", storage="file:///lake", config=CheckpointConfig(min_pause=timedelta(minutes=10))),
+):
+    SparkEpochOperator(task_id="routes", application="routes.py")
+"""
+
+
+@pytest.mark.parametrize("schedule", ["timedelta(seconds=599)", "DeltaTriggerTimetable(timedelta(minutes=9))"])
+def test_a_pause_longer_than_the_schedule(dag_file: DagFile, schedule: str) -> None:  # semantics S3
+    found = dag_file.error(_ON_A_SCHEDULE.format(schedule=schedule))
+    assert "min_pause must not be longer than the DAG's schedule, 0:09:" in found
+    assert "Make the pause shorter or the schedule longer" in found
+    assert "min_pause=`datetime.timedelta(seconds=600)`" in found
+
+
+_WITHOUT_A_GROUP = """
+from datetime import timedelta
+from airflow_cairn.checkpoint import CheckpointConfig
+from airflow_cairn.checkpoint.model import StageSpec
+from airflow_cairn.checkpoint.reasons import RequestKind
+from airflow_cairn.operators import TriggerCheckpointOperator
+with DAG("flights", schedule=timedelta(minutes=9)):
+    TriggerCheckpointOperator(
+        task_id="trigger", storage="file:///lake", stages=(StageSpec("routes"),), kind={kind},
+        config=CheckpointConfig(min_pause=timedelta(minutes=10)),
+    )
+"""
+
+
+def test_a_pause_longer_than_the_schedule_without_a_group(dag_file: DagFile) -> None:  # semantics S3, T3
+    assert "min_pause must not be longer" in dag_file.error(_WITHOUT_A_GROUP.format(kind="None"))
+    dag_file.dag(_WITHOUT_A_GROUP.format(kind="RequestKind.MANUAL"))  # the pause is not for those
+
+
+@pytest.mark.parametrize("schedule", ["timedelta(minutes=10)", "'* * * * *'", "relativedelta(months=1)", "None"])
+def test_a_pause_within_the_schedule_or_one_that_is_not_regular(dag_file: DagFile, schedule: str) -> None:
+    """semantics S3: at the bound, and where the distance of two runs is not a fixed time."""
+    dag_file.dag(_ON_A_SCHEDULE.format(schedule=schedule))
+
+
 @pytest.mark.parametrize("parallelism", ["0", "-1", "1.5", "True", "'2'"])
 def test_parallelism(dag_file: DagFile, parallelism: str) -> None:
     found = error(dag_file, stage=f"parallelism={parallelism}")
