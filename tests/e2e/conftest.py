@@ -95,7 +95,20 @@ def _reader(folder: Path) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run what starts an Airflow of its own before what shares one, so that never two are up at once."""
+    here = [item for item in items if item.path.is_relative_to(HERE)]
+    ordered = iter(sorted(here, key=_shares_airflow))
+    items[:] = [next(ordered) if item.path.is_relative_to(HERE) else item for item in items]
+
+
+def _shares_airflow(item: pytest.Item) -> bool:
+    assert isinstance(item, pytest.Function)
+    return "airflow" in item.fixturenames and not hasattr(item.module, "airflow")
+
+
+@pytest.fixture(scope="package")
 def airflow(shared: Path, storage: str) -> Iterator[AirflowHome]:
     """A real Airflow with the scenarios' DAGs, unpaused."""
     env = {
