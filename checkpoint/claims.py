@@ -72,8 +72,8 @@ class Claims:
             epoch: the epoch's name.
             stage: the stage's uid.
             claimant: who would submit, one per try; asking again gives the same answer while its execution lives.
-            by_hand: a person has asked for this try, and not a retry. Only that follows a failure for good: without it
-                the answer is then `Failed`, and nothing is opened (semantics F4).
+            by_hand: a person has asked for this try, and not a retry. Only that follows a failure for good, and only
+                one that stood when it began: otherwise the answer is `Failed`, and nothing is opened (semantics F4).
 
         Raises:
             InvalidConfigError: no checkpoint was triggered for the epoch, or it does not expect the stage.
@@ -89,6 +89,8 @@ class Claims:
                 if ended is not None:
                     return ended
                 continue
+            # What fails for good from here on, the person who asked for this try has not seen (semantics F4).
+            by_hand = False
             cancelled = cancelling.pass_on(self._files, current.document, stage)
             if cancelled is not None:
                 return cancelled
@@ -98,7 +100,9 @@ class Claims:
                 return unready
             if unready is not None:
                 token = current.execution.token
-                self._attempts.fail_over(epoch, stage, token, unready.why, missing=unready.missing)
+                answer = self._attempts.fail_over(epoch, stage, token, unready.why, missing=unready.missing)
+                if isinstance(answer, Failed) and answer.job_failed:
+                    return answer
                 continue
             handover, made = self._claim(current, stage, claimant)
             if handover is None:

@@ -16,11 +16,12 @@ from airflow_cairn.checkpoint import (
     FixedDelayRestart,
     NoRestart,
     RegionalCheckpoints,
+    layout,
 )
 from airflow_cairn.checkpoint.head import EndedEntry
 from airflow_cairn.checkpoint.model import DeclineDocument
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
-from airflow_cairn.checkpoint.requests import Failed, FailedOver, GivenUp, NothingToDo, Ready, Submit
+from airflow_cairn.checkpoint.requests import Failed, FailedOver, GivenUp, NothingToDo, Ready, Submit, UpstreamsNotReady
 from airflow_cairn.checkpoint.restarts import RestartStrategy
 from tests.checkpoint.exchanges import DIAMOND
 from tests.checkpoint.lagging import run_some
@@ -155,6 +156,43 @@ def test_what_the_failover_itself_had_cleared_is_no_persons_wish() -> None:  # s
     assert world.coordinator().head().pending == ()
     for stage in ("routes", "airports"):
         assert isinstance(world.coordinator().begin("a", stage, world.new_claimant(), by_hand=True), Submit)
+
+
+def test_what_fails_for_good_while_a_try_begins_is_not_what_its_person_asked_for() -> None:  # semantics F4
+    world = strict(FixedDelayRestart(1))
+    run_some(world, "a", "clean")
+    assert isinstance(fail(world, stage="airports"), FailedOver)
+    world.submit("a", "airports", "last")
+
+    def also() -> None:
+        assert isinstance(world.coordinator().fail("a", "airports", "last", "boom"), Failed)
+
+    # Right after the claim of `routes` has landed, and before the head judges it.
+    store = InterleavingStore(world.store, "get", 1, also, "/head.json")
+    begun = world.coordinator(store).begin("a", "routes", world.new_claimant(), by_hand=True)
+    assert isinstance(begun, Failed)
+    assert newest(world).for_good
+    assert world.coordinator().head().pending == ()
+
+
+def test_output_that_is_lost_again_and_again_ends_a_try_by_hand_too() -> None:  # semantics F1, F4
+    """The try comes back after its upstream has run again; to Airflow it is the same one, which a person asked for."""
+    world = strict(FixedDelayRestart(2))
+    run_some(world, "a", "clean")
+    assert isinstance(fail(world, stage="routes"), FailedOver)
+    claimant, answers = world.new_claimant(), []
+    for _ in range(3):
+        (entry,) = world.coordinator().head().pending
+        assert entry.document is not None
+        home = layout.folder(entry.document.executions["clean"].home)
+        world.files.delete([found.key for found in world.files.listing(f"{home}state/clean/")])
+        answers.append(type(world.coordinator().begin("a", "routes", claimant, by_hand=True)))
+        if answers[-1] is Failed:
+            break
+        world.run_stage("a", "clean")
+    assert answers == [UpstreamsNotReady, Failed]
+    assert newest(world).for_good
+    assert isinstance(world.coordinator().begin("a", "routes", world.new_claimant(), by_hand=True), UpstreamsNotReady)
 
 
 def test_triggering_again_goes_on_too() -> None:  # semantics F4
