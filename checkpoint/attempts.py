@@ -239,8 +239,12 @@ class Attempts:
             why = declined[1] if declined else detail
             cause = f"{stage}: {why}"
             done = len(carried.acknowledged)
-            verdict = restarting.after_failure(self._files, settled, entry, document, stage, now_ms, curable=curable)
             may_leave_out = document.limits.leave_out is not None
+            # Where stages may be left out, each speaks for itself alone: its region is left out, not another's.
+            also = frozenset[str]() if may_leave_out else carried.declined - {stage}
+            verdict = restarting.after_failure(
+                self._files, settled, entry, document, stage, now_ms, declined=also, curable=curable
+            )
             if may_leave_out and (final or isinstance(verdict, Exhausted)):
                 given_up = giving_up.give_up(self._files, settled, entry, document, stage, why)
                 if given_up is not None:

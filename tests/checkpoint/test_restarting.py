@@ -316,6 +316,40 @@ def test_a_driver_that_says_so_and_is_then_killed_is_not_tried_again(world: Worl
     assert answer.detail == "no retry cures this: clean: AnalysisException: x"
 
 
+@pytest.mark.parametrize("tolerable", [0, 2])
+def test_what_no_retry_cures_ends_the_epoch_too_where_who_waits_sees_it_first(tolerable: int) -> None:  # semantics F4
+    world = World(config=replace(CONFIG, tolerable_failed_checkpoints=tolerable))
+    world.trigger("a")
+    handover = world.submit("a", "clean", "one").handover
+    decline = DeclineDocument(
+        JOB, 1, "a", "clean", handover.token, Reason.CHECKPOINT_DECLINED, "AnalysisException: x", incurable=True
+    )
+    world.coordinator().decline(decline)
+    progress = world.coordinator().go_on("a")
+    assert isinstance(progress, Failed), "nobody would run the stage in the attempt that follows"
+    assert (progress.job_failed, progress.tolerated, progress.reason) == (True, False, Reason.CHECKPOINT_DECLINED)
+    assert progress.detail == "no retry cures this: clean: AnalysisException: x"
+    assert world.coordinator().head().pending == ()
+    assert world.coordinator().fail("a", "clean", "one", "boom", final=True, curable=False) == progress
+    assert isinstance(world.coordinator().begin("a", "clean", "two"), Failed)
+    assert isinstance(world.coordinator().begin("a", "clean", "three", by_hand=True), Submit)
+
+
+def test_what_no_retry_cures_ends_the_epoch_too_where_another_stage_is_reported_first() -> None:  # semantics F4
+    world = World()
+    run_some(world, "a", "clean")
+    handover = world.submit("a", "routes", "one").handover
+    decline = DeclineDocument(
+        JOB, 1, "a", "routes", handover.token, Reason.CHECKPOINT_DECLINED, "AnalysisException: x", incurable=True
+    )
+    world.coordinator().decline(decline)
+    answer = fail(world, stage="airports")
+    assert isinstance(answer, Failed)
+    assert answer.detail == "no retry cures what routes declined for: airports: boom"
+    assert world.coordinator().fail("a", "routes", "one", "x", final=True, curable=False) == answer
+    assert world.coordinator().head().pending == ()
+
+
 @pytest.mark.parametrize("incurable", [True, False])
 def test_a_region_that_may_fail_is_left_out_instead(incurable: bool) -> None:  # semantics F4, F6
     world = strict(FixedDelayRestart(1), regional=RegionalCheckpoints(0.5, 2))
