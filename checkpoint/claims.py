@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from ..storage.errors import DocumentError, GoneError
 from ..storage.port import Lost
-from . import acks, cancelling, hook_answers, layout, readiness, replaced
+from . import acks, cancelling, giving_up, hook_answers, layout, readiness, replaced
 from .attempts import Attempts
-from .errors import CheckpointNotReadyError, FencedError, TooMuchContentionError
+from .errors import CheckpointFailedError, CheckpointNotReadyError, FencedError, TooMuchContentionError
 from .head import Head
 from .head_store import HeadStore
 from .job_files import JobFiles
@@ -24,6 +24,7 @@ from .requests import (
     FailAnswer,
     Failed,
     FailedOver,
+    GivenUp,
     NothingToDo,
     StageAcknowledged,
     Submit,
@@ -78,10 +79,11 @@ class Claims:
         Raises:
             InvalidConfigError: no checkpoint was triggered for the epoch, or it does not expect the stage.
             CheckpointNotReadyError: the master hooks have not answered, so the trigger has not come to its end (T7).
+            CheckpointFailedError: the stage was given up, and the checkpoint goes on without its region (F6).
             FencedError: another try took over while this one was claiming.
             TooMuchContentionError: others kept winning.
         """
-        claimed = False
+        claimed, asked_for = False, by_hand
         for _ in range(MAX_TRIES):
             current = self._look(epoch, stage)
             if current is None:
@@ -99,10 +101,9 @@ class Claims:
             if isinstance(unready, UpstreamsNotReady):
                 return unready
             if unready is not None:
-                token = current.execution.token
-                answer = self._attempts.fail_over(epoch, stage, token, unready.why, missing=unready.missing)
-                if isinstance(answer, Failed) and answer.job_failed:
-                    return answer
+                lost = self._fail_over(current, epoch, stage, unready.why, unready.missing, asked_for=asked_for)
+                if lost is not None:
+                    return lost
                 continue
             handover, made = self._claim(current, stage, claimant)
             if handover is None:
@@ -127,9 +128,9 @@ class Claims:
                 why = "the try before ended without acknowledging"
                 if isinstance(handover, DocumentError):
                     why = f"no application can start from its handover: {handover}"
-                answer = self._attempts.fail_over(epoch, stage, current.execution.token, why)
-                if isinstance(answer, Failed) and answer.job_failed:
-                    return answer
+                lost = self._fail_over(current, epoch, stage, why, asked_for=asked_for)
+                if lost is not None:
+                    return lost
         raise TooMuchContentionError(
             "other tries of the stage kept taking over; nothing was submitted, try again",
             job=self._files.job,
@@ -207,6 +208,36 @@ class Claims:
         if isinstance(found, str):
             return self._attempts.fail_over(epoch, stage, found, detail, final=final, curable=curable)
         return found
+
+    def _fail_over(
+        self,
+        current: _Current,
+        epoch: str,
+        stage: str,
+        why: str,
+        missing: frozenset[str] = frozenset(),
+        *,
+        asked_for: bool,
+    ) -> Failed | None:
+        """Settle what an earlier try left, or what it is to read has lost; None where the stage may be tried again.
+
+        Raises:
+            CheckpointFailedError: the checkpoint goes on without it.
+        """
+        token = current.execution.token
+        anew = asked_for and giving_up.was_given_up(self._files, stage, current.execution)
+        answer = self._attempts.fail_over(epoch, stage, token, why, missing=missing, anew=anew)
+        if isinstance(answer, GivenUp):
+            raise CheckpointFailedError(
+                "nothing was submitted: the stage was given up, and the checkpoint goes on without it. Its input is "
+                "kept for the next epoch; to have it in this one, clear the stage now",
+                job=self._files.job,
+                epoch=layout.run_id_of(epoch),
+                checkpoint=answer.checkpoint,
+                stage=stage,
+                without=", ".join(answer.stages),
+            )
+        return answer if isinstance(answer, Failed) and answer.job_failed else None
 
     def _settled(self, document: PendingDocument, why: str) -> NothingToDo | FailedOver:
         """Say that a failure is settled already, and which tasks are still to be run again because of it (F5)."""

@@ -18,6 +18,7 @@ from airflow_cairn.checkpoint import (
     RegionalCheckpoints,
     layout,
 )
+from airflow_cairn.checkpoint.errors import CheckpointFailedError
 from airflow_cairn.checkpoint.head import EndedEntry
 from airflow_cairn.checkpoint.model import DeclineDocument
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
@@ -364,6 +365,24 @@ def test_a_region_that_may_fail_is_left_out_instead(incurable: bool) -> None:  #
     assert isinstance(progress, Ready)
     world.coordinator().complete(progress.checkpoint)
     world.audit("z", "a")
+
+
+def test_only_a_person_runs_a_region_that_was_given_up(world: World) -> None:  # semantics F4, F6
+    """An application that is wrong is mended and cleared while the checkpoint still waits for another stage."""
+    world.config = replace(CONFIG, regional=RegionalCheckpoints(0.5, 2))
+    run_some(world, "a", "clean")
+    handover = world.submit("a", "routes", "one").handover
+    decline = DeclineDocument(
+        JOB, 1, "a", "routes", handover.token, Reason.CHECKPOINT_DECLINED, "AnalysisException: x", incurable=True
+    )
+    world.coordinator().decline(decline)
+    assert isinstance(world.coordinator().fail("a", "routes", "one", "x", final=True, curable=False), GivenUp)
+    with pytest.raises(CheckpointFailedError, match="the stage was given up, and the checkpoint goes on without it"):
+        world.coordinator().begin("a", "routes", world.new_claimant())
+    assert isinstance(world.coordinator().begin("a", "routes", world.new_claimant(), by_hand=True), Submit)
+    assert world.pending_id("a") == 2
+    world.run_epoch("a")
+    world.audit("a")
 
 
 REPORTS: dict[str, Callable[[World, str], object]] = {
