@@ -159,12 +159,17 @@ class SparkEpochOperator(SparkSubmitOperator):
         coordinator = settings.coordinator()
         epoch = layout.epoch_name(ti.run_id)
 
+        may_be_skipped = upstreams_to_look_at(self)
+
         def begin() -> BeginAnswer:
+            acknowledge_for(coordinator, epoch, ti, may_be_skipped)
             return coordinator.begin(epoch, uid, str(ti.id), by_hand=is_asked_for(ti, self.retries))
 
         with settings.naming_connection():
-            acknowledge_for(coordinator, epoch, ti, upstreams_to_look_at(self))
             answer = begin()
+            if isinstance(answer, UpstreamsNotReady) and may_be_skipped:
+                # It has opened another attempt by itself, and what was skipped has to be acknowledged in that one.
+                answer = begin()
         if isinstance(answer, EpochCompleted):
             kept = left_out(coordinator, epoch, uid)
             raise AirflowSkipException(kept or already_completed(coordinator, settings.storage, answer))
