@@ -425,12 +425,16 @@ class Failed:
     """Whether the job puts up with it, so that the epoch may be taken up again (semantics D5)."""
     job_failed: bool = False
     """Whether the job failed with it (semantics D5, F4)."""
+    for_good: bool = False
+    """Whether that is because a try had failed that nothing but a person follows by another (semantics F4)."""
 
 
 def failed(newest: EndedEntry) -> Failed:
     """Say that an epoch's newest attempt ended without completing, from what the head keeps of it."""
     reason = newest.reason or Reason.JOB_FAILURE
-    return Failed(newest.id, newest.attempt, reason, newest.detail, newest.tolerated, newest.job_failed)
+    return Failed(
+        newest.id, newest.attempt, reason, newest.detail, newest.tolerated, newest.job_failed, newest.for_good
+    )
 
 
 FailAnswer = FailedOver | NothingToDo | EpochCompleted | GivenUp | Failed
