@@ -300,8 +300,10 @@ class Attempts:
             GoneError: the attempt is past and cleaned.
             DocumentError: the document is broken, or another checkpoint's.
         """
-        if entry.token in self._documents:
-            return self._documents[entry.token]
+        # One look: a driver's threads ask the same coordinator, and another may put its document there meanwhile.
+        known = self._documents.get(entry.token)
+        if known is not None:
+            return known
         document = attempt_document.read(self._files, entry, self._heads.held(entry.token))
         if isinstance(entry, PendingEntry):
             self._documents = {entry.token: document}
