@@ -70,7 +70,8 @@ def settings_for(home: Path, ports: AirflowPorts, *, heartbeat_timeout: float, p
         ("triggerer", "triggerer_health_check_threshold"): "15",
         ("dag_processor", "refresh_interval"): "2",
         ("dag_processor", "bundle_refresh_check_interval"): "1",
-        ("dag_processor", "min_file_process_interval"): "10",
+        # The files do not change, and parsing them all every few seconds takes more of the machine than their tasks.
+        ("dag_processor", "min_file_process_interval"): "300",
         # Two busy cores can keep the API server from answering in the 5 seconds of the default.
         ("workers", "execution_api_timeout"): "30",
         # How late a supervisor may notice that its task has ended; with 5 seconds, the default, the scheduler can hear
