@@ -33,6 +33,8 @@ from airflow_cairn.storage import GoneError
 from tests.checkpoint.test_regions import naive_regions, reads
 from tests.checkpoint.world import TIMEOUT, World
 
+pytestmark = pytest.mark.simulation
+
 EPOCH = "a"
 LIVES = 40
 BATCH = 20
