@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from ..storage.errors import GoneError, OutcomeUnknownError
 from ..storage.port import Lost
-from . import documents, layout
+from . import layout
 from .errors import TooMuchContentionError
 from .job_files import JobFiles, encode
 from .model import EpochCompletedDocument
@@ -38,7 +38,7 @@ def note(files: JobFiles, epoch: str, checkpoint: int) -> None:
     if not isinstance(files.create(key, wanted), Lost):
         return
     for _ in range(MAX_TRIES):
-        standing, blob = files.read(EpochCompletedDocument, key, max_bytes=documents.MAX_MARKER_BYTES)
+        standing, blob = files.read(EpochCompletedDocument, key)
         if standing.checkpoint >= checkpoint:
             return
         # A lost answer is settled by the next look: what is there says whether it landed.

@@ -226,14 +226,6 @@ class Coordinator:
         def look(head: Head, _now_ms: int) -> list[restore.Verification]:
             if checkpoint is None:
                 return [restore.verify(self.files, entry) for entry in reversed(head.completed)]
-            entry = head.completed_by_id(checkpoint)
-            if entry is None:
-                raise NoCheckpointError(
-                    "the checkpoint is not retained",
-                    job=self.job,
-                    checkpoint=checkpoint,
-                    retained=", ".join(str(each.id) for each in head.completed) or "none",
-                )
-            return [restore.verify(self.files, entry)]
+            return [restore.verify(self.files, restore.retained(head, checkpoint))]
 
         return self._heads.observe(look, doubt=lambda found: not all(each.whole for each in found))

@@ -2,8 +2,7 @@
 
 That is everything of a pending attempt's executions, and of an ended attempt's that a next one may still carry over;
 the checkpoints that these restore; of every retained checkpoint the metadata and each file that it names; and what a
-waiting notice needs. The
-positions of the sources, in either, name files too.
+waiting notice needs. The positions of the sources, in either, name files too.
 """
 
 from __future__ import annotations

@@ -67,23 +67,6 @@ def affected(
     return frozenset(found)
 
 
-def to_restart(
-    stages: tuple[StageSpec, ...],
-    failed: Iterable[str],
-    missing: Collection[str],
-    begun: Collection[str],
-) -> frozenset[str]:
-    """Give the stages that run again: those affected that had begun. Who never began just has not run (semantics F1).
-
-    Args:
-        stages: what the job runs.
-        failed: stages that have failed.
-        missing: stages of which what they wrote is gone or altered.
-        begun: stages that were submitted, acknowledged or not.
-    """
-    return affected(stages, failed, missing) & frozenset(begun)
-
-
 def _reached(graph: Mapping[str, Iterable[str]], start: Iterable[str]) -> set[str]:
     found: set[str] = set()
     todo = list(start)

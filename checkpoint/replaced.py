@@ -45,8 +45,9 @@ def claimants(files: JobFiles, carried: Carried, executions: Mapping[str, Execut
     still = {
         uid: who for uid, who in carried.before.restarted.items() if uid in executions and uid not in carried.begun
     }
-    found = still | dict.fromkeys(carried.failed & (still.keys() | by(carried, executions)), "")
-    for uid in sorted(by(carried, executions) - carried.failed):
+    again = by(carried, executions)
+    found = still | dict.fromkeys(carried.failed & (still.keys() | again), "")
+    for uid in sorted(again - carried.failed):
         execution = carried.before.executions[uid]
         try:
             handover, _ = files.read(Handover, layout.handover(execution.home, uid, execution.token))

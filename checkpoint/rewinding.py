@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from . import decisions, layout, restore
 from .errors import NoCheckpointError, RewindRefusedError
-from .head import CompletedEntry, EndedEntry, Head, RewindRecord
+from .head import EndedEntry, Head, RewindRecord
 from .head_store import Decision, HeadStore, changed
 from .job_files import JobFiles
 from .reasons import Status
@@ -109,7 +109,7 @@ class Rewinding:
                 pending=", ".join(str(each) for each in found.aborted),
                 runs=", ".join(layout.run_id_of(each) for each in found.aborted_epochs),
             )
-        verified = restore.verify(self._files, _retained(head, found.checkpoint))
+        verified = restore.verify(self._files, restore.retained(head, found.checkpoint))
         if not verified.whole:
             raise NoCheckpointError(
                 f"the checkpoint is damaged and cannot be restored: {verified.damages[0]}. Rewind to another one; "
@@ -150,7 +150,7 @@ def undone(head: Head, ended: EndedEntry) -> str:
 
 
 def _plan(head: Head, to: int) -> Rewound:
-    target = _retained(head, to)
+    target = restore.retained(head, to, so=", so the job cannot be rewound to it")
     later = [entry for entry in head.completed if entry.id > to]
     epochs = dict.fromkeys(epoch for entry in later for epoch in (*entry.replayed, entry.epoch))
     pending = head.pending if later else ()
@@ -162,18 +162,6 @@ def _plan(head: Head, to: int) -> Rewound:
         aborted=tuple(entry.id for entry in pending),
         aborted_epochs=tuple(entry.epoch for entry in pending),
     )
-
-
-def _retained(head: Head, checkpoint: int) -> CompletedEntry:
-    entry = head.completed_by_id(checkpoint)
-    if entry is None:
-        raise NoCheckpointError(
-            "the checkpoint is not retained, so the job cannot be rewound to it",
-            job=head.job,
-            checkpoint=checkpoint,
-            retained=", ".join(str(each.id) for each in head.completed) or "none",
-        )
-    return entry
 
 
 def _said(found: Rewound) -> str:

@@ -1,6 +1,6 @@
 """`cairn forget-listener`: gives up the notices of a listener that no longer exists (semantics C4, D4).
 
-The only command that changes something, and it does so only with `--yes`: without it, it says what would be given up.
+Only with `--yes`: without it, it changes nothing and says what would be given up.
 """
 
 from __future__ import annotations

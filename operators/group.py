@@ -12,6 +12,7 @@ from airflow.sdk import TaskGroup, TriggerRule
 from ..checkpoint import CheckpointConfig
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.master_hooks import MasterHook, check_hooks
+from ..checkpoint.model import StageSpec
 from ..checkpoint.notices import CheckpointListener, check_listeners
 from ..checkpoint.regions import regions_of
 from ..checkpoint.source import Source, check_sources
@@ -180,8 +181,7 @@ class CheckpointedTaskGroup(TaskGroup):
         Raises:
             InvalidConfigError: the edges between the stages are no job's, or that connection is missing.
         """
-        self._describe_regions()
-        self._check_clearing()
+        self._check_clearing(self._describe_regions())
         return super().serialize_for_task_group()
 
     def get_leaves(self) -> Generator[Any, None, None]:
@@ -234,15 +234,16 @@ class CheckpointedTaskGroup(TaskGroup):
             task.on_failure_callback = _with_ours(task.on_failure_callback)
         show_exchanges(stages, scope.pipelined)
 
-    def _describe_regions(self) -> None:
+    def _describe_regions(self) -> tuple[StageSpec, ...]:
+        """Check the stages, show their regions in the tooltip, and give them; none before the block is open."""
         if self._trigger is None:
-            return
+            return ()
         with naming(group=self.group_id):
-            regions = tooltip_of(self._trigger.checked_stages())
-        self.tooltip = "\n".join(filter(None, [self._authors_tooltip, regions]))
+            stages = self._trigger.checked_stages()
+        self.tooltip = "\n".join(filter(None, [self._authors_tooltip, tooltip_of(stages)]))
+        return stages
 
-    def _check_clearing(self) -> None:
-        stages = self._trigger.declared_stages() if self._trigger is not None else ()
+    def _check_clearing(self, stages: tuple[StageSpec, ...]) -> None:
         for region in regions_of(stages):
             if len(region) > 1:
                 named, conn_id = ", ".join(sorted(region)), self.checkpoint_scope.airflow_api_conn_id

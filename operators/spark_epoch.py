@@ -14,6 +14,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from ..checkpoint import layout
 from ..checkpoint.assignment import check_parallelism
 from ..checkpoint.errors import CheckpointError, CheckpointFailedError, InvalidConfigError
+from ..checkpoint.options import check_choice
 from ..checkpoint.requests import (
     BeginAnswer,
     Cancelled,
@@ -142,13 +143,13 @@ class SparkEpochOperator(SparkSubmitOperator):
 
         Raises:
             AirflowFailException: the epoch has failed, and no retry follows, or the application failed of what no retry
-                cures (semantics F4).
+                cures (semantics F4); or stages that it reads from must run again first, and somebody has to clear them
+                by hand: the text says what.
             AirflowSkipException: the epoch is completed, with this stage or without it (semantics B3, F6); running it
                 again would fold its input in twice.
             StageFailedError: the application failed, declined, or never opened an epoch.
             FencedError: another attempt replaced this one while it ran.
             AirflowRescheduleException: stages that it reads from run again first (semantics F1).
-            AirflowFailException: they must, and somebody has to clear them by hand; the text says what.
             InvalidConfigError: nothing was triggered for the epoch, or templated storage and job are too long for S3.
         """
         self._check_author_settings()
@@ -303,10 +304,8 @@ class SparkEpochOperator(SparkSubmitOperator):
     def _checked_exchange(self, exchange: Exchange | None, *, in_group: bool) -> Exchange | None:
         if exchange is None:
             return None
-        if exchange not in EXCHANGES:
-            raise InvalidConfigError(
-                f"exchange must be one of {', '.join(EXCHANGES)}", task=self.task_id, exchange=shorten(exchange)
-            )
+        with naming(task=self.task_id):
+            check_choice("exchange", exchange, EXCHANGES)
         if not in_group:
             raise InvalidConfigError(
                 "exchange belongs to stages of a CheckpointedTaskGroup; without one, name the upstreams by "

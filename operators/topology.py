@@ -6,7 +6,7 @@ pipelined if all of one way is. Computed whenever it is asked for, because edges
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from airflow.sdk import TriggerRule
@@ -150,24 +150,18 @@ class _Ways:
 
     def _before(self, task_id: str, only: Set[Hop] | None = None) -> Set[str]:
         """Give the nearest stages before a task, and the plain tasks on the way; by some edges only, if told."""
-        seen: set[str] = set()
-        todo = [task_id]
-        while todo:
-            at = todo.pop()
-            for up in self._tasks[at].upstream_task_ids - seen:
-                if only is None or (up, at) in only:
-                    seen.add(up)
-                    todo += [] if up in self._stages else [up]
-        return seen
+        return self._walk(task_id, lambda at: {up: (up, at) for up in self._tasks[at].upstream_task_ids}, only)
 
     def _after(self, task_id: str, only: Set[Hop] | None = None) -> Set[str]:
         """Give the nearest stages after a task, and the plain tasks on the way; by some edges only, if told."""
+        return self._walk(task_id, lambda at: {down: (at, down) for down in self._tasks[at].downstream_task_ids}, only)
+
+    def _walk(self, start: str, hops: Callable[[str], Mapping[str, Hop]], only: Set[Hop] | None) -> Set[str]:
         seen: set[str] = set()
-        todo = [task_id]
+        todo = [start]
         while todo:
-            at = todo.pop()
-            for down in self._tasks[at].downstream_task_ids - seen:
-                if only is None or (at, down) in only:
-                    seen.add(down)
-                    todo += [] if down in self._stages else [down]
+            for task_id, hop in hops(todo.pop()).items():
+                if task_id not in seen and (only is None or hop in only):
+                    seen.add(task_id)
+                    todo += [] if task_id in self._stages else [task_id]
         return seen

@@ -29,7 +29,7 @@ from ..hooks.telling import tell_if_possible
 from ..storage.errors import CairnError, ErrorKind, InvalidNameError
 from ..storage.names import shorten
 from ..storage.probe import ensure_probed
-from ..triggers.looking import ERROR
+from ..triggers.looking import why_failed
 from ..triggers.request import RequestTrigger
 from .completed import already_completed
 from .mapped_stages import StageTask
@@ -248,13 +248,9 @@ class TriggerCheckpointOperator(BaseOperator):
         Raises:
             TriggerDeclinedError: the trigger could not go on, or as of `execute`, whose other errors come too.
         """
-        if event.get("status") == ERROR:
-            raise TriggerDeclinedError(
-                f"waiting for a place failed: {event.get('detail')}. If only the triggerer cannot reach the storage or "
-                "the connection, set deferrable=False",
-                job=self.job,
-                kind=event.get("kind"),
-            )
+        why = why_failed(event, "a place")
+        if why is not None:
+            raise TriggerDeclinedError(why, job=self.job, kind=event.get("kind"))
         self.log.info("%s", event.get("detail"))
         return self.execute(context)
 

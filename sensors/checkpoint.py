@@ -20,7 +20,7 @@ from ..hooks.skipped_stages import acknowledge_for, skipped_tasks
 from ..hooks.telling import tell, tell_if_possible
 from ..storage.errors import CairnError, UnavailableError
 from ..triggers.checkpoint import CheckpointTrigger, describe, goes_on
-from ..triggers.looking import ERROR
+from ..triggers.looking import why_failed
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -140,13 +140,9 @@ class CheckpointSensor(BaseSensorOperator):
             AirflowSensorTimeout: the time ran out.
         """
         try:
-            if event.get("status") == ERROR:
-                raise CheckpointFailedError(
-                    f"waiting for the checkpoint failed: {event.get('detail')}. If only the triggerer cannot reach the "
-                    "storage or the connection, set deferrable=False",
-                    job=self.job,
-                    kind=event.get("kind"),
-                )
+            why = why_failed(event, "the checkpoint")
+            if why is not None:
+                raise CheckpointFailedError(why, job=self.job, kind=event.get("kind"))
             return self._finish_or_defer(context, datetime.fromisoformat(deadline))
         except CairnError as error:
             if self.never_fail:

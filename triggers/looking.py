@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
@@ -82,6 +82,21 @@ class LookingTrigger(BaseTrigger):
             if self._coordinator is None:
                 self._coordinator = settings.coordinator()
             return at(self._coordinator)
+
+
+def why_failed(event: Mapping[str, Any], what: str) -> str | None:
+    """Say for people why a wait has ended with an error; None where it has not.
+
+    Args:
+        event: what the trigger yielded.
+        what: what was waited for.
+    """
+    if event.get("status") != ERROR:
+        return None
+    return (
+        f"waiting for {what} failed: {event.get('detail')}. If only the triggerer cannot reach the storage or the "
+        "connection, set deferrable=False"
+    )
 
 
 def _error(text: str, kind: ErrorKind) -> TriggerEvent:
