@@ -16,11 +16,13 @@ class Cluster:
     """Why the driver is gone; None: it lives."""
     meanwhile: Callable[[], object] | None = None
     """What happens while it is asked for the first time."""
+    outlives: bool = True
+    """Whether drivers outlive their tasks by now."""
     asked: list[str] = field(default_factory=list)
     """The tokens of the executions that it was asked about."""
 
     def outlive(self) -> bool:
-        return True
+        return self.outlives
 
     def why_gone(self, handover: Handover) -> str | None:
         self.asked.append(handover.token)

@@ -70,12 +70,12 @@ def test_a_driver_that_is_gone_is_a_failover(world: World) -> None:  # semantics
     assert world.drive(handover) is AckAnswer.DISCARDED  # semantics A2
 
 
-@pytest.mark.parametrize("durable", [True, False])
-def test_a_driver_that_cannot_be_found_again_is_not_asked_for(world: World, durable: bool) -> None:
+@pytest.mark.parametrize("first", [True, False])
+def test_a_driver_that_cannot_be_found_again_is_not_asked_for(world: World, first: bool) -> None:
     """Client mode, at the first try or at the second: the connection may have changed between them."""
-    cluster = Cluster()
-    begin(world, "one", cluster if durable else None)
-    answer = begin(world, "two", None if durable else cluster)
+    begin(world, "one", Cluster(outlives=first))
+    cluster = Cluster(outlives=not first)
+    answer = begin(world, "two", cluster)
     assert isinstance(answer, Submit)
     assert (answer.handover.attempt, cluster.asked) == (2, [])
 
@@ -139,7 +139,9 @@ def test_of_two_that_take_over_at_once_one_holds_it(world: World) -> None:
     """A worker that Airflow has given up may still be starting; neither submits, and one alone is heard."""
     submitted(world)
     other: list[BeginAnswer] = []
-    answer = begin(world, "two", Cluster(meanwhile=lambda: other.append(begin(world, "three", Cluster()))))
+    cluster = Cluster(meanwhile=lambda: other.append(begin(world, "three", Cluster())))
+    answer = begin(world, "two", cluster)
+    assert len(cluster.asked) == 2  # somebody has come between, so it looks anew
     assert [type(each) for each in (answer, *other)] == [Reconnect, Reconnect]
     assert isinstance(world.coordinator().fail("a", "clean", "three", "its driver failed"), NothingToDo)
     assert isinstance(world.coordinator().fail("a", "clean", "two", "its driver failed"), FailedOver)
