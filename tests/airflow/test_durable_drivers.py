@@ -144,15 +144,19 @@ def test_a_driver_that_is_gone_is_a_failover(job: Job, cluster: ClusterStandIn, 
     assert f"{driver} is gone (" in ended.detail
 
 
-def test_the_driver_of_another_attempt_is_ended_first(job: Job, cluster: ClusterStandIn) -> None:  # semantics F3
-    state = TaskState()
+def test_the_driver_of_another_attempt_is_ended_first(
+    job: Job, cluster: ClusterStandIn, tmp_path: Path
+) -> None:  # semantics F3
+    note, state = tmp_path / "afterwards", TaskState()
     ti = outlived(job, cluster, state)
     job.coordinator.fail(RUN_NAME, "routes", str(ti.id), "its region failed")
     old = next(iter(cluster.states))
     cluster.act = lambda driver, conf, _looks: "RUNNING" if driver == old else acknowledge(job, conf)
-    assert retry(job, cluster, state, post_submit_commands=["false"])["attempt"] == 2
+    afterwards = [f"sh -c 'echo done >> {note}'"]
+    assert retry(job, cluster, state, post_submit_commands=afterwards)["attempt"] == 2
     _, new = cluster.states
     assert cluster.events == [f"submit {old}", f"kill {old}", f"submit {new}"]
+    assert note.read_text() == "done\n"  # after the new one alone
 
 
 def test_a_driver_that_cannot_be_ended_holds_nothing_up(
@@ -225,6 +229,26 @@ def test_the_end_of_a_task_ends_the_driver_that_it_waits_for(job: Job, cluster: 
     operator.on_kill()
     (driver,) = cluster.states
     assert cluster.events == [f"submit {driver}", f"kill {driver}"]
+
+
+@pytest.mark.parametrize("mode", ["standalone"], indirect=True)
+def test_a_driver_that_is_slow_to_die_is_of_its_own_attempt_alone(job: Job, cluster: ClusterStandIn) -> None:
+    """Two workers are killed: the first once its driver runs, the second before it submits anything."""
+
+    class DiesSubmitting(SparkEpochOperator):
+        def submit_job(self, context: Any) -> str | None:
+            raise Killed
+
+    state = TaskState()
+    ti = outlived(job, cluster, state)
+    job.coordinator.fail(RUN_NAME, "routes", str(ti.id), "its region failed")
+    (old,) = cluster.states
+    cluster.act = lambda driver, conf, _looks: "RUNNING" if driver == old else acknowledge(job, conf)
+    with pytest.raises(Killed):
+        stage(job, cluster, DiesSubmitting).execute(context(Ti(run_id=RUN, try_number=2), task_state_store=state))
+    cluster.states[old] = "RUNNING"
+    assert retry(job, cluster, state)["attempt"] == 3
+    assert cluster.submitted == 2
 
 
 @pytest.mark.parametrize("mode", ["standalone"], indirect=True)
