@@ -61,7 +61,7 @@ from .requests import (
     TriggerRequest,
     failed,
 )
-from .restarts import Exhausted
+from .restarts import Exhausted, Restart
 from .runtime import Runtime
 from .shelf import Shelf
 from .source import RunFacts
@@ -191,6 +191,7 @@ class Attempts:
         final: bool = False,
         missing: frozenset[str] = frozenset(),
         curable: bool = True,
+        anew: bool = False,
     ) -> FailAnswer:
         """Abort the epoch's attempt and open the next, if `token` is still the stage's current execution.
 
@@ -208,6 +209,8 @@ class Attempts:
             missing: stages that this one reads from, of which what they wrote is known to be gone or altered.
             curable: False: another try would fail alike. So would one that the restart strategy does not allow: the
                 checkpoint has failed, unless it may go on without the stage's region, and nothing is opened (F4).
+            anew: the stage was given up, and a person has asked for another try all the same: the next attempt is
+                opened, and the count of restarts starts anew (F4, F6).
 
         Raises:
             InvalidConfigError: the pending checkpoint does not expect the stage.
@@ -239,8 +242,14 @@ class Attempts:
             why = declined[1] if declined else detail
             cause = f"{stage}: {why}"
             done = len(carried.acknowledged)
-            verdict = restarting.after_failure(self._files, settled, entry, document, stage, now_ms, curable=curable)
             may_leave_out = document.limits.leave_out is not None
+            # Where stages may be left out, each speaks for itself alone: its region is left out, not another's.
+            also = frozenset[str]() if may_leave_out else carried.declined - {stage}
+            verdict: Restart | Exhausted = Restart(0, memory=settled.restart_memory)
+            if not anew:
+                verdict = restarting.after_failure(
+                    self._files, settled, entry, document, stage, now_ms, declined=also, curable=curable
+                )
             if may_leave_out and (final or isinstance(verdict, Exhausted)):
                 given_up = giving_up.give_up(self._files, settled, entry, document, stage, why)
                 if given_up is not None:
@@ -291,8 +300,10 @@ class Attempts:
             GoneError: the attempt is past and cleaned.
             DocumentError: the document is broken, or another checkpoint's.
         """
-        if entry.token in self._documents:
-            return self._documents[entry.token]
+        # One look: a driver's threads ask the same coordinator, and another may put its document there meanwhile.
+        known = self._documents.get(entry.token)
+        if known is not None:
+            return known
         document = attempt_document.read(self._files, entry, self._heads.held(entry.token))
         if isinstance(entry, PendingEntry):
             self._documents = {entry.token: document}

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from ..storage.errors import DocumentError, GoneError
 from ..storage.port import Lost
-from . import acks, adopting, cancelling, hook_answers, layout, readiness, replaced
+from . import acks, adopting, cancelling, giving_up, hook_answers, layout, readiness, replaced
 from .attempts import Attempts
-from .errors import CheckpointNotReadyError, FencedError, TooMuchContentionError
+from .errors import CheckpointFailedError, CheckpointNotReadyError, FencedError, TooMuchContentionError
 from .head import Head
 from .head_store import HeadStore
 from .job_files import JobFiles
@@ -24,6 +24,7 @@ from .requests import (
     FailAnswer,
     Failed,
     FailedOver,
+    GivenUp,
     NothingToDo,
     Reconnect,
     StageAcknowledged,
@@ -81,18 +82,19 @@ class Claims:
             epoch: the epoch's name.
             stage: the stage's uid.
             claimant: who would submit, one per try; asking again gives the same answer while its execution lives.
-            by_hand: a person has asked for this try, and not a retry. Only that follows a failure for good: without it
-                the answer is then `Failed`, and nothing is opened (semantics F4).
+            by_hand: a person has asked for this try, and not a retry. Only that follows a failure for good, and only
+                one that stood when it began: otherwise the answer is `Failed`, and nothing is opened (semantics F4).
             drivers: tells what became of a driver that can outlive who submitted it. While it lives the answer is
                 `Reconnect`: the same attempt goes on. None: no driver does.
 
         Raises:
             InvalidConfigError: no checkpoint was triggered for the epoch, or it does not expect the stage.
             CheckpointNotReadyError: the master hooks have not answered, so the trigger has not come to its end (T7).
+            CheckpointFailedError: the stage was given up, and the checkpoint goes on without its region (F6).
             FencedError: another try took over while this one was claiming.
             TooMuchContentionError: others kept winning.
         """
-        claimed = False
+        claimed, asked_for = False, by_hand
         for _ in range(MAX_TRIES):
             current = self._look(epoch, stage)
             if current is None:
@@ -100,6 +102,8 @@ class Claims:
                 if ended is not None:
                     return ended
                 continue
+            # What fails for good from here on, the person who asked for this try has not seen (semantics F4).
+            by_hand = False
             cancelled = cancelling.pass_on(self._files, current.document, stage)
             if cancelled is not None:
                 return cancelled
@@ -108,8 +112,9 @@ class Claims:
             if isinstance(unready, UpstreamsNotReady):
                 return unready
             if unready is not None:
-                token = current.execution.token
-                self._attempts.fail_over(epoch, stage, token, unready.why, missing=unready.missing)
+                lost = self._fail_over(current, epoch, stage, unready.why, unready.missing, asked_for=asked_for)
+                if lost is not None:
+                    return lost
                 continue
             durable = drivers is not None and drivers.outlive()
             handover, made = self._claim(current, stage, claimant, durable=durable)
@@ -137,9 +142,9 @@ class Claims:
                 why = self._take_over(handover, claimant, drivers if durable else None)
                 if why is None:
                     continue
-                answer = self._attempts.fail_over(epoch, stage, current.execution.token, why)
-                if isinstance(answer, Failed) and answer.job_failed:
-                    return answer
+                lost = self._fail_over(current, epoch, stage, why, asked_for=asked_for)
+                if lost is not None:
+                    return lost
         raise TooMuchContentionError(
             "other tries of the stage kept taking over; nothing was submitted, try again",
             job=self._files.job,
@@ -229,6 +234,36 @@ class Claims:
         if isinstance(found, str):
             return self._attempts.fail_over(epoch, stage, found, detail, final=final, curable=curable)
         return found
+
+    def _fail_over(
+        self,
+        current: _Current,
+        epoch: str,
+        stage: str,
+        why: str,
+        missing: frozenset[str] = frozenset(),
+        *,
+        asked_for: bool,
+    ) -> Failed | None:
+        """Settle what an earlier try left, or what it is to read has lost; None where the stage may be tried again.
+
+        Raises:
+            CheckpointFailedError: the checkpoint goes on without it.
+        """
+        token = current.execution.token
+        anew = asked_for and giving_up.was_given_up(self._files, stage, current.execution)
+        answer = self._attempts.fail_over(epoch, stage, token, why, missing=missing, anew=anew)
+        if isinstance(answer, GivenUp):
+            raise CheckpointFailedError(
+                "nothing was submitted: the stage was given up, and the checkpoint goes on without it. Its input is "
+                "kept for the next epoch; to have it in this one, clear the stage now",
+                job=self._files.job,
+                epoch=layout.run_id_of(epoch),
+                checkpoint=answer.checkpoint,
+                stage=stage,
+                without=", ".join(answer.stages),
+            )
+        return answer if isinstance(answer, Failed) and answer.job_failed else None
 
     def _settled(self, document: PendingDocument, why: str) -> NothingToDo | FailedOver:
         """Say that a failure is settled already, and which tasks are still to be run again because of it (F5)."""

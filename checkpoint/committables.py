@@ -98,7 +98,7 @@ def _completed(files: JobFiles, notice: Notice) -> tuple[Committable, ...]:
 
 def _aborted(files: JobFiles, attempts: Attempts, head: Head, notice: Notice) -> tuple[Committable, ...]:
     document = _document(files, notice)
-    if document is None:
+    if document is None or _may_have_been_committed(head, notice):
         return ()
     try:
         alive = _may_count(files, attempts, head, notice.epoch)
@@ -110,6 +110,17 @@ def _aborted(files: JobFiles, attempts: Attempts, head: Head, notice: Notice) ->
         if execution not in alive:
             found.extend(_of_marker(files, spec.uid, execution))
     return tuple(found)
+
+
+def _may_have_been_committed(head: Head, notice: Notice) -> bool:
+    """Tell whether the epoch completed after an aborted attempt and was rewound, whatever became of it since.
+
+    Who listens has been told to commit what that checkpoint held, or still is, and it may hold what this attempt had.
+    """
+    return any(
+        each.status is Status.COMPLETED and each.id > notice.checkpoint and head.rewind_of(each.id) is not None
+        for each in head.ended_of_epoch(notice.epoch)
+    )
 
 
 def _of_marker(files: JobFiles, stage: str, execution: Execution) -> list[Committable]:
@@ -135,8 +146,5 @@ def _may_count(files: JobFiles, attempts: Attempts, head: Head, epoch: str) -> s
         if entry is None or entry.epoch != epoch:  # one that only read the epoch's input again holds other executions
             raise GoneError("the checkpoint that completed the epoch is not retained any more", checkpoint=completed)
         return {line.execution for line in metadata.read(files, entry.metadata) if isinstance(line, StageLine)}
-    if any(each.status is Status.COMPLETED for each in head.ended_of_epoch(epoch)):
-        # It was rewound. Who listens has been told to commit what it holds, or still is.
-        raise GoneError("the checkpoint that completed the epoch was rewound", epoch=epoch)
     current = head.pending_of_epoch(epoch) or head.carryable(epoch)
     return set(attempts.document_of(current).executions.values()) if current is not None else set()

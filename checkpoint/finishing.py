@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from . import acks, cancelling, completing, decisions, hook_answers, leaving_out, replaced, rewinding
+from . import acks, cancelling, completing, decisions, hook_answers, leaving_out, replaced, restarting, rewinding
 from .attempts import Attempts
 from .errors import CheckpointFailedError
 from .head import EndedEntry, Head
@@ -79,8 +79,17 @@ class Finishing:
             if declined:
                 root, *others = cancelling.causes(self._files, executions, declined)
                 (detail,) = cancelling.told([root])
+                # Nobody would run it again in the next attempt, which the job may put up with to open (F4, D5).
+                for_good = bool(restarting.incurable(self._files, document, declined))
                 aborted = decisions.abort(
-                    settled, entry, root[1], detail, now_ms, acks=len(done), others=cancelling.told(others)
+                    settled,
+                    entry,
+                    root[1],
+                    f"{restarting.NO_CURE}: {detail}" if for_good else detail,
+                    now_ms,
+                    acks=len(done),
+                    others=cancelling.told(others),
+                    for_good=for_good,
                 )
                 return Decision(self._ended(aborted, epoch), aborted)
             hooks = hook_answers.missing(self._files, document.hooks)

@@ -7,11 +7,11 @@ one sees both. Whoever runs the stage again, by clearing its task, opens the nex
 
 from __future__ import annotations
 
-from . import completing, layout, leaving_out
+from . import acks, completing, layout, leaving_out
 from .decisions import one_line
 from .head import Head, PendingEntry
 from .job_files import JobFiles
-from .model import DeclineDocument, PendingDocument
+from .model import DeclineDocument, Execution, PendingDocument
 from .reasons import Reason
 from .regions import affected
 from .requests import GivenUp
@@ -51,3 +51,8 @@ def give_up(
     if not leaving_out.may_fail(head, document, failed):
         return None
     return GivenUp(entry.id, tuple(sorted(failed)))
+
+
+def was_given_up(files: JobFiles, stage: str, execution: Execution) -> bool:
+    """Tell whether it was reported that nobody will run a stage again in the attempts that list its execution."""
+    return bool(acks.marked(files, {stage: execution}, "failures"))

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
-from ..storage.names import check_name
+from ..storage.names import check_name, shorten
 from . import at_least_once
 from .assignment import check_parallelism
 from .errors import InvalidConfigError
 from .fixing import Refused
-from .head import EndedEntry
+from .head import MAX_HISTORY, EndedEntry
 from .model import Handover, Owner, PendingDocument, Slice, StageSpec
 from .named import check_distinct
 from .options import check_choice, check_whole
@@ -41,7 +41,7 @@ class CheckpointConfig:
     retained: int = 3
     """Completed checkpoints to keep (semantics C3); at least 1."""
     max_concurrent_checkpoints: int = 1
-    """Epochs that may be pending at once; at least 1."""
+    """Epochs that may be pending at once; 1 to `MAX_HISTORY`."""
     min_pause: timedelta = timedelta(0)
     """How long after a completion the next periodic request is admitted at the earliest (semantics T3); not negative.
     Manual requests ignore it."""
@@ -77,6 +77,12 @@ class CheckpointConfig:
             raise InvalidConfigError("min_pause must be a timedelta of at least zero", min_pause=repr(self.min_pause))
         for option in ("retained", "max_concurrent_checkpoints"):
             check_whole(option, getattr(self, option))
+        if self.max_concurrent_checkpoints > MAX_HISTORY:
+            # All that is pending may end in one swap (S1, D2, C2), and the history must tell each outcome (D3).
+            raise InvalidConfigError(
+                f"max_concurrent_checkpoints must be at most {MAX_HISTORY}",
+                max_concurrent_checkpoints=shorten(self.max_concurrent_checkpoints),
+            )
         check_whole("tolerable_failed_checkpoints", self.tolerable_failed_checkpoints, 0)
         if not isinstance(self.allow_non_restored_state, bool):
             raise InvalidConfigError(
@@ -426,12 +432,16 @@ class Failed:
     """Whether the job puts up with it, so that the epoch may be taken up again (semantics D5)."""
     job_failed: bool = False
     """Whether the job failed with it (semantics D5, F4)."""
+    for_good: bool = False
+    """Whether that is because a try had failed that nothing but a person follows by another (semantics F4)."""
 
 
 def failed(newest: EndedEntry) -> Failed:
     """Say that an epoch's newest attempt ended without completing, from what the head keeps of it."""
     reason = newest.reason or Reason.JOB_FAILURE
-    return Failed(newest.id, newest.attempt, reason, newest.detail, newest.tolerated, newest.job_failed)
+    return Failed(
+        newest.id, newest.attempt, reason, newest.detail, newest.tolerated, newest.job_failed, newest.for_good
+    )
 
 
 FailAnswer = FailedOver | NothingToDo | EpochCompleted | GivenUp | Failed

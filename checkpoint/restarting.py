@@ -6,6 +6,7 @@ failed try was reported. So each failed try counts once.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from ..storage.errors import DocumentError
@@ -27,6 +28,7 @@ def after_failure(
     stage: str,
     now_ms: int,
     *,
+    declined: Collection[str] = (),
     curable: bool = True,
 ) -> Restart | Exhausted:
     """Say what a failed try of a stage leads to.
@@ -38,13 +40,17 @@ def after_failure(
         document: what that expects.
         stage: the stage's uid.
         now_ms: the time, milliseconds since 1970 UTC.
+        declined: other stages that have declined in it: one of which no retry cures that is tried again by nobody.
         curable: False: whoever reports it knows that another try would fail alike.
 
     Raises:
         UnavailableError: the store did not answer.
     """
-    if not curable or _is_incurable(files, stage, document.executions[stage]):
+    if not curable or incurable(files, document, [stage]):
         return Exhausted(NO_CURE)
+    others = incurable(files, document, declined)
+    if others:
+        return Exhausted(f"no retry cures what {others[0]} declined for")
     return restarts.weigh(
         document.limits.restart, head.restart_memory, entry.restarts, now_ms, job=head.job, epoch=entry.epoch
     )
@@ -80,7 +86,21 @@ def fail_for_good(head: Head, ended: EndedEntry, why: str) -> Head:
     return replace(head, history=history, restart_memory=None)
 
 
-def _is_incurable(files: JobFiles, stage: str, execution: Execution) -> bool:
+def incurable(files: JobFiles, document: PendingDocument, stages: Iterable[str]) -> list[str]:
+    """Give those of some stages that have declined and say that no retry cures it: a read for each of them.
+
+    Args:
+        files: the job's files.
+        document: what their attempt expects.
+        stages: their uids.
+
+    Raises:
+        UnavailableError: the store did not answer.
+    """
+    return [uid for uid in sorted(stages) if _says_so(files, uid, document.executions[uid])]
+
+
+def _says_so(files: JobFiles, stage: str, execution: Execution) -> bool:
     try:
         declined = acks.read_decline(files, stage, execution)
     except DocumentError:

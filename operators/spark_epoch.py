@@ -165,13 +165,18 @@ class SparkEpochOperator(DurableSubmit):
         epoch = layout.epoch_name(ti.run_id)
         drivers = StageDrivers(self, context)
 
+        may_be_skipped = upstreams_to_look_at(self)
+
         def begin() -> BeginAnswer:
+            acknowledge_for(coordinator, epoch, ti, may_be_skipped)
             by_hand = is_asked_for(ti, self.retries)
             return coordinator.begin(epoch, uid, str(ti.id), by_hand=by_hand, drivers=drivers)
 
         with settings.naming_connection():
-            acknowledge_for(coordinator, epoch, ti, upstreams_to_look_at(self))
             answer = begin()
+            if isinstance(answer, UpstreamsNotReady) and may_be_skipped:
+                # It has opened another attempt by itself, and what was skipped has to be acknowledged in that one.
+                answer = begin()
         if isinstance(answer, EpochCompleted):
             kept = left_out(coordinator, epoch, uid)
             raise AirflowSkipException(kept or already_completed(coordinator, settings.storage, answer))

@@ -107,7 +107,8 @@ class CheckpointSensor(BaseSensorOperator):
 
         Raises:
             CheckpointFailedError: it ended without completing; the text carries the reason.
-            AirflowFailException: the job failed, of too many failed checkpoints; the text names the root cause.
+            AirflowFailException: the job failed, of too many failed checkpoints or of a try that is followed by no
+                other (semantics F4); the text names the root cause.
             InvalidConfigError: no checkpoint was ever triggered for the epoch.
             ListenerError: the checkpoint is complete, and a listener failed; the next try tells it again.
             AirflowSkipException: the task that triggers was skipped.
@@ -233,6 +234,8 @@ class CheckpointSensor(BaseSensorOperator):
             )
         facts = {"job": coordinator.job, "epoch": run_id, "attempt": progress.attempt}
         cause = f"checkpoint {progress.checkpoint} failed: {progress.reason}: {progress.detail}"
+        if progress.for_good:
+            raise JobFailedError(f"the epoch failed, and no other try follows: {cause}", **facts)
         if progress.job_failed:
             raise JobFailedError(
                 f"the job failed, because it puts up with no more failed checkpoints: {cause}", **facts

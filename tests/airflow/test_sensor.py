@@ -17,10 +17,11 @@ from airflow.sdk.exceptions import (
     TaskDeferred,
 )
 
-from airflow_cairn.checkpoint import CheckpointConfig, RegionalCheckpoints
+from airflow_cairn.checkpoint import CheckpointConfig, NoRestart, RegionalCheckpoints
 from airflow_cairn.checkpoint.cleaner import CleanReport
 from airflow_cairn.checkpoint.coordinator import Coordinator
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidConfigError
+from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.sensors import CheckpointSensor
 from airflow_cairn.storage.errors import UnavailableError
@@ -122,6 +123,18 @@ def test_a_declined_checkpoint_fails_for_good_with_the_reason(job: Job, deferrab
     assert str(caught.value).startswith(
         "the job failed, because it puts up with no more failed checkpoints: "
         "checkpoint 1 failed: CHECKPOINT_DECLINED: routes: AnalysisException: no such column ["
+    )
+
+
+def test_a_try_that_no_other_follows_is_not_told_as_one_checkpoint_too_many(job: Job) -> None:  # semantics F4
+    job.trigger(RUN, config=CheckpointConfig(tolerable_failed_checkpoints=5, restart_strategy=NoRestart()))
+    job.begin(RUN, claimant="try")
+    job.coordinator.fail(epoch_name(RUN), "routes", "try", "boom")
+    with pytest.raises(AirflowFailException) as caught:
+        sensor(job).execute(at())
+    assert str(caught.value).startswith(
+        "the epoch failed, and no other try follows: "
+        "checkpoint 1 failed: JOB_FAILURE: NoRestart allows no restart: routes: boom ["
     )
 
 

@@ -13,6 +13,8 @@ from airflow_cairn.checkpoint.errors import CheckpointFailedError
 from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.checkpoint.model import AckDocument, Execution
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
+from airflow_cairn.operators.exchange import Exchange
+from airflow_cairn.operators.stage_outcome import StageFailedError, StageRun
 from airflow_cairn.spark.skipping import acknowledge_skipped
 from tests.airflow.conftest import DagFile
 from tests.airflow.test_exchanges import stage
@@ -25,13 +27,13 @@ SKIPPED = "skipped"
 class Run:
     """A run of a → b → c, and beside them the two instances of d; c runs whether or not b was skipped."""
 
-    def __init__(self, job: Job, config: CheckpointConfig | None = None) -> None:
+    def __init__(self, job: Job, config: CheckpointConfig | None = None, exchange: Exchange | None = None) -> None:
         self.job = job
         with (
             DAG("flights", schedule=None) as self.dag,
             CheckpointedTaskGroup("epoch", storage=job.storage, config=config, deferrable=False),
         ):
-            c = stage("c", trigger_rule="none_failed")
+            c = stage("c", trigger_rule="none_failed", exchange=exchange)
             stage("a") >> stage("b") >> c
             SparkEpochOperator.partial(task_id="d", application="d.py").expand(application_args=[["x"], ["y"]])
             stage("d_1")
@@ -112,6 +114,26 @@ def test_a_reader_acknowledges_for_its_upstream_before_it_begins(run: Run) -> No
     assert found.skipped
     assert found.outputs == ()
     assert run.ti.asked_states == [["epoch.b"]]
+
+
+def test_so_it_does_where_its_own_beginning_has_opened_another_attempt(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics B1, F1, F5
+    """The worker was killed, and the next try comes before any callback: b is of c's region, and expected anew."""
+    submitted: list[StageRun] = []
+    monkeypatch.setattr(SparkEpochOperator, "_submit", lambda *args: submitted.append(args[-1]))
+    run = Run(job, exchange="pipelined")
+    run.finish("a")
+    acknowledge_skipped(job.coordinator, epoch_name(run.run_id), "b", "reader")
+    job.begin(run.run_id, "c", "killed")
+    with pytest.raises(StageFailedError, match="ended without opening an epoch"):
+        run.execute("c", b=SKIPPED)
+    assert [each.handover.attempt for each in submitted] == [2]
+    (pending,) = job.coordinator.head().pending
+    assert pending.attempt == 2
+    found = run.acknowledged("b")
+    assert found is not None
+    assert found.skipped
 
 
 def test_a_stage_that_cannot_follow_a_skipped_one_asks_nothing(run: Run) -> None:

@@ -163,6 +163,27 @@ def test_where_the_outcome_is_forgotten_nothing_is_to_be_dropped(world: World, e
     assert heard(ear)[0] == (1, "FAILED", [])
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["undone", "completed anew"])
+def test_what_was_committed_before_a_rewind_is_not_to_be_dropped(world: World, ear: Ear, again: bool) -> None:
+    # semantics C4, D4: the checkpoint that was undone held it, and its notice still waits
+    run(world, trigger_told(world, "z").pending.epoch)
+    trigger_told(world, "a")
+    stage(world, "a", "clean", orders="c1")
+    world.submit("a", "routes", "first")
+    world.coordinator().fail("a", "routes", "first", "killed")
+    run(world, "a")
+    world.coordinator().rewind(1)
+    trigger_told(world, "a")
+    stage(world, "a", "clean", orders="c2")
+    world.submit("a", "routes", "second")
+    world.coordinator().fail("a", "routes", "second", "killed")
+    if again:
+        world.coordinator().begin("a", "clean", "third")
+        run(world, "a")
+    world.coordinator().deliver([ear])
+    assert heard(ear)[1:4] == [(2, "FAILED", []), (3, "COMPLETED", ["c1", "a-routes"]), (4, "FAILED", [])]
+
+
 def test_who_read_an_epoch_again_does_not_say_what_it_had_completed_with(
     world: World, ear: Ear, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics D4, R1

@@ -175,3 +175,22 @@ def test_one_of_another_checkpoint_is_refused(world: World) -> None:  # semantic
     for wrong in ({"checkpoint": 2}, {"token": "0" * 16}, {"epoch": "b"}, {"job": "weather"}):
         with pytest.raises(DocumentError, match="describes another checkpoint"):
             attempt_document.read(world.files, replace(entry, document=replace(entry.document, **wrong)))
+
+
+def test_two_threads_may_ask_one_coordinator() -> None:
+    """The watch over a write asks while the application acknowledges; each puts aside the document that it has read."""
+
+    class Forgetful(dict[str, PendingDocument]):
+        """Another thread comes right after a look."""
+
+        def __contains__(self, token: object) -> bool:
+            found = super().__contains__(token)
+            self.clear()
+            return found
+
+    world = World()
+    world.trigger("a")
+    attempts = world.coordinator()._attempts
+    (entry,) = world.coordinator().head().pending
+    attempts._documents = Forgetful({entry.token: attempts.document_of(entry)})
+    assert attempts.document_of(entry).checkpoint == 1

@@ -19,12 +19,20 @@ from airflow_cairn.checkpoint import (
     requesting,
 )
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.checkpoint.head import MAX_DECLINED, MAX_WAITING, Head, PendingEntry, Stopped, WaitingRequest
+from airflow_cairn.checkpoint.head import (
+    MAX_DECLINED,
+    MAX_HISTORY,
+    MAX_WAITING,
+    Head,
+    PendingEntry,
+    Stopped,
+    WaitingRequest,
+)
 from airflow_cairn.checkpoint.invariants import InvariantError, check_invariants
 from airflow_cairn.checkpoint.model import DocumentRef, Owner, Slice, StageSpec
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.requests import Declined, TriggerAnswer, Triggered
-from tests.checkpoint.world import CONFIG, World
+from tests.checkpoint.world import CONFIG, TIMEOUT, World
 from tests.support.wrapped_stores import RecordingStore
 
 NOW = 1_000_000
@@ -348,3 +356,24 @@ def test_looking_whether_one_still_waits_is_one_read(world: World) -> None:  # s
     still = requesting.StillWaits(Reason.ALREADY_QUEUED, 1)
     assert world.coordinator(recording).still_waits(turn("b")) == still
     assert recording.total == 1
+
+
+@pytest.mark.parametrize("how", ["expired", "suspended", "subsumed"])
+def test_all_that_may_be_pending_may_end_at_once(how: str) -> None:  # semantics S1, C2, D2, D3
+    world = World(config=replace(CONFIG, max_concurrent_checkpoints=MAX_HISTORY))
+    epochs = [f"e{number}" for number in range(MAX_HISTORY)]
+    for epoch in epochs:
+        world.trigger(epoch)
+    coordinator = world.coordinator()
+    if how == "expired":
+        world.clock.advance(TIMEOUT)
+        coordinator.progress(epochs[0])
+    elif how == "suspended":
+        coordinator.suspend()
+    else:
+        for stage in world.stages:
+            world.run_stage(epochs[-1], stage.uid)
+        coordinator.complete(MAX_HISTORY)
+    head = coordinator.head()
+    assert head.pending == ()
+    assert {each.id for each in head.history} == set(range(1, MAX_HISTORY + 1))

@@ -16,11 +16,13 @@ from airflow_cairn.checkpoint import (
     FixedDelayRestart,
     NoRestart,
     RegionalCheckpoints,
+    layout,
 )
+from airflow_cairn.checkpoint.errors import CheckpointFailedError
 from airflow_cairn.checkpoint.head import EndedEntry
 from airflow_cairn.checkpoint.model import DeclineDocument
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
-from airflow_cairn.checkpoint.requests import Failed, FailedOver, GivenUp, NothingToDo, Ready, Submit
+from airflow_cairn.checkpoint.requests import Failed, FailedOver, GivenUp, NothingToDo, Ready, Submit, UpstreamsNotReady
 from airflow_cairn.checkpoint.restarts import RestartStrategy
 from tests.checkpoint.exchanges import DIAMOND
 from tests.checkpoint.lagging import run_some
@@ -157,6 +159,43 @@ def test_what_the_failover_itself_had_cleared_is_no_persons_wish() -> None:  # s
         assert isinstance(world.coordinator().begin("a", stage, world.new_claimant(), by_hand=True), Submit)
 
 
+def test_what_fails_for_good_while_a_try_begins_is_not_what_its_person_asked_for() -> None:  # semantics F4
+    world = strict(FixedDelayRestart(1))
+    run_some(world, "a", "clean")
+    assert isinstance(fail(world, stage="airports"), FailedOver)
+    world.submit("a", "airports", "last")
+
+    def also() -> None:
+        assert isinstance(world.coordinator().fail("a", "airports", "last", "boom"), Failed)
+
+    # Right after the claim of `routes` has landed, and before the head judges it.
+    store = InterleavingStore(world.store, "get", 1, also, "/head.json")
+    begun = world.coordinator(store).begin("a", "routes", world.new_claimant(), by_hand=True)
+    assert isinstance(begun, Failed)
+    assert newest(world).for_good
+    assert world.coordinator().head().pending == ()
+
+
+def test_output_that_is_lost_again_and_again_ends_a_try_by_hand_too() -> None:  # semantics F1, F4
+    """The try comes back after its upstream has run again; to Airflow it is the same one, which a person asked for."""
+    world = strict(FixedDelayRestart(2))
+    run_some(world, "a", "clean")
+    assert isinstance(fail(world, stage="routes"), FailedOver)
+    claimant, answers = world.new_claimant(), []
+    for _ in range(3):
+        (entry,) = world.coordinator().head().pending
+        assert entry.document is not None
+        home = layout.folder(entry.document.executions["clean"].home)
+        world.files.delete([found.key for found in world.files.listing(f"{home}state/clean/")])
+        answers.append(type(world.coordinator().begin("a", "routes", claimant, by_hand=True)))
+        if answers[-1] is Failed:
+            break
+        world.run_stage("a", "clean")
+    assert answers == [UpstreamsNotReady, Failed]
+    assert newest(world).for_good
+    assert isinstance(world.coordinator().begin("a", "routes", world.new_claimant(), by_hand=True), UpstreamsNotReady)
+
+
 def test_triggering_again_goes_on_too() -> None:  # semantics F4
     world = strict(FixedDelayRestart(1))
     world.trigger("a")
@@ -278,6 +317,40 @@ def test_a_driver_that_says_so_and_is_then_killed_is_not_tried_again(world: Worl
     assert answer.detail == "no retry cures this: clean: AnalysisException: x"
 
 
+@pytest.mark.parametrize("tolerable", [0, 2])
+def test_what_no_retry_cures_ends_the_epoch_too_where_who_waits_sees_it_first(tolerable: int) -> None:  # semantics F4
+    world = World(config=replace(CONFIG, tolerable_failed_checkpoints=tolerable))
+    world.trigger("a")
+    handover = world.submit("a", "clean", "one").handover
+    decline = DeclineDocument(
+        JOB, 1, "a", "clean", handover.token, Reason.CHECKPOINT_DECLINED, "AnalysisException: x", incurable=True
+    )
+    world.coordinator().decline(decline)
+    progress = world.coordinator().go_on("a")
+    assert isinstance(progress, Failed), "nobody would run the stage in the attempt that follows"
+    assert (progress.job_failed, progress.tolerated, progress.reason) == (True, False, Reason.CHECKPOINT_DECLINED)
+    assert progress.detail == "no retry cures this: clean: AnalysisException: x"
+    assert world.coordinator().head().pending == ()
+    assert world.coordinator().fail("a", "clean", "one", "boom", final=True, curable=False) == progress
+    assert isinstance(world.coordinator().begin("a", "clean", "two"), Failed)
+    assert isinstance(world.coordinator().begin("a", "clean", "three", by_hand=True), Submit)
+
+
+def test_what_no_retry_cures_ends_the_epoch_too_where_another_stage_is_reported_first() -> None:  # semantics F4
+    world = World()
+    run_some(world, "a", "clean")
+    handover = world.submit("a", "routes", "one").handover
+    decline = DeclineDocument(
+        JOB, 1, "a", "routes", handover.token, Reason.CHECKPOINT_DECLINED, "AnalysisException: x", incurable=True
+    )
+    world.coordinator().decline(decline)
+    answer = fail(world, stage="airports")
+    assert isinstance(answer, Failed)
+    assert answer.detail == "no retry cures what routes declined for: airports: boom"
+    assert world.coordinator().fail("a", "routes", "one", "x", final=True, curable=False) == answer
+    assert world.coordinator().head().pending == ()
+
+
 @pytest.mark.parametrize("incurable", [True, False])
 def test_a_region_that_may_fail_is_left_out_instead(incurable: bool) -> None:  # semantics F4, F6
     world = strict(FixedDelayRestart(1), regional=RegionalCheckpoints(0.5, 2))
@@ -292,6 +365,24 @@ def test_a_region_that_may_fail_is_left_out_instead(incurable: bool) -> None:  #
     assert isinstance(progress, Ready)
     world.coordinator().complete(progress.checkpoint)
     world.audit("z", "a")
+
+
+def test_only_a_person_runs_a_region_that_was_given_up(world: World) -> None:  # semantics F4, F6
+    """An application that is wrong is mended and cleared while the checkpoint still waits for another stage."""
+    world.config = replace(CONFIG, regional=RegionalCheckpoints(0.5, 2))
+    run_some(world, "a", "clean")
+    handover = world.submit("a", "routes", "one").handover
+    decline = DeclineDocument(
+        JOB, 1, "a", "routes", handover.token, Reason.CHECKPOINT_DECLINED, "AnalysisException: x", incurable=True
+    )
+    world.coordinator().decline(decline)
+    assert isinstance(world.coordinator().fail("a", "routes", "one", "x", final=True, curable=False), GivenUp)
+    with pytest.raises(CheckpointFailedError, match="the stage was given up, and the checkpoint goes on without it"):
+        world.coordinator().begin("a", "routes", world.new_claimant())
+    assert isinstance(world.coordinator().begin("a", "routes", world.new_claimant(), by_hand=True), Submit)
+    assert world.pending_id("a") == 2
+    world.run_epoch("a")
+    world.audit("a")
 
 
 REPORTS: dict[str, Callable[[World, str], object]] = {

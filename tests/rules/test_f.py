@@ -234,6 +234,5 @@ def test_what_no_retry_cures_fails_at_once(world: World) -> None:  # semantics F
     world.trigger("a")
     world.submit("a", "clean", "only")
     answer = world.coordinator().fail("a", "clean", "only", "AnalysisException: no column", curable=False)
-    assert answer == Failed(
-        1, 1, Reason.JOB_FAILURE, "no retry cures this: clean: AnalysisException: no column", job_failed=True
-    )
+    why = "no retry cures this: clean: AnalysisException: no column"
+    assert answer == Failed(1, 1, Reason.JOB_FAILURE, why, job_failed=True, for_good=True)

@@ -24,7 +24,7 @@ OPTIONS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
         (timedelta(0), timedelta(microseconds=999), timedelta(seconds=-1), 600, "10m", None),
     ),
     "retained": NUMBERS_FROM_1,
-    "max_concurrent_checkpoints": NUMBERS_FROM_1,
+    "max_concurrent_checkpoints": ((1, 2, 100), (0, -1, 101, 1.0, "1", True, None)),
     "tolerable_failed_checkpoints": NUMBERS_FROM_0,
     "min_pause": (
         (timedelta(0), timedelta(days=365)),
