@@ -2,7 +2,7 @@
 
 The claim is the create-once handover of the stage's current execution, judged by the head after it was made. Where
 another try holds it and has not acknowledged, that try is dead or a zombie: this is a failover, whether or not a
-callback ran before.
+callback ran before. Unless its driver runs on a cluster and lives: then the new try takes it over (`adopting`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ..storage.errors import DocumentError, GoneError
 from ..storage.port import Lost
-from . import acks, cancelling, giving_up, hook_answers, layout, readiness, replaced
+from . import acks, adopting, cancelling, giving_up, hook_answers, layout, readiness, replaced
 from .attempts import Attempts
 from .errors import CheckpointFailedError, CheckpointNotReadyError, FencedError, TooMuchContentionError
 from .head import Head
@@ -26,6 +26,7 @@ from .requests import (
     FailedOver,
     GivenUp,
     NothingToDo,
+    Reconnect,
     StageAcknowledged,
     Submit,
     UpstreamsNotReady,
@@ -62,7 +63,15 @@ class Claims:
         self._attempts = attempts
         self._taking_up = taking_up
 
-    def begin(self, epoch: str, stage: str, claimant: str, *, by_hand: bool = False) -> BeginAnswer:
+    def begin(
+        self,
+        epoch: str,
+        stage: str,
+        claimant: str,
+        *,
+        by_hand: bool = False,
+        drivers: adopting.Drivers | None = None,
+    ) -> BeginAnswer:
         """Claim the right to submit a stage's application; settle what an earlier try left (semantics F5).
 
         Where a stage that this one reads from has declined, nothing is claimed and the stage declines too (B4), unless
@@ -75,6 +84,8 @@ class Claims:
             claimant: who would submit, one per try; asking again gives the same answer while its execution lives.
             by_hand: a person has asked for this try, and not a retry. Only that follows a failure for good, and only
                 one that stood when it began: otherwise the answer is `Failed`, and nothing is opened (semantics F4).
+            drivers: tells what became of a driver that can outlive who submitted it. While it lives the answer is
+                `Reconnect`: the same attempt goes on. None: no driver does.
 
         Raises:
             InvalidConfigError: no checkpoint was triggered for the epoch, or it does not expect the stage.
@@ -105,7 +116,8 @@ class Claims:
                 if lost is not None:
                     return lost
                 continue
-            handover, made = self._claim(current, stage, claimant)
+            durable = drivers is not None and drivers.outlive()
+            handover, made = self._claim(current, stage, claimant, durable=durable)
             if handover is None:
                 continue
             # Nobody can have acknowledged an execution before its handover stood.
@@ -114,6 +126,8 @@ class Claims:
             if isinstance(handover, Handover) and handover.claimant == claimant:
                 claimed = True
                 if self._still_current(current, epoch, stage):
+                    if handover.adopted:
+                        return Reconnect(handover)
                     return Submit(handover, layout.handover(handover.checkpoint, stage, handover.token))
             elif claimed:
                 raise FencedError(
@@ -125,9 +139,9 @@ class Claims:
                     holder=handover.claimant if isinstance(handover, Handover) else "unknown",
                 )
             else:
-                why = "the try before ended without acknowledging"
-                if isinstance(handover, DocumentError):
-                    why = f"no application can start from its handover: {handover}"
+                why = self._take_over(handover, claimant, drivers if durable else None)
+                if why is None:
+                    continue
                 lost = self._fail_over(current, epoch, stage, why, asked_for=asked_for)
                 if lost is not None:
                     return lost
@@ -166,7 +180,15 @@ class Claims:
         return _handover(current, stage, claimant)
 
     def fail(
-        self, epoch: str, stage: str, claimant: str, detail: str, *, final: bool = False, curable: bool = True
+        self,
+        epoch: str,
+        stage: str,
+        claimant: str,
+        detail: str,
+        *,
+        final: bool = False,
+        curable: bool = True,
+        killed: bool = False,
     ) -> FailAnswer:
         """Report that a try of a stage failed (semantics F2, F5): idempotent, from any process, in any order.
 
@@ -178,6 +200,8 @@ class Claims:
             final: no other try follows by itself. Where stages may be left out, the checkpoint goes on without the
                 stage's region if that may fail (F6), and has failed if not.
             curable: False: another try would fail alike, so none is opened (semantics F4).
+            killed: who watched the application was killed, and nobody knows what became of the application itself.
+                Where its driver may live on, that is left to the try that follows, if one does.
 
         Raises:
             InvalidConfigError: the pending checkpoint does not expect the stage.
@@ -202,6 +226,8 @@ class Claims:
                 return self._settled(document, "the current attempt has not submitted this stage")
             if handover.claimant != claimant:
                 return self._settled(document, "another try holds the current attempt")
+            if killed and handover.durable and not final:
+                return NothingToDo("its driver may have outlived it; the next try waits for that, or fails it over")
             return execution.token
 
         found = self._heads.observe(look)
@@ -268,7 +294,9 @@ class Claims:
                 hooks=", ".join(missing),
             )
 
-    def _claim(self, current: _Current, stage: str, claimant: str) -> tuple[Handover | DocumentError | None, bool]:
+    def _claim(
+        self, current: _Current, stage: str, claimant: str, *, durable: bool = False
+    ) -> tuple[Handover | DocumentError | None, bool]:
         """Make the handover, or read the one that stands; None if a cleaner came between.
 
         A broken one comes back as what is wrong with it: it is nobody's, no application can start from it.
@@ -276,7 +304,7 @@ class Claims:
         Returns:
             The handover, and whether this call made it.
         """
-        handover = _handover(current, stage, claimant)
+        handover = _handover(current, stage, claimant, durable=durable)
         key = layout.handover(current.execution.home, stage, current.execution.token)
         if not isinstance(self._files.create(key, handover), Lost):
             return handover, True
@@ -286,6 +314,25 @@ class Claims:
             return None, False
         except DocumentError as error:
             return error, False
+
+    def _take_over(
+        self, handover: Handover | DocumentError, claimant: str, drivers: adopting.Drivers | None
+    ) -> str | None:
+        """Take over the driver that another try left running; give why that cannot be, None if it is to be looked at.
+
+        Args:
+            handover: by which the other try holds the execution.
+            claimant: who asks.
+            drivers: tells what became of the driver; None: nobody can.
+        """
+        if isinstance(handover, DocumentError):
+            return f"no application can start from its handover: {handover}"
+        if drivers is None or not handover.durable:
+            return "the try before ended without acknowledging"
+        gone = drivers.why_gone(handover)
+        if gone is None:
+            adopting.take_over(self._files, handover, claimant)
+        return gone
 
     def _still_current(self, current: _Current, epoch: str, stage: str) -> bool:
         """Judge the claim by the head, now that it stands (semantics W4); one read where nothing has changed."""
@@ -302,7 +349,7 @@ class Claims:
         return self._heads.observe(look)
 
 
-def _handover(current: _Current, stage: str, claimant: str) -> Handover:
+def _handover(current: _Current, stage: str, claimant: str, *, durable: bool = False) -> Handover:
     document, execution = current.document, current.execution
     spec = document.stage(stage)
     return Handover(
@@ -323,4 +370,5 @@ def _handover(current: _Current, stage: str, claimant: str) -> Handover:
         backlog=document.backlogs.get(stage, ()),
         at_least_once=document.limits.at_least_once,
         members=members_of(document.stages, spec.upstream if spec else ()),
+        durable=durable,
     )

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from ..storage.port import ObjectStore
 from . import decisions, requesting, restore
+from .adopting import Drivers
 from .attempts import Attempts
 from .claims import Claims
 from .cleaner import Cleaner, CleanReport
@@ -103,19 +104,35 @@ class Coordinator:
         """Let master hooks go back to what is restored; see `HookAnswers.restore`."""
         self._hook_answers.restore(choice.pointer, hooks, allow_non_restored_state=allow_non_restored_state)
 
-    def begin(self, epoch: str, stage: str, claimant: str, *, by_hand: bool = False) -> BeginAnswer:
+    def begin(
+        self,
+        epoch: str,
+        stage: str,
+        claimant: str,
+        *,
+        by_hand: bool = False,
+        drivers: Drivers | None = None,
+    ) -> BeginAnswer:
         """Claim the right to submit a stage's application; see `Claims.begin`."""
-        return self._claims.begin(epoch, stage, claimant, by_hand=by_hand)
+        return self._claims.begin(epoch, stage, claimant, by_hand=by_hand, drivers=drivers)
 
     def stand_in(self, epoch: str, stage: str, claimant: str) -> Handover | None:
         """Give the handover of a stage that nobody will run; see `Claims.stand_in`."""
         return self._claims.stand_in(epoch, stage, claimant)
 
     def fail(
-        self, epoch: str, stage: str, claimant: str, detail: str, *, final: bool = False, curable: bool = True
+        self,
+        epoch: str,
+        stage: str,
+        claimant: str,
+        detail: str,
+        *,
+        final: bool = False,
+        curable: bool = True,
+        killed: bool = False,
     ) -> FailAnswer:
         """Report that a try of a stage failed; see `Claims.fail`."""
-        return self._claims.fail(epoch, stage, claimant, detail, final=final, curable=curable)
+        return self._claims.fail(epoch, stage, claimant, detail, final=final, curable=curable, killed=killed)
 
     def acknowledge(self, ack: AckDocument) -> AckAnswer:
         """Acknowledge all subtasks of an execution; see `StageSide.acknowledge`."""

@@ -40,7 +40,7 @@ KINDS: dict[type, str] = {
 }
 """The `kind` that each document carries."""
 
-REWRITTEN = frozenset({Head})
+REWRITTEN = frozenset({Head, Handover})
 """Documents that are written anew from what was read: a field that is unknown would be lost, and so is refused."""
 
 READ_BYTES = 1024 * 1024
@@ -162,6 +162,21 @@ class JobFiles:
                 limit_bytes=documents.MAX_MARKER_BYTES,
             )
         return self.create_bytes(key, data)
+
+    def replace(self, key: str, document: object, *, expected_etag: str) -> Written | Lost:
+        """Write a document anew, if it is still as it was read.
+
+        Args:
+            key: where it is.
+            document: what it is to say.
+            expected_etag: of what was read.
+
+        Raises:
+            ConflictError: the store refused until the tries ran out; nothing landed.
+            OutcomeUnknownError: the answer was lost; it may have landed.
+        """
+        with _standing_bucket():
+            return self.store.replace(self.full(key), encode(document), expected_etag=expected_etag)
 
     def create_bytes(self, key: str, data: bytes) -> Written | Lost:
         """Write bytes that are made once; after a lost answer, the same content standing there counts as written.

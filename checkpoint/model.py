@@ -321,7 +321,10 @@ class PendingDocument:
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """`chk-<id>/handover/<stage>/<token>.json`: what the operator tells the application, and the claim to submit it."""
+    """`chk-<id>/handover/<stage>/<token>.json`: what the operator tells the application, and the claim to submit it.
+
+    Made once. Of what it says only the claimant changes, where a later try takes over a driver that lives on.
+    """
 
     job: Job
     checkpoint: CheckpointId
@@ -331,7 +334,7 @@ class Handover:
     stage: Stage
     token: Token
     claimant: str
-    """Who may submit: the Airflow task instance's id, one per try."""
+    """Who may submit, or has taken over what was submitted: the Airflow task instance's id, one per try."""
     slice: Slice
     restore: RestorePointer | None = None
     replay: tuple[ReplayedEpoch, ...] = ()
@@ -345,6 +348,10 @@ class Handover:
     """Where the answers of the master hooks are; None: the job has none."""
     members: dict[Stage, tuple[Stage, ...]] = field(default_factory=dict, metadata=SPARSE)
     """Upstreams that have a name together, in the order in which they are read by it."""
+    durable: bool = field(default=False, metadata=SPARSE)
+    """Whether its driver may outlive who submitted it, and can be found again: a later try asks for it first (F5)."""
+    adopted: bool = field(default=False, metadata=SPARSE)
+    """Whether the claimant has taken over the driver of an earlier try; it submits nothing."""
 
     @property
     def execution(self) -> Execution:

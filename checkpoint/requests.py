@@ -316,6 +316,13 @@ class Submit:
 
 
 @dataclass(frozen=True, slots=True)
+class Reconnect:
+    """An earlier try has submitted the application and its driver lives on: the caller waits for that one (F5)."""
+
+    handover: Handover
+
+
+@dataclass(frozen=True, slots=True)
 class StageAcknowledged:
     """The stage has acknowledged already; there is nothing to submit."""
 
@@ -438,5 +445,5 @@ def failed(newest: EndedEntry) -> Failed:
 
 
 FailAnswer = FailedOver | NothingToDo | EpochCompleted | GivenUp | Failed
-BeginAnswer = Submit | StageAcknowledged | EpochCompleted | Cancelled | UpstreamsNotReady | Failed
+BeginAnswer = Submit | Reconnect | StageAcknowledged | EpochCompleted | Cancelled | UpstreamsNotReady | Failed
 Progress = Waiting | Ready | Failed | EpochCompleted

@@ -42,6 +42,8 @@ def report(context: Context, uid: str, coordinator: Coordinator) -> FailAnswer:
         _detail(context, uid),
         final=is_final(context),
         curable=not _failed_for_good(context),
+        # Whoever lives to fail says of what. In the dag processor there is at most a line of text.
+        killed=not isinstance(context.get("exception"), BaseException),
     )
 
 

@@ -20,10 +20,12 @@ from ..checkpoint.requests import (
     Cancelled,
     EpochCompleted,
     Failed,
+    Reconnect,
     StageAcknowledged,
     UpstreamsNotReady,
 )
 from ..hooks.airflow_api import AIRFLOW_API_CONN_ID
+from ..hooks.cluster_driver import point_at
 from ..hooks.epoch_submit import EpochSubmitHook
 from ..hooks.job_settings import JobSettings, check_room, check_storage_and_job, naming, rendered_settings, scope_of
 from ..hooks.skipped_stages import acknowledge_for
@@ -31,6 +33,7 @@ from ..spark.conf import handover_conf
 from ..spark.shipping import runtime_zip
 from ..storage.names import check_name, shorten
 from .completed import already_completed
+from .durable_driver import DurableSubmit, StageDrivers
 from .exchange import EXCHANGES, Exchange
 from .links import CheckpointLink
 from .secret_checks import check_author_settings
@@ -53,12 +56,13 @@ _TEXTS = (
 )
 
 
-class SparkEpochOperator(SparkSubmitOperator):
+class SparkEpochOperator(DurableSubmit):
     """Submits a Spark application as one stage of the DAG run's epoch, and is done when the stage has acknowledged.
 
     All options of `SparkSubmitOperator` stay. The application opens its epoch with `with Epoch.current() as epoch:`;
     what it needs of Cairn is shipped along. A retry restores the latest completed checkpoint first: whether a callback
-    ran or not, its start settles what the try before left (semantics F5).
+    ran or not, its start settles what the try before left (semantics F5). Where the driver runs on a cluster and lives
+    on without its task, the retry waits for it instead, and the same attempt goes on (`durable`, on by default).
 
     Args:
         storage: storage URI (templated); inside a `CheckpointedTaskGroup` the group's.
@@ -134,6 +138,7 @@ class SparkEpochOperator(SparkSubmitOperator):
             )
         self._check_author_settings()
         self._submission: _Submission | None = None
+        self._run: StageRun | None = None
 
     def execute(self, context: Context) -> dict[str, Any] | None:  # type: ignore[override]  # the base has no result
         """Claim the stage's execution, submit the application, and see that it acknowledged.
@@ -159,12 +164,14 @@ class SparkEpochOperator(SparkSubmitOperator):
         check_room(settings.storage, settings.job, uid, task=self.task_id)
         coordinator = settings.coordinator()
         epoch = layout.epoch_name(ti.run_id)
+        drivers = StageDrivers(self, context)
 
         may_be_skipped = upstreams_to_look_at(self)
 
         def begin() -> BeginAnswer:
             acknowledge_for(coordinator, epoch, ti, may_be_skipped)
-            return coordinator.begin(epoch, uid, str(ti.id), by_hand=is_asked_for(ti, self.retries))
+            by_hand = is_asked_for(ti, self.retries)
+            return coordinator.begin(epoch, uid, str(ti.id), by_hand=by_hand, drivers=drivers)
 
         with settings.naming_connection():
             answer = begin()
@@ -199,10 +206,15 @@ class SparkEpochOperator(SparkSubmitOperator):
             where = where_of(self, ti.dag_id, ti.run_id)
             let_upstreams_run(answer, uid, where, self.airflow_api_conn_id, begin)
         run = StageRun(coordinator, answer.handover)
-        self._say_what_is_restored(coordinator, answer.handover)
-        self.log.info("%s: submitting", run.title)
+        self._run = run
         try:
-            self._submit(context, settings, answer, run)
+            if isinstance(answer, Reconnect):
+                self._reconnect(context, drivers, run)
+            else:
+                self._say_what_is_restored(coordinator, answer.handover)
+                drivers.end_those_before(answer.handover.token)
+                self.log.info("%s: submitting", run.title)
+                self._submit(context, settings, answer, run)
             run.check_acknowledged()
         except CheckpointError as error:
             kept = left_out(coordinator, epoch, uid)
@@ -221,16 +233,18 @@ class SparkEpochOperator(SparkSubmitOperator):
         }
 
     def on_kill(self) -> None:
-        """End the application, if one was submitted."""
-        if self._hook is not None:
-            super().on_kill()
+        """End the application, if one was submitted and no other try has taken it over."""
+        if self._hook is None:
+            return
+        if self._run is not None and self._run.taken_over():
+            self.log.info("%s: another try of this task waits for its driver, which goes on", self._run.title)
+            return
+        super().on_kill()
 
     def _submit(self, context: Context, settings: JobSettings, answer: Submit, run: StageRun) -> None:
-        token = answer.handover.token
         # A stored driver id outlives a clear and a try. Under a key of its own it is found by this execution alone, so
         # that nobody reconnects to the driver of another attempt.
-        self.external_id_key = f"spark_job_{token}"
-        self._K8S_DRIVER_STATUS_KEY = f"k8s_driver_status_{token}"
+        self.keep_drivers_of(answer.handover.token)
         with tempfile.TemporaryDirectory(prefix="cairn-") as folder:
             self._submission = _submission(settings, answer, str(runtime_zip(Path(folder))))
             try:
@@ -241,6 +255,19 @@ class SparkEpochOperator(SparkSubmitOperator):
                 hook = self._hook if isinstance(self._hook, EpochSubmitHook) else None
                 missing = hook.missing_application(str(self.application)) if hook else None
                 raise run.failure(hook.returncode if hook else None, str(error), missing) from error
+
+    def _reconnect(self, context: Context, drivers: StageDrivers, run: StageRun) -> None:
+        """Wait for a driver that an earlier try of this task has submitted (semantics F5)."""
+        token = run.handover.token
+        self.keep_drivers_of(token)
+        try:
+            driver = drivers.driver_of(token)
+            self._hook = super()._get_hook()
+            point_at(self._hook, driver)
+            self.log.info("%s: waiting for driver %s, which an earlier try submitted", run.title, driver)
+            self.poll_until_complete(driver, context)
+        except (AirflowException, RuntimeError) as error:
+            raise run.failure(0, str(error)) from error
 
     def _get_hook(self) -> SparkSubmitHook:
         """Give the provider's hook, with what the application needs of Cairn added: the author's fields stay clean."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..checkpoint import Coordinator, acks, layout
 from ..checkpoint.errors import CheckpointError, FencedError
 from ..checkpoint.model import DeclineDocument, Handover
-from ..storage.errors import ErrorKind
+from ..storage.errors import CairnError, ErrorKind
 
 
 class StageFailedError(CheckpointError):
@@ -35,6 +35,17 @@ class StageRun:
         it = self.handover
         run_id = layout.run_id_of(it.epoch)
         return f"checkpoint {it.checkpoint} · epoch {run_id} · attempt {it.attempt} · stage {it.stage}"
+
+    def taken_over(self) -> bool:
+        """Tell whether another try waits for this execution's driver; one that cannot be asked about is this try's."""
+        it = self.handover
+        if not it.durable:
+            return False
+        try:
+            standing, _ = self.coordinator.files.read(Handover, layout.handover(it.checkpoint, it.stage, it.token))
+        except CairnError:
+            return False
+        return standing.adopted and standing.claimant != it.claimant
 
     def declined(self) -> DeclineDocument | None:
         """Give what the application said when it failed; None if it said nothing (it was killed, say)."""

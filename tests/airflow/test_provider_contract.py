@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.providers.apache.spark.hooks import spark_submit
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException
+
+from airflow_cairn.hooks.cluster_driver import is_tracked
 
 Connect = Callable[..., SparkSubmitHook]
 
@@ -124,6 +127,35 @@ def test_the_operators_names(provider: Connect) -> None:
     hook = operator._get_hook()
     assert isinstance(hook, SparkSubmitHook)
     assert hook._conf == {"spark.a": "1"}
+
+
+@pytest.mark.parametrize(
+    ("master", "mode", "options", "tracked"),
+    [
+        ("spark://127.0.0.1:1", "cluster", {}, True),
+        ("spark://127.0.0.1:1", "client", {}, False),
+        ("yarn", "cluster", {"yarn_track_via_rm_api": True}, True),
+        ("yarn", "cluster", {}, False),
+        ("yarn", "client", {"yarn_track_via_rm_api": True}, False),
+        ("k8s://https://127.0.0.1:1", "cluster", {"track_driver_via_k8s_api": True}, True),
+        ("k8s://https://127.0.0.1:1", "cluster", {}, False),
+        ("k8s://https://127.0.0.1:1", "client", {"track_driver_via_k8s_api": True}, False),
+        ("local[1]", "client", {}, False),
+    ],
+)
+def test_which_drivers_it_follows_by_their_id(
+    provider: Connect,
+    monkeypatch: pytest.MonkeyPatch,
+    master: str,
+    mode: str,
+    options: dict[str, bool],
+    tracked: bool,
+) -> None:
+    monkeypatch.setattr(spark_submit, "kube_client", object(), raising=False)
+    hook = provider(master, mode, **options)
+    assert is_tracked(hook) is tracked
+    assert (hook._driver_id, hook._yarn_application_id, hook._kubernetes_driver_pod) == (None, None, None)
+    assert hook._post_submit_commands == []
 
 
 def test_where_a_durable_operator_keeps_its_drivers() -> None:

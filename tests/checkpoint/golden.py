@@ -181,6 +181,8 @@ EXAMPLES: dict[type, Any] = {
         backlog=(_OWED,),
         at_least_once=True,
         hooks=_HOOKS,
+        durable=True,
+        adopted=True,
     ),
     HookAnswersDocument: HookAnswersDocument("flights", 2, "00000000000000a2", ("ids", "feed", "none"), _ANSWERS),
     AckDocument: _ACK,

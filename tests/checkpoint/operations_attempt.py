@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from airflow_cairn.checkpoint import ack_parts, attempt_document
 from airflow_cairn.checkpoint.reasons import Reason
+from tests.checkpoint.cluster import Cluster
 from tests.checkpoint.operation import EPOCH, Operation, Run
 from tests.checkpoint.world import TIMEOUT, World
 
@@ -31,6 +32,14 @@ def _begin(world: World) -> Run:
     world.trigger(EPOCH)
     claimant = world.new_claimant()
     return lambda world, store: world.coordinator(store).begin(EPOCH, "clean", claimant)
+
+
+def _take_over_a_driver(world: World) -> Run:
+    world.run_epoch("e1")
+    world.trigger(EPOCH)
+    world.coordinator().begin(EPOCH, "clean", world.new_claimant(), drivers=Cluster())
+    claimant = world.new_claimant()
+    return lambda world, store: world.coordinator(store).begin(EPOCH, "clean", claimant, drivers=Cluster())
 
 
 def _ack(world: World) -> Run:
@@ -173,6 +182,7 @@ ATTEMPT_OPERATIONS = (
     Operation("first trigger", _first_trigger),
     Operation("trigger", _trigger),
     Operation("begin", _begin),
+    Operation("take over a driver", _take_over_a_driver),
     Operation("ack", _ack),
     Operation("last ack", _last_ack),
     Operation("ack in parts", _ack, SMALL_MARKERS),

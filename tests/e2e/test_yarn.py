@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from airflow_cairn.checkpoint import layout
+from airflow_cairn.checkpoint.model import Handover
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.wait import wait_until
 from scripts.harness.yarn_cluster import YarnCluster
@@ -68,7 +71,7 @@ def airflow(tmp_path: Path, yarn: YarnCluster, job: JobStore, gates: Path) -> It
         "CAIRN_TEST_SPARK_CONF": json.dumps(conf),
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "yarn", "extra": extra}),
     }
-    home = AirflowHome(tmp_path / "airflow", env=env)
+    home = AirflowHome(tmp_path / "airflow", env=env, heartbeat_timeout=15)
     shutil.copytree(HERE / "yarn_dags", home.dags_folder, dirs_exist_ok=True)
     with home:
         home.api.wait_for_dag(DAG)
@@ -82,8 +85,32 @@ def knows_the_project(python: Path) -> bool:
     return subprocess.run(words, env=env, cwd="/", check=False).returncode == 0
 
 
+def kill_worker(airflow: AirflowHome, run_id: str) -> None:
+    """Kill the process of a run's task and the supervisor above it at once; neither can tell anybody."""
+    task = psutil.Process(airflow.api.task(DAG, run_id, "epoch.count").raw["pid"])
+    supervisor = task.parent()
+    assert supervisor is not None
+    for victim in (supervisor, task):
+        victim.send_signal(signal.SIGKILL)
+
+
+def follows_its_driver(airflow: AirflowHome, run_id: str) -> bool:
+    """Tell whether the run's task has noted its driver and asks YARN about it."""
+    logs = airflow.logs_folder.rglob("*.log")
+    return any("Tracking YARN application" in log.read_text() for log in logs if f"run_id={run_id}" in str(log))
+
+
+def is_taken_over(job: JobStore) -> bool:
+    """Tell whether another try waits for the driver of the pending checkpoint's one stage."""
+    (pending,) = job.coordinator.head().pending
+    (found,) = job.files.listing(f"{layout.folder(pending.id)}handover/")
+    return job.files.read(Handover, found.key)[0].adopted
+
+
 def test_stages_run_in_containers_of_yarn(airflow: AirflowHome, yarn: YarnCluster, job: JobStore, gates: Path) -> None:
-    """semantics R1, F2: two epochs, the second one restores; its driver dies in its container and is made up for."""
+    """semantics R1, F2, F5: three epochs. The second one's driver dies in its container and is made up for; the third
+    one's lives on when its worker is killed, and the retry waits for it.
+    """
     assert not knows_the_project(BARE_PYTHON)
     airflow.api.trigger(DAG, "e1")
     airflow.api.wait_for_run(DAG, "e1")
@@ -98,24 +125,41 @@ def test_stages_run_in_containers_of_yarn(airflow: AirflowHome, yarn: YarnCluste
     kill_driver(driver)
     airflow.api.wait_for_run(DAG, "e2")
     assert airflow.api.run_state(DAG, "e2") == "success", airflow.api.explain(DAG, "e2")
+    airflow.api.trigger(DAG, "e3")
+    (gates / "hold-e3-1").touch()
+    wait_until((gates / "reached-e3-1").exists, 120, "the driver of e3 to open its epoch")
+    wait_until(lambda: follows_its_driver(airflow, "e3"), 120, "the task of e3 to ask YARN about its driver")
+    kill_worker(airflow, "e3")
+    wait_until(lambda: is_taken_over(job), 120, "the retry to take over the driver of e3")
+    (gates / "hold-e3-1").unlink()
+    airflow.api.wait_for_run(DAG, "e3")
+    assert airflow.api.run_state(DAG, "e3") == "success", airflow.api.explain(DAG, "e3")
+    assert len(airflow.api.tries(DAG, "e3", "epoch.count")) == 2
 
     killed = job.coordinator.head().ended_by_id(2)
     assert killed is not None
     assert "_0002 ended with state: FAILED" in killed.detail
-    assert job.outcomes() == [(1, 1, "COMPLETED"), (2, 1, "JOB_FAILOVER_REGION"), (3, 2, "COMPLETED")]
-    assert sorted(row["id"] for row in job.state("count", "seen")) == [*range(1000, 1100), *range(2000, 2100)]
+    assert job.outcomes() == [
+        (1, 1, "COMPLETED"),
+        (2, 1, "JOB_FAILOVER_REGION"),
+        (3, 2, "COMPLETED"),
+        (4, 1, "COMPLETED"),
+    ]
+    seen = [*range(1000, 1100), *range(2000, 2100), *range(3000, 3100)]
+    assert sorted(row["id"] for row in job.state("count", "seen")) == seen
     applications = yarn.applications()
-    # Three, and no driver that YARN itself started again.
+    # As many as attempts, and no driver that YARN itself started again.
     assert [(app["state"], app["finalStatus"]) for app in applications] == [
         ("FINISHED", "SUCCEEDED"),
         ("FAILED", "FAILED"),
         ("FINISHED", "SUCCEEDED"),
+        ("FINISHED", "SUCCEEDED"),
     ]
     containers = job.value("count", "containers")
-    masters = [str(applications[number]["id"]).removeprefix("application_") for number in (0, 2)]
+    masters = [str(applications[number]["id"]).removeprefix("application_") for number in (0, 2, 3)]
     assert [
         container.startswith(f"container_{master}_01_") for container, master in zip(containers, masters, strict=True)
-    ] == [True, True]
+    ] == [True, True, True]
     assert job.value("count", "python") == str(BARE_PYTHON)
     shipped = Path(job.value("count", "runtime")).parent.parent
     assert shipped.name.startswith("airflow_cairn-")

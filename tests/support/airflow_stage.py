@@ -36,6 +36,8 @@ class Ti:
     xcoms: dict[str, Any] = field(default_factory=dict)
     task_states: dict[tuple[str, int], str] = field(default_factory=dict)
     """Of the run's other task instances, by task and map index; `success` where none is given."""
+    stats_tags: dict[str, str] = field(default_factory=dict)
+    """What the provider counts by."""
     asked_states: list[list[str]] = field(default_factory=list)
     """The tasks whose states were asked for, call by call."""
 

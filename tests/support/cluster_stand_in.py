@@ -1,0 +1,183 @@
+"""Stands in for a cluster in cluster mode: where drivers are submitted, asked after and ended, in three dialects.
+
+The endpoints are real HTTP on loopback, as a standalone master and YARN's ResourceManager have them; `spark-submit` is
+a real process that talks to them. Kubernetes is reached through the provider's client, which is replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from tests.support.api_stand_in import Answer, ApiStandIn, Asked
+
+WORDS = {
+    "standalone": {"RUNNING": "RUNNING", "DONE": "FINISHED", "FAILED": "FAILED", "KILLED": "KILLED"},
+    "yarn": {"RUNNING": "RUNNING", "DONE": "FINISHED", "FAILED": "FAILED", "KILLED": "KILLED"},
+    "kubernetes": {"RUNNING": "Running", "DONE": "Succeeded", "FAILED": "Failed", "KILLED": "Failed"},
+}
+
+
+class ApiException(Exception):  # noqa: N818 - the name is the Kubernetes client's
+    """What the Kubernetes client raises."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"({status})")
+        self.status = status
+
+
+@dataclass
+class ClusterStandIn:
+    """Keeps drivers.
+
+    Args:
+        mode: `standalone`, `yarn` or `kubernetes`.
+        act: called for a driver each time somebody looks at it, before the answer: driver, its conf, how often before.
+    """
+
+    mode: str
+    act: Callable[[str, dict[str, str], int], str] = lambda driver, conf, looks: "RUNNING"
+    events: list[str] = field(default_factory=list)
+    """What was submitted and killed, in order."""
+    states: dict[str, str] = field(default_factory=dict)
+    down: bool = False
+    confs: dict[str, dict[str, str]] = field(default_factory=dict)
+    looks: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def submitted(self) -> int:
+        """How many drivers were submitted."""
+        return sum(event.startswith("submit") for event in self.events)
+
+    def __enter__(self) -> ClusterStandIn:
+        self._server = ApiStandIn(self._answer).__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.__exit__(None, None, None)
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return self._server.url
+
+    def connection(self) -> str:
+        """Give the Spark connection to it, as JSON."""
+        port = self.url.rsplit(":", 1)[1]
+        host, extra = {
+            "standalone": ("spark://127.0.0.1:1,127.0.0.1:2", {"rest-port": port}),
+            "yarn": ("yarn", {"yarn_resourcemanager_webapp_address": self.url}),
+            "kubernetes": ("k8s://https://127.0.0.1:1", {"namespace": "spark"}),
+        }[self.mode]
+        return json.dumps({"conn_type": "spark", "host": host, "extra": {"deploy-mode": "cluster", **extra}})
+
+    def options(self) -> dict[str, Any]:
+        """Give the operator's options with which the provider follows a driver in this mode."""
+        more: dict[str, Any] = {
+            "yarn": {"yarn_track_via_rm_api": True},
+            "kubernetes": {"track_driver_via_k8s_api": True},
+        }
+        return {"status_poll_interval": 0, **more.get(self.mode, {})}
+
+    def kube_client(self) -> Any:
+        """Give what the provider imports as `kube_client`."""
+        client = SimpleNamespace(read_namespaced_pod=self._pod, delete_namespaced_pod=self._delete_pod)
+        return SimpleNamespace(ApiException=ApiException, get_kube_client=lambda: client)
+
+    def _pod(self, name: str, namespace: str) -> Any:
+        state = self._look(name)
+        if self.down or state is None or namespace != "spark":
+            raise ApiException(500 if self.down else 404)
+        return SimpleNamespace(status=SimpleNamespace(phase=state, container_statuses=None))
+
+    def _delete_pod(self, name: str, namespace: str, **_: object) -> None:
+        assert namespace == "spark"
+        # A pod that has succeeded is tidied up by the provider.
+        if self.states[name] == "RUNNING":
+            self._kill(name)
+
+    def _look(self, driver: str) -> str | None:
+        if self.down or driver not in self.states:
+            return None
+        if self.states[driver] == "RUNNING":
+            self.looks[driver] = self.looks.get(driver, 0) + 1
+            self.states[driver] = self.act(driver, self.confs[driver], self.looks[driver] - 1)
+        return WORDS[self.mode][self.states[driver]]
+
+    def _kill(self, driver: str) -> None:
+        self.events.append(f"kill {driver}")
+        self.states[driver] = "KILLED"
+
+    def _answer(self, asked: Asked) -> Answer:
+        parts = asked.path.strip("/").split("/")
+        if parts == ["submit"]:
+            number = len(self.states) + 1
+            driver = {
+                "standalone": f"driver-20010101000000-{number:04d}",
+                "yarn": f"application_1_{number:04d}",
+                "kubernetes": f"routes-{number}-driver",
+            }[self.mode]
+            self.states[driver], self.confs[driver] = "RUNNING", asked.body
+            self.events.append(f"submit {driver}")
+            return 200, {"driver": driver}
+        if self.down:
+            return 500, {}
+        driver = parts[4] if "apps" in parts else parts[-1]
+        if "kill" in parts or asked.method == "PUT":
+            self._kill(driver)
+            return 200, {"success": True}
+        state = self._look(driver)
+        if self.mode == "yarn":
+            final = {"FINISHED": "SUCCEEDED", "RUNNING": "UNDEFINED"}.get(state or "", state)
+            return (404, {}) if state is None else (200, {"app": {"state": state, "finalStatus": final}})
+        return 200, {"success": False} if state is None else {"success": True, "driverState": state}
+
+
+LINES = {
+    "standalone": "INFO ClientEndpoint: Driver successfully submitted as {}",
+    "yarn": "INFO YarnClientImpl: Submitted application {}",
+    "kubernetes": "INFO LoggingPodStatusWatcherImpl: pod name: {}",
+}
+
+
+def spark_submit(mode: str, url: str) -> int:
+    """Do what `spark-submit` does in cluster mode; gives the exit status.
+
+    Args:
+        mode: the stand-in's.
+        url: where it listens.
+    """
+    words = sys.argv[1:]
+
+    def ask(path: str, body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        with urllib.request.urlopen(urllib.request.Request(url + path, data)) as answer:
+            return json.load(answer)
+
+    if "--status" in words:
+        found = ask(f"/v1/submissions/status/{words[-1]}")
+        print('  "submissionId" : "x",', f'  "driverState" : "{found.get("driverState")}",', sep="\n")
+    elif "--kill" in words:
+        ask(f"/v1/submissions/kill/{words[-1]}", {})
+    else:
+        pairs = [words[at + 1] for at, word in enumerate(words) if word == "--conf"]
+        print(LINES[mode].format(ask("/submit", dict(pair.split("=", 1) for pair in pairs))["driver"]))
+    return 0
+
+
+def install_spark_submit(folder: Path, mode: str, url: str) -> None:
+    """Put a `spark-submit` into a folder that belongs on the PATH."""
+    folder.mkdir()
+    binary = folder / "spark-submit"
+    root = Path(__file__).parents[2]
+    binary.write_text(
+        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(root)!r})\n"
+        f"from {__name__} import spark_submit\nsys.exit(spark_submit({mode!r}, {url!r}))\n"
+    )
+    binary.chmod(0o755)
