@@ -17,6 +17,8 @@ from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.spark_start import fast_conf
 from scripts.harness.wait import wait_until
 from scripts.setup.venv import VENV
+from tests.e2e.scenario import Scenario
+from tests.e2e.store import JobStore
 
 HERE = Path(__file__).parent
 SPARK_CONF = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", **fast_conf()}
@@ -55,6 +57,10 @@ class Gates:
         reached = self._gate("reached", job, run, attempt, point)
         wait_until(reached.exists, timeout, f"{job} {run}, attempt {attempt}, to reach {point}")
         return psutil.Process(int(reached.read_text()))
+
+    def stands(self, job: str, run: str, attempt: int, point: str) -> bool:
+        """Tell whether the application has come to a point."""
+        return self._gate("reached", job, run, attempt, point).exists()
 
     def _gate(self, kind: str, job: str, run: str, attempt: int, point: str) -> Path:
         return self.folder / kind / job / run / str(attempt) / point
@@ -134,3 +140,10 @@ def airflow(shared: Path, storage: str) -> Iterator[AirflowHome]:
         for dag_id in home.api.dag_ids():
             home.api.unpause(dag_id)
         yield home
+
+
+@pytest.fixture
+def scenario(request: pytest.FixtureRequest, airflow: AirflowHome, gates: Gates, storage: str) -> Scenario:
+    """The scenario of `dags/failover.py` whose number the test's name ends in."""
+    number = request.node.name.rsplit("_", 1)[1]
+    return Scenario(airflow, gates, JobStore(storage, f"failover_{number}"))

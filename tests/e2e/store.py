@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from airflow_cairn.checkpoint import Coordinator, metadata
 from airflow_cairn.checkpoint.metadata import StageLine
-from airflow_cairn.storage import open_store
+from airflow_cairn.storage import S3Options, open_store
 from scripts.demo.compare import leftovers, state_files
 
 
@@ -19,10 +19,11 @@ class JobStore:
     Args:
         uri: the storage root.
         job: the job's name.
+        s3: how to reach an S3 store.
     """
 
-    def __init__(self, uri: str, job: str) -> None:
-        self.coordinator = Coordinator(open_store(uri), job)
+    def __init__(self, uri: str, job: str, s3: S3Options | None = None) -> None:
+        self.coordinator = Coordinator(open_store(uri, s3=s3), job)
         self.files = self.coordinator.files
 
     def outcomes(self) -> list[tuple[int, int, str]]:

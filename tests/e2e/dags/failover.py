@@ -5,28 +5,60 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG
 
 from airflow_cairn.checkpoint import CheckpointConfig
-from airflow_cairn.operators import CheckpointedTaskGroup, Pipelined, SparkEpochOperator
+from airflow_cairn.checkpoint.model import StageSpec
+from airflow_cairn.operators import (
+    CheckpointedTaskGroup,
+    Pipelined,
+    SparkEpochOperator,
+    TriggerCheckpointOperator,
+    restore_latest_checkpoint,
+)
+from airflow_cairn.sensors import CheckpointSensor
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
 
 APPLICATION = Path(__file__).parent / "applications" / "region.py"
 STORAGE = os.environ["CAIRN_TEST_STORAGE"]
 GATES = os.environ["CAIRN_TEST_GATES"]
 CONF = json.loads(os.environ["CAIRN_TEST_SPARK_CONF"])
+RETAIN_TWO = CheckpointConfig(retained=2)
 
 FAILOVER = "failover"
-"""The tag of each DAG that `test_failover.py` runs."""
+"""The tag of each DAG that `test_failover*.py` run."""
+
+IN_SPARK: dict[str, Any] = {
+    "application": str(APPLICATION),
+    "conf": CONF,
+    "retries": 2,
+    "retry_delay": timedelta(seconds=1),
+}
+STAND_IN: dict[str, Any] = {"application": "none.py", "spark_binary": "spark3-submit", "retries": 2, "retry_delay": 1}
+"""Stages without Spark, where it is only asked what Airflow does: see `reader.py`."""
 
 DIAMOND = {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c")}
+LINE = {"a": (), "b": ("a",), "c": ("b",)}
+TWO = {"a": (), "b": ("a",)}
 
 
 def pipeline(
-    dag_id: str, reads: Mapping[str, Sequence[str]], pipelined: Sequence[tuple[str, str]] = (), **group: Any
+    dag_id: str,
+    reads: Mapping[str, Sequence[str]],
+    pipelined: Sequence[tuple[str, str]] = (),
+    *,
+    stage: Mapping[str, Any] = IN_SPARK,
+    runs: int = 1,
+    storage: str = STORAGE,
+    config: CheckpointConfig = RETAIN_TWO,
+    **group: Any,
 ) -> None:
     """Make a DAG of one checkpointed group.
 
@@ -34,22 +66,19 @@ def pipeline(
         dag_id: of the DAG, and the job's name.
         reads: the stages, each with those that it reads from.
         pipelined: edges whose exchange is pipelined; all others are blocking.
+        stage: what every stage is given.
+        runs: how many runs may be active at once.
+        storage: the storage root.
+        config: of the group.
         **group: what else the group is given.
     """
     with (
-        DAG(dag_id, schedule=None, max_active_runs=1, tags=[FAILOVER]),
-        CheckpointedTaskGroup("epoch", storage=STORAGE, config=CheckpointConfig(retained=2), **group),
+        DAG(dag_id, schedule=None, max_active_runs=runs, tags=[FAILOVER]),
+        CheckpointedTaskGroup("epoch", storage=storage, config=config, **group),
     ):
         made: dict[str, SparkEpochOperator] = {}
         for uid, upstreams in reads.items():
-            made[uid] = SparkEpochOperator(
-                task_id=uid,
-                application=str(APPLICATION),
-                application_args=[GATES, *upstreams],
-                conf=CONF,
-                retries=2,
-                retry_delay=timedelta(seconds=1),
-            )
+            made[uid] = SparkEpochOperator(task_id=uid, application_args=[GATES, *upstreams], **stage)
             for each in upstreams:
                 if (each, uid) in pipelined:
                     made[each] >> Pipelined() >> made[uid]
@@ -57,9 +86,47 @@ def pipeline(
                     made[each] >> made[uid]
 
 
+def slow(dag_id: str, tolerable: int) -> None:
+    """Make a DAG of the pieces without the group: the sensor waits from the start, so that it sees what expires."""
+    stages = (StageSpec("a"), StageSpec("b", upstream=("a",)))
+    config = CheckpointConfig(timeout=timedelta(seconds=45), tolerable_failed_checkpoints=tolerable)
+    where: dict[str, Any] = {"storage": STORAGE, "job": dag_id}
+    callbacks: dict[str, Any] = dict.fromkeys(("on_retry_callback", "on_failure_callback"), restore_latest_checkpoint)
+    with DAG(dag_id, schedule=None, max_active_runs=1, tags=[FAILOVER]):
+        trigger = TriggerCheckpointOperator(task_id="trigger", stages=stages, config=config, **where)
+        a, b = (
+            SparkEpochOperator(task_id=uid, **where, **callbacks, **(STAND_IN | {"retries": 0})) for uid in ("a", "b")
+        )
+        trigger >> a >> b
+        trigger >> CheckpointSensor(task_id="wait", poke_interval=1.0, **where)
+
+
+def deliver_at_once(context: Context) -> None:
+    """Bring a failure's callback four times, all at once."""
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(restore_latest_checkpoint, [context] * 4))
+
+
 # The numbers are those of the table in docs/failover.md.
-pipeline("failover_2", {"a": (), "b": ("a",), "c": ("b",)}, [("a", "b")])
+pipeline("failover_1", LINE)
+pipeline("failover_2", LINE, [("a", "b")])
 pipeline("failover_3", DIAMOND, [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")])
 pipeline("failover_4", DIAMOND)
-pipeline("failover_6", {"a": (), "b": ("a",)})
-pipeline("failover_19", {"a": (), "b": ("a",)}, [("a", "b")], airflow_api_conn_id="refused_api")
+for number in (5, 6, 7, 8, 9, 12):
+    pipeline(f"failover_{number}", TWO)
+often = [deliver_at_once, restore_latest_checkpoint]
+pipeline("failover_11", TWO, stage=IN_SPARK | {"on_retry_callback": often, "on_failure_callback": often})
+pipeline("failover_14", {"a": (), "b": ()})
+pipeline(
+    "failover_15",
+    TWO,
+    stage=STAND_IN | {"retries": 20, "retry_delay": 5},
+    storage="s3://failover/jobs",
+    aws_conn_id="failover_s3",
+)
+for name, tolerable in {"some": 1, "none": 0}.items():
+    slow(f"failover_16_{name}", tolerable)
+pipeline("failover_17", TWO, runs=3)
+pipeline("failover_19", TWO, [("a", "b")], airflow_api_conn_id="refused_api")
+for point in ("started", "writing", "written", "acknowledged"):
+    pipeline(f"failover_21_{point}", LINE)

@@ -2,7 +2,8 @@
 
 region.py GATES UPSTREAM…: a stage without upstreams reads its epoch's rows, any other what its upstreams wrote. Each
 row is an id and the number of ways on which it came here, so that nothing can be lost or doubled without being seen. As
-for `counting.py`, below GATES the file `hold/<job>/<run>/<attempt>/<stage>.<point>` makes the stage wait at the point.
+for `counting.py`, below GATES the file `hold/<job>/<run>/<attempt>/<stage>.<point>` makes the stage wait at the point;
+`fail/<job>/<run>/<stage>` makes it fail of what no other try cures.
 """
 
 from __future__ import annotations
@@ -38,6 +39,17 @@ def own_rows(epoch: Epoch) -> DataFrame:
     return epoch.spark.range(first, first + ROWS, numPartitions=1).select("id", F.lit(1).cast("long").alias("ways"))
 
 
+def stopping_halfway(rows: DataFrame, gates: str, where: str, jvm: int) -> DataFrame:
+    """Pass the rows on; whoever writes the one in the middle stops there. It takes Python workers, so only if asked."""
+
+    def slowly(number: int) -> int:
+        if number % 1000 == ROWS // 2:
+            stop_at(gates, where, jvm)
+        return number
+
+    return rows.select(F.udf(slowly, "long")("id").alias("id"), "ways")
+
+
 if __name__ == "__main__":
     gates, upstreams = sys.argv[1], sys.argv[2:]
     epoch = Epoch.current()
@@ -47,6 +59,10 @@ if __name__ == "__main__":
         stop_at(gates, f"{point}.started", jvm)
         read = reduce(DataFrame.union, map(epoch.read, upstreams)) if upstreams else own_rows(epoch)
         today = read.groupBy("id").agg(F.sum("ways").alias("ways"))
+        if Path(gates, "hold", f"{point}.writing").exists():
+            today = stopping_halfway(today, gates, f"{point}.writing", jvm)
+        if Path(gates, "fail", epoch.job, epoch.run_id, epoch.stage).exists():
+            today.select("no_such_column")
         epoch.write(today)
         before = epoch.state("seen")
         epoch.snapshot("seen", today if before is None else before.union(today), key=["id"])

@@ -1,0 +1,141 @@
+"""A pipeline of `dags/failover.py` on the real Airflow: what may be done to its runs, and what is asked of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from airflow_cairn.checkpoint import layout
+from airflow_cairn.checkpoint.reasons import Status
+from scripts.harness.airflow_api import TaskState
+from scripts.harness.airflow_home import AirflowHome
+from tests.e2e.store import JobStore
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Gates
+
+COMPLETED, FAILOVER = "COMPLETED", "JOB_FAILOVER_REGION"
+ROWS = 100
+WAIT = "epoch.wait_for_checkpoint"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A DAG of `dags/failover.py`, and what may be done to its runs and asked of them."""
+
+    airflow: AirflowHome
+    gates: Gates
+    store: JobStore
+
+    @property
+    def name(self) -> str:
+        """The DAG's id, and the job's name."""
+        return self.store.coordinator.job
+
+    def start(self, run: str) -> None:
+        """Start a run; `e2` is the epoch with the ids from 2000 on."""
+        self.airflow.api.trigger(self.name, run)
+
+    def hold(self, run: str, attempt: int, *points: str) -> None:
+        """Make stages wait at points: `b.written`."""
+        for point in points:
+            self.gates.hold(self.name, run, attempt, point)
+
+    def reached(self, run: str, attempt: int, point: str) -> psutil.Process:
+        """Wait until a stage stands at a point; gives its driver's JVM."""
+        return self.gates.wait_until_reached(self.name, run, attempt, point)
+
+    def release(self, run: str, attempt: int, *points: str) -> None:
+        """Let stages go on."""
+        for point in points:
+            self.gates.release(self.name, run, attempt, point)
+
+    def ended(self, run: str, state: str = "success") -> None:
+        """Wait until a run has ended so."""
+        api = self.airflow.api
+        api.wait_for_run(self.name, run)
+        assert api.run_state(self.name, run) == state, api.explain(self.name, run)
+
+    def task(self, run: str, stage: str) -> TaskState:
+        """Give a stage's task instance."""
+        return self.airflow.api.task(self.name, run, f"epoch.{stage}")
+
+    def log(self, run: str, stage: str, number: int) -> str:
+        """Give the log of one try of a stage."""
+        return self.airflow.api.log(self.name, run, f"epoch.{stage}", number)
+
+    def tries(self, run: str, stages: str) -> dict[str, int]:
+        """Say how often stages have run, each named by one letter."""
+        return {stage: self.task(run, stage).try_number for stage in stages}
+
+    def output(self, checkpoint: int, stage: str) -> list[str]:
+        """Give the keys of what a stage wrote for those that read from it."""
+        listed = self.store.files.listing(f"chk-{checkpoint:010}/state/{stage}/")
+        found = [each.key for each in listed if "exchange." in each.key]
+        assert found
+        return found
+
+    def lose_output(self, checkpoint: int, stage: str) -> None:
+        """Delete what a stage wrote for those that read from it."""
+        assert self.store.files.delete(self.output(checkpoint, stage)) == []
+
+    def shorten_output(self, checkpoint: int, stage: str) -> None:
+        """Cut one file in half of what a stage wrote for those that read from it."""
+        url = self.store.files.spark_url(self.output(checkpoint, stage)[0])
+        file = Path(url.removeprefix("file:"))
+        os.truncate(file, file.stat().st_size // 2)
+
+    def fail_for_good(self, run: str, stage: str) -> None:
+        """Make a stage's application wrong."""
+        told = self.gates.folder / "fail" / self.name / run / stage
+        told.parent.mkdir(parents=True)
+        told.touch()
+
+    def epochs(self) -> list[str]:
+        """Give the runs whose epochs have completed, in the order of their checkpoints."""
+        history = sorted(self.store.coordinator.head().history, key=lambda entry: entry.id)
+        return [layout.run_id_of(entry.epoch) for entry in history if entry.status is Status.COMPLETED]
+
+    def check(
+        self,
+        run: str,
+        *,
+        tries: Mapping[str, int],
+        outcomes: Sequence[tuple[int, int, str]],
+        ways: Mapping[str, int],
+        epochs: Sequence[int] = (1,),
+    ) -> None:
+        """Check all that every scenario says about a run that has ended.
+
+        Args:
+            run: which one.
+            tries: how often each stage ran.
+            outcomes: id, attempt, status or reason of every checkpoint of the job.
+            ways: for each stage, on how many ways each row comes to it.
+            epochs: whose rows are in the state.
+        """
+        assert self.tries(run, "".join(tries)) == tries
+        assert self.store.outcomes() == outcomes
+        for stage, number in ways.items():
+            rows = [(row["id"], row["ways"]) for row in self.store.state(stage, "seen")]
+            expected = [(1000 * epoch + row, number) for epoch in epochs for row in range(ROWS)]
+            assert sorted(rows) == expected, stage
+        assert self.store.unreferenced() == []
+
+
+def kill_task(jvm: psutil.Process) -> None:
+    """Kill the Airflow processes above a driver, up to the executor's worker, and leave the driver alive.
+
+    The driver is `spark-submit`, below the task's own process, below its supervisor.
+    """
+    above = [process for process in jvm.parents() if "airflow" in " ".join(process.cmdline())]
+    task, supervisor = above[0], above[1]
+    for victim in (supervisor, task):
+        victim.send_signal(signal.SIGKILL)
+    psutil.wait_procs([supervisor, task], timeout=10)

@@ -1,0 +1,66 @@
+"""The table of scenarios says what the tests say: which row has which test, how often what ran, which checkpoints."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+
+from scripts.setup.base import ROOT
+
+E2E = ROOT / "tests" / "e2e"
+ROW = re.compile(
+    r"^\| (?P<number>\d+) \|.*\| (?P<seen>[^|]+) \| \[[^]]+\]\(\.\./tests/e2e/(?P<file>test_[a-z_]+\.py)\) \|$"
+)
+NAMES = {"COMPLETED": "COMPLETED", "FAILOVER": "JOB_FAILOVER_REGION"}
+
+
+def table() -> dict[int, tuple[str, str]]:
+    """Give what each row has seen, and the file of its test."""
+    lines = (ROOT / "docs" / "failover.md").read_text().splitlines()
+    found = [row for line in lines if (row := ROW.match(line))]
+    assert len(found) == sum(bool(re.match(r"\| \d", line)) for line in lines), "a row of another form"
+    return {int(row["number"]): (row["seen"], row["file"]) for row in found}
+
+
+def numbered_in(file: str) -> dict[int, ast.FunctionDef]:
+    """Give the tests of a file whose names end in the number of a row."""
+    functions = [each for each in ast.parse((E2E / file).read_text()).body if isinstance(each, ast.FunctionDef)]
+    numbered = [(each, re.search(r"_(\d+)$", each.name)) for each in functions if each.name.startswith("test_")]
+    return {int(number[1]): each for each, number in numbered if number}
+
+
+def said(test: ast.FunctionDef) -> str | None:
+    """Give what a test expects in its `check`, as the table says it; None where it is put together."""
+    for call in ast.walk(test):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "check":
+            options = {each.arg: each.value for each in call.keywords}
+            try:
+                tries = ast.literal_eval(options["tries"])
+                outcomes = ast.literal_eval(_Spelt().visit(options["outcomes"]))
+            except ValueError:
+                return None
+            ran = ", ".join(f"{stage} {number}" for stage, number in tries.items())
+            return f"{ran}; " + ", ".join(f"{id_} · {attempt} `{how}`" for id_, attempt, how in outcomes)
+    return None
+
+
+class _Spelt(ast.NodeTransformer):
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.Constant(NAMES[node.id]) if node.id in NAMES else node
+
+
+@pytest.mark.parametrize("file", sorted(path.name for path in E2E.glob("test_failover*.py")))
+def test_each_row_says_what_its_test_expects(file: str) -> None:
+    rows = {number: seen for number, (seen, where) in table().items() if where == file}
+    tests = numbered_in(file)
+    assert rows.keys() == tests.keys()
+    for number, test in tests.items():
+        expected = said(test)
+        assert expected is None or expected in rows[number], f"row {number}: {expected}"
+
+
+def test_each_row_stands_once_and_in_order() -> None:
+    numbers = [int(found[1]) for found in re.finditer(r"^\| (\d+) \|", (ROOT / "docs/failover.md").read_text(), re.M)]
+    assert numbers == sorted(set(numbers))
