@@ -31,7 +31,7 @@ test: ## Run every test, on real Airflow, Spark and S3
 
 test-fast: ## Run what needs neither Airflow nor Spark (under two minutes)
 	@$(SETUP) venv
-	@$(BIN)/pytest -n logical --dist worksteal -m "not ($(REAL) or simulation)"
+	@$(BIN)/pytest -n logical --dist worksteal -m "not ($(REAL) or simulation or large)"
 
 soak: ## Simulate seeds that no test runs, until one fails: [FROM=200] [TO=5000]
 	@$(SETUP) venv

@@ -322,6 +322,7 @@ def test_a_damaged_document_is_refused_by_its_key_and_harms_nothing_else(
     assert damaged.store.read.get(f"{JOB}/{damaged.key}", 0) <= cap, "no more than the cap is read"
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(
     ("which", "announced"),
     [*((which, True) for which in _KEYS), ("head", False), ("metadata", False)],

@@ -23,6 +23,8 @@ from tests.checkpoint.listed_folder import Job
 from tests.checkpoint.world import JOB, World
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore, RecordingStore, WrappedStore
 
+pytestmark = pytest.mark.large
+
 
 def test_memory_does_not_grow_with_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in (

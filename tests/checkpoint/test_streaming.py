@@ -20,6 +20,8 @@ from tests.support.acking import wide_ack
 from tests.support.memory_store import MemoryStore
 from tests.support.wrapped_stores import Fault, FaultyStore
 
+pytestmark = pytest.mark.large
+
 
 def _acknowledged(store: ObjectStore, subtasks: int) -> PendingDocument:
     """One stage of so many subtasks, each with a file of its own, that has acknowledged."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 
 import pytest
 
@@ -147,7 +148,7 @@ def test_a_checkpoint_expires_16(airflow: AirflowHome, gates: Gates, storage: st
         api.trigger(name, "e1")
     for name, store in stores.items():
         gates.wait_until_reached(name, "e1", 1, "b")
-        wait_until(lambda store=store: store.outcomes() == [(1, 1, EXPIRED)], 240, f"{name} to expire")
+        wait_until(partial(_expired, store), 240, f"{name} to expire")
     wait_until(lambda: stores[some].coordinator.head().pending, 60, "the next attempt")
     gates.release(some, "e1", 1, "b")
     assert api.wait_for_run(some, "e1") == "success", api.explain(some, "e1")
@@ -226,3 +227,7 @@ def test_each_stage_dies_at_each_point_21(airflow: AirflowHome, gates: Gates, st
             ways={"a": 1, "b": 1, "c": 1},
             epochs=(1, 2, 3),
         )
+
+
+def _expired(store: JobStore) -> bool:
+    return store.outcomes() == [(1, 1, EXPIRED)]

@@ -29,6 +29,8 @@ from tests.storage.backends import Backend
 from tests.support.fake_s3 import FakeS3
 from tests.support.s3_proxy import Rule, S3Proxy, signer, without
 
+pytestmark = pytest.mark.large
+
 
 def s3_at(url: str, bucket: str = "bucket", server: S3Server | None = None) -> ObjectStore:
     access, secret = (server.access_key, server.secret_key) if server else ("access", "secret")

@@ -13,6 +13,8 @@ import pytest
 from scripts.harness.processes import ProcessDiedError, RealProcess
 from scripts.harness.wait import WaitTimeoutError, wait_until
 
+pytestmark = pytest.mark.large
+
 ROOT = Path(__file__).parents[2]
 
 # A child that leaves the tree: its parent ends at once, it runs in a session of its own.
