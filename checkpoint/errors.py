@@ -17,6 +17,7 @@ __all__ = [
     "ListenerError",
     "MasterHookError",
     "NoCheckpointError",
+    "NoSavepointError",
     "NonRestoredStateError",
     "RewindRefusedError",
     "SourceMovedError",
@@ -50,6 +51,12 @@ class NonRestoredStateError(CheckpointError):
 
 class NoCheckpointError(CheckpointError):
     """A checkpoint was demanded and the job has none that can be restored (semantics R1, R2)."""
+
+    kind = ErrorKind.GONE
+
+
+class NoSavepointError(CheckpointError):
+    """Where a savepoint was looked for there is none, or only half of one (semantics P1, C5)."""
 
     kind = ErrorKind.GONE
 

@@ -26,6 +26,8 @@ _TOKEN = re.compile(r"\A[A-Za-z0-9_]{1,64}\Z")
 _PLAIN = re.compile(rb"[A-Za-z0-9_-]")
 _MAX_PART = 200
 """A part of a key that is made from a longer name is cut to this; file systems take 255 bytes, suffixes included."""
+MAX_REQUEST = 500
+"""Characters of a savepoint's request id."""
 _RUN_BYTES = 17
 _WRITER_BYTES = 256
 """The longest path that Spark's committers make below an output's folder (the magic one's, for a pending file)."""
@@ -51,6 +53,11 @@ def _cut(part: str, whole: bytes) -> str:
     if len(part) <= _MAX_PART:
         return part
     return f"{part[: _MAX_PART - 34]}.h{hashlib.sha256(whole).hexdigest()[:32]}"
+
+
+def cut_part(name: str) -> str:
+    """Give a name as a part of a key that has room for more; a long one is cut and ends in a hash of the whole."""
+    return _cut(name, name.encode())
 
 
 def _part(kind: str, name: str) -> str:
@@ -271,3 +278,17 @@ def check_job(job: str) -> str:
         InvalidNameError: it does not match the grammar, or is reserved.
     """
     return check_name("job", job)
+
+
+def check_request(request: str) -> str:
+    """Check the id of a request for a savepoint; a DAG run's id may be part of it.
+
+    Raises:
+        InvalidNameError: it is empty, longer than 500 characters, or not all of it can be printed.
+    """
+    if not 0 < len(request) <= MAX_REQUEST or not request.isprintable():
+        raise InvalidNameError(
+            f"a request id has 1 to {MAX_REQUEST} characters that can be printed. Choose another",
+            value=shorten(request),
+        )
+    return request

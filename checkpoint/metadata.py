@@ -195,7 +195,15 @@ def decode_line(raw: bytes, *, key: str, first: bool) -> Line:
     Raises:
         DocumentError: it is not a line of ours, or of an unknown newer format.
     """
-    document = documents.parse(raw, key=key)
+    return line_of(documents.parse(raw, key=key), key=key, first=first)
+
+
+def line_of(document: Json, *, key: str, first: bool) -> Line:
+    """Read one line that has been parsed; see `decode_line`.
+
+    Raises:
+        DocumentError: it is not a line of ours, or of an unknown newer format.
+    """
     tag = document.get("kind") if isinstance(document, dict) else None
     if not isinstance(tag, str) or first != (tag == KIND) or tag not in _TYPES:
         raise DocumentError(

@@ -178,7 +178,7 @@ def verify(files: JobFiles, entry: CompletedEntry) -> Verification:
                 count, size_bytes = count + 1, size_bytes + line.handle.size_bytes
             elif isinstance(line, StageLine):
                 check_stage()
-                stages.append(_stage_of(line))
+                stages.append(restored_stage(line))
                 if line.owes:
                     backlogs[line.stage] = line.owes
             elif isinstance(line, InFlightLine):
@@ -197,7 +197,8 @@ def verify(files: JobFiles, entry: CompletedEntry) -> Verification:
     return Verification(entry.id, count, size_bytes, tuple(damages), tuple(stages), tuple(hooks), slice_, backlogs)
 
 
-def _stage_of(line: StageLine) -> RestoredStage:
+def restored_stage(line: StageLine) -> RestoredStage:
+    """Give what a stage's line holds, by what has to be claimed and to fit (semantics R3, R4)."""
     state = (*(output.id for output in line.outputs), *(f"value.{name}" for name in line.values))
     state += tuple(f"epoch.{owed.epoch}" for owed in line.owes)
     return RestoredStage(line.stage, line.parallelism, line.max_parallelism, state)

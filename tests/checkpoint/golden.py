@@ -6,10 +6,11 @@ changed once released. `python -m tests.checkpoint.golden` writes those of the c
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from airflow_cairn.checkpoint import documents, metadata
+from airflow_cairn.checkpoint import documents, metadata, savepoint_format
 from airflow_cairn.checkpoint.head import (
     CompletedEntry,
     Counters,
@@ -57,6 +58,7 @@ from airflow_cairn.checkpoint.model import (
     SubtaskAck,
 )
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind, Status
+from airflow_cairn.checkpoint.savepoint_format import SavepointHeader
 
 ROOT = Path(__file__).parent.parent / "golden"
 FOLDER = ROOT / str(documents.FORMAT)
@@ -206,6 +208,31 @@ METADATA: tuple[Line, ...] = (
 )
 
 
+_SHELVED = {
+    "key": "chk-0000000003/positions/new-0f.jsonl",
+    "size_bytes": 9,
+    "sha256": "cd" * 32,
+    "etag": "e",
+    "values": 1,
+}
+SAVEPOINT_HEADER = SavepointHeader("flights", 4, "nightly/scheduled__2026-01-02T00:00:00+00:00", 1_767_312_000_000)
+SAVEPOINT: tuple[Line, ...] = tuple(
+    replace(line, handle=replace(line.handle, checksum="sha256:" + "ef" * 32))
+    if isinstance(line, HandleLine)
+    else replace(line, slice=replace(line.slice, positions={"new": {"cairn.shelved": _SHELVED}}))
+    if isinstance(line, MetadataHeader)
+    else savepoint_format.travelling(line)
+    for line in METADATA
+)
+
+
+def savepoint() -> bytes:
+    """Give the metadata of a savepoint."""
+    body = bytearray()
+    savepoint_format.write(SAVEPOINT_HEADER, SAVEPOINT, body.extend)
+    return bytes(body)
+
+
 def name_of(cls: type) -> str:
     """Give the file of a document's kind."""
     return f"{KINDS[cls].removeprefix('cairn.')}.json"
@@ -217,6 +244,7 @@ def main() -> None:
     for cls, document in EXAMPLES.items():
         (FOLDER / name_of(cls)).write_bytes(encode(document))
     (FOLDER / "metadata").write_bytes(metadata.encode(METADATA))
+    (FOLDER / "savepoint").write_bytes(savepoint())
 
 
 if __name__ == "__main__":

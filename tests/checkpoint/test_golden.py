@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cairn.checkpoint import documents, metadata
+from airflow_cairn.checkpoint import documents, metadata, savepoint_format
 from airflow_cairn.checkpoint.codec import to_json
 from airflow_cairn.checkpoint.job_files import KINDS, JobFiles, encode, reference
-from tests.checkpoint.golden import EXAMPLES, FOLDER, METADATA, ROOT, name_of
+from tests.checkpoint.golden import EXAMPLES, FOLDER, METADATA, ROOT, SAVEPOINT, SAVEPOINT_HEADER, name_of, savepoint
 from tests.support.memory_store import MemoryStore
 
 FORMATS = sorted(ROOT.iterdir())
@@ -32,6 +32,14 @@ def test_metadata_of_every_format_is_read_still(folder: Path) -> None:
     assert tuple(metadata.read(JobFiles(store, "flights"), ref)) == METADATA
 
 
+@pytest.mark.parametrize("folder", FORMATS, ids=lambda folder: f"format {folder.name}")
+def test_a_savepoint_of_every_format_is_read_still(folder: Path) -> None:
+    store = MemoryStore()
+    store.put("_metadata", (folder / "savepoint").read_bytes())
+    *lines, _ = savepoint_format.read(store)
+    assert lines == [SAVEPOINT_HEADER, *SAVEPOINT]
+
+
 @pytest.mark.parametrize("cls", list(KINDS), ids=lambda cls: cls.__name__)
 def test_the_current_format_is_written_as_ever(cls: type) -> None:
     """A difference means that older readers may stumble: raise the format, or regenerate before the first release."""
@@ -39,6 +47,7 @@ def test_the_current_format_is_written_as_ever(cls: type) -> None:
 
 
 def test_metadata_is_written_as_ever() -> None:
+    assert savepoint() == (FOLDER / "savepoint").read_bytes()
     assert metadata.encode(METADATA) == (FOLDER / "metadata").read_bytes()
 
 
