@@ -28,7 +28,7 @@ from .regions import tooltip_of
 from .retry_policy import restart_by
 from .topology import show_exchanges
 from .trigger import TriggerCheckpointOperator
-from .trigger_checks import check_config, check_poll_interval, check_schedule
+from .trigger_checks import check_config, check_poll_interval, fit_schedule
 
 TRIGGER = "trigger_checkpoint"
 WAIT = "wait_for_checkpoint"
@@ -71,7 +71,7 @@ class CheckpointedTaskGroup(TaskGroup):
         **kwargs: what every task group takes.
 
     Raises:
-        InvalidConfigError: no storage is given, `config` is no CheckpointConfig, the pause is longer than the DAG's
+        InvalidConfigError: no storage is given, `config` is no CheckpointConfig, the pause does not fit the DAG's
             schedule, `slice_detail` is no JSON object, `source`, `master_hooks` or `listeners` hold something else or
             do not fit the config, the interval is not positive, or the group lies in another one.
         InvalidNameError: the job's name is outside the grammar (semantics W1).
@@ -112,8 +112,7 @@ class CheckpointedTaskGroup(TaskGroup):
         self.checkpoint_scope = CheckpointScope(
             storage, job, aws_conn_id, conn_id, self.child_id(WAIT), told, airflow_api_conn_id
         )
-        self._config = check_config(config, group=self.group_id)
-        check_schedule(self.dag.timetable, self._config, group=self.group_id)
+        self._config = fit_schedule(self.dag, check_config(config, group=self.group_id), group=self.group_id)
         check_slice_detail(slice_detail, group=self.group_id)
         self._slice_detail = slice_detail
         with naming(group=self.group_id):

@@ -76,8 +76,9 @@ def slice_of(context: Context, detail: dict[str, Any] | None) -> Slice:
     start, end = dag_run.data_interval_start, dag_run.data_interval_end
     if start is not None and start == end:
         log.warning(
-            "the run's data interval has no length, so the epoch's slice has no start; schedule the DAG with "
-            "CronDataIntervalTimetable or DeltaDataIntervalTimetable to give each epoch a window"
+            "the run's data interval has no length, so the epoch's slice has no start; to give each epoch a window "
+            "schedule the DAG with CheckpointTimetable or CronDataIntervalTimetable, and for runs by hand give the "
+            "group the source DataInterval()"
         )
         start = None
     return Slice(_iso(start), _iso(end), dict(detail or {}))

@@ -35,7 +35,7 @@ from .completed import already_completed
 from .mapped_stages import StageTask
 from .run_facts import has_ended, kind_of, run_facts, slice_of
 from .topology import stages_of
-from .trigger_checks import check_config, check_poll_interval, check_schedule, check_specs
+from .trigger_checks import check_config, check_poll_interval, check_specs, fit_schedule, name_schedule
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -109,7 +109,7 @@ class TriggerCheckpointOperator(BaseOperator):
     Raises:
         InvalidConfigError: there are no stages or they are no job, no storage is given, `config` is no
             CheckpointConfig, `slice_detail` is no JSON object, `source`, `master_hooks` or `listeners` hold something
-            else or do not fit the config, an interval is not positive, the pause is longer than the DAG's schedule, or
+            else or do not fit the config, an interval is not positive, the pause does not fit the DAG's schedule, or
             `kind` is neither `MANUAL` nor `PERIODIC`.
         InvalidNameError: the job's name or a stage's is outside the grammar (semantics W1).
         UnsupportedStorageError: the storage's scheme is none of ours.
@@ -159,8 +159,10 @@ class TriggerCheckpointOperator(BaseOperator):
             raise InvalidConfigError(
                 "kind must be RequestKind.MANUAL, RequestKind.PERIODIC or None", task=self.task_id, kind=shorten(kind)
             )
-        if kind is not RequestKind.MANUAL and self.has_dag():
-            check_schedule(self.dag.timetable, self.config, task=self.task_id)
+        if self.has_dag():
+            name_schedule(self.dag)
+            if kind is not RequestKind.MANUAL:
+                self.config = fit_schedule(self.dag, self.config, task=self.task_id)
         check_storage_and_job(self.storage, self.job, task=self.task_id)
         check_slice_detail(slice_detail, task=self.task_id)
         self._stage_tasks: tuple[StageTask, ...] = ()

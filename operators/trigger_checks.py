@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from datetime import timedelta
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 from ..checkpoint import CheckpointConfig
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.model import StageSpec
 from ..checkpoint.requests import check_stages
 from ..storage.names import shorten
+
+if TYPE_CHECKING:
+    from airflow.sdk import DAG
 
 
 def check_specs(stages: tuple[StageSpec, ...], config: CheckpointConfig) -> None:
@@ -50,21 +55,48 @@ def check_config(config: object, **where: str | None) -> CheckpointConfig:
     return config
 
 
-def check_schedule(timetable: object, config: CheckpointConfig, **where: str | None) -> None:
+@runtime_checkable
+class CheckpointSchedule(Protocol):
+    """A timetable made for checkpoints: `plugin.timetable.CheckpointTimetable`, which this layer must not import."""
+
+    interval: timedelta
+    min_pause: timedelta
+
+    def named(self, dag_id: str) -> Self:
+        """Give this timetable for a DAG."""
+
+
+def fit_schedule(dag: DAG, config: CheckpointConfig, **where: str | None) -> CheckpointConfig:
     """Check the pause against the DAG's schedule, which is the interval of its checkpoints (semantics S3).
 
-    Only a schedule that is a `timedelta` says how far apart runs are; a cron expression's may differ from run to run.
+    A `CheckpointTimetable` learns the DAG's id here (S2). It may say the pause too; then it need not be said again.
+    Else only a schedule that is a `timedelta` says how far apart runs are; a cron expression's may differ.
 
     Args:
-        timetable: of the DAG.
+        dag: whose schedule it is.
         config: how its checkpoints are made.
-        **where: `task` and its id, for the message.
+        **where: `task` or `group` and its id, for the message.
+
+    Returns:
+        The config with the pause that holds.
 
     Raises:
         InvalidConfigError: the pause is longer than the schedule's interval, so that each run would wait longer than
-            the one before, for ever.
+            the one before, for ever; or it is another than the timetable's.
     """
-    interval = getattr(timetable, "delta", None)
+    timetable = name_schedule(dag)
+    if timetable is not None:
+        pause = timetable.min_pause
+        if config.min_pause not in (timedelta(0), pause):
+            raise InvalidConfigError(
+                "min_pause must be that of the DAG's CheckpointTimetable: give it to the timetable, and leave it out "
+                "of CheckpointConfig",
+                **where,
+                min_pause=repr(config.min_pause),
+                timetable=repr(pause),
+            )
+        return replace(config, min_pause=pause)
+    interval = getattr(dag.timetable, "delta", None)
     if isinstance(interval, timedelta) and interval < config.min_pause:
         raise InvalidConfigError(
             f"min_pause must not be longer than the DAG's schedule, {interval}: each run would wait longer than the "
@@ -73,6 +105,24 @@ def check_schedule(timetable: object, config: CheckpointConfig, **where: str | N
             min_pause=repr(config.min_pause),
             schedule=repr(interval),
         )
+    return config
+
+
+def name_schedule(dag: DAG) -> CheckpointSchedule | None:
+    """Tell a `CheckpointTimetable` which DAG it is for, because Airflow never does (semantics S2).
+
+    The DAG gets a timetable of its own, so that one may be given to several.
+
+    Args:
+        dag: whose schedule it is.
+
+    Returns:
+        It; None where the DAG has another schedule.
+    """
+    if not isinstance(dag.timetable, CheckpointSchedule):
+        return None
+    dag.timetable = named = dag.timetable.named(dag.dag_id)
+    return named
 
 
 def check_poll_interval(poll_interval: object) -> float:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from airflow.plugins_manager import AirflowPlugin
 
+from .timetable import CheckpointTimetable
+
 
 class CairnPlugin(AirflowPlugin):
     """Cairn as `airflow plugins` shows it.
@@ -12,3 +14,4 @@ class CairnPlugin(AirflowPlugin):
     """
 
     name = "cairn"
+    timetables = [CheckpointTimetable]  # noqa: RUF012 - so Airflow declares it

@@ -54,9 +54,11 @@ def test_what_every_process_loads_names_nothing_of_a_dag(module: str, tmp_path: 
     loaded = modules_after(f"import airflow_cairn.{module}", tmp_path)
     ours = {name for name in loaded if name.startswith("airflow_cairn")}
     # Importing Airflow itself asks every provider for its info.
-    allowed = {"airflow_cairn", "airflow_cairn.plugin", "airflow_cairn.plugin.provider_info", f"airflow_cairn.{module}"}
+    known = {"provider_info", "timetable", "windows"}
+    allowed = {"airflow_cairn", "airflow_cairn.plugin", *(f"airflow_cairn.plugin.{name}" for name in known)}
     assert f"airflow_cairn.{module}" in ours
-    assert ours <= allowed
+    assert ours <= {*allowed, f"airflow_cairn.{module}"}
+    assert not {"pyspark", "boto3", "botocore"} & loaded
 
 
 def test_a_dag_file_loads_neither_spark_nor_boto3(tmp_path: Path) -> None:
@@ -79,6 +81,15 @@ def test_naming_the_package_loads_none_of_it(tmp_path: Path) -> None:
 
 
 def test_everything_that_is_offered_is_there() -> None:
-    from airflow_cairn import operators
+    from airflow_cairn import operators, plugin
 
-    assert {getattr(operators, name).__name__ for name in operators.__all__} == set(operators.__all__)
+    for package in (operators, plugin):
+        assert {getattr(package, name).__name__ for name in package.__all__} == set(package.__all__)
+        with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+            _ = package.Nothing
+
+
+def test_airflow_takes_the_timetable() -> None:  # semantics S2
+    from airflow.plugins_manager import get_timetables_plugins
+
+    assert "airflow_cairn.plugin.timetable.CheckpointTimetable" in get_timetables_plugins()
