@@ -21,6 +21,7 @@ from .finishing import Finishing
 from .head import EndedEntry, Head, PendingEntry, Stopped
 from .head_store import Decision, HeadStore, changed
 from .hook_answers import HookAnswers
+from .importing import AS_USUAL, Importing, ImportWish, Started, StartPlan
 from .job_files import JobFiles
 from .master_hooks import MasterHook
 from .model import AckDocument, DeclineDocument, Handover, Owner, PendingDocument
@@ -30,6 +31,7 @@ from .referring import Known
 from .requests import BeginAnswer, EpochCompleted, FailAnswer, Progress, TriggerAnswer, TriggerRequest
 from .rewinding import Rewinding, Rewound
 from .runtime import Runtime, system_runtime
+from .savepoint_verify import SavepointProgress
 from .stage_side import StageSide, Standing
 from .taking_up import TakingUp
 
@@ -67,6 +69,7 @@ class Coordinator:
         self._notices = Notices(self.files, self._heads, self._attempts)
         self._hook_answers = HookAnswers(self.files, self._heads)
         self._rewinding = Rewinding(self.files, self._heads)
+        self._importing = Importing(self.files, self._heads, runtime)
         self._cleaner = Cleaner(self.files, self._heads, self._attempts, known)
 
     @property
@@ -232,6 +235,21 @@ class Coordinator:
     def rewind(self, to: int, *, abort_pending: bool = False, agreed: Rewound | None = None) -> Rewound:
         """Make an older retained checkpoint the newest one; see `Rewinding.rewind`."""
         return self._rewinding.rewind(to, abort_pending=abort_pending, agreed=agreed)
+
+    def start_plan(self, folder: ObjectStore) -> StartPlan:
+        """Say what starting from a savepoint would do, and change nothing; see `Importing.plan`."""
+        return self._importing.plan(folder)
+
+    def start_from(
+        self,
+        folder: ObjectStore,
+        wish: ImportWish = AS_USUAL,
+        *,
+        agreed: StartPlan | None = None,
+        on_progress: Callable[[SavepointProgress], None] = lambda _: None,
+    ) -> Started:
+        """Start the job from a savepoint: copy it in, as the newest checkpoint; see `Importing.start`."""
+        return self._importing.start(folder, wish, agreed=agreed, on_progress=on_progress)
 
     def verify(self, checkpoint: int | None = None) -> list[restore.Verification]:
         """Check the files of one retained checkpoint, or of all, newest first (semantics R1).

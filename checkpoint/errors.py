@@ -19,6 +19,7 @@ __all__ = [
     "NoCheckpointError",
     "NoSavepointError",
     "NonRestoredStateError",
+    "ResumeRefusedError",
     "RewindRefusedError",
     "SourceMovedError",
     "StorageLostError",
@@ -59,6 +60,12 @@ class NoSavepointError(CheckpointError):
     """Where a savepoint was looked for there is none, or only half of one (semantics P1, C5)."""
 
     kind = ErrorKind.GONE
+
+
+class ResumeRefusedError(CheckpointError):
+    """The job was not started from the savepoint: something would be given up to which nobody agreed (semantics R5)."""
+
+    kind = ErrorKind.CONFLICT
 
 
 class RewindRefusedError(CheckpointError):

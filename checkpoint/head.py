@@ -45,6 +45,9 @@ MAX_DECLINED = 20
 MAX_NOTICES = 100
 """Notices that may wait to be delivered, those of pending checkpoints included; beyond it nothing is triggered."""
 
+MAX_IMPORTS = 20
+"""Savepoints that the job was started from and of which the head remembers so, beside those that are retained."""
+
 WRITE_LOG = 64
 """Write ids that the head remembers; the decisions themselves settle what is older (semantics W2)."""
 
@@ -234,14 +237,70 @@ class RewindRecord:
     rewind to the same checkpoint or an older one covers it and takes its place.
     """
 
-    to: CheckpointId
+    to: Count
+    """0: to none of the job's own, because it was started from a savepoint that holds none."""
     through: CheckpointId
     """The newest id handed out by then."""
     at_ms: Count
+    imported: CheckpointId | None = None
+    """The checkpoint that was made from a savepoint and that the job was started from; None: it was rewound."""
 
     def covers(self, checkpoint: int) -> bool:
         """Tell whether a checkpoint was made after the one rewound to, and before the rewind."""
         return self.to < checkpoint <= self.through
+
+    @property
+    def said(self) -> str:
+        """What happened, for people; a clause."""
+        if self.imported is not None:
+            return f"the job was started from a savepoint, as checkpoint {self.imported},"
+        return f"the job was rewound to checkpoint {self.to}"
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointOrigin:
+    """Which savepoint something is made from."""
+
+    uri: str
+    """Its folder, as it was named."""
+    sha256: str
+    """Of its metadata: what says that it is the same savepoint, wherever it was moved to."""
+    job: Job
+    """Whose state it holds."""
+    checkpoint: CheckpointId
+    """That job's checkpoint that it was made from."""
+    epoch: Epoch
+    """The last one that it holds, as that job calls it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportEntry:
+    """A savepoint that is being copied into the job, to become its newest checkpoint (semantics R6).
+
+    It means nothing for what the job restores; it keeps the cleaner from the copies. One at a time: who starts another
+    one takes its place.
+    """
+
+    origin: SavepointOrigin
+    home: CheckpointId
+    """An id handed out to it: the copies lie in that checkpoint's folder."""
+    token: Token
+    started_at_ms: Count
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRecord:
+    """A checkpoint that was made from a savepoint, so that it is known where the job comes from (semantics R1, R6)."""
+
+    origin: SavepointOrigin
+    checkpoint: CheckpointId
+    at_ms: Count
+    token: Token
+    """Of the import; it leads to the copies."""
+    allow_non_restored_state: bool = field(default=False, metadata=SPARSE)
+    """Whether whoever starts from it may leave behind what no stage claims (semantics R3)."""
+    claimed: bool = field(default=False, metadata=SPARSE)
+    """Whether the job owns the savepoint's folder, and has still to delete it (semantics R6: CLAIM)."""
 
 
 class Stopped(StrEnum):
@@ -316,6 +375,10 @@ class Head:
     """Failed tries that the restart strategy remembers, of all epochs (semantics F4)."""
     rewinds: tuple[RewindRecord, ...] = field(default=(), metadata=SPARSE)
     """Rewinds that still say something, oldest first; none covers what another covers."""
+    importing: ImportEntry | None = None
+    """The savepoint that is being copied into the job."""
+    imports: tuple[ImportRecord, ...] = field(default=(), metadata=SPARSE)
+    """Savepoints that the job was started from, newest last: the last ones, and those whose checkpoint is retained."""
     writes: tuple[Token, ...] = ()
     """Ids of the last writes, newest last; how a writer whose answer was lost learns its outcome (semantics W2)."""
 
@@ -347,6 +410,10 @@ class Head:
     def ended_of_epoch(self, epoch: str) -> Iterator[EndedEntry]:
         """Yield the epoch's ended attempts, newest first, as far as the history remembers them."""
         return (entry for entry in reversed(self.history) if entry.epoch == epoch)
+
+    def import_of(self, checkpoint: int | None) -> ImportRecord | None:
+        """Give the savepoint that a checkpoint was made from; None for one that an epoch made."""
+        return next((each for each in self.imports if each.checkpoint == checkpoint), None)
 
     def left_out_of(self, checkpoint: int) -> tuple[str, ...]:
         """Give the stages that a completed checkpoint left out, as far as it is remembered (semantics B3, F6)."""
@@ -402,10 +469,11 @@ class Head:
     def completions(self) -> dict[str, int]:
         """Give the epochs known to have completed, each with the checkpoint that it completed in.
 
-        What was rewound has to run again, and is none of them until it has.
+        What was rewound has to run again, and is none of them until it has. What was made from a savepoint completed no
+        epoch of this job.
         """
         replayed = {epoch: entry.id for entry in self.completed for epoch in entry.replayed}
-        retained = {entry.epoch: entry.id for entry in self.completed}
+        retained = {entry.epoch: entry.id for entry in self.completed if self.import_of(entry.id) is None}
         counting = (entry for entry in self.history if self.rewind_of(entry.id) is None)
         ended = {entry.epoch: entry.id for entry in counting if entry.status is Status.COMPLETED}
         return replayed | retained | ended

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from ..storage.errors import CairnError, ErrorKind
-from .head import MAX_DECLINED, MAX_HISTORY, MAX_NOTICES, MAX_RESTORES, MAX_WAITING, Head
+from .head import MAX_DECLINED, MAX_HISTORY, MAX_IMPORTS, MAX_NOTICES, MAX_RESTORES, MAX_WAITING, Head
 from .restarts import MAX_FAILURES
 
 
@@ -52,7 +52,18 @@ def _invariants(old: Head, new: Head) -> Iterator[tuple[str, bool]]:
     )
     yield "an outcome is for good (D3)", all(ended.get(e.id, e.status) is e.status for e in old.history)
     yield "what was pending is pending or has an outcome (D3)", all(i in pending or i in ended for i in was_pending)
-    yield "only what was pending completes (D3)", completed.keys() - was_completed.keys() <= was_pending.keys()
+    imported = {e.checkpoint for e in new.imports} - {e.checkpoint for e in old.imports}
+    yield (
+        "only what was pending completes, or was imported (D3)",
+        completed.keys() - was_completed.keys() <= was_pending.keys() | imported,
+    )
+    yield (
+        "what is imported completes at once, under an id of its own (T5)",
+        imported <= completed.keys()
+        and all(i >= old.next_id or (old.importing is not None and i == old.importing.home) for i in imported),
+    )
+    yield "an import has an id of its own (T5)", new.importing is None or new.importing.home < new.next_id
+    yield "the imports are bounded", sum(not e.claimed for e in new.imports) <= MAX_IMPORTS + len(new.completed)
     yield "no epoch completes twice (T9)", not ({e.epoch for e in new.pending} & old.completions().keys())
     spans = [(each.to, each.through) for each in new.rewinds]
     yield (

@@ -48,6 +48,11 @@ def epoch_name(run_id: str) -> str:
     return check_name("epoch", _cut(encoded, whole))
 
 
+def import_epoch(checkpoint: int) -> str:
+    """Give what stands for the epoch of a checkpoint that was made from a savepoint; no run id is encoded like this."""
+    return f"savepoint.import-{checkpoint}"
+
+
 def _cut(part: str, whole: bytes) -> str:
     """Give a part of a key; a long one is cut and ends in a hash of the whole name, so that two stay apart."""
     if len(part) <= _MAX_PART:

@@ -1,8 +1,9 @@
 """What may not be deleted, for one version of the head (semantics C3).
 
 That is everything of a pending attempt's executions, and of an ended attempt's that a next one may still carry over;
-the checkpoints that these restore; of every retained checkpoint the metadata and each file that it names; and what a
-waiting notice needs. The positions of the sources, in either, name files too.
+the checkpoints that these restore; of every retained checkpoint the metadata and each file that it names; the copies of
+a savepoint that is being imported; and what a waiting notice needs. The positions of the sources, in either, name files
+too.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class Live:
     """Epochs that may still have to be read (again), so that their input is kept."""
     pending_metadata: set[str] = field(default_factory=set)
     """Where pending checkpoints would put their metadata; of each, what other finishers write is kept too."""
+    imports: set[int] = field(default_factory=set)
+    """Checkpoints in whose folders a savepoint is being copied; everything in them is kept."""
     outdated: bool = False
     """Whether what an ended attempt may lend could not be read: if the head has moved on, another cleaner took the
     document because the next attempt holds those executions now, and this look must not be acted on."""
@@ -44,6 +47,8 @@ class Live:
         if layout.execution_of(key) in self.tokens:
             return True
         checkpoint = layout.checkpoint_of(key) or 0
+        if checkpoint in self.imports:
+            return True
         return any(checkpoint <= (layout.checkpoint_of(broken) or 0) for broken in self.unknown)
 
 
@@ -79,6 +84,8 @@ def find_live(files: JobFiles, attempts: Attempts, head: Head, known: Known) -> 
     for completed in head.completed:
         live.epochs.update((completed.epoch, *completed.replayed))
         _keep_completed(files, known, live, completed.metadata)
+    if head.importing is not None:
+        live.imports.add(head.importing.home)
     # Last, because metadata whose key is kept already counts as looked into.
     for notice in head.notices:
         live.keys |= kept_for(files, notice)

@@ -113,9 +113,11 @@ class Opener:
                 newest=head.latest_id(),
             )
         choice = choice or restore.choose(self._files, head)
-        if not opening.allow_non_restored_state:
-            self._check_claimed(choice, opening)
         restored_from = choice.pointer.checkpoint if choice.pointer else None
+        came_from = head.import_of(restored_from)
+        # Whoever started the job from a savepoint may have allowed it, for the restore from that alone.
+        if not opening.allow_non_restored_state and not (came_from and came_from.allow_non_restored_state):
+            self._check_claimed(choice, opening)
         restart = opening.restart or Restart(0, memory=head.restart_memory)
         head = replace(head, restart_memory=restart.memory)
         carried = self._carried(head, opening, restored_from)

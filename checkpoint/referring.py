@@ -28,7 +28,12 @@ class Referred:
             if isinstance(line, HandleLine):
                 self.keys.add(line.handle.path)
             elif isinstance(line, StageLine):
-                self.epochs.update(owed.epoch for owed in line.owes if owed.slice is not None)
+                for owed in line.owes:
+                    if owed.slice is not None:
+                        self.epochs.add(owed.epoch)
+                        # Of an epoch of another job, which came with a savepoint, the lists lie elsewhere.
+                        lists = shelf.referred([owed.slice.sources, owed.slice.positions])
+                        self.keys.update(each.key for each in lists)
             elif isinstance(line, MetadataHeader):
                 self.keys.update(keys_of(line.slice))
             yield line

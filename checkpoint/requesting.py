@@ -145,6 +145,7 @@ def _held_back(head: Head, turn: Turn, now_ms: int) -> Wait | Decline | None:
 
 def _pause_ends_ms(head: Head, turn: Turn) -> int:
     latest = head.latest_completed()
-    if turn.kind is not RequestKind.PERIODIC or latest is None:
+    # What was made from a savepoint took nobody's time: the first epoch after it need not wait (semantics T3).
+    if turn.kind is not RequestKind.PERIODIC or latest is None or head.import_of(latest.id) is not None:
         return 0
     return latest.completed_at_ms + turn.min_pause_ms

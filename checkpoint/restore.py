@@ -117,6 +117,17 @@ def choose(files: JobFiles, head: Head) -> RestoreChoice:
                 pointer, replay, tuple(damages), found.stages, found.hooks, found.slice, found.backlogs
             )
         damages.extend(found.damages)
+        record = head.import_of(entry.id)
+        if record is not None:
+            raise NoCheckpointError(
+                f"the job was started from a savepoint, as checkpoint {entry.id}, and that is damaged: "
+                f"{found.damages[0]}. What came before it is no way back. Put the file back, or start from a "
+                "savepoint again: `cairn resume JOB --from PATH --again`",
+                job=files.job,
+                checkpoint=entry.id,
+                savepoint=record.origin.uri,
+                damages=len(damages),
+            )
         bypassed.append(entry)
     if bypassed:
         raise NoCheckpointError(

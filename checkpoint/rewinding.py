@@ -144,15 +144,17 @@ def target(head: Head, checkpoint: int) -> int | None:
 def undone(head: Head, ended: EndedEntry) -> str:
     """Say for people that an epoch's newest attempt counts no more because the job was rewound."""
     rewind = head.rewound_since(ended)
-    to = f" to checkpoint {rewind.to}" if rewind else ""
+    happened = rewind.said if rewind else "the job was rewound"
     held = "which held the epoch" if ended.status is Status.COMPLETED else f"which had failed ({ended.reason})"
-    return f"the job was rewound{to} after checkpoint {ended.id}, {held}"
+    return f"{happened} after checkpoint {ended.id}, {held}"
 
 
 def _plan(head: Head, to: int) -> Rewound:
     target = restore.retained(head, to, so=", so the job cannot be rewound to it")
     later = [entry for entry in head.completed if entry.id > to]
-    epochs = dict.fromkeys(epoch for entry in later for epoch in (*entry.replayed, entry.epoch))
+    # What was made from a savepoint is no epoch that could run again.
+    made = (entry for entry in later if head.import_of(entry.id) is None)
+    epochs = dict.fromkeys(epoch for entry in made for epoch in (*entry.replayed, entry.epoch))
     pending = head.pending if later else ()
     return Rewound(
         checkpoint=target.id,

@@ -212,6 +212,25 @@ def referred(value: Json) -> Iterator[Shelved]:
             yield from referred(each)
 
 
+def replaced(value: Json, put: Callable[[Shelved], Shelved]) -> Json:
+    """Give a position or a part in which every object on the shelf has another in its place, however deep.
+
+    Args:
+        value: the position or part.
+        put: gives the other.
+
+    Raises:
+        DocumentError: a reference is broken, or names what is no place of the shelf.
+    """
+    if isinstance(value, dict):
+        if set(value) == {KIND}:
+            return put(from_reference(value)).to_reference()
+        return {name: replaced(each, put) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [replaced(each, put) for each in value]
+    return value
+
+
 def from_reference(value: Json) -> Shelved:
     """Read a reference as it stands in a position or a part.
 

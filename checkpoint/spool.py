@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import tempfile
+from collections.abc import Iterator
 from types import TracebackType
 
 from .job_files import JobFiles
@@ -38,6 +40,13 @@ class Spool:
         self._file.write(data)
         self._digest.update(data)
         self.size_bytes += len(data)
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield what was put so far, piece by piece; nothing may be put meanwhile."""
+        self._file.seek(0)
+        while piece := self._file.read(SPOOL_BYTES):
+            yield piece
+        self._file.seek(0, os.SEEK_END)
 
     def reference(self, key: str) -> DocumentRef:
         """Describe what was put so far, as a document at `key`."""

@@ -134,7 +134,7 @@ class TakingUp:
         if rewind is not None:
             # What it stood on may be gone, and so may what it left: only a trigger starts the epoch anew.
             raise InvalidConfigError(
-                f"the job was rewound to checkpoint {rewind.to} after the epoch's last attempt: clear the whole run, "
+                f"{rewind.said} after the epoch's last attempt: clear the whole run, "
                 "or the task that triggers the checkpoint before this one",
                 job=self._files.job,
                 epoch=layout.run_id_of(epoch),

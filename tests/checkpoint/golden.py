@@ -17,10 +17,13 @@ from airflow_cairn.checkpoint.head import (
     DeclinedRequest,
     EndedEntry,
     Head,
+    ImportEntry,
+    ImportRecord,
     Notice,
     PendingEntry,
     RestoreRecord,
     RewindRecord,
+    SavepointOrigin,
     Slowest,
     Stopped,
     WaitingRequest,
@@ -120,6 +123,8 @@ _PENDING = PendingDocument(
     backlogs={"routes": (_OWED,)},
 )
 
+_ORIGIN = SavepointOrigin("s3://lake/kept/savepoint-rides-0a1b2c3d4e5f", "ab" * 32, "rides", 7, "e7")
+
 EXAMPLES: dict[type, Any] = {
     Head: Head(
         job="flights",
@@ -161,7 +166,13 @@ EXAMPLES: dict[type, Any] = {
             DeclinedRequest("x2", RequestKind.PERIODIC, Reason.PERIODIC_SCHEDULER_SHUTDOWN, "suspended", 1_700_000_700),
         ),
         restart_memory=RestartMemory((1_700_000_600_000,), 2_000, 1),
-        rewinds=(RewindRecord(1, 2, 1_700_000_550_000),),
+        rewinds=(RewindRecord(1, 2, 1_700_000_550_000, imported=3),),
+        importing=ImportEntry(_ORIGIN, 6, "00000000000000a6", 1_700_000_700_000),
+        imports=(
+            ImportRecord(
+                _ORIGIN, 3, 1_700_000_550_000, "00000000000000a3", allow_non_restored_state=True, claimed=True
+            ),
+        ),
         writes=("00000000000000f1", "00000000000000f2"),
     ),
     EpochDocument: EpochDocument("flights", _EPOCH, _SLICE),

@@ -58,7 +58,7 @@ def _strings(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
 
 _FREE = {
     "cause", "checksum", "claimant", "dag_id", "data", "detail", "end", "kind", "reason", "run_id", "schema", "sha256",
-    "start", "status", "why",
+    "start", "status", "uri", "why",
 }  # fmt: skip
 """Fields that hold text for people or for comparing, never part of a key."""
 

@@ -1,0 +1,377 @@
+"""Starting a job from a savepoint (semantics R1, R5, R6, T5): it is copied in, and is the job's newest checkpoint then.
+
+Order: one swap that hands out an id and keeps the cleaner from that id's folder; the copies, each made once; the
+metadata that names them; one swap that makes it the newest checkpoint. Before the second swap the job is what it was,
+and whoever names the same savepoint again goes on where the first one stopped. After it nothing refers to the savepoint
+any more, so its owner may move or delete it. A job that owns it (CLAIM) deletes it then: first noted in the second
+swap, then done, then noted as done.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ..storage.port import ObjectStore
+from . import completion_notes, decisions, layout, savepoint_verify
+from .errors import DocumentError, InvalidConfigError, NoSavepointError, ResumeRefusedError
+from .head import CompletedEntry, Head, ImportEntry, ImportRecord, SavepointOrigin
+from .head_store import Decision, HeadStore
+from .import_copy import Copied, ImportCopy, ends_of
+from .imported import NOTHING, GivenUp, given_up, imported
+from .job_files import JobFiles
+from .model import DocumentRef
+from .runtime import Runtime
+from .savepoint_format import METADATA
+from .savepoint_verify import Savepoint, SavepointProgress
+from .spool import Spool
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ImportWish:
+    """How a job is to be started from a savepoint (semantics R3, R6)."""
+
+    allow_non_restored_state: bool = False
+    """The next epoch may leave behind what no stage claims."""
+    claim: bool = False
+    """The job owns the savepoint, and deletes it once it has a copy; by default the owner keeps it."""
+    again: bool = False
+    """Also where the job has started from this savepoint before."""
+    only_if_new: bool = False
+    """Only where the job has no checkpoint yet."""
+    give_up: bool = True
+    """Whether checkpoints of the job's own may be given up; with False that is refused."""
+
+
+AS_USUAL = ImportWish()
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """Where the job starts from."""
+
+    checkpoint: int
+    """Its checkpoint that was made from the savepoint; for a job that was not new its newest one."""
+    created: bool
+    """Whether this call made it so; False: the job had started from it before, or was not new."""
+    origin: SavepointOrigin | None = None
+    """None for a job that was not new and comes from no savepoint that it remembers."""
+    files: int = 0
+    size_bytes: int = 0
+    gave_up: GivenUp = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class StartPlan:
+    """What starting from a savepoint would do."""
+
+    origin: SavepointOrigin
+    files: int
+    size_bytes: int
+    standing: int | None
+    """The checkpoint in which the job has started from it before: it would do nothing, unless told `again`."""
+    gives_up: GivenUp
+
+
+class Importing:
+    """Starts one job from savepoints.
+
+    Args:
+        files: the job's files.
+        heads: the job's head.
+        runtime: clock and ids.
+    """
+
+    def __init__(self, files: JobFiles, heads: HeadStore, runtime: Runtime) -> None:
+        self._files = files
+        self._heads = heads
+        self._runtime = runtime
+
+    def plan(self, folder: ObjectStore) -> StartPlan:
+        """Say what starting from a savepoint would do, and change nothing.
+
+        Args:
+            folder: a store that is rooted at the savepoint's folder.
+
+        Raises:
+            NoSavepointError: there is none, or only a part of one.
+            DocumentError: its metadata is broken, altered, or of a newer format.
+            InvalidConfigError: it lies in the job's own prefix.
+        """
+        savepoint = self._found(folder)
+        origin = _origin(folder, savepoint)
+        end = savepoint.end
+
+        def look(head: Head, now_ms: int) -> StartPlan:
+            gives_up = given_up(decisions.expire(head, now_ms), self._back_to(head, origin))
+            record = _standing(head, origin)
+            return StartPlan(origin, end.files, end.size_bytes, record.checkpoint if record else None, gives_up)
+
+        return self._heads.observe(look)
+
+    def start(
+        self,
+        folder: ObjectStore,
+        wish: ImportWish = AS_USUAL,
+        *,
+        agreed: StartPlan | None = None,
+        on_progress: Callable[[SavepointProgress], None] = lambda _: None,
+    ) -> Started:
+        """Copy a savepoint into the job and make it the newest checkpoint, once.
+
+        What the savepoint does not hold counts no more: later checkpoints of the job leave, what is pending ends with
+        `CHECKPOINT_COORDINATOR_SUSPEND`, and what has completed since has to run again.
+
+        Args:
+            folder: a store that is rooted at the savepoint's folder.
+            wish: how.
+            agreed: what the caller takes it to do; if it would give up something else by now, it is refused.
+            on_progress: told after each file.
+
+        Raises:
+            NoSavepointError: there is no savepoint, or only a part of one; nothing of the job has changed.
+            DocumentError: its metadata is broken, altered, or of a newer format.
+            InvalidConfigError: it lies in the job's own prefix.
+            ResumeRefusedError: something would be given up that nobody agreed to, or another import took the place of
+                this one; nothing was given up.
+        """
+        self._heads.ensure()
+        found = self._heads.observe(lambda head, _now_ms: self._without_reading(head, folder, wish))
+        if found is not None:
+            self._finish_claim(folder)
+            return found
+        savepoint = self._found(folder)
+        opened = self._open(folder, savepoint, wish, agreed)
+        if isinstance(opened, ImportEntry):
+            try:
+                with Spool() as body:
+                    copied = ImportCopy(folder, savepoint, self._files, opened, on_progress).run(body)
+                    started = self._finish(opened, copied, wish, agreed)
+            except (NoSavepointError, DocumentError, ResumeRefusedError):
+                self._drop(opened)
+                raise
+        else:
+            started = opened
+        self._finish_claim(folder)
+        return started
+
+    def _without_reading(self, head: Head, folder: ObjectStore, wish: ImportWish) -> Started | None:
+        """Give the answer where the savepoint need not be looked at; it may be gone by now."""
+        claimed = next((each for each in head.imports if each.claimed and each.origin.uri == folder.uri), None)
+        if claimed is not None:
+            return Started(claimed.checkpoint, created=False, origin=claimed.origin)
+        latest = head.latest_completed()
+        if wish.only_if_new and latest is not None:
+            record = next((each for each in head.imports if each.origin.uri == folder.uri), None)
+            return Started(latest.id, created=False, origin=record.origin if record else None)
+        return None
+
+    def _found(self, folder: ObjectStore) -> Savepoint:
+        """Read the savepoint's metadata, and see by one listing that its files are there."""
+        own = f"{self._files.store.uri}/{self._files.job}"
+        if folder.uri == own or folder.uri.startswith(f"{own}/"):
+            raise InvalidConfigError(
+                "the savepoint lies in the job's own prefix, which the job cleans. Move it elsewhere",
+                job=self._files.job,
+                savepoint=folder.uri,
+            )
+        savepoint = savepoint_verify.load(folder)
+        sizes = {found.key: found.size_bytes for found in folder.list("")}
+        lacking = [file.key for file in savepoint.files if sizes.get(file.key) != file.size_bytes]
+        if lacking:
+            raise NoSavepointError(
+                "the savepoint is not whole: files are missing, or of another size, as if a copy of it had broken off. "
+                "Copy it again; `cairn verify PATH` checks it",
+                savepoint=folder.uri,
+                lacking=len(lacking),
+                first=lacking[0],
+            )
+        return savepoint
+
+    def _open(
+        self, folder: ObjectStore, savepoint: Savepoint, wish: ImportWish, agreed: StartPlan | None
+    ) -> ImportEntry | Started:
+        """Hand out an id for the copies, or find that there is nothing to do."""
+        origin = _origin(folder, savepoint)
+
+        def decide(head: Head, now_ms: int) -> Decision[ImportEntry | Started]:
+            done = self._without_reading(head, folder, wish)
+            if done is not None:
+                return Decision(done)
+            record = _standing(head, origin)
+            if record is not None and not wish.again:
+                return Decision(Started(record.checkpoint, created=False, origin=record.origin))
+            self._check_agreed(head, origin, wish, agreed, now_ms)
+            standing = head.importing
+            if standing is not None and standing.origin.sha256 == origin.sha256:
+                return Decision(standing)
+            entry = ImportEntry(origin, head.next_id, self._runtime.new_token(), now_ms)
+            return Decision(entry, replace(head, next_id=head.next_id + 1, importing=entry))
+
+        return self._heads.update(decide)[1]
+
+    def _finish(self, opened: ImportEntry, copied: Copied, wish: ImportWish, agreed: StartPlan | None) -> Started:
+        """Make the copies the newest checkpoint."""
+        gave_up = NOTHING
+
+        def decide(head: Head, now_ms: int) -> Decision[Started]:
+            nonlocal gave_up
+            done = next((each for each in head.imports if each.token == opened.token), None)
+            if done is not None:
+                # By this call, whose answer was lost, or by another one that went on with the same import.
+                return Decision(_started(done, copied, gave_up))
+            if head.importing is None or head.importing.token != opened.token:
+                raise ResumeRefusedError(
+                    "this import was given up, or that of another savepoint took its place; nothing of it is used. "
+                    "Name the savepoint again if the job is to start from it",
+                    job=self._files.job,
+                    savepoint=opened.origin.uri,
+                )
+            settled = decisions.expire(head, now_ms)
+            gave_up = self._check_agreed(settled, opened.origin, wish, agreed, now_ms)
+            checkpoint = _id_for(settled, opened)
+            record = ImportRecord(
+                opened.origin, checkpoint, now_ms, opened.token, wish.allow_non_restored_state, wish.claim
+            )
+            entry = self._entry(opened, copied, checkpoint, now_ms)
+            after = imported(settled, entry, record, gave_up.back_to, now_ms)
+            return Decision(_started(record, copied, gave_up, created=True), after)
+
+        return self._heads.update(decide)[1]
+
+    def _entry(self, opened: ImportEntry, copied: Copied, checkpoint: int, now_ms: int) -> CompletedEntry:
+        epoch = layout.import_epoch(checkpoint)
+        return CompletedEntry(
+            id=checkpoint,
+            epoch=epoch,
+            attempt=1,
+            token=opened.token,
+            triggered_at_ms=opened.started_at_ms,
+            completed_at_ms=max(now_ms, opened.started_at_ms),
+            metadata=self._write(opened, copied, checkpoint, epoch),
+            acks=copied.stages - len(copied.left_out),
+            size_bytes=copied.size_bytes,
+            tables=copied.tables,
+            left_out=copied.left_out,
+        )
+
+    def _write(self, opened: ImportEntry, copied: Copied, checkpoint: int, epoch: str) -> DocumentRef:
+        """Write the metadata under a name that belongs to this import and this id; it counts once the head says so."""
+        first, last = ends_of(copied, self._files.job, checkpoint, epoch)
+        key = layout.metadata(checkpoint, opened.token)
+        with Spool() as spool:
+            spool.put(first)
+            for piece in copied.body.pieces():
+                spool.put(piece)
+            spool.put(last)
+            if not spool.create(self._files, key):
+                raise NoSavepointError(
+                    "other metadata stands there already", job=self._files.job, key=self._files.full(key)
+                )
+            return spool.reference(key)
+
+    def _check_agreed(
+        self, head: Head, origin: SavepointOrigin, wish: ImportWish, agreed: StartPlan | None, now_ms: int
+    ) -> GivenUp:
+        found = given_up(decisions.expire(head, now_ms), self._back_to(head, origin))
+        if agreed is not None and (found, origin) != (agreed.gives_up, agreed.origin):
+            raise ResumeRefusedError(
+                "the job or the savepoint has changed since you looked, and something else would be given up; look "
+                "again",
+                job=self._files.job,
+                savepoint=origin.uri,
+                agreed=agreed.gives_up.said,
+                now=found.said,
+            )
+        if not wish.give_up and found.anything:
+            raise ResumeRefusedError(
+                "the job has gone on since that savepoint was taken, or never stood there, and would give that up. "
+                "Agree to it, or start a job of another name from the savepoint",
+                job=self._files.job,
+                savepoint=origin.uri,
+                gives_up=found.said,
+            )
+        return found
+
+    def _back_to(self, head: Head, origin: SavepointOrigin) -> int:
+        """Give the newest checkpoint of this very job that the savepoint holds; 0 where it is of another.
+
+        Another job may have the same name in another storage; it has other epochs under the same ids.
+        """
+        checkpoint = origin.checkpoint
+        if origin.job != self._files.job or checkpoint >= head.next_id:
+            return 0
+        known = head.completed_by_id(checkpoint) or head.ended_by_id(checkpoint)
+        epoch = known.epoch if known is not None else None
+        if epoch is None and completion_notes.read(self._files, origin.epoch) == checkpoint:
+            epoch = origin.epoch
+        if epoch != origin.epoch:
+            return 0
+        rewind = head.rewind_of(checkpoint)
+        return checkpoint if rewind is None else rewind.to
+
+    def _drop(self, opened: ImportEntry) -> None:
+        """Give up an import that came to nothing, so that the cleaner takes its copies."""
+
+        def decide(head: Head, _now_ms: int) -> Decision[None]:
+            mine = head.importing is not None and head.importing.token == opened.token
+            return Decision(None, replace(head, importing=None) if mine else None)
+
+        self._heads.update(decide)
+
+    def _finish_claim(self, folder: ObjectStore) -> None:
+        """Delete a savepoint that the job owns and has a copy of (semantics R6: CLAIM), wherever that stopped before.
+
+        Only what its metadata names, because more may lie there. The metadata goes last, so that whoever comes next can
+        go on.
+        """
+
+        def owed(head: Head, _now_ms: int) -> bool:
+            return any(each.claimed and each.origin.uri == folder.uri for each in head.imports)
+
+        def decide(head: Head, _now_ms: int) -> Decision[None]:
+            imports = tuple(
+                replace(each, claimed=False) if each.origin.uri == folder.uri else each for each in head.imports
+            )
+            return Decision(None, replace(head, imports=imports) if imports != head.imports else None)
+
+        if not self._heads.observe(owed):
+            return
+        try:
+            named = [file.key for file in savepoint_verify.load(folder).files]
+        except NoSavepointError:
+            named = []  # deleted before, down to its metadata
+        failures = folder.delete(named) or folder.delete([METADATA])
+        if failures:
+            # It is the job's all the same, and the next start that names it goes on with this (semantics W7).
+            log.warning("the savepoint %s could not be deleted: %s", folder.uri, failures[0])
+            return
+        self._heads.update(decide)
+
+
+def _id_for(head: Head, opened: ImportEntry) -> int:
+    """Give the id of the copies, unless another was handed out since: what is newest has the highest.
+
+    A rewind since the copies began has made all ids void that were handed out by then.
+    """
+    free = head.next_id == opened.home + 1 and head.rewind_of(opened.home) is None
+    return opened.home if free else head.next_id
+
+
+def _origin(folder: ObjectStore, savepoint: Savepoint) -> SavepointOrigin:
+    return SavepointOrigin(
+        folder.uri, savepoint.end.sha256, savepoint.header.job, savepoint.source.checkpoint, savepoint.source.epoch
+    )
+
+
+def _standing(head: Head, origin: SavepointOrigin) -> ImportRecord | None:
+    """Give the record of the job's start from this savepoint, unless the job has gone back behind it since."""
+    found = (each for each in reversed(head.imports) if each.origin.sha256 == origin.sha256)
+    return next((each for each in found if head.rewind_of(each.checkpoint) is None), None)
+
+
+def _started(record: ImportRecord, copied: Copied, gave_up: GivenUp, *, created: bool = False) -> Started:
+    return Started(record.checkpoint, created, record.origin, copied.files, copied.size_bytes, gave_up)

@@ -1,0 +1,411 @@
+"""A job starts from a savepoint: copied in, it is the newest checkpoint, and the savepoint is not needed any more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from airflow_cairn.checkpoint import decisions, imported
+from airflow_cairn.checkpoint.errors import (
+    DocumentError,
+    InvalidConfigError,
+    InvalidStateError,
+    NoCheckpointError,
+    NonRestoredStateError,
+    NoSavepointError,
+    ResumeRefusedError,
+)
+from airflow_cairn.checkpoint.imported import GivenUp
+from airflow_cairn.checkpoint.importing import ImportWish
+from airflow_cairn.checkpoint.model import StageSpec
+from airflow_cairn.checkpoint.reasons import Reason, RequestKind
+from airflow_cairn.checkpoint.requests import EpochCompleted, Triggered
+from airflow_cairn.checkpoint.savepoint_format import METADATA
+from airflow_cairn.checkpoint.savepoint_verify import SavepointProgress
+from airflow_cairn.storage import open_store
+from tests.checkpoint.lagging import UNALIGNED, complete_without, run_some
+from tests.checkpoint.saved import audit_started, saved, thrown_away
+from tests.checkpoint.world import CONFIG, STAGES, World
+from tests.support.memory_store import MemoryStore
+
+REFUSING = ImportWish(give_up=False)
+
+
+@pytest.fixture
+def old() -> World:
+    """A job with two completed epochs, both retained."""
+    world = World()
+    for epoch in ("e1", "e2"):
+        world.run_epoch(epoch)
+    return world
+
+
+def test_a_new_job_starts_from_it_and_needs_it_no_more(old: World) -> None:  # semantics R1, R6, T5
+    folder = saved(old)
+    new = World()
+    told: list[SavepointProgress] = []
+    found = new.coordinator().start_from(folder, on_progress=told.append)
+    assert (found.checkpoint, found.created, found.gave_up) == (1, True, GivenUp(0))
+    assert (told[-1].files_done, told[-1].bytes_done) == (told[-1].files, told[-1].size_bytes)
+    assert (found.files, found.size_bytes) == (told[-1].files, told[-1].size_bytes)
+    thrown_away(folder)
+    audit_started(new, "e1", "e2")
+    assert new.run_epoch("e3") == 2
+    audit_started(new, "e1", "e2", "e3")
+    ended = new.coordinator().head().ended_by_id(2)
+    assert ended is not None
+    assert ended.restored_from == 1
+
+
+def test_a_new_job_has_ids_and_epochs_of_its_own(old: World) -> None:  # semantics T5, T9
+    new = World()
+    new.coordinator().start_from(saved(old, job="rides"))
+    head = new.coordinator().head()
+    assert (head.next_id, head.completions(), head.rewinds) == (2, {}, ())
+    assert new.run_epoch("e2") == 2, "that its other job had a run of that name says nothing of this one's"
+    assert new.folded()["clean"] == ["e1", "e2", "e2"]
+    assert isinstance(new.ask("e2"), EpochCompleted)
+
+
+def test_what_stands_there_already_is_started_from_once(old: World) -> None:
+    folder = saved(old)
+    new = World()
+    new.coordinator().start_from(folder)
+    before = new.coordinator().head()
+    again = new.coordinator().start_from(folder)
+    assert (again.checkpoint, again.created) == (1, False)
+    assert new.coordinator().head() == before
+    new.run_epoch("e3")
+    before = new.coordinator().head()
+    moved = saved(old, "elsewhere")
+    assert new.coordinator().start_from(moved).created is False, "it is the same, wherever it lies"
+    assert new.coordinator().head() == before
+
+
+def test_it_can_be_started_from_once_more_if_that_is_meant(old: World) -> None:
+    folder = saved(old)
+    new = World()
+    new.coordinator().start_from(folder)
+    new.run_epoch("e3")
+    found = new.coordinator().start_from(folder, ImportWish(again=True))
+    assert (found.checkpoint, found.created, found.gave_up.epochs) == (3, True, ("e3",))
+    audit_started(new, "e1", "e2")
+    assert new.run_epoch("e3") == 4
+    audit_started(new, "e1", "e2", "e3")
+
+
+def test_whoever_went_back_behind_it_may_start_from_it(old: World) -> None:  # semantics R5
+    folder = saved(old)
+    old.coordinator().start_from(folder)
+    old.coordinator().rewind(1)
+    assert old.coordinator().start_from(folder).created
+    audit_started(old, "e1", "e2")
+
+
+def test_only_a_new_job_starts_from_it(old: World) -> None:  # semantics R1
+    folder, only_if_new = saved(old), ImportWish(only_if_new=True)
+    new = World()
+    assert new.coordinator().start_from(folder, only_if_new).created
+    new.run_epoch("e3")
+    thrown_away(folder)
+    before = new.coordinator().head()
+    found = new.coordinator().start_from(folder, only_if_new)
+    assert (found.checkpoint, found.created) == (2, False), "it is not even looked for"
+    assert new.coordinator().head() == before
+    assert old.coordinator().start_from(folder, only_if_new).created is False
+
+
+def test_an_upgrade_gives_up_nothing(old: World) -> None:  # semantics P2, T9
+    """The usual way: stop with a savepoint, start from it."""
+    folder = saved(old)
+    old.coordinator().suspend()
+    found = old.coordinator().start_from(folder, REFUSING)
+    assert (found.checkpoint, found.gave_up.anything) == (3, False)
+    head = old.coordinator().head()
+    assert (head.stopped, head.rewinds) == (None, ())
+    assert [entry.id for entry in head.completed] == [1, 2, 3]
+    assert isinstance(old.ask("e2"), EpochCompleted)
+    assert old.run_epoch("e3") == 4
+    audit_started(old, "e1", "e2", "e3")
+
+
+def test_what_the_savepoint_does_not_hold_runs_again(old: World) -> None:  # semantics R5, T5, T9
+    folder = saved(old)
+    old.run_epoch("e3")
+    pending = old.trigger("e4").pending.checkpoint
+    found = old.coordinator().start_from(folder)
+    assert found.gave_up == GivenUp(2, (3,), ("e3",), (pending,), ("e4",))
+    assert found.gave_up.said == "checkpoints 3; epochs e3; pending 4"
+    head = old.coordinator().head()
+    ended = head.ended_by_id(pending)
+    assert ended is not None
+    assert (ended.reason, ended.detail) == (
+        Reason.CHECKPOINT_COORDINATOR_SUSPEND,
+        "the job was started from a savepoint, as checkpoint 5",
+    )
+    assert [entry.id for entry in head.completed] == [2, 5]
+    with pytest.raises(InvalidConfigError, match="started from a savepoint, as checkpoint 5, after the epoch's last"):
+        old.coordinator().begin("e3", "clean", old.new_claimant())
+    assert isinstance(old.ask("e2"), EpochCompleted)
+    assert [old.run_epoch("e3"), old.run_epoch("e4")] == [6, 7]
+    audit_started(old, "e1", "e2", "e3", "e4")
+
+
+def test_an_older_savepoint_of_the_job_is_known_by_the_note_of_its_epoch(
+    old: World, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics T9
+    monkeypatch.setattr(decisions, "MAX_HISTORY", 2)
+    folder = saved(old)
+    for epoch in ("e3", "e4", "e5", "e6"):
+        old.run_epoch(epoch)
+    assert old.coordinator().head().ended_by_id(2) is None, "the history has forgotten it"
+    found = old.coordinator().start_from(folder)
+    assert found.gave_up.back_to == 2
+    assert isinstance(old.ask("e1"), EpochCompleted)
+    assert isinstance(old.ask("e3"), Triggered), "also where only a note knew that it had completed"
+
+
+def test_one_of_a_checkpoint_that_was_rewound_goes_back_before_it(old: World) -> None:  # semantics R5
+    folder = saved(old)
+    old.coordinator().rewind(1)
+    old.run_epoch("e2")
+    found = old.coordinator().start_from(folder)
+    assert found.gave_up == GivenUp(1, (3,), ("e2",))
+    spans = [(each.to, each.through) for each in old.coordinator().head().rewinds]
+    assert spans == [(1, 3)]
+
+
+def test_another_jobs_savepoint_replaces_all_that_was(old: World) -> None:  # semantics T9, R5
+    new = World()
+    new.run_epoch("x1")
+    new.run_epoch("x2")
+    folder = saved(old, job="rides")
+    with pytest.raises(ResumeRefusedError, match=r"would give that up.*gives_up=`checkpoints 1, 2; epochs x1, x2`"):
+        new.coordinator().start_from(folder, REFUSING)
+    assert new.coordinator().head().importing is None
+    new.coordinator().start_from(folder)
+    audit_started(new, "e1", "e2")
+    assert new.run_epoch("x1") == 4
+    audit_started(new, "e1", "e2", "x1")
+
+
+def test_a_job_of_the_same_name_elsewhere_is_another_one(old: World) -> None:  # semantics T5
+    new = World()
+    for epoch in ("x1", "x2", "x3"):
+        new.run_epoch(epoch)
+    assert new.coordinator().start_plan(saved(old)).gives_up.back_to == 0
+
+
+def test_the_plan_says_what_it_does_and_does_nothing(old: World) -> None:
+    folder = saved(old)
+    old.run_epoch("e3")
+    before = old.coordinator().head()
+    plan = old.coordinator().start_plan(folder)
+    assert (plan.standing, plan.gives_up.checkpoints, plan.origin.checkpoint) == (None, (3,), 2)
+    assert old.coordinator().head() == before
+    old.run_epoch("e4")
+    with pytest.raises(ResumeRefusedError, match=r"has changed since you looked.*agreed=`checkpoints 3; epochs e3`"):
+        old.coordinator().start_from(folder, agreed=plan)
+    assert old.coordinator().head().importing is None
+    old.coordinator().start_from(folder, agreed=old.coordinator().start_plan(folder))
+    assert old.coordinator().start_plan(folder).standing == 5
+
+
+def test_what_is_pending_is_told_to_listeners(old: World) -> None:  # semantics D4
+    old.listen("sink")
+    folder = saved(old)
+    old.trigger("e3")
+    old.coordinator().start_from(folder)
+    old.coordinator().deliver(old.ears)
+    assert [(each.checkpoint, each.latest) for each in old.ears[0].heard] == [(3, 4)]
+
+
+def test_there_is_none(old: World) -> None:
+    before = old.coordinator().head()
+    with pytest.raises(NoSavepointError, match="there is no savepoint: its _metadata is missing"):
+        old.coordinator().start_from(MemoryStore("elsewhere"))
+    assert old.coordinator().head() == before
+
+
+def test_a_copy_that_broke_off_is_refused_before_anything_changes(old: World) -> None:
+    folder = saved(old)
+    lost = next(found.key for found in folder.list("chk-0000000002/"))
+    folder.delete([lost])
+    before = old.coordinator().head()
+    with pytest.raises(NoSavepointError, match=rf"not whole: files are missing.*lacking=`1` first=`{lost}`"):
+        old.coordinator().start_from(folder)
+    assert old.coordinator().head() == before
+
+
+def test_a_file_that_was_altered_leaves_the_job_as_it_was(old: World) -> None:  # semantics R1
+    folder = saved(old)
+    altered = next(found.key for found in folder.list("chk-0000000002/"))
+    data = folder.get(altered).data
+    folder.delete([altered])
+    folder.create(altered, data[:-1] + b"?")
+    new = World()
+    with pytest.raises(NoSavepointError, match=rf"not whole: {altered}: expected {len(data)} bytes of sha256:"):
+        new.coordinator().start_from(folder)
+    head = new.coordinator().head()
+    assert (head.importing, head.completed) == (None, ())
+    new.coordinator().clean()
+    assert new.standing() == set()
+    assert new.run_epoch("e1") == 2
+
+
+def test_one_of_a_newer_format_is_refused_by_name(old: World) -> None:  # semantics C5
+    folder = saved(old)
+    data = folder.get(METADATA).data
+    folder.delete([METADATA])
+    folder.create(METADATA, data.replace(b'"format":1', b'"format":2', 1))
+    with pytest.raises(DocumentError, match=r"written by a newer Cairn.*found=`2`"):
+        World().coordinator().start_from(folder)
+
+
+@pytest.mark.parametrize("place", ["memory/flights", "memory/flights/kept"])
+def test_it_may_not_lie_in_the_jobs_own_prefix(old: World, place: str) -> None:
+    with pytest.raises(InvalidConfigError, match="lies in the job's own prefix"):
+        old.coordinator().start_from(saved(old, place))
+
+
+@pytest.mark.large
+def test_it_can_be_moved_to_files_and_back(old: World, tmp_path: Path) -> None:  # semantics C5
+    folder = saved(old)
+    files, back = open_store(f"file://{tmp_path}/moved"), MemoryStore("back")
+    for source, target in ((folder, files), (files, back)):
+        for found in list(source.list("")):
+            target.create(found.key, source.get(found.key).data)
+    for place, job in ((files, World()), (back, World(open_store(f"file://{tmp_path}/jobs")))):
+        job.coordinator().start_from(place)
+        job.run_epoch("e3")
+        audit_started(job, "e1", "e2", "e3")
+
+
+RENAMED = tuple(replace(stage, uid=stage.uid.replace("report", "summary"), upstream=stage.upstream) for stage in STAGES)
+
+
+def test_a_stage_that_was_renamed_is_named_with_those_there_are(old: World) -> None:  # semantics R3
+    new = World(stages=RENAMED)
+    new.coordinator().start_from(saved(old))
+    with pytest.raises(NonRestoredStateError, match=r"unclaimed=`report`.*stages=`airports, clean, routes, summary`"):
+        new.trigger("e3")
+
+
+def test_state_may_be_left_behind_by_the_restore_from_it_alone(old: World) -> None:  # semantics R3
+    new = World(stages=RENAMED)
+    new.coordinator().start_from(saved(old), ImportWish(allow_non_restored_state=True))
+    new.run_epoch("e3")
+    assert new.folded() == {**{uid: ["e1", "e2", "e3"] for uid in ("clean", "routes", "airports")}, "summary": ["e3"]}
+    new.stages = STAGES
+    with pytest.raises(NonRestoredStateError, match="unclaimed=`summary`"):
+        new.trigger("e4")
+
+
+def test_a_maximum_that_was_changed_is_named_with_the_old_one(old: World) -> None:  # semantics R4
+    new = World(stages=(*STAGES[:3], StageSpec("report", ("routes",), 2, 256)))
+    new.coordinator().start_from(saved(old))
+    with pytest.raises(
+        InvalidStateError, match=r"max_parallelism differs.*`report`.*`256` restored_max_parallelism=`128`"
+    ):
+        new.trigger("e3")
+
+
+def test_what_lags_is_caught_up_with_in_the_other_job() -> None:  # semantics B3
+    old = World(config=UNALIGNED)
+    old.run_epoch("e1")
+    run_some(old, "e2", "clean", "routes", "report")
+    complete_without(old, "e2", "airports")
+    folder = saved(old, job="rides")
+    new = World(config=UNALIGNED)
+    new.coordinator().start_from(folder)
+    thrown_away(folder)
+    assert new.owed()["airports"] == ["e2"]
+    new.run_epoch("e3")
+    audit_started(new, "e1", "e2", "e3")
+
+
+def test_master_hooks_go_back_to_what_they_answered() -> None:  # semantics T7
+    old = World()
+    old.hook()
+    old.run_epoch("e1")
+    new = World()
+    new.coordinator().start_from(saved(old))
+    new.hook()
+    new.run_epoch("e2")
+    assert [call for call in new.hooks[0].calls if call[0] == "restore"] == [
+        ("restore", 1, {"first": 1, "next": 11}),
+    ]
+
+
+def test_sources_go_on_where_they_stood() -> None:  # semantics T8
+    old = World()
+    old.count()
+    old.run_epoch("e1")
+    new = World()
+    new.count()
+    new.coordinator().start_from(saved(old, job="rides"))
+    first = new.trigger("e1").pending.slice  # one number has come in, which the other job has read
+    assert (first.sources, first.positions) == ({"ledger": {"from": 1, "read": [], "to": 1}}, {"ledger": 1})
+
+
+def test_a_damaged_one_is_no_reason_to_go_back_before_it(old: World) -> None:  # semantics R1
+    new = World()
+    new.run_epoch("x1")
+    new.coordinator().start_from(saved(old))
+    lost = next(key for key in new.referred() if "/state/" in key and key.startswith("chk-0000000002/"))
+    new.files.delete([lost])
+    with pytest.raises(NoCheckpointError, match=r"started from a savepoint, as checkpoint 2, and that is damaged: .*"):
+        new.trigger("x2")
+
+
+def test_the_first_epoch_after_it_need_not_wait(old: World) -> None:  # semantics T3
+    new = World(config=replace(CONFIG, min_pause=timedelta(hours=1)))
+    new.coordinator().start_from(saved(old))
+    request = replace(new.request("e3"), kind=RequestKind.PERIODIC)
+    assert isinstance(new.coordinator().trigger(request), Triggered)
+
+
+def test_the_files_keep_short_names_however_often_they_move(old: World) -> None:  # semantics W1
+    world = old
+    lengths = []
+    for _ in range(4):
+        folder = saved(world)
+        lengths.append(max(len(found.key) for found in folder.list("")))
+        world = World()
+        world.coordinator().start_from(folder)
+    assert lengths[1] == lengths[2] == lengths[3]
+    audit_started(world, "e1", "e2")
+
+
+def test_a_savepoint_that_is_claimed_is_deleted_once_it_is_copied(old: World) -> None:  # semantics R6
+    folder, claim = saved(old), ImportWish(claim=True)
+    folder.create("notes.txt", b"not the savepoint's")
+    new = World()
+    found = new.coordinator().start_from(folder, claim)
+    assert [each.key for each in folder.list("")] == ["notes.txt"]
+    assert new.coordinator().head().imports[0].claimed is False
+    audit_started(new, "e1", "e2")
+    with pytest.raises(NoSavepointError):
+        new.coordinator().start_from(folder, claim)
+    assert found.created
+
+
+def test_its_owner_keeps_it_otherwise(old: World) -> None:  # semantics R6
+    folder = saved(old)
+    before = [found.key for found in folder.list("")]
+    World().coordinator().start_from(folder)
+    assert [found.key for found in folder.list("")] == before
+
+
+def test_the_last_imports_are_remembered(old: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imported, "MAX_IMPORTS", 3)
+    new = World()
+    for number in range(5):
+        new.coordinator().start_from(saved(old, request=f"r{number}"))
+    head = new.coordinator().head()
+    assert [each.checkpoint for each in head.imports] == [3, 4, 5]
+    assert [entry.id for entry in head.completed] == [5]
+    audit_started(new, "e1", "e2")
