@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from . import acks
-from .decisions import one_line
+from .head_text import one_line
 from .job_files import JobFiles
 from .model import DeclineDocument, Execution, PendingDocument
 from .reasons import Reason

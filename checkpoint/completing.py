@@ -7,7 +7,7 @@ and to who is left out of it; so whoever loses the swap has done no harm.
 from __future__ import annotations
 
 from ..storage.errors import DocumentError, GoneError
-from . import acks, attempt_document, decisions, forgetting, leaving_out
+from . import acks, attempt_document, decisions, forgetting, leaving_out, savepoint_head
 from .assembling import Assembler, BrokenAckError, FinalizeError
 from .errors import CheckpointNotReadyError
 from .head import Head, PendingEntry
@@ -115,7 +115,7 @@ def settle(files: JobFiles, head: Head, now_ms: int) -> Head:
 
     Whoever then asks the head that follows whether an epoch has completed finds a note of what this one has forgotten.
     """
-    settled = head
+    settled = savepoint_head.expire(head, now_ms)
     for entry in head.pending:
         if now_ms >= entry.expires_at_ms and entry in settled.pending:
             settled = _without_the_silent(files, settled, entry, now_ms) or decisions.expire_one(settled, entry, now_ms)

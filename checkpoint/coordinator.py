@@ -18,7 +18,7 @@ from .claims import Claims
 from .cleaner import Cleaner, CleanReport
 from .errors import NoCheckpointError
 from .finishing import Finishing
-from .head import EndedEntry, Head, PendingEntry, Stopped
+from .head import EndedEntry, Head, PendingEntry, SavepointEntry, Stopped
 from .head_store import Decision, HeadStore, changed
 from .hook_answers import HookAnswers
 from .importing import AS_USUAL, Importing, ImportWish, Started, StartPlan
@@ -32,6 +32,7 @@ from .requests import BeginAnswer, EpochCompleted, FailAnswer, Progress, Trigger
 from .rewinding import Rewinding, Rewound
 from .runtime import Runtime, system_runtime
 from .savepoint_verify import SavepointProgress
+from .savepoints import OnProgress, OpenFolder, SavepointRequest, Savepoints, in_silence
 from .stage_side import StageSide, Standing
 from .taking_up import TakingUp
 
@@ -70,6 +71,7 @@ class Coordinator:
         self._hook_answers = HookAnswers(self.files, self._heads)
         self._rewinding = Rewinding(self.files, self._heads)
         self._importing = Importing(self.files, self._heads, runtime)
+        self._savepoints = Savepoints(self.files, self._heads)
         self._cleaner = Cleaner(self.files, self._heads, self._attempts, known)
 
     @property
@@ -250,6 +252,19 @@ class Coordinator:
     ) -> Started:
         """Start the job from a savepoint: copy it in, as the newest checkpoint; see `Importing.start`."""
         return self._importing.start(folder, wish, agreed=agreed, on_progress=on_progress)
+
+    def savepoint(
+        self,
+        request: SavepointRequest,
+        open_folder: OpenFolder,
+        on_progress: OnProgress = in_silence,
+    ) -> SavepointEntry:
+        """Take a savepoint, or go on with one; see `Savepoints.take`."""
+        return self._savepoints.take(request, open_folder, on_progress)
+
+    def look_for_savepoint(self, request: str) -> SavepointEntry | None:
+        """Give the savepoint of a request as it stands; see `Savepoints.look`."""
+        return self._savepoints.look(request)
 
     def verify(self, checkpoint: int | None = None) -> list[restore.Verification]:
         """Check the files of one retained checkpoint, or of all, newest first (semantics R1).

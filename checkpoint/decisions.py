@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from . import failures, queue
+from . import failures, queue, savepoint_head
 from .head import (
     MAX_HISTORY,
     MAX_OTHERS,
@@ -24,11 +24,9 @@ from .head import (
     Slowest,
     Stopped,
 )
+from .head_text import one_line
 from .model import DocumentRef
 from .reasons import Reason, Status
-
-MAX_DETAIL = 500
-"""Characters of a failure's detail that the head keeps."""
 
 
 def expire(head: Head, now_ms: int) -> Head:
@@ -36,7 +34,7 @@ def expire(head: Head, now_ms: int) -> Head:
     for entry in head.pending:
         if now_ms >= entry.expires_at_ms and entry in head.pending:
             head = expire_one(head, entry, now_ms)
-    return head
+    return savepoint_head.expire(head, now_ms)
 
 
 def expire_one(head: Head, entry: PendingEntry, now_ms: int) -> Head:
@@ -124,6 +122,8 @@ def abort(
     if for_good:
         after = replace(after, restart_memory=None)
     after = _notice(_end(after, ended), ended, entry.listeners)
+    if ended.job_failed or reason in savepoint_head.EPOCH_IS_LOST:
+        after = savepoint_head.lost(after, ended, now_ms)
     if not weighed.job_fails:
         return after
     root_cause = f"checkpoint {entry.id}: {reason}: {detail}"
@@ -226,6 +226,7 @@ def complete(
     head = _end(replace(head, counters=counters, failures=0), ended)
     sound = tuple(e for e in head.completed if e.id <= (entry.restored_from or 0))
     head = replace(head, completed=(*sound, completed)[-max(1, entry.retained) :])
+    head = savepoint_head.completed(head, completed)
     head = _notice(head, ended, entry.listeners, metadata if committables else None)
     for older in head.pending:
         if older.id < entry.id:
@@ -272,12 +273,6 @@ def forgotten(old: Head, new: Head) -> dict[str, int]:
         for epoch, checkpoint in old.completions().items()
         if epoch not in kept and new.rewind_of(checkpoint) is None
     }
-
-
-def one_line(text: str) -> str:
-    """Make a text fit to be kept in the head: one line, at most `MAX_DETAIL` characters, all of them UTF-8."""
-    line = " ".join(text.encode("utf-8", "replace").decode().split())
-    return line if len(line) <= MAX_DETAIL else line[: MAX_DETAIL - 1] + "…"
 
 
 def _ended(entry: PendingEntry, status: Status, now_ms: int, *, acks: int) -> EndedEntry:

@@ -17,6 +17,7 @@ from ..storage.errors import CairnError, ErrorKind
 from . import decisions, requesting
 from .failures import COUNTED
 from .head import MAX_DECLINED, DeclinedRequest, Head
+from .head_text import one_line
 from .reasons import Reason
 from .requests import Declined, TriggerRequest
 
@@ -32,7 +33,7 @@ def noted(head: Head, request: TriggerRequest, verdict: requesting.Wait | reques
     """
     if isinstance(verdict, requesting.Wait):
         return head
-    detail = decisions.one_line(verdict.detail)
+    detail = one_line(verdict.detail)
     of_all = verdict.reason is Reason.TOO_MANY_CHECKPOINT_REQUESTS
     for each in head.declined:
         if (each.reason, each.detail) == (verdict.reason, detail) and (of_all or each.epoch == request.epoch):
@@ -71,7 +72,7 @@ def failed(head: Head, request: TriggerRequest, error: CairnError, now_ms: int) 
     reason, detail = reason_of(error), str(error)
     if reason not in COUNTED:
         return noted(head, request, requesting.Decline(reason, detail), now_ms)
-    kept = _with(head, DeclinedRequest(request.epoch, request.kind, reason, decisions.one_line(detail), now_ms))
+    kept = _with(head, DeclinedRequest(request.epoch, request.kind, reason, one_line(detail), now_ms))
     return decisions.fail_trigger(kept, reason, detail, request.config.tolerable_failed_checkpoints, now_ms)
 
 

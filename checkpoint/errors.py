@@ -21,6 +21,8 @@ __all__ = [
     "NonRestoredStateError",
     "ResumeRefusedError",
     "RewindRefusedError",
+    "SavepointDamagedError",
+    "SavepointRefusedError",
     "SourceMovedError",
     "StorageLostError",
     "TooMuchContentionError",
@@ -64,6 +66,18 @@ class NoSavepointError(CheckpointError):
 
 class ResumeRefusedError(CheckpointError):
     """The job was not started from the savepoint: something would be given up to which nobody agreed (semantics R5)."""
+
+    kind = ErrorKind.CONFLICT
+
+
+class SavepointDamagedError(CheckpointError):
+    """A savepoint cannot be made, because what it is to hold or where it is to lie is not as it should be (P1, C5)."""
+
+    kind = ErrorKind.DATA
+
+
+class SavepointRefusedError(CheckpointError):
+    """What was asked of a savepoint was refused; nothing was changed (semantics P1, P3)."""
 
     kind = ErrorKind.CONFLICT
 

@@ -8,8 +8,8 @@ one sees both. Whoever runs the stage again, by clearing its task, opens the nex
 from __future__ import annotations
 
 from . import acks, completing, layout, leaving_out
-from .decisions import one_line
 from .head import Head, PendingEntry
+from .head_text import one_line
 from .job_files import JobFiles
 from .model import DeclineDocument, Execution, PendingDocument
 from .reasons import Reason

@@ -18,14 +18,18 @@ from .model import (
     Count,
     DocumentRef,
     Epoch,
+    FolderName,
     Job,
     Key,
     ListenerName,
     OutputName,
     Owner,
     PendingDocument,
+    RequestId,
     RestartMemory,
+    RestorePointer,
     Stage,
+    Target,
     Token,
 )
 from .reasons import Reason, RequestKind, Status
@@ -47,6 +51,9 @@ MAX_NOTICES = 100
 
 MAX_IMPORTS = 20
 """Savepoints that the job was started from and of which the head remembers so, beside those that are retained."""
+
+MAX_SAVEPOINTS = 200
+"""Savepoints that the head remembers (semantics P3)."""
 
 WRITE_LOG = 64
 """Write ids that the head remembers; the decisions themselves settle what is older (semantics W2)."""
@@ -349,6 +356,50 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
+class SavepointEntry:
+    """A savepoint that was asked for (semantics P1, P3)."""
+
+    id: CheckpointId
+    """Out of the same sequence as those of checkpoints (semantics T5); in the job nothing lies under it."""
+    request: RequestId
+    """Whoever asks with the same one gets the same savepoint."""
+    target: Target
+    """URI of the storage that it is made in."""
+    folder: FolderName
+    """Its folder there."""
+    requested_at_ms: Count
+    expires_at_ms: Count
+    epoch: Epoch
+    """The epoch that it is to hold as the last one, as far as known; it waits for that one while `source` is None."""
+    status: Status = Status.PENDING
+    source: RestorePointer | None = None
+    """The completed checkpoint that it is made from; kept from the cleaner until the savepoint has ended."""
+    ended_at_ms: Count = field(default=0, metadata=SPARSE)
+    files: Count = field(default=0, metadata=SPARSE)
+    size_bytes: Count = field(default=0, metadata=SPARSE)
+    """Of its files."""
+    reason: Reason | None = None
+    """Why it failed; None if it did not."""
+    detail: str = field(default="", metadata=SPARSE)
+    """The same, for people."""
+
+    @property
+    def uri(self) -> str:
+        """The savepoint's folder as a URI."""
+        return f"{self.target}/{self.folder}"
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has completed or failed."""
+        return self.status is not Status.PENDING
+
+    @property
+    def waits(self) -> bool:
+        """Whether the checkpoint that it is to be made from has still to complete."""
+        return self.status is Status.PENDING and self.source is None
+
+
+@dataclass(frozen=True, slots=True)
 class Head:
     """One version of a job's truth."""
 
@@ -379,6 +430,8 @@ class Head:
     """The savepoint that is being copied into the job."""
     imports: tuple[ImportRecord, ...] = field(default=(), metadata=SPARSE)
     """Savepoints that the job was started from, newest last: the last ones, and those whose checkpoint is retained."""
+    savepoints: tuple[SavepointEntry, ...] = field(default=(), metadata=SPARSE)
+    """Savepoints by id; of those that have ended the newest, as long as they are not disposed of."""
     writes: tuple[Token, ...] = ()
     """Ids of the last writes, newest last; how a writer whose answer was lost learns its outcome (semantics W2)."""
 
@@ -441,6 +494,14 @@ class Head:
         if newest.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND:
             return None
         return newest if newest.base == self.latest_id() else None
+
+    def savepoint_by_request(self, request: str) -> SavepointEntry | None:
+        """Give the savepoint that was asked for with a request id, as far as it is remembered."""
+        return next((entry for entry in self.savepoints if entry.request == request), None)
+
+    def savepoint_by_id(self, savepoint: int) -> SavepointEntry | None:
+        """Give a savepoint by id, as far as it is remembered."""
+        return next((entry for entry in self.savepoints if entry.id == savepoint), None)
 
     def remembers_all(self) -> bool:
         """Tell whether the history still holds every checkpoint there ever was: each id is pending, or has ended."""

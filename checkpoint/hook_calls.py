@@ -8,8 +8,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TypeVar
 
-from .decisions import one_line
 from .errors import MasterHookError
+from .head_text import one_line
 
 T = TypeVar("T")
 

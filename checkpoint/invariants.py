@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from ..storage.errors import CairnError, ErrorKind
-from .head import MAX_DECLINED, MAX_HISTORY, MAX_IMPORTS, MAX_NOTICES, MAX_RESTORES, MAX_WAITING, Head
+from .head import MAX_DECLINED, MAX_HISTORY, MAX_IMPORTS, MAX_NOTICES, MAX_RESTORES, MAX_SAVEPOINTS, MAX_WAITING, Head
 from .restarts import MAX_FAILURES
 
 
@@ -82,6 +82,7 @@ def _invariants(old: Head, new: Head) -> Iterator[tuple[str, bool]]:
     yield "the history is bounded", len(new.history) <= MAX_HISTORY and len(new.restores) <= MAX_RESTORES
     remembered = new.restart_memory.times_ms if new.restart_memory else ()
     yield "the failures that are remembered are bounded (F4)", len(remembered) <= MAX_FAILURES
+    yield from _of_savepoints(old, new)
     waiting = [e.epoch for e in new.waiting]
     ranks = [e.kind.rank for e in new.waiting]
     yield "no epoch waits twice (T2)", len(set(waiting)) == len(waiting)
@@ -89,3 +90,21 @@ def _invariants(old: Head, new: Head) -> Iterator[tuple[str, bool]]:
     yield "the line is in order (T2)", ranks == sorted(ranks)
     yield "the line is bounded (T2)", len(waiting) <= MAX_WAITING
     yield "the declined are bounded (T1)", len(new.declined) <= MAX_DECLINED
+
+
+def _of_savepoints(old: Head, new: Head) -> Iterator[tuple[str, bool]]:
+    if not (old.savepoints or new.savepoints):
+        return
+    now, before = {e.id: e for e in new.savepoints}, {e.id: e for e in old.savepoints}
+    checkpoints = {e.id for e in new.pending} | {e.id for e in new.completed} | {e.id for e in new.history}
+    yield "savepoints are in order (T5)", list(now) == sorted(now) and len(now) == len(new.savepoints)
+    yield "only new ids become savepoints (T5)", all(old.next_id <= i < new.next_id for i in now.keys() - before.keys())
+    yield "a savepoint's id is no checkpoint's (T5)", not now.keys() & checkpoints
+    yield "a request has one savepoint (P1)", len({e.request for e in new.savepoints}) == len(now)
+    yield "a savepoint's end is for good (D3)", all(now.get(i, e) == e for i, e in before.items() if e.ended)
+    yield "a savepoint under way is not forgotten", all(i in now for i, e in before.items() if not e.ended)
+    yield (
+        "a savepoint's source is for good",
+        all(now[i].source == e.source for i, e in before.items() if i in now and e.source is not None),
+    )
+    yield "the savepoints are bounded (P3)", len(now) <= MAX_SAVEPOINTS

@@ -26,8 +26,12 @@ _TOKEN = re.compile(r"\A[A-Za-z0-9_]{1,64}\Z")
 _PLAIN = re.compile(rb"[A-Za-z0-9_-]")
 _MAX_PART = 200
 """A part of a key that is made from a longer name is cut to this; file systems take 255 bytes, suffixes included."""
-MAX_REQUEST = 500
-"""Characters of a savepoint's request id."""
+REQUEST_GRAMMAR = r"\A[^\u0000-\u001f\u007f]{1,500}\Z"
+"""What a savepoint's request id looks like."""
+TARGET_GRAMMAR = r"\A(s3|file)://[^\u0000-\u001f\u007f]+\Z"
+"""What the place of a savepoint looks like in a document."""
+_REQUEST = re.compile(REQUEST_GRAMMAR)
+_TARGET = re.compile(TARGET_GRAMMAR)
 _RUN_BYTES = 17
 _WRITER_BYTES = 256
 """The longest path that Spark's committers make below an output's folder (the magic one's, for a pending file)."""
@@ -289,11 +293,21 @@ def check_request(request: str) -> str:
     """Check the id of a request for a savepoint; a DAG run's id may be part of it.
 
     Raises:
-        InvalidNameError: it is empty, longer than 500 characters, or not all of it can be printed.
+        InvalidNameError: it is empty, longer than 500 characters, or holds control characters.
     """
-    if not 0 < len(request) <= MAX_REQUEST or not request.isprintable():
+    if _REQUEST.match(request) is None:
         raise InvalidNameError(
-            f"a request id has 1 to {MAX_REQUEST} characters that can be printed. Choose another",
-            value=shorten(request),
+            "a request id has 1 to 500 characters and no control characters. Choose another", value=shorten(request)
         )
     return request
+
+
+def check_target(target: str) -> str:
+    """Check the place of a savepoint that a document names; whoever opens it checks the rest of its form.
+
+    Raises:
+        DocumentError: it is no URI of a storage.
+    """
+    if _TARGET.match(target) is None:
+        raise DocumentError("this is no place for a savepoint; it is not used", target=target[:200])
+    return target

@@ -4,7 +4,7 @@ Pure functions of the pending document, the head and the markers that were seen.
 that lags once the alignment timeout has run out, and a region that failed. Whoever is left out takes along all that
 read from it, directly or not: a stage must never see an epoch of one upstream and not of another (B1). A stage that
 lags does so alone, also behind a pipelined exchange: what it has not read is part of the checkpoint. A stage that fails
-takes its region along.
+takes its region along. While a savepoint waits for a checkpoint, nobody is left out of it (T4).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from . import documents
+from . import documents, savepoint_head
 from .codec import to_json
 from .head import Head, PendingEntry
 from .model import MAX_OWED_BYTES, LeaveOut, OwedEpoch, PendingDocument, StageSpec
@@ -70,7 +70,7 @@ def decide(head: Head, entry: PendingEntry, document: PendingDocument, seen: See
     if not missing:
         return Without()
     rule = document.limits.leave_out
-    if rule is None:
+    if rule is None or savepoint_head.awaited(head):
         return None
     silent = missing if now_ms >= entry.expires_at_ms else seen.given_up - seen.acknowledged
     failed = affected(document.stages, silent)
@@ -97,7 +97,7 @@ def may_fail(head: Head, document: PendingDocument, failed: frozenset[str]) -> b
         failed: stages that failed, their regions, and all that read from them.
     """
     rule = document.limits.leave_out
-    if rule is None or rule.max_failure_ratio is None:
+    if rule is None or rule.max_failure_ratio is None or savepoint_head.awaited(head):
         return False
     latest = head.latest_completed()
     if latest is not None and latest.regional_in_a_row >= rule.max_consecutive_failures:

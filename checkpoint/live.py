@@ -1,9 +1,9 @@
 """What may not be deleted, for one version of the head (semantics C3).
 
 That is everything of a pending attempt's executions, and of an ended attempt's that a next one may still carry over;
-the checkpoints that these restore; of every retained checkpoint the metadata and each file that it names; the copies of
-a savepoint that is being imported; and what a waiting notice needs. The positions of the sources, in either, name files
-too.
+the checkpoints that these restore; of every retained checkpoint, and of those that savepoints are being made from, the
+metadata and each file that it names; the copies of a savepoint that is being imported; and what a waiting notice needs.
+The positions of the sources, in either, name files too.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from .committables import kept_for
 from .head import Head
 from .job_files import JobFiles
 from .model import DocumentRef, PendingDocument
+from .reasons import Status
 from .referring import Known, Referred, keys_of
 
 
@@ -86,6 +87,9 @@ def find_live(files: JobFiles, attempts: Attempts, head: Head, known: Known) -> 
         _keep_completed(files, known, live, completed.metadata)
     if head.importing is not None:
         live.imports.add(head.importing.home)
+    for savepoint in head.savepoints:
+        if savepoint.status is Status.PENDING and savepoint.source is not None:
+            _keep_completed(files, known, live, savepoint.source.metadata)
     # Last, because metadata whose key is kept already counts as looked into.
     for notice in head.notices:
         live.keys |= kept_for(files, notice)

@@ -19,6 +19,7 @@ from .committables import CheckpointNotice, told_of
 from .errors import DocumentError, InvalidConfigError, ListenerError
 from .head import Head, Notice
 from .head_store import Decision, HeadStore, changed
+from .head_text import one_line
 from .job_files import JobFiles
 from .named import check_named
 from .reasons import Status
@@ -126,7 +127,7 @@ class Notices:
             head = self._told(notice.checkpoint, name)
         for name, failure in failures.items():
             raise ListenerError(
-                f"{_what_to_do(failure, name)}: {decisions.one_line(repr(failure.error))}",
+                f"{_what_to_do(failure, name)}: {one_line(repr(failure.error))}",
                 job=self._job,
                 listener=name,
                 checkpoint=failure.notice.checkpoint,

@@ -16,6 +16,7 @@ from . import assignment, attempt_document, decisions, layout, replaced, restore
 from .carrying import NOTHING, Carried
 from .errors import NonRestoredStateError, SourceMovedError, UndeliveredNoticesError
 from .head import MAX_NOTICES, EndedEntry, Head, PendingEntry
+from .head_text import one_line
 from .hook_answers import check_claimed
 from .job_files import JobFiles
 from .model import (
@@ -140,7 +141,7 @@ class Opener:
             restore=choice.pointer,
             replay=choice.replay,
             owner=opening.owner,
-            cause=decisions.one_line(opening.cause),
+            cause=one_line(opening.cause),
             listeners=opening.listeners,
             max_parallelism=self._max_parallelism(choice, opening.stages),
             hooks=hooks,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from . import acks, inputs, replaced
-from .decisions import one_line
+from .head_text import one_line
 from .job_files import JobFiles
 from .model import PendingDocument
 from .requests import UpstreamsNotReady

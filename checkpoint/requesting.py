@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from . import decisions, queue
 from .head import Head, Stopped, WaitingRequest
 from .model import Owner
-from .reasons import Reason, RequestKind
+from .reasons import Reason, RequestKind, Status
 from .requests import TriggerRequest
 
 
@@ -148,4 +148,6 @@ def _pause_ends_ms(head: Head, turn: Turn) -> int:
     # What was made from a savepoint took nobody's time: the first epoch after it need not wait (semantics T3).
     if turn.kind is not RequestKind.PERIODIC or latest is None or head.import_of(latest.id) is not None:
         return 0
-    return latest.completed_at_ms + turn.min_pause_ms
+    # The end of a savepoint starts the pause, too (semantics T4).
+    ends = [each.ended_at_ms for each in head.savepoints if each.status is Status.COMPLETED]
+    return max(latest.completed_at_ms, *ends, 0) + turn.min_pause_ms

@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from ..storage.errors import DocumentError
-from . import acks, decisions, restarts
+from . import acks, restarts
 from .head import EndedEntry, Head, PendingEntry
+from .head_text import one_line
 from .job_files import JobFiles
 from .model import Execution, PendingDocument
 from .reasons import DECLINES
@@ -80,7 +81,7 @@ def after_ended(head: Head, ended: EndedEntry, document: PendingDocument, now_ms
 
 def fail_for_good(head: Head, ended: EndedEntry, why: str) -> Head:
     """Note of an attempt that has ended that nothing but a person follows it by another."""
-    detail = decisions.one_line(f"{why}: {ended.detail}")
+    detail = one_line(f"{why}: {ended.detail}")
     failed = replace(ended, job_failed=True, for_good=True, detail=detail)
     history = tuple(failed if each.id == ended.id else each for each in head.history)
     return replace(head, history=history, restart_memory=None)

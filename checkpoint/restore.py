@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from ..storage.errors import DocumentError, GoneError
 from . import layout, metadata, shelf
 from .assignment import RestoredStage
-from .decisions import one_line
 from .errors import NoCheckpointError
 from .head import CompletedEntry, Head, RestoreRecord
+from .head_text import one_line
 from .job_files import JobFiles
 from .metadata import HandleLine, HookLine, InFlightLine, MetadataHeader, StageLine
 from .model import EpochDocument, OwedEpoch, ReplayedEpoch, RestorePointer, Slice, StateHandle
@@ -169,6 +169,21 @@ def verify(files: JobFiles, entry: CompletedEntry) -> Verification:
         UnavailableError: the store could not be asked.
         ForbiddenError: the store refused to answer.
     """
+    return verify_pointer(files, RestorePointer(entry.id, entry.metadata), entry.epoch)
+
+
+def verify_pointer(files: JobFiles, pointer: RestorePointer, epoch: str) -> Verification:
+    """Check a completed checkpoint, whether or not it is still retained; see `verify`.
+
+    Args:
+        files: the job's files.
+        pointer: the checkpoint.
+        epoch: its own.
+
+    Raises:
+        UnavailableError: the store could not be asked.
+        ForbiddenError: the store refused to answer.
+    """
     damages: list[Damage] = []
     stages: list[RestoredStage] = []
     hooks: list[str] = []
@@ -178,12 +193,12 @@ def verify(files: JobFiles, entry: CompletedEntry) -> Verification:
     count = size_bytes = 0
 
     def check_stage() -> None:
-        damages.extend(Damage(entry.id, handle.path, problem) for handle, problem in damaged(files, handles))
+        damages.extend(Damage(pointer.checkpoint, handle.path, problem) for handle, problem in damaged(files, handles))
         handles.clear()
 
     try:
         # Stage by stage: no more than one stage's files are in memory, and each folder is listed once all the same.
-        for line in metadata.read(files, entry.metadata):
+        for line in metadata.read(files, pointer.metadata):
             if isinstance(line, HandleLine):
                 handles.append(line.handle)
                 count, size_bytes = count + 1, size_bytes + line.handle.size_bytes
@@ -197,15 +212,19 @@ def verify(files: JobFiles, entry: CompletedEntry) -> Verification:
             elif isinstance(line, HookLine):
                 hooks.append(line.answer.name)
             elif isinstance(line, MetadataHeader):
-                if (line.checkpoint, line.epoch) != (entry.id, entry.epoch):
-                    raise DocumentError("it describes another checkpoint", key=files.full(entry.metadata.key))
+                if (line.checkpoint, line.epoch) != (pointer.checkpoint, epoch):
+                    raise DocumentError("it describes another checkpoint", key=files.full(pointer.metadata.key))
                 slice_ = line.slice
-                damages.extend(_damaged_positions(files, entry.id, line.slice))
+                damages.extend(_damaged_positions(files, pointer.checkpoint, line.slice))
     except (GoneError, DocumentError) as error:
         # What its lines said before is worth nothing, then.
-        return Verification(entry.id, 0, 0, (Damage(entry.id, entry.metadata.key, _problem(error)),))
+        return Verification(
+            pointer.checkpoint, 0, 0, (Damage(pointer.checkpoint, pointer.metadata.key, _problem(error)),)
+        )
     check_stage()
-    return Verification(entry.id, count, size_bytes, tuple(damages), tuple(stages), tuple(hooks), slice_, backlogs)
+    return Verification(
+        pointer.checkpoint, count, size_bytes, tuple(damages), tuple(stages), tuple(hooks), slice_, backlogs
+    )
 
 
 def restored_stage(line: StageLine) -> RestoredStage:

@@ -38,7 +38,9 @@ ALGORITHM = "sha256:"
 """What a file's checksum begins with in a savepoint; 64 hexadecimal digits follow."""
 
 _CHECKSUM = re.compile(r"\Asha256:[0-9a-f]{64}\Z")
-_SHA256 = re.compile(r"\A[0-9a-f]{64}\Z")
+SHA256_GRAMMAR = r"\A[0-9a-f]{64}\Z"
+"""What a SHA-256 looks like in a savepoint."""
+_SHA256 = re.compile(SHA256_GRAMMAR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,12 @@ class SavepointHeader:
     """When it was asked for, milliseconds since 1970 UTC."""
 
 
-def _is_sha256(value: str) -> None:
+def check_sha256(value: str) -> None:
+    """Check a SHA-256 that a document names.
+
+    Raises:
+        ValueError: it is none in hexadecimal.
+    """
     if _SHA256.match(value) is None:
         raise ValueError("expected 64 hexadecimal digits")
 
@@ -67,7 +74,7 @@ class SavepointEnd:
     """Files that the lines name, lists of the sources included."""
     size_bytes: Count
     """Of these files."""
-    sha256: Annotated[str, _is_sha256]
+    sha256: Annotated[str, check_sha256]
     """Of all bytes before this line."""
 
 
@@ -86,14 +93,15 @@ class SavepointFile:
     """Of its content, in hexadecimal."""
 
 
-def folder_name(job: str, request: str) -> str:
+def folder_name(job: str, request: str, *, storage: str) -> str:
     """Give the name of a savepoint's folder below its target: the same request of a job gives the same folder.
 
     Args:
         job: the job's name.
         request: the request's id.
+        storage: URI of the storage that the job lies in; another may have a job of this name.
     """
-    token = hashlib.sha256(f"{job}/{request}".encode()).hexdigest()[:12]
+    token = hashlib.sha256(f"{storage}/{job}/{request}".encode()).hexdigest()[:12]
     return f"savepoint-{cut_part(job)}-{token}"
 
 
@@ -181,6 +189,29 @@ def write(header: SavepointHeader, lines: Iterable[Line], put: Callable[[bytes],
     return end
 
 
+def decode_line(raw: bytes, *, number: int, key: str) -> SavepointLine | SavepointEnd:
+    """Parse one line.
+
+    Args:
+        raw: the line's bytes.
+        number: its number, 0-based: what it may be depends on it.
+        key: where it stands, for the error text.
+
+    Raises:
+        DocumentError: it is not a line of ours, or of an unknown newer format.
+    """
+    document = documents.parse(raw, key=key)
+    kind = document.get("kind") if isinstance(document, dict) else None
+    if number == 0:
+        if kind != KIND:
+            raise DocumentError("this is no savepoint's metadata", key=key, expected=KIND, found=str(kind)[:80])
+        documents.check_format(document, key=key)
+        return from_json(SavepointHeader, document, key=key)
+    if kind == END:
+        return from_json(SavepointEnd, document, key=key)
+    return metadata.line_of(document, key=key, first=number == 1)
+
+
 def read(folder: ObjectStore) -> Iterator[SavepointLine | SavepointEnd]:
     """Stream a savepoint's metadata, checked as it goes: the header first, the end last.
 
@@ -199,7 +230,7 @@ def read(folder: ObjectStore) -> Iterator[SavepointLine | SavepointEnd]:
     for number, raw in enumerate(_raw_lines(folder, where)):
         if end is not None:
             raise DocumentError("the savepoint's metadata goes on behind its end", key=where)
-        found = _line(raw, number, where)
+        found = decode_line(raw, number=number, key=where)
         if isinstance(found, SavepointEnd):
             end = found
             if end != SavepointEnd(len(files), sum(files.values()), digest.hexdigest()):
@@ -210,19 +241,6 @@ def read(folder: ObjectStore) -> Iterator[SavepointLine | SavepointEnd]:
         yield found
     if end is None:
         raise DocumentError("the savepoint's metadata is truncated; copy the savepoint again", key=where)
-
-
-def _line(raw: bytes, number: int, where: str) -> SavepointLine | SavepointEnd:
-    document = documents.parse(raw, key=where)
-    kind = document.get("kind") if isinstance(document, dict) else None
-    if number == 0:
-        if kind != KIND:
-            raise DocumentError("this is no savepoint's metadata", key=where, expected=KIND, found=str(kind)[:80])
-        documents.check_format(document, key=where)
-        return from_json(SavepointHeader, document, key=where)
-    if kind == END:
-        return from_json(SavepointEnd, document, key=where)
-    return metadata.line_of(document, key=where, first=number == 1)
 
 
 def _raw_lines(folder: ObjectStore, where: str) -> Iterator[bytes]:

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from airflow_cairn.checkpoint import documents, layout, metadata
+from airflow_cairn.checkpoint import documents, layout, metadata, savepoint_format
 from airflow_cairn.checkpoint.head import EndedEntry
 from airflow_cairn.checkpoint.job_files import KINDS, REWRITTEN
 from airflow_cairn.checkpoint.model import AtLeast, IsName
@@ -45,6 +45,9 @@ _CHECKS: dict[Callable[..., object], Schema] = {
     layout.check_job: _NAME,
     layout.check_output_id: {"pattern": _pattern(layout.OUTPUT_ID_GRAMMAR)},
     layout.check_token: {"pattern": f"^[A-Za-z0-9_]{{1,64}}{_END}"},
+    layout.check_request: {"pattern": _pattern(layout.REQUEST_GRAMMAR)},
+    layout.check_target: {"pattern": _pattern(layout.TARGET_GRAMMAR)},
+    savepoint_format.check_sha256: {"pattern": _pattern(savepoint_format.SHA256_GRAMMAR)},
     layout.check_relative: {
         "pattern": rf"^chk-[0-9]{{10}}(/(?!\.{{1,2}}(?![^/]))[^/\\\u0000-\u001f\u007f]+)*/?{_END}",
         "maxLength": 1024,
@@ -67,6 +70,16 @@ def schemas() -> dict[str, Schema]:
     lines = [(cls, tag, cls is metadata.MetadataHeader) for cls, tag in metadata.TAGS.items()]
     found["metadata-line.json"] = _whole(
         "a line of cairn.metadata", lines, exact=False, says="One line of a completed checkpoint's `_metadata`."
+    )
+    ends: list[tuple[type, str, bool]] = [
+        (savepoint_format.SavepointHeader, savepoint_format.KIND, True),
+        (savepoint_format.SavepointEnd, savepoint_format.END, False),
+    ]
+    found["savepoint-line.json"] = _whole(
+        "a line of cairn.savepoint",
+        [*ends, *lines],
+        exact=False,
+        says="One line of a savepoint's `_metadata`: the header, lines as a checkpoint's metadata has them, the end.",
     )
     return found
 

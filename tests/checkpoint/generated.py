@@ -36,6 +36,9 @@ _OF_ALIAS: dict[Any, st.SearchStrategy[Any]] = {
     model.Stage: NAMES,
     model.Epoch: NAMES,
     model.Job: st.just("flights"),
+    model.RequestId: TEXTS.map(lambda text: "r" + "".join(each for each in text if each.isprintable())),
+    model.Target: NAMES.map("s3://bucket/{}".format),
+    model.FolderName: NAMES,
     model.Count: st.integers(0, 2**62),
 }
 

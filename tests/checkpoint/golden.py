@@ -23,6 +23,7 @@ from airflow_cairn.checkpoint.head import (
     PendingEntry,
     RestoreRecord,
     RewindRecord,
+    SavepointEntry,
     SavepointOrigin,
     Slowest,
     Stopped,
@@ -166,6 +167,11 @@ EXAMPLES: dict[type, Any] = {
             DeclinedRequest("x2", RequestKind.PERIODIC, Reason.PERIODIC_SCHEDULER_SHUTDOWN, "suspended", 1_700_000_700),
         ),
         restart_memory=RestartMemory((1_700_000_600_000,), 2_000, 1),
+        savepoints=(
+            SavepointEntry(3, "nightly", "s3://bucket/savepoints", "savepoint-flights-0a", 1_700_000_000_000,
+                           1_700_086_400_000, _BEFORE, Status.FAILED, RestorePointer(1, _REF), 1_700_000_900_000, 2, 9,
+                           Reason.IO_EXCEPTION, "x: it is gone"),
+        ),
         rewinds=(RewindRecord(1, 2, 1_700_000_550_000, imported=3),),
         importing=ImportEntry(_ORIGIN, 6, "00000000000000a6", 1_700_000_700_000),
         imports=(

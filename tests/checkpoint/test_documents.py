@@ -57,10 +57,10 @@ def _strings(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
 
 
 _FREE = {
-    "cause", "checksum", "claimant", "dag_id", "data", "detail", "end", "kind", "reason", "run_id", "schema", "sha256",
-    "start", "status", "uri", "why",
+    "cause", "checksum", "claimant", "dag_id", "data", "detail", "end", "kind", "reason", "request", "run_id", "schema",
+    "sha256", "start", "status", "target", "uri", "why",
 }  # fmt: skip
-"""Fields that hold text for people or for comparing, never part of a key."""
+"""Fields that hold text for people or for comparing, never part of a key; and a savepoint's place, a URI of its own."""
 
 _FREE_BELOW = {"committables", "damages", "others", "slice", "values"}
 

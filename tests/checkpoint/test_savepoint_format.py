@@ -81,7 +81,7 @@ def test_what_was_staged_outside_does_not_travel() -> None:  # semantics C4
         (lambda lines: [lines[0], lines[1].replace(b'"format":1', b'"format":9'), *lines[2:]], "by a newer Cairn"),
         (lambda lines: [line.replace(b"sha256:ef", b"md5:00ef") for line in lines], "another checksum than SHA-256"),
         (lambda lines: [line.replace(b'"sha256":"cdcd', b'"sha256":"zzzz') for line in lines], "is no SHA-256"),
-        (lambda lines: [lines[0].replace(b"nightly/", b"\\n"), *lines[1:]], "characters that can be printed"),
+        (lambda lines: [lines[0].replace(b"nightly/", b"\\n"), *lines[1:]], "no control characters"),
     ],
 )  # fmt: skip
 def test_half_altered_or_newer(change: Callable[[list[bytes]], list[bytes]], problem: str) -> None:  # semantics C5, W5
@@ -155,14 +155,17 @@ def test_damage_is_named(content: bytes | None, problem: str) -> None:  # semant
 
 
 def test_the_folder_follows_from_the_request() -> None:
-    name = savepoint_format.folder_name
+    def name(job: str, request: str, storage: str = "s3://bucket") -> str:
+        return savepoint_format.folder_name(job, request, storage=storage)
+
     assert name("flights", "a") == name("flights", "a")
     assert name("flights", "a").startswith("savepoint-flights-")
-    assert len({name("flights", "a"), name("flights", "b"), name("flight", "s/a"), name("other", "a")}) == 4
+    others = {name("flights", "b"), name("other", "a"), name("flights", "a", "s3://another")}
+    assert len({name("flights", "a"), *others}) == 4
     assert len(name("j" * 250, "a")) <= 255, "file systems take no longer names"
 
 
 @pytest.mark.parametrize("request_id", ["", "x" * 501, "a\nb", "a\x7fb"])
 def test_a_request_id_is_checked(request_id: str) -> None:
-    with pytest.raises(InvalidNameError, match="a request id has 1 to 500 characters"):
+    with pytest.raises(InvalidNameError, match="a request id has 1 to 500 char"):
         check_request(request_id)

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from airflow_cairn.checkpoint import documents, metadata
+from airflow_cairn.checkpoint import documents, metadata, savepoint_format
 from airflow_cairn.checkpoint.codec import from_json
 from airflow_cairn.checkpoint.errors import DocumentError
 from airflow_cairn.checkpoint.job_files import KINDS, REWRITTEN, encode
 from scripts import schema
-from tests.checkpoint.golden import EXAMPLES, METADATA
+from tests.checkpoint.golden import EXAMPLES, METADATA, savepoint
 
 NAMES = [f"{kind.removeprefix('cairn.')}.json" for kind in KINDS.values()]
 
@@ -32,6 +32,7 @@ def lines() -> list[Any]:
 SUBJECTS: list[tuple[str, Any]] = [
     *((name, json.loads(encode(EXAMPLES[cls]))) for cls, name in zip(KINDS, NAMES, strict=True)),
     *(("metadata-line.json", line) for line in lines()),
+    *(("savepoint-line.json", json.loads(line)) for line in savepoint().splitlines()),
 ]
 
 
@@ -49,6 +50,9 @@ def the_reader_takes(name: str, document: Any) -> bool:
     try:
         if name == "metadata-line.json":
             metadata.decode_line(data, key="x", first=document.get("kind") == metadata.KIND)
+        elif name == "savepoint-line.json":
+            number = {savepoint_format.KIND: 0, metadata.KIND: 1}.get(document.get("kind"), 2)
+            savepoint_format.decode_line(data, number=number, key="x")
         else:
             cls = list(KINDS)[NAMES.index(name)]
             from_json(cls, documents.decode(data, kind=KINDS[cls], key="x"), key="x", exact=cls in REWRITTEN)

@@ -1,0 +1,146 @@
+"""Copies what a completed checkpoint holds into a savepoint's folder, and describes it there (semantics P1, C5).
+
+First the checkpoint is verified as for a restore, so that no damage travels. Then its files are copied, several at
+once, each under its own key; whoever copies the same savepoint beside us writes the same bytes under the same names,
+and creates what does not stand there yet. The metadata comes last, and its bytes do not depend on who makes them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from ..storage.errors import GoneError
+from . import metadata, restore, savepoint_format
+from .errors import SavepointDamagedError
+from .job_files import READ_BYTES, JobFiles
+from .metadata import HandleLine, Line
+from .model import RestorePointer
+from .savepoint_files import SavepointFiles
+from .savepoint_format import METADATA, SavepointEnd, SavepointHeader
+from .savepoint_verify import SavepointProgress
+from .spool import Spool
+
+_AHEAD = 8
+"""For each file that is copied at once, lines that are read ahead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copying:
+    """One savepoint on its way into its folder.
+
+    Args:
+        files: the job's.
+        folder: where to.
+        source: the checkpoint.
+        epoch: its own.
+        parallel: files that are copied at once.
+        on_progress: told after each file, in the order of the metadata.
+    """
+
+    files: JobFiles
+    folder: SavepointFiles
+    source: RestorePointer
+    epoch: str
+    parallel: int
+    on_progress: Callable[[SavepointProgress], None]
+
+    def run(self, header: SavepointHeader, still_wanted: Callable[[], bool]) -> SavepointEnd | None:
+        """Copy every file, then create the metadata; gives its end, None if nobody wants it any more.
+
+        Args:
+            header: of the savepoint.
+            still_wanted: asked once, before the metadata is created.
+
+        Raises:
+            SavepointDamagedError: the checkpoint is not whole, or what stands in the folder is something else.
+            UnavailableError: a store did not answer; going on is safe.
+            ForbiddenError: a store refused to answer.
+        """
+        found = restore.verify_pointer(self.files, self.source, self.epoch)
+        if not found.whole:
+            raise SavepointDamagedError(
+                f"the checkpoint that the savepoint is to be made from is damaged: {found.damages[0]}. Let an epoch "
+                "complete, or rewind the job to a checkpoint that is whole; then take another one",
+                job=self.files.job,
+                checkpoint=self.source.checkpoint,
+                damages=len(found.damages),
+            )
+        with Spool() as spool:
+            end = savepoint_format.write(header, self._lines(found.files, found.size_bytes), spool.put)
+            if not still_wanted():
+                return None
+            if not spool.create(self.folder, METADATA):
+                raise SavepointDamagedError(
+                    "another savepoint's metadata stands in the folder already; take it under another request id",
+                    job=self.files.job,
+                    savepoint=self.folder.store.uri,
+                )
+        return end
+
+    def _lines(self, files: int, size_bytes: int) -> Iterator[Line]:
+        """Yield the savepoint's lines, each once all files that it names have been copied."""
+        done = bytes_done = 0
+        for line in self._carried():
+            if isinstance(line, HandleLine):
+                done, bytes_done = done + 1, bytes_done + line.handle.size_bytes
+                self.on_progress(SavepointProgress(files, done, size_bytes, bytes_done))
+            yield line
+
+    def _carried(self) -> Iterator[Line]:
+        under_way: deque[Future[Line]] = deque()
+        with ThreadPoolExecutor(self.parallel) as pool:
+            try:
+                for line in metadata.read(self.files, self.source.metadata):
+                    under_way.append(pool.submit(self._carry, savepoint_format.travelling(line)))
+                    while under_way and (under_way[0].done() or len(under_way) > self.parallel * _AHEAD):
+                        yield under_way.popleft().result()
+                while under_way:
+                    yield under_way.popleft().result()
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def _carry(self, line: Line) -> Line:
+        """Copy the files that a line names; gives the line as it stands in the savepoint."""
+        if isinstance(line, HandleLine):
+            handle = line.handle
+            sha256 = self._copy(handle.path, handle.size_bytes)
+            return replace(line, handle=replace(handle, checksum=f"{savepoint_format.ALGORITHM}{sha256}"))
+        for shelved in savepoint_format.shelved_of(line):
+            sha256 = self._copy(shelved.key, shelved.size_bytes)
+            if sha256 != shelved.sha256:
+                raise self._altered(shelved.key, f"expected sha256:{shelved.sha256}, found sha256:{sha256}")
+        return line
+
+    def _copy(self, key: str, size_bytes: int) -> str:
+        """Copy one file through this machine, unless it stands there already; gives its SHA-256."""
+        with Spool() as spool:
+            try:
+                while True:
+                    chunk = self.files.read_range(key, spool.size_bytes, READ_BYTES)
+                    spool.put(chunk)
+                    if len(chunk) < READ_BYTES:
+                        break
+            except GoneError as error:
+                raise self._altered(key, "it is gone") from error
+            if spool.size_bytes != size_bytes:
+                raise self._altered(key, f"expected {size_bytes} bytes, found {spool.size_bytes}")
+            if not spool.create(self.folder, key):
+                raise SavepointDamagedError(
+                    "something else stands in the savepoint's folder under the name of one of its files; take it under "
+                    "another request id",
+                    job=self.files.job,
+                    savepoint=self.folder.store.uri,
+                    key=key,
+                )
+            return spool.reference(key).sha256
+
+    def _altered(self, key: str, problem: str) -> SavepointDamagedError:
+        return SavepointDamagedError(
+            f"a file of the checkpoint was changed while it was being copied: {problem}. Take another savepoint",
+            job=self.files.job,
+            checkpoint=self.source.checkpoint,
+            key=key,
+        )

@@ -1,0 +1,96 @@
+"""What may happen to the savepoints that the head knows, as pure functions (semantics P1, P3, T4, T5).
+
+A savepoint is opened once (an id out of the job's sequence), gets the checkpoint that it is made from at once or when
+that completes, and ends once. Between the last two the checkpoint is pinned (`live.py`). No count of failures knows of
+it: a savepoint that fails never fails the job (D5), and it subsumes and commits nothing (C2, C4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .head import MAX_SAVEPOINTS, CompletedEntry, EndedEntry, Head, SavepointEntry
+from .head_text import one_line
+from .model import RestorePointer
+from .reasons import Reason, Status
+
+EPOCH_IS_LOST = frozenset({Reason.JOB_FAILURE, Reason.CHECKPOINT_COORDINATOR_SUSPEND})
+"""Ends of an attempt after which nobody opens the epoch's next one by himself; what waits for it fails with it."""
+
+
+def awaited(head: Head) -> bool:
+    """Tell whether a savepoint waits for the next checkpoint; it has to be aligned and whole then (semantics T4)."""
+    return any(entry.waits for entry in head.savepoints)
+
+
+def opened(head: Head, entry: SavepointEntry) -> Head:
+    """Take a savepoint in under the next id, in the place of one of the same request that had failed (T5).
+
+    Beyond `MAX_SAVEPOINTS` the head forgets the oldest that has ended. Its folder stays: it is its owner's.
+    """
+    kept = [each for each in head.savepoints if each.request != entry.request]
+    while len(kept) >= MAX_SAVEPOINTS:
+        oldest = next((each for each in kept if each.ended), None)
+        if oldest is None:
+            break
+        kept.remove(oldest)
+    return replace(head, next_id=entry.id + 1, savepoints=(*kept, entry))
+
+
+def completed(head: Head, checkpoint: CompletedEntry) -> Head:
+    """Give the checkpoint that has completed to every savepoint that waits for one."""
+    if not awaited(head):
+        return head
+    pointer = RestorePointer(checkpoint.id, checkpoint.metadata)
+    savepoints = (
+        replace(each, source=pointer, epoch=checkpoint.epoch) if each.waits else each for each in head.savepoints
+    )
+    return replace(head, savepoints=tuple(savepoints))
+
+
+def lost(head: Head, ended: EndedEntry, now_ms: int) -> Head:
+    """Fail what waits for an epoch of which nobody opens another attempt by himself.
+
+    Args:
+        head: the version decided on.
+        ended: the epoch's last attempt.
+        now_ms: the time, milliseconds since 1970 UTC.
+    """
+    detail = f"checkpoint {ended.id}, which it waited for, did not complete: {ended.detail}"
+    reason = ended.reason or Reason.JOB_FAILURE
+    for entry in head.savepoints:
+        if entry.waits and entry.epoch == ended.epoch:
+            head = failed(head, entry, reason, detail, now_ms)
+    return head
+
+
+def expire(head: Head, now_ms: int) -> Head:
+    """Fail every savepoint that has not ended in time, so that its checkpoint is not kept for good (semantics D2)."""
+    for entry in head.savepoints:
+        if entry.status is Status.PENDING and now_ms >= entry.expires_at_ms:
+            after = (entry.expires_at_ms - entry.requested_at_ms) // 1000
+            head = failed(head, entry, Reason.CHECKPOINT_EXPIRED, f"not complete after {after} s", now_ms)
+    return head
+
+
+def failed(head: Head, entry: SavepointEntry, reason: Reason, detail: str, now_ms: int) -> Head:
+    """End a savepoint without completing it; nothing else of the job changes (semantics D5)."""
+    return _ended(head, replace(entry, status=Status.FAILED, reason=reason, detail=one_line(detail)), now_ms)
+
+
+def made(head: Head, entry: SavepointEntry, *, files: int, size_bytes: int, now_ms: int) -> Head:
+    """Complete a savepoint whose metadata stands in its folder.
+
+    Args:
+        head: the version decided on.
+        entry: the savepoint.
+        files: that it names.
+        size_bytes: of these.
+        now_ms: the time, milliseconds since 1970 UTC.
+    """
+    return _ended(head, replace(entry, status=Status.COMPLETED, files=files, size_bytes=size_bytes), now_ms)
+
+
+def _ended(head: Head, entry: SavepointEntry, now_ms: int) -> Head:
+    ended = replace(entry, ended_at_ms=max(now_ms, entry.requested_at_ms))
+    return replace(head, savepoints=tuple(ended if each.id == entry.id else each for each in head.savepoints))

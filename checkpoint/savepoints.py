@@ -1,0 +1,262 @@
+"""Takes savepoints, without Spark (semantics P1, T4, T5).
+
+Order of writes: `_request` claims the folder, one swap of the head opens the savepoint and pins the checkpoint that it
+is made from, then the files, then `_metadata`, then one swap ends it. While an epoch is pending the savepoint waits for
+that to complete, in whichever attempt; the swap that completes it pins the checkpoint.
+
+Anybody who asks with the same request id goes on where the others stand, also beside them: all of them write the same
+bytes under the same names. A crash before `_metadata` leaves no savepoint, one after it leaves one, and the next who
+asks says so in the head. One that failed, or ran out of time, leaves no savepoint: its folder is emptied by whoever
+fails it or, if he dies, by whoever asks for it next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from ..storage.errors import CairnError, InvalidRequestError
+from ..storage.port import ObjectStore
+from ..storage.uris import parse_storage_uri
+from . import completing, layout, savepoint_format, savepoint_head
+from .errors import InvalidConfigError, NoCheckpointError, SavepointDamagedError, SavepointRefusedError
+from .head import Head, SavepointEntry, Stopped
+from .head_store import Decision, HeadStore, changed
+from .job_files import JobFiles
+from .model import RestorePointer
+from .options import check_whole
+from .reasons import Reason, Status
+from .savepoint_copy import Copying
+from .savepoint_files import SavepointFiles
+from .savepoint_format import SavepointHeader
+from .savepoint_verify import SavepointProgress
+
+OpenFolder = Callable[[str], ObjectStore]
+"""Opens a store that is rooted at the folder which a URI names; sends no request."""
+
+OnProgress = Callable[[SavepointProgress], None]
+
+DEFAULT_TIMEOUT = timedelta(hours=24)
+"""An epoch may have to end first, and then some terabytes may have to pass through one machine."""
+
+
+def in_silence(_: SavepointProgress) -> None:
+    """Tell nobody how far the copying is."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointRequest:
+    """A wish for a savepoint."""
+
+    target: str
+    """URI of the folder below which the savepoint's own folder is made; outside of the job."""
+    request: str
+    """The request's id: whoever asks with the same one gets the same savepoint."""
+    timeout: timedelta = DEFAULT_TIMEOUT
+    """After this long a savepoint that is not complete has failed; more than zero. Until then its checkpoint is kept.
+    """
+    parallel: int = 8
+    """Files that are copied at once; at least 1."""
+    renew: bool = False
+    """Make another one if the one asked for with this id has failed; else it stays failed."""
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without the store.
+
+        Raises:
+            UnsupportedStorageError: the target's scheme is none of ours.
+            InvalidKeyError: the target is not of an accepted form.
+            InvalidNameError: the request's id is none.
+            InvalidConfigError: another option is out of its bounds.
+        """
+        object.__setattr__(self, "target", str(parse_storage_uri(self.target)))
+        layout.check_request(self.request)
+        if not isinstance(self.timeout, timedelta) or self.timeout < timedelta(milliseconds=1):
+            raise InvalidConfigError("timeout must be a timedelta of more than zero", timeout=repr(self.timeout))
+        check_whole("parallel", self.parallel)
+
+
+class Savepoints:
+    """Takes the savepoints of one job.
+
+    Args:
+        files: the job's files.
+        heads: the job's head.
+    """
+
+    def __init__(self, files: JobFiles, heads: HeadStore) -> None:
+        self._files = files
+        self._heads = heads
+
+    def take(
+        self, request: SavepointRequest, open_folder: OpenFolder, on_progress: OnProgress = in_silence
+    ) -> SavepointEntry:
+        """Take a savepoint, or go on with one (semantics P1).
+
+        Of an idle job it is made from the newest completed checkpoint, here and now. While an epoch is pending it waits
+        for that: then the entry comes back as it waits, and is to be asked for again.
+
+        Args:
+            request: what is wanted.
+            open_folder: opens the savepoint's folder.
+            on_progress: told after each file that was copied.
+
+        Returns:
+            The savepoint: completed, failed with a reason, or waiting for an epoch.
+
+        Raises:
+            SavepointRefusedError: the target lies in the job itself, the folder is not empty, the request id was used
+                for another target, or the job is shut down; nothing was opened.
+            NoCheckpointError: the job has completed nothing yet, and nothing is pending.
+            ForbiddenError: a store refused; once it is opened, asking again goes on.
+            UnavailableError: a store did not answer; asking again goes on.
+        """
+        entry = self._opened(request, open_folder)
+        if entry.status is Status.PENDING and entry.source is not None:
+            return self._go_on(entry, entry.source, request.parallel, open_folder, on_progress)
+        return entry
+
+    def look(self, request: str) -> SavepointEntry | None:
+        """Give the savepoint of a request as it stands, settling what has expired; None if the head knows of none."""
+
+        def decide(head: Head, now_ms: int) -> Decision[SavepointEntry | None]:
+            settled = completing.settle(self._files, head, now_ms)
+            return Decision(settled.savepoint_by_request(request), changed(head, settled))
+
+        return self._heads.update(decide)[1]
+
+    def _opened(self, request: SavepointRequest, open_folder: OpenFolder) -> SavepointEntry:
+        self._check_outside(request.target)
+        entry = self.look(request.request)
+        if entry is not None and not (entry.status is Status.FAILED and request.renew):
+            if entry.status is Status.FAILED:
+                self._folder(entry, open_folder).empty()
+            return self._same_target(entry, request)
+        name = savepoint_format.folder_name(self._files.job, request.request, storage=self._files.store.uri)
+        self._heads.observe(lambda head, _now_ms: self._source(head))
+        folder = SavepointFiles(open_folder(f"{request.target}/{name}"), self._files.job)
+        if entry is not None:
+            self._same_target(entry, request)
+            folder.empty()
+        folder.claim(request.request)
+
+        def decide(head: Head, now_ms: int) -> Decision[SavepointEntry]:
+            settled = completing.settle(self._files, head, now_ms)
+            known = settled.savepoint_by_request(request.request)
+            if known is not None and (entry is None or known.id != entry.id):
+                return Decision(self._same_target(known, request), changed(head, settled))
+            source, epoch = self._source(settled)
+            opened = SavepointEntry(
+                id=settled.next_id,
+                request=request.request,
+                target=request.target,
+                folder=name,
+                requested_at_ms=now_ms,
+                expires_at_ms=now_ms + request.timeout // timedelta(milliseconds=1),
+                epoch=epoch,
+                source=source,
+            )
+            return Decision(opened, savepoint_head.opened(settled, opened))
+
+        return self._heads.update(decide)[1]
+
+    def _source(self, head: Head) -> tuple[RestorePointer | None, str]:
+        """Give what a savepoint is made from, and its epoch; no pointer while an epoch is pending."""
+        if head.stopped is Stopped.SHUTDOWN:
+            raise SavepointRefusedError(
+                f"no savepoint is taken ({Reason.CHECKPOINT_COORDINATOR_SHUTDOWN}): the job's coordinator was shut "
+                "down. Resume the job first",
+                job=self._files.job,
+            )
+        if head.pending:
+            return None, head.pending[0].epoch
+        latest = head.latest_completed()
+        if latest is None:
+            raise NoCheckpointError(
+                "there is nothing to take a savepoint of: the job has completed no checkpoint. Let an epoch complete "
+                "first",
+                job=self._files.job,
+            )
+        return RestorePointer(latest.id, latest.metadata), latest.epoch
+
+    def _check_outside(self, target: str) -> None:
+        own = f"{self._files.store.uri}/{self._files.job}"
+        if f"{target}/".startswith(f"{own}/"):
+            raise SavepointRefusedError(
+                "the target lies in the job's own folder, whose files are the job's to delete; name a folder outside "
+                "of it",
+                target=target,
+                job=self._files.job,
+                folder=own,
+            )
+
+    def _same_target(self, entry: SavepointEntry, request: SavepointRequest) -> SavepointEntry:
+        if entry.target != request.target:
+            raise SavepointRefusedError(
+                "a savepoint was asked for with this request id already, in another target. Name that one, or choose "
+                "another request id",
+                job=self._files.job,
+                request=request.request,
+                target=request.target,
+                savepoint=entry.uri,
+            )
+        return entry
+
+    def _folder(self, entry: SavepointEntry, open_folder: OpenFolder) -> SavepointFiles:
+        return SavepointFiles(open_folder(entry.uri), self._files.job)
+
+    def _go_on(
+        self,
+        entry: SavepointEntry,
+        source: RestorePointer,
+        parallel: int,
+        open_folder: OpenFolder,
+        on_progress: OnProgress,
+    ) -> SavepointEntry:
+        folder = self._folder(entry, open_folder)
+        header = SavepointHeader(self._files.job, entry.id, entry.request, entry.requested_at_ms)
+        copying = Copying(self._files, folder, source, entry.epoch, parallel, on_progress)
+        try:
+            end = copying.run(header, lambda: self._is_pending(entry.id))
+        except (SavepointDamagedError, InvalidRequestError) as error:
+            return self._failed(entry, folder, error)
+        if end is None:
+            return self._ended(entry, folder, self._heads.load())
+
+        def decide(head: Head, now_ms: int) -> Decision[None]:
+            current = head.savepoint_by_id(entry.id)
+            if current is None or current.status is not Status.PENDING:
+                return Decision(None)
+            made = savepoint_head.made(head, current, files=end.files, size_bytes=end.size_bytes, now_ms=now_ms)
+            return Decision(None, made)
+
+        return self._ended(entry, folder, self._heads.update(decide)[0])
+
+    def _failed(self, entry: SavepointEntry, folder: SavepointFiles, error: CairnError) -> SavepointEntry:
+        def decide(head: Head, now_ms: int) -> Decision[None]:
+            current = head.savepoint_by_id(entry.id)
+            if current is None or current.status is not Status.PENDING:
+                return Decision(None)
+            return Decision(None, savepoint_head.failed(head, current, Reason.IO_EXCEPTION, str(error), now_ms))
+
+        return self._ended(entry, folder, self._heads.update(decide)[0])
+
+    def _ended(self, entry: SavepointEntry, folder: SavepointFiles, head: Head) -> SavepointEntry:
+        """Say how the savepoint ended; leave none behind where it did not complete."""
+        current = head.savepoint_by_id(entry.id)
+        if current is not None and current.status is Status.COMPLETED:
+            return current
+        if head.savepoint_by_request(entry.request) in (current, None):
+            folder.empty()
+        if current is None:
+            raise SavepointRefusedError(
+                "the savepoint was disposed of while it was being made; take it under another request id",
+                job=self._files.job,
+                savepoint=entry.uri,
+            )
+        return current
+
+    def _is_pending(self, savepoint: int) -> bool:
+        current = self._heads.load().savepoint_by_id(savepoint)
+        return current is not None and current.status is Status.PENDING

@@ -1,0 +1,404 @@
+"""Savepoints of an idle job and of a running epoch, and what is refused (semantics P1, T4, T5, C2, C3, D2, D5)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from airflow_cairn.checkpoint import CheckpointConfig, RequestKind, invariants, savepoint_head
+from airflow_cairn.checkpoint.errors import InvalidConfigError, NoCheckpointError, SavepointRefusedError
+from airflow_cairn.checkpoint.model import Owner
+from airflow_cairn.checkpoint.reasons import Reason, Status
+from airflow_cairn.checkpoint.requests import Declined, Ready, Waiting
+from airflow_cairn.checkpoint.savepoint_files import REQUEST
+from airflow_cairn.checkpoint.savepoint_format import METADATA, folder_name
+from airflow_cairn.checkpoint.savepoint_verify import SavepointProgress
+from airflow_cairn.checkpoint.savepoints import SavepointRequest
+from airflow_cairn.storage import (
+    ForbiddenError,
+    InvalidKeyError,
+    InvalidNameError,
+    UnavailableError,
+    UnsupportedStorageError,
+    WriteResult,
+)
+from tests.checkpoint.savepoints import TARGET, Below, asked, assert_whole, folded, folder, standing, take
+from tests.checkpoint.world import CONFIG, World
+from tests.support.wrapped_stores import Fault, FaultyStore, InterleavingStore
+
+ALIKE = [b'["e1"]'] * 4
+
+
+def test_of_an_idle_job(world: World) -> None:  # semantics P1, T5
+    world.run_epoch("e1")
+    told: list[SavepointProgress] = []
+    entry = take(world, on_progress=told.append)
+    found = assert_whole(world, entry)
+    assert (entry.id, entry.folder) == (2, folder_name("flights", "by hand", storage=world.store.uri))
+    assert [stage.uid for stage in found.stages] == ["clean", "routes", "airports", "report"]
+    assert list(folded(world, entry).values()) == ALIKE
+    assert sorted(standing(world, entry)) == sorted([METADATA, REQUEST, *(file.key for file in found.files)])
+    assert [each.files_done for each in told] == list(range(1, found.end.files + 1))
+    assert told[-1] == SavepointProgress(entry.files, entry.files, entry.size_bytes, entry.size_bytes)
+    assert world.run_epoch("e2") == 3, "its id is used (T5)"
+
+
+def test_it_stands_without_the_job(world: World) -> None:  # semantics P1, C3
+    world.run_epoch("e1")
+    entry = take(world)
+    for epoch in ("e2", "e3", "e4"):
+        world.run_epoch(epoch)
+    world.memory.delete([key for key in world.memory.all_keys() if key.startswith("flights/")])
+    assert_whole(world, entry)
+
+
+def test_what_is_published_travels_and_exchanges_do_not(world: World) -> None:
+    world.run_epoch("e1")
+    keys = standing(world, take(world))
+    assert [key.rpartition("/")[0].rpartition("/")[2] for key in keys if "league" in key] == ["table.league"]
+    assert not any("exchange" in key for key in keys)
+
+
+def test_the_same_request_is_the_same_savepoint(world: World) -> None:  # semantics P1
+    world.run_epoch("e1")
+    first = take(world)
+    world.run_epoch("e2")
+    revision = world.coordinator().head().revision
+    assert take(world) == first
+    assert world.coordinator().head().revision == revision
+    second = take(world, asked("another"))
+    assert (second.id, second.epoch) == (first.id + 2, "e2")
+    assert set(standing(world, first)) & {METADATA}
+    assert_whole(world, second)
+
+
+def test_the_same_request_elsewhere_is_refused(world: World) -> None:
+    world.run_epoch("e1")
+    take(world)
+    with pytest.raises(SavepointRefusedError, match="asked for with this request id already, in another target"):
+        take(world, asked(target="s3://elsewhere/other"))
+
+
+def test_a_running_epoch_is_waited_for(world: World) -> None:  # semantics T4
+    world.run_epoch("e1")
+    world.trigger("e2")
+    entry = take(world)
+    assert (entry.waits, entry.epoch) == (True, "e2")
+    assert take(world) == entry
+    for stage in world.stages:
+        world.run_stage("e2", stage.uid)
+    world.coordinator().complete(world.pending_id("e2"))
+    entry = take(world)
+    assert assert_whole(world, entry).source.epoch == "e2"
+    assert folded(world, entry)["report"] == b'["e1", "e2"]'
+
+
+def test_the_first_epoch_is_waited_for(world: World) -> None:
+    world.trigger("e1")
+    assert take(world).waits
+    world.run_epoch("e1")
+    assert_whole(world, take(world))
+
+
+def test_a_later_attempt_serves_as_well(world: World) -> None:  # semantics T4, F2
+    world.run_epoch("e1")
+    world.trigger("e2")
+    take(world)
+    world.submit("e2", "clean", "dies")
+    world.coordinator().fail("e2", "clean", "dies", "the worker was lost")
+    assert take(world).waits
+    world.run_epoch("e2")
+    assert assert_whole(world, take(world)).source.epoch == "e2"
+
+
+def test_its_checkpoint_is_kept_until_it_has_ended(world: World) -> None:  # semantics C3
+    world.config = replace(CONFIG, retained=1)
+    world.run_epoch("e1")
+    world.trigger("e2")
+    take(world)
+    for epoch in ("e2", "e3", "e4"):
+        world.run_epoch(epoch)
+    pinned = take_source(world)
+    assert pinned is not None
+    assert pinned not in [each.id for each in world.coordinator().head().completed]
+    entry = take(world)
+    assert assert_whole(world, entry).source.checkpoint == pinned
+    world.coordinator().clean()
+    assert world.standing() == world.referred(), "nothing is kept for it any more"
+
+
+def take_source(world: World) -> int | None:
+    (entry,) = world.coordinator().head().savepoints
+    return entry.source.checkpoint if entry.source else None
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        (lambda world: world.coordinator().abort(2, Reason.JOB_FAILURE, "the run failed"), Reason.JOB_FAILURE),
+        (lambda world: world.coordinator().abort(2, Reason.CHECKPOINT_DECLINED, "no"), Reason.CHECKPOINT_DECLINED),
+        (lambda world: world.coordinator().suspend(), Reason.CHECKPOINT_COORDINATOR_SUSPEND),
+    ],
+)
+def test_it_fails_with_its_epoch(world: World, end: Callable[[World], object], reason: Reason) -> None:  # semantics P1
+    world.run_epoch("e1")
+    world.trigger("e2")
+    take(world)
+    end(world)
+    world.coordinator().resume()
+    entry = take(world)
+    assert (entry.status, entry.reason) == (Status.FAILED, reason)
+    assert entry.detail.startswith("checkpoint 2, which it waited for, did not complete")
+    assert standing(world, entry) == []
+    renewed = take(world, asked(renew=True))
+    assert (renewed.id, renewed.epoch) == (4, "e1")
+    assert_whole(world, renewed)
+
+
+def test_a_failure_within_the_limit_is_sat_out(world: World) -> None:  # semantics D5
+    world.config = replace(CONFIG, tolerable_failed_checkpoints=1)
+    world.run_epoch("e1")
+    world.trigger("e2")
+    take(world)
+    world.coordinator().abort(2, Reason.CHECKPOINT_DECLINED, "no")
+    assert take(world).waits
+    world.run_epoch("e2")
+    assert_whole(world, take(world))
+
+
+def test_it_ends_in_time(world: World) -> None:  # semantics D2, D5
+    world.run_epoch("e1")
+    world.trigger("e2")
+    take(world, asked(timeout=timedelta(minutes=1)))
+    world.clock.advance(timedelta(minutes=1))
+    entry = world.coordinator().look_for_savepoint("by hand")
+    assert entry is not None
+    assert (entry.status, entry.reason, entry.detail) == (
+        Status.FAILED,
+        Reason.CHECKPOINT_EXPIRED,
+        "not complete after 60 s",
+    )
+    head = world.coordinator().head()
+    assert (head.failures, len(head.pending)) == (0, 1), "the job does not notice"
+
+
+def test_one_that_is_late_while_it_is_copied_leaves_nothing(world: World) -> None:  # semantics D2
+    world.run_epoch("e1")
+    entry = take(world, on_progress=lambda _: world.clock.advance(timedelta(hours=1)))
+    # Nobody has looked by the time the metadata is written; its end is late, and counts.
+    assert entry.status is Status.COMPLETED
+
+    def look(_: SavepointProgress) -> None:
+        world.clock.advance(timedelta(hours=1))
+        world.coordinator().look_for_savepoint("another")
+
+    entry = take(world, asked("another"), on_progress=look)
+    assert (entry.status, entry.reason) == (Status.FAILED, Reason.CHECKPOINT_EXPIRED)
+    assert standing(world, entry) == []
+
+
+def test_it_commits_and_subsumes_nothing(world: World) -> None:  # semantics C2, C4
+    world.listen("sink")
+    world.run_epoch("e1")
+    world.coordinator().deliver(world.ears)
+    world.trigger("e2")
+    before = world.coordinator().head()
+    take(world)
+    after = world.coordinator().head()
+    assert (after.pending, after.completed, after.notices, after.counters) == (
+        before.pending,
+        before.completed,
+        before.notices,
+        before.counters,
+    )
+
+
+def test_nobody_is_left_out_of_what_it_waits_for(world: World) -> None:  # semantics T4, F6
+    world.config = CheckpointConfig(timeout=CONFIG.timeout, unaligned=True)
+    world.run_epoch("e1")
+    world.trigger("e2")
+    for stage in ("clean", "routes"):
+        world.run_stage("e2", stage)
+    assert isinstance(world.coordinator().progress("e2"), Ready)
+    take(world)
+    assert isinstance(world.coordinator().progress("e2"), Waiting)
+    for stage in ("airports", "report"):
+        world.run_stage("e2", stage)
+    assert world.coordinator().progress("e2") == Ready(2)
+
+
+def test_what_is_owed_travels(world: World) -> None:  # semantics B3
+    world.config = CheckpointConfig(timeout=CONFIG.timeout, unaligned=True)
+    world.run_epoch("e1")
+    world.trigger("e2")
+    for stage in ("clean", "routes"):
+        world.run_stage("e2", stage)
+    world.coordinator().complete(world.pending_id("e2"))
+    assert world.owed()["report"] == ["e2"]
+    entry = take(world)
+    found = assert_whole(world, entry)
+    assert {stage.uid: "epoch.e2" in stage.state for stage in found.stages}["report"]
+    assert sum("exchange.rows" in key for key in standing(world, entry)) == 2, "of clean and of routes"
+
+
+def test_the_positions_of_sources_travel(world: World) -> None:  # semantics T8
+    world.count()
+    world.run_epoch("e1")
+    source = assert_whole(world, take(world)).source
+    assert source.slice.positions
+    assert source.slice.sources is None
+
+
+def test_its_end_starts_the_pause(world: World) -> None:  # semantics T4, T3
+    world.config = replace(CONFIG, min_pause=timedelta(minutes=5))
+    world.run_epoch("e1")
+    world.clock.advance(timedelta(minutes=5))
+    take(world)
+    request = replace(world.request("e2", Owner("dag", "e2")), kind=RequestKind.PERIODIC)
+    answer = world.coordinator().trigger(request)
+    assert isinstance(answer, Declined)
+    assert answer.reason is Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS
+    assert answer.retry_at_ms == world.clock() + 5 * 60_000
+
+
+def test_the_head_remembers_a_bounded_number(world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics P3
+    for module in (savepoint_head, invariants):
+        monkeypatch.setattr(module, "MAX_SAVEPOINTS", 3)
+    world.run_epoch("e1")
+    entries = [take(world, asked(f"request {number}")) for number in range(5)]
+    assert world.coordinator().head().savepoints == tuple(entries[2:])
+    assert_whole(world, entries[0])
+
+
+def test_many_files_at_once(world: World) -> None:
+    world.run_epoch("e1")
+    assert_whole(world, take(world, asked(parallel=8)))
+
+
+# What is refused, each with its text.
+
+
+def test_a_target_in_the_job_is_refused(world: World) -> None:  # semantics P1
+    world.run_epoch("e1")
+    for target in ("s3://memory/flights", "s3a://memory/flights/savepoints/"):
+        with pytest.raises(SavepointRefusedError, match="the target lies in the job's own folder, whose files are the"):
+            take(world, asked(target=target))
+    assert_whole(world, take(world, asked(target="s3://memory/flights-savepoints")))
+
+
+@pytest.mark.parametrize("found", ["readme.txt", METADATA, REQUEST])
+def test_a_folder_with_something_in_it_is_refused(world: World, found: str) -> None:
+    world.run_epoch("e1")
+    place = Below(world.store, f"{TARGET}/{folder_name('flights', 'by hand', storage=world.store.uri)}")
+    place.create(found, b"somebody else's")
+    with pytest.raises(SavepointRefusedError, match="the savepoint's folder is not empty, and the job knows nothing"):
+        take(world)
+    assert world.coordinator().head().savepoints == ()
+    assert place.get(found).data == b"somebody else's"
+
+
+def test_a_folder_that_we_had_begun_is_fine(world: World) -> None:  # semantics P1
+    world.run_epoch("e1")
+    with pytest.raises(UnavailableError):
+        take(world, store=FaultyStore(world.store, 1, Fault.FAILS))
+    assert world.coordinator().head().savepoints == ()
+    assert_whole(world, take(world))
+
+
+def test_a_savepoint_that_the_head_has_forgotten_is_not_taken_for_another(world: World) -> None:
+    world.run_epoch("e1")
+    entry = take(world)
+    other = World(world.store)
+    head = json.loads(world.store.get("flights/head.json").data)
+    world.memory.put("flights/head.json", json.dumps({**head, "savepoints": []}).encode())
+    with pytest.raises(SavepointRefusedError, match="Take it under another request id"):
+        take(other)
+    assert_whole(world, entry)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "problem"),
+    [
+        ({"target": "gs://bucket/savepoints"}, UnsupportedStorageError, "no storage for the scheme gs"),
+        ({"target": "savepoints"}, InvalidKeyError, "it has no scheme"),
+        ({"request": ""}, InvalidNameError, "a request id has 1 to 500 char"),
+        ({"timeout": timedelta(0)}, InvalidConfigError, "timeout must be a timedelta of more than zero"),
+        ({"parallel": 0}, InvalidConfigError, "parallel"),
+    ],
+)
+def test_a_bad_request_is_refused(change: dict[str, object], error: type[Exception], problem: str) -> None:
+    with pytest.raises(error, match=problem):
+        SavepointRequest(**{"target": TARGET, "request": "by hand", **change})  # type: ignore[arg-type]
+
+
+def test_nothing_completed(world: World) -> None:
+    with pytest.raises(NoCheckpointError, match="there is nothing to take a savepoint of: the job has completed no"):
+        take(world)
+    assert not world.memory.all_keys("~")
+
+
+def test_a_job_that_is_shut_down(world: World) -> None:  # semantics T1
+    world.run_epoch("e1")
+    world.coordinator().shutdown()
+    with pytest.raises(SavepointRefusedError, match="CHECKPOINT_COORDINATOR_SHUTDOWN"):
+        take(world)
+
+
+def test_of_a_damaged_checkpoint(world: World) -> None:  # semantics R1, C5
+    world.run_epoch("e1")
+    damaged = next(key for key in world.memory.all_keys() if "state.totals" in key)
+    world.memory.put(damaged, b"?")
+    entry = take(world)
+    assert (entry.status, entry.reason) == (Status.FAILED, Reason.IO_EXCEPTION)
+    assert "the checkpoint that the savepoint is to be made from is damaged" in entry.detail
+    assert damaged.removeprefix("flights/") in entry.detail
+    assert standing(world, entry) == []
+
+
+class ReadOnly(Below):
+    """A folder that may be listed and not written to."""
+
+    def create(self, key: str, data: bytes) -> WriteResult:
+        raise ForbiddenError("the store refuses these credentials (AccessDenied)", key=key)
+
+
+def test_without_a_right_to_write_nothing_is_opened(world: World) -> None:
+    world.run_epoch("e1")
+    with pytest.raises(ForbiddenError, match="refuses these credentials"):
+        world.coordinator().savepoint(asked(), lambda uri: ReadOnly(world.store, uri))
+    assert world.coordinator().head().savepoints == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"), [(None, "it is gone"), (b"longer than it was before", "expected 6 bytes, found 25")]
+)
+def test_a_file_that_changes_meanwhile(world: World, content: bytes | None, problem: str) -> None:  # semantics C5
+    world.run_epoch("e1")
+    last = [key for key in world.memory.all_keys() if "/state." in key][-1]
+
+    def change() -> None:
+        world.memory.delete([last])
+        if content is not None:
+            world.memory.put(last, content)
+
+    # Request, head, and the first file.
+    entry = take(world, store=InterleavingStore(world.store, "create", 1, change))
+    assert (entry.status, entry.reason) == (Status.FAILED, Reason.IO_EXCEPTION)
+    assert f"a file of the checkpoint was changed while it was being copied: {problem}" in entry.detail
+    assert standing(world, entry) == []
+
+
+def test_something_else_under_a_file_s_name(world: World) -> None:
+    world.run_epoch("e1")
+    kept = next(key for key in world.memory.all_keys() if "state.lookup" in key).removeprefix("flights/")
+    world.trigger("e2")
+    folder(world, take(world)).create(kept, b"not ours")
+    world.run_epoch("e2")
+    entry = take(world)
+    assert (entry.status, entry.reason) == (Status.FAILED, Reason.IO_EXCEPTION)
+    assert "something else stands in the savepoint's folder under the name of one of its files" in entry.detail
+    assert standing(world, entry) == []
