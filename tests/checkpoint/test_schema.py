@@ -51,7 +51,8 @@ def the_reader_takes(name: str, document: Any) -> bool:
         if name == "metadata-line.json":
             metadata.decode_line(data, key="x", first=document.get("kind") == metadata.KIND)
         elif name == "savepoint-line.json":
-            number = {savepoint_format.KIND: 0, metadata.KIND: 1}.get(document.get("kind"), 2)
+            starts = (savepoint_format.KIND, metadata.KIND)
+            number = starts.index(document.get("kind")) if document.get("kind") in starts else 2
             savepoint_format.decode_line(data, number=number, key="x")
         else:
             cls = list(KINDS)[NAMES.index(name)]
