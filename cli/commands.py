@@ -9,13 +9,14 @@ from typing import Any
 
 from ..checkpoint import Coordinator, views
 from ..checkpoint.details import details
-from ..checkpoint.errors import NoCheckpointError
+from ..checkpoint.errors import InvalidConfigError, NoCheckpointError
 from ..checkpoint.layout import run_id_of
 from ..checkpoint.reasons import Status
 from ..checkpoint.restore import Verification
 from ..checkpoint.stats import stats as stats_of
+from ..storage import S3Options, open_store
 from ..storage.port import ObjectStore
-from . import forgetting, listing, numbers, rewinding, showing
+from . import forgetting, listing, numbers, resuming, rewinding, showing
 from .text import size
 
 
@@ -113,6 +114,24 @@ def rewind(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """Rewind a job to an older checkpoint."""
     lines, document = rewinding.rewind(_job(store, options.job), options)
     return Outcome(lines, document)
+
+
+def resume(store: ObjectStore, options: argparse.Namespace) -> Outcome:
+    """Start a job from a savepoint, or let one that was stopped go on."""
+    if options.source is None and (options.claim or options.again or options.allow_non_restored_state):
+        raise InvalidConfigError("--claim, --again and --allow-non-restored-state are about a savepoint: give --from")
+    savepoint = None if options.source is None else opened(options.source, options)
+    return Outcome(*resuming.resume(Coordinator(store, options.job), savepoint, options))
+
+
+def opened(uri: str, options: argparse.Namespace) -> ObjectStore:
+    """Open a store by the words that every command has.
+
+    Args:
+        uri: `file:///folder` or `s3://bucket/prefix`.
+        options: the command's words: `endpoint_url`, `region`.
+    """
+    return open_store(uri, s3=S3Options(endpoint_url=options.endpoint_url, region=options.region))
 
 
 def _job(store: ObjectStore, name: str) -> Coordinator:

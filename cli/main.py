@@ -13,7 +13,6 @@ from threading import Event
 
 from ..checkpoint import system_runtime
 from ..checkpoint.details import SUBTASKS
-from ..storage import S3Options, open_store
 from ..storage.errors import CairnError
 from ..storage.port import ObjectStore
 from . import commands
@@ -51,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if not options.on_store:
             return _once(options.run(options), options)
-        store = open_store(options.storage, s3=S3Options(endpoint_url=options.endpoint_url, region=options.region))
+        store = commands.opened(options.storage, options)
         return (
             _watch(store, options) if getattr(options, "watch", False) else _once(options.run(store, options), options)
         )
@@ -98,8 +97,8 @@ def _reader_may_leave() -> Iterator[None]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="cairn",
-        description="Shows the jobs and checkpoints of a storage and the regions of a DAG, and rewinds jobs. Neither "
-        "Airflow nor Spark need to run.",
+        description="Shows the jobs and checkpoints of a storage and the regions of a DAG, rewinds jobs, and starts "
+        "them from savepoints. Neither Airflow nor Spark need to run.",
         epilog="Credentials for s3:// come from where boto3 finds them (environment, profile, instance role).",
     )
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -160,6 +159,20 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
     verb.add_argument("--abort-pending", action="store_true", help="abort what is pending instead of refusing")
     verb.set_defaults(run=commands.rewind)
+    verb = _command(verbs, "resume", "start a job from a savepoint, or let one that was stopped go on")
+    verb.add_argument("job", metavar="JOB")
+    verb.add_argument(
+        "--from", dest="source", metavar="PATH", help="the savepoint's folder; without it, the job's newest checkpoint"
+    )
+    verb.add_argument(
+        "--allow-non-restored-state", action="store_true", help="leave behind what no stage claims, this once"
+    )
+    whose = verb.add_mutually_exclusive_group()
+    whose.add_argument("--claim", action="store_true", help="the job owns the savepoint, and deletes it when copied")
+    whose.add_argument("--no-claim", dest="claim", action="store_false", help="its owner keeps it (the default)")
+    verb.add_argument("--again", action="store_true", help="also where the job has started from it before")
+    verb.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
+    verb.set_defaults(run=commands.resume)
     return parser
 
 

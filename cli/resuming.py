@@ -1,0 +1,153 @@
+"""`cairn resume`: starts a job from a savepoint, or lets one that was stopped go on."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from ..checkpoint import Coordinator
+from ..checkpoint.errors import NoCheckpointError, ResumeRefusedError
+from ..checkpoint.importing import ImportWish, Started, StartPlan
+from ..checkpoint.layout import run_id_of
+from ..checkpoint.savepoint_verify import SavepointProgress
+from ..storage import ensure_probed
+from ..storage.port import ObjectStore
+from . import text
+
+
+def resume(
+    coordinator: Coordinator, savepoint: ObjectStore | None, options: argparse.Namespace
+) -> tuple[list[str], dict[str, Any]]:
+    """Start a job from a savepoint, once the person at the terminal agrees to what that gives up.
+
+    Args:
+        coordinator: of the job.
+        savepoint: a store that is rooted at the savepoint's folder; None to go on from where the job stands.
+        options: the command's words: `yes`, `again`, `claim`, `allow_non_restored_state`.
+
+    Returns:
+        Lines and document that say what was done.
+
+    Raises:
+        NoSavepointError: there is no savepoint, or only a part of one.
+        NoCheckpointError: no savepoint is named, and there is no such job.
+        ResumeRefusedError: nobody agreed, or the job changed meanwhile; nothing was given up.
+    """
+    if savepoint is None:
+        return _go_on(coordinator)
+    ensure_probed(coordinator.files.store, nonce=secrets.token_hex(8))
+    plan = coordinator.start_plan(savepoint)
+    goes_back = plan.standing is None or options.again
+    if goes_back and plan.gives_up.anything and not options.yes:
+        _ask(coordinator.job, plan)
+    wish = ImportWish(options.allow_non_restored_state, options.claim, options.again)
+    with _Bar() as bar:
+        found = coordinator.start_from(savepoint, wish, agreed=plan if goes_back else None, on_progress=bar.show)
+    return [*_said(coordinator.job, savepoint, plan, found)], _document(coordinator.job, found)
+
+
+def _go_on(coordinator: Coordinator) -> tuple[list[str], dict[str, Any]]:
+    head = coordinator.head()
+    if head.revision == 0:
+        raise NoCheckpointError("the storage has no such job; name a savepoint to start from", job=coordinator.job)
+    coordinator.resume()
+    latest = head.latest_id()
+    where = f"the next epoch restores checkpoint {latest}" if latest else "it has no checkpoint and starts empty"
+    was = f"{coordinator.job} was {head.stopped} and goes on" if head.stopped else f"{coordinator.job} was not stopped"
+    return [f"{was}: {where}"], {"job": coordinator.job, "checkpoint": latest, "was_stopped": head.stopped}
+
+
+class _Bar:
+    """Says on a terminal how many files stand, in one line that is written over."""
+
+    def __init__(self) -> None:
+        self._drawn = False
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._drawn:
+            print(file=sys.stderr)
+
+    def show(self, progress: SavepointProgress) -> None:
+        """Draw it anew."""
+        if sys.stderr.isatty():
+            done = f"{progress.files_done} of {progress.files} files, {text.size(progress.bytes_done)}"
+            print(f"\r{done} of {text.size(progress.size_bytes)}", end="", file=sys.stderr, flush=True)
+            self._drawn = True
+
+
+def _ask(job: str, plan: StartPlan) -> None:
+    if not sys.stdin.isatty():
+        raise ResumeRefusedError(
+            "nobody can be asked, because there is no terminal; say --yes. Nothing was changed",
+            job=job,
+            savepoint=plan.origin.uri,
+            gives_up=plan.gives_up.said,
+        )
+    # The question is no part of the answer, which may go into a file.
+    print("\n".join(text.printable(line) for line in _plan(job, plan)), file=sys.stderr)
+    print("Start from it? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise ResumeRefusedError("not agreed to; nothing was changed", job=job, savepoint=plan.origin.uri)
+
+
+def _plan(job: str, plan: StartPlan) -> Iterator[str]:
+    given_up, columns = plan.gives_up, text.width()
+    held = f"everything up to checkpoint {given_up.back_to}" if given_up.back_to else "nothing of what the job has done"
+    yield from text.paragraph(f"the savepoint holds {held}. By starting from it {job} gives up what it lacks:", columns)
+    if given_up.checkpoints:
+        yield from text.paragraph(f"checkpoints {', '.join(map(str, given_up.checkpoints))}, for good", columns)
+    if given_up.epochs:
+        yield "these DAG runs, which have to run again, in this order:"
+        yield from (f"  {run_id_of(epoch)}" for epoch in given_up.epochs)
+    if given_up.pending:
+        yield "these, which are under way and end:"
+        yield from (f"  {run_id_of(epoch)}" for epoch in given_up.pending_epochs)
+
+
+def _said(job: str, savepoint: ObjectStore, plan: StartPlan, found: Started) -> Iterator[str]:
+    columns = text.width()
+    if not found.created:
+        yield from text.paragraph(
+            f"{job} has started from this savepoint before, as checkpoint {found.checkpoint}; nothing was changed. To "
+            "go back to it once more, say --again",
+            columns,
+        )
+        return
+    yield from text.paragraph(
+        f"{job} starts from {savepoint.uri}: {found.files} files, {text.size(found.size_bytes)}, are now its "
+        f"checkpoint {found.checkpoint}, which the next epoch restores",
+        columns,
+    )
+    runs = [*found.gave_up.epochs, *found.gave_up.pending_epochs]
+    if runs:
+        yield "these DAG runs have to run again; clear one after the other, in this order:"
+        yield from (f"  {run_id_of(epoch)}" for epoch in runs)
+    if plan.origin.job != job:
+        yield from text.paragraph(
+            f"it was taken of {plan.origin.job}, and holds that job's epochs up to {run_id_of(plan.origin.epoch)}; see "
+            f"that {job} has no runs of the same input",
+            columns,
+        )
+
+
+def _document(job: str, found: Started) -> dict[str, Any]:
+    origin = found.origin
+    return {
+        "job": job,
+        "checkpoint": found.checkpoint,
+        "created": found.created,
+        "files": found.files,
+        "size_bytes": found.size_bytes,
+        "gave_up": list(found.gave_up.checkpoints),
+        "run_again": [run_id_of(epoch) for epoch in (*found.gave_up.epochs, *found.gave_up.pending_epochs)],
+        "aborted": list(found.gave_up.pending),
+        "savepoint": origin.uri if origin else None,
+        "savepoint_job": origin.job if origin else None,
+        "savepoint_checkpoint": origin.checkpoint if origin else None,
+    }
