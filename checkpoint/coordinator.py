@@ -266,6 +266,10 @@ class Coordinator:
         """Give the savepoint of a request as it stands; see `Savepoints.look`."""
         return self._savepoints.look(request)
 
+    def forget_savepoint(self, uri: str) -> None:
+        """Forget a savepoint whose files are gone; see `Savepoints.forget`."""
+        self._savepoints.forget(uri)
+
     def verify(self, checkpoint: int | None = None) -> list[restore.Verification]:
         """Check the files of one retained checkpoint, or of all, newest first (semantics R1).
 

@@ -13,10 +13,10 @@ fails it or, if he dies, by whoever asks for it next.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from ..storage.errors import CairnError, InvalidRequestError
+from ..storage.errors import CairnError, GoneError, InvalidRequestError
 from ..storage.port import ObjectStore
 from ..storage.uris import parse_storage_uri
 from . import completing, layout, savepoint_format, savepoint_head
@@ -126,6 +126,15 @@ class Savepoints:
 
         return self._heads.update(decide)[1]
 
+    def forget(self, uri: str) -> None:
+        """Have the head forget a savepoint that has ended, because its files are gone (semantics P3)."""
+
+        def decide(head: Head, _now_ms: int) -> Decision[None]:
+            left = tuple(each for each in head.savepoints if each.uri != uri or not each.ended)
+            return Decision(None, replace(head, savepoints=left) if left != head.savepoints else None)
+
+        self._heads.update(decide)
+
     def _opened(self, request: SavepointRequest, open_folder: OpenFolder) -> SavepointEntry:
         self._check_outside(request.target)
         entry = self.look(request.request)
@@ -134,6 +143,7 @@ class Savepoints:
                 self._folder(entry, open_folder).empty()
             return self._same_target(entry, request)
         name = savepoint_format.folder_name(self._files.job, request.request, storage=self._files.store.uri)
+        self._check_apart(request.target)
         self._heads.observe(lambda head, _now_ms: self._source(head))
         folder = SavepointFiles(open_folder(f"{request.target}/{name}"), self._files.job)
         if entry is not None:
@@ -190,6 +200,25 @@ class Savepoints:
                 job=self._files.job,
                 folder=own,
             )
+
+    def _check_apart(self, target: str) -> None:
+        """Refuse the storage's root, where every folder is taken for a job, and the folder of another job."""
+        root = self._files.store.uri
+        folder = target.removeprefix(f"{root}/").partition("/")[0] if target.startswith(f"{root}/") else None
+        if target == root or (folder and self._is_job(folder)):
+            raise SavepointRefusedError(
+                "the target lies among the storage's jobs; name a folder outside of the storage, or one in it that is "
+                "no job's",
+                target=target,
+                storage=root,
+            )
+
+    def _is_job(self, folder: str) -> bool:
+        try:
+            self._files.store.stat(f"{folder}/{layout.HEAD}")
+        except GoneError:
+            return False
+        return True
 
     def _same_target(self, entry: SavepointEntry, request: SavepointRequest) -> SavepointEntry:
         if entry.target != request.target:

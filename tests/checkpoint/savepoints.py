@@ -25,13 +25,13 @@ class Below(WrappedStore):
 
     Args:
         inner: the store.
-        uri: what it is called; its objects lie below `~elsewhere/`, where no job is.
+        uri: what it is called; its objects lie in a folder of that name, where no job is.
     """
 
     def __init__(self, inner: ObjectStore, uri: str) -> None:
         super().__init__(inner)
         self._uri = uri
-        self.prefix = f"{uri.replace('s3://', '~')}/"
+        self.prefix = f"{uri.removeprefix('s3://')}/"
 
     @property
     def uri(self) -> str:

@@ -290,6 +290,15 @@ def test_a_target_in_the_job_is_refused(world: World) -> None:  # semantics P1
     assert_whole(world, take(world, asked(target="s3://memory/flights-savepoints")))
 
 
+@pytest.mark.parametrize("target", ["s3://memory", "s3://memory/other", "s3://memory/other/savepoints"])
+def test_a_target_among_the_jobs_is_refused(world: World, target: str) -> None:  # semantics P1, W1
+    world.run_epoch("e1")
+    world.memory.put("other/head.json", b"{}")
+    with pytest.raises(SavepointRefusedError, match="the target lies among the storage's jobs"):
+        take(world, asked(target=target))
+    assert not world.memory.all_keys("memory/")
+
+
 @pytest.mark.parametrize("found", ["readme.txt", METADATA, REQUEST])
 def test_a_folder_with_something_in_it_is_refused(world: World, found: str) -> None:
     world.run_epoch("e1")
@@ -338,7 +347,7 @@ def test_a_bad_request_is_refused(change: dict[str, object], error: type[Excepti
 def test_nothing_completed(world: World) -> None:
     with pytest.raises(NoCheckpointError, match="there is nothing to take a savepoint of: the job has completed no"):
         take(world)
-    assert not world.memory.all_keys("~")
+    assert not world.memory.all_keys("elsewhere/")
 
 
 def test_a_job_that_is_shut_down(world: World) -> None:  # semantics T1

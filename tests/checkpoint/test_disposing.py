@@ -1,0 +1,260 @@
+"""Throwing savepoints away: what is refused, what a crash leaves, and how many a series keeps (semantics P3, R6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from airflow_cairn.checkpoint import Runtime
+from airflow_cairn.checkpoint.disposing import Disposal, HistoryRule, dispose, plan, prune
+from airflow_cairn.checkpoint.errors import InvalidConfigError, NoSavepointError, SavepointRefusedError
+from airflow_cairn.checkpoint.head import SavepointEntry
+from airflow_cairn.checkpoint.importing import ImportWish
+from airflow_cairn.checkpoint.reasons import Status
+from airflow_cairn.storage import DeleteFailure, ObjectStore, UnavailableError
+from airflow_cairn.storage.port import DeleteFailures
+from tests.checkpoint.savepoints import TARGET, Below, asked, assert_whole, folder, standing, take
+from tests.checkpoint.world import World
+from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, RecordingStore
+
+
+def _dispose(world: World, entry: SavepointEntry, store: ObjectStore | None = None, *, force: bool = False) -> Disposal:
+    runtime = Runtime(world.clock, world.new_token)
+    store = store or world.store
+    return dispose(store, Below(store, entry.uri), runtime, force=force)
+
+
+def _two(world: World) -> tuple[SavepointEntry, SavepointEntry]:
+    world.run_epoch("e1")
+    return take(world), take(world, asked("another"))
+
+
+def test_nothing_is_left_and_nothing_else_is_touched(world: World) -> None:  # semantics P3
+    entry, other = _two(world)
+    folder(world, entry).create("my notes.txt", b"the owner's")
+    found = _dispose(world, entry)
+    assert (found.job, found.files, found.size_bytes) == ("flights", entry.files, entry.size_bytes)
+    assert standing(world, entry) == ["my notes.txt"]
+    assert world.coordinator().head().savepoints == (other,)
+    assert_whole(world, other)
+    with pytest.raises(NoSavepointError, match="there is no savepoint"):
+        _dispose(world, entry)
+
+
+def test_the_plan_changes_nothing(world: World) -> None:
+    entry, _ = _two(world)
+    recording = RecordingStore(world.store)
+    found = plan(recording, Below(recording, entry.uri))
+    assert (found.files, found.against, recording.writes) == (entry.files, (), [])
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("at", range(3))
+def test_whoever_does_it_again_finishes(world: World, at: int, fault: Fault) -> None:  # semantics P3, W2
+    entry, other = _two(world)
+    store = FaultyStore(world.store, at, fault)
+    try:
+        _dispose(world, entry, store)
+    except (Crashed, UnavailableError):
+        assert fault is not Fault.ANSWER_LOST or at < 2, "only a delete is not settled"
+    assert store.struck
+    if entry in world.coordinator().head().savepoints:
+        _dispose(world, entry)
+    assert standing(world, entry) == []
+    assert world.coordinator().head().savepoints == (other,)
+
+
+class Locked(Below):
+    """A folder in which one object cannot be deleted."""
+
+    def delete(self, keys: object) -> DeleteFailures:
+        wanted = list(keys)  # type: ignore[call-overload]
+        kept = [key for key in wanted if key.endswith("part-0")][:1]
+        super().delete([key for key in wanted if key not in kept])
+        return [DeleteFailure(key, "AccessDenied") for key in kept]
+
+
+def _claimed(world: World, entry: SavepointEntry) -> None:
+    """A job has started from it and owns it, and could not delete it yet."""
+    world.coordinator().start_from(Locked(world.store, entry.uri), ImportWish(claim=True))
+
+
+def _half_started(world: World, entry: SavepointEntry) -> None:
+    with pytest.raises(Crashed):
+        world.coordinator(FaultyStore(world.store, 2, Fault.CRASH_AFTER)).start_from(folder(world, entry))
+
+
+@pytest.mark.parametrize(
+    ("claim", "why"),
+    [
+        (_half_started, "the job flights is being started from it"),
+        (_claimed, r"the job flights owns it \(--claim\), and deletes it itself"),
+    ],
+)
+def test_one_that_a_job_claims_is_refused(
+    world: World, claim: Callable[[World, SavepointEntry], None], why: str
+) -> None:  # semantics P3, R6
+    entry, _ = _two(world)
+    claim(world, entry)
+    before = standing(world, entry)
+    with pytest.raises(SavepointRefusedError, match=f"the savepoint is still needed: {why}"):
+        _dispose(world, entry)
+    assert standing(world, entry) == before
+    assert _dispose(world, entry, force=True).against, "it says what is lost"
+    assert standing(world, entry) == []
+
+
+def test_the_only_way_back_is_refused(world: World) -> None:  # semantics P3, R1
+    world.run_epoch("e1")
+    entry = take(world)
+    damaged = next(key for key in world.memory.all_keys("flights/") if "state.totals" in key)
+    world.memory.put(damaged, b"?")
+    with pytest.raises(SavepointRefusedError, match="has no other way back: none of its retained checkpoints is whole"):
+        _dispose(world, entry)
+    assert_whole(world, entry)
+    _dispose(world, entry, force=True)
+    assert standing(world, entry) == []
+
+
+def test_another_savepoint_is_another_way_back(world: World) -> None:
+    entry, _ = _two(world)
+    world.memory.put(next(key for key in world.memory.all_keys("flights/") if "state.totals" in key), b"?")
+    _dispose(world, entry)
+
+
+def test_a_job_that_cannot_be_asked_is_in_the_way(world: World) -> None:
+    entry, _ = _two(world)
+    world.memory.put("other/head.json", b"{")
+    with pytest.raises(SavepointRefusedError, match="the job other cannot be asked whether it needs it"):
+        _dispose(world, entry)
+
+
+def test_one_that_is_being_made_is_refused_with_force_too(world: World) -> None:
+    world.run_epoch("e1")
+    world.trigger("e2")
+    entry = take(world)
+    with pytest.raises(SavepointRefusedError, match="the savepoint is being made"):
+        _dispose(world, entry, force=True)
+
+
+def test_one_that_failed_is_forgotten_with_what_lies_there(world: World) -> None:
+    world.run_epoch("e1")
+    with pytest.raises(UnavailableError):
+        take(world, store=FaultyStore(world.store, 4, Fault.FAILS))
+    world.clock.advance(timedelta(hours=1))
+    entry = world.coordinator().look_for_savepoint("by hand")
+    assert entry is not None
+    assert standing(world, entry)
+    _dispose(world, entry)
+    assert (standing(world, entry), world.coordinator().head().savepoints) == ([], ())
+
+
+def test_one_that_its_owner_deleted_is_forgotten(world: World) -> None:  # semantics P1
+    entry, other = _two(world)
+    folder(world, entry).delete(standing(world, entry))
+    _dispose(world, entry)
+    assert world.coordinator().head().savepoints == (other,)
+
+
+def test_one_that_was_moved_is_disposed_of_where_it_is(world: World) -> None:  # semantics C5
+    entry, _ = _two(world)
+    moved = Below(world.store, "s3://archive/2026")
+    for key in standing(world, entry):
+        moved.create(key, folder(world, entry).get(key).data)
+    dispose(world.store, moved, Runtime(world.clock, world.new_token))
+    assert list(moved.list("")) == []
+    assert_whole(world, entry)
+    assert entry in world.coordinator().head().savepoints
+
+
+def test_what_cannot_be_deleted_is_said(world: World) -> None:  # semantics W7
+    entry, _ = _two(world)
+    found = dispose(world.store, Locked(world.store, entry.uri), Runtime(world.clock, world.new_token))
+    assert [each.reason for each in found.failures] == ["AccessDenied"]
+    assert entry in world.coordinator().head().savepoints, "entries go only after their files (P3)"
+    _dispose(world, entry)
+    assert standing(world, entry) == []
+
+
+# How many a series keeps.
+
+DAY_MS = 24 * 3_600_000
+
+
+def _series(*days: int) -> tuple[SavepointEntry, ...]:
+    return tuple(
+        SavepointEntry(
+            number, f"{number}", TARGET, f"f{number}", 0, 1, "e", Status.COMPLETED, ended_at_ms=(100 - day) * DAY_MS
+        )
+        for number, day in enumerate(days, 1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "days", "gone"),
+    [
+        (HistoryRule(), (9, 8, 1), []),
+        (HistoryRule(keep=2), (9, 8, 1), [1]),
+        (HistoryRule(keep=3), (9, 8, 1), []),
+        (HistoryRule(keep=1), (), []),
+        (HistoryRule(max_age=timedelta(days=8)), (9, 8, 1), [1]),
+        (HistoryRule(max_age=timedelta(days=1)), (9, 8, 7), [1, 2]),
+        (HistoryRule(keep=2, max_age=timedelta(days=8)), (9, 8, 1), [1]),
+        (HistoryRule(keep=2, max_age=timedelta(days=1)), (9, 8, 1), [1, 2]),
+        (HistoryRule(keep=1, max_age=timedelta(days=30)), (9, 8, 1), [1, 2]),
+    ],
+)
+def test_which_are_outdated(rule: HistoryRule, days: tuple[int, ...], gone: list[int]) -> None:  # semantics P3
+    assert [entry.id for entry in rule.outdated(_series(*days), 100 * DAY_MS)] == gone
+
+
+def test_failed_ones_do_not_count() -> None:
+    series = _series(3, 2, 1)
+    failed = (*series[:2], replace(series[2], status=Status.FAILED))
+    assert [entry.id for entry in HistoryRule(keep=1).outdated(failed, 100 * DAY_MS)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [({"keep": 0}, "keep"), ({"max_age": timedelta(0)}, "max_age must be a timedelta of more than zero")],
+)
+def test_a_bad_rule_is_refused(options: dict[str, object], problem: str) -> None:
+    with pytest.raises(InvalidConfigError, match=problem):
+        HistoryRule(**options)  # type: ignore[arg-type]
+
+
+def test_a_series_is_pruned_and_nothing_else(world: World) -> None:  # semantics P3
+    world.run_epoch("e1")
+    by_hand = take(world)
+    nightly = [take(world, asked(f"nightly/{day}")) for day in range(5)]
+    runtime = Runtime(world.clock, world.new_token)
+    found = prune(
+        world.store,
+        "flights",
+        HistoryRule(keep=3),
+        lambda uri: Below(world.store, uri),
+        runtime,
+        series="nightly/",
+    )
+    assert ([each.uri for each in found.disposed], found.kept) == ([entry.uri for entry in nightly[:2]], ())
+    assert world.coordinator().head().savepoints == (by_hand, *nightly[2:])
+    assert [standing(world, entry) for entry in nightly[:2]] == [[], []]
+
+
+def test_what_is_needed_is_kept_beyond_its_time(world: World) -> None:  # semantics P3
+    world.run_epoch("e1")
+    first, second = take(world, asked("1")), take(world, asked("2"))
+    _claimed(world, first)
+    found = prune(
+        world.store,
+        "flights",
+        HistoryRule(keep=1),
+        lambda uri: Below(world.store, uri),
+        Runtime(world.clock, world.new_token),
+    )
+    assert [uri for uri, _ in found.kept] == [first.uri]
+    assert "the job flights owns it" in found.kept[0][1]
+    assert world.coordinator().head().savepoints == (first, second)
