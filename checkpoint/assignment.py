@@ -1,7 +1,7 @@
 """Which subtask gets which state when a stage is restored, and at which parallelism it may be (semantics R4).
 
-Pure functions. Keyed state needs none of it as long as Spark distributes rows anew in every epoch: it restores at any
-parallelism up to the stage's maximum, which is fixed when the stage's first state is.
+Pure functions. Keyed state lies by key group: a fixed number of them, the stage's maximum parallelism, which is fixed
+when the stage's first state is. A subtask has a contiguous range of them at any parallelism up to that.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ MAX_PARALLELISM = 32_768
 
 MIN_DERIVED = 128
 """The lowest maximum that is derived."""
+
+KEY_GROUPS = MIN_DERIVED
+"""How many key groups keyed state has where its stage names no parallelism."""
 
 FILES = "files"
 """The kind of output that is not partitioned: raw files."""
@@ -48,6 +51,18 @@ def assign(mode: ListMode, per_subtask: Sequence[Sequence[T]], parallelism: int)
     each, longer = divmod(len(everything), parallelism)
     starts = [index * each + min(index, longer) for index in range(parallelism + 1)]
     return tuple(everything[start:end] for start, end in pairwise(starts))
+
+
+def key_groups_of(subtask: int, parallelism: int, key_groups: int) -> range:
+    """Give the key groups of a subtask: contiguous, as evenly as can be, each group to one subtask (semantics R4).
+
+    Args:
+        subtask: its 0-based index.
+        parallelism: how many subtasks there are.
+        key_groups: how many groups there are; some subtasks have none where these are fewer.
+    """
+    first, end = (-(-index * key_groups // parallelism) for index in (subtask, subtask + 1))
+    return range(first, end)
 
 
 def derived_max_parallelism(parallelism: int) -> int:
@@ -103,6 +118,8 @@ class RestoredStage:
     """None: the stage named no parallelism when the checkpoint was made."""
     state: tuple[str, ...] = ()
     """What it holds: `Output.id` of each output, `value.<name>` of each small value, `epoch.<name>` that it owes."""
+    key_groups: int | None = None
+    """How many its keyed state has; None: it holds none."""
 
 
 def match(restored: Iterable[RestoredStage], stages: Iterable[StageSpec], **where: str | int) -> dict[str, int]:
@@ -126,9 +143,9 @@ def match(restored: Iterable[RestoredStage], stages: Iterable[StageSpec], **wher
         before = stateful.get(stage.uid)
         if stage.parallelism is None:
             continue
-        stored = before.max_parallelism if before else None
+        stored = (before.max_parallelism or before.key_groups) if before else None
         _check_maximum(stage, stored, where)
-        if before is not None and stored is not None and before.parallelism != stage.parallelism:
+        if before is not None and before.max_parallelism and before.parallelism != stage.parallelism:
             _check_raw(stage, before, where)
         found[stage.uid] = stage.max_parallelism or stored or derived_max_parallelism(stage.parallelism)
     return found

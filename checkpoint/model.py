@@ -355,6 +355,8 @@ class Handover:
     """Whether its driver may outlive who submitted it, and can be found again: a later try asks for it first (F5)."""
     adopted: bool = field(default=False, metadata=SPARSE)
     """Whether the claimant has taken over the driver of an earlier try; it submits nothing."""
+    max_parallelism: Annotated[int, AtLeast(1)] | None = field(default=None, metadata=SPARSE)
+    """The highest parallelism that the stage may be restored at; None: it names no parallelism (semantics R4)."""
 
     @property
     def execution(self) -> Execution:
@@ -416,6 +418,8 @@ class Output:
     items: Json = None
     """Of a small list state: the items of each subtask, for broadcast state the one copy. None: they stand in its file
     (semantics A4)."""
+    key_groups: Annotated[int, AtLeast(1)] | None = field(default=None, metadata=SPARSE)
+    """Of a keyed state: how many key groups there are. Each file holds a contiguous range, sorted (semantics R4)."""
 
     @property
     def id(self) -> str:

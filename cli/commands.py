@@ -16,7 +16,7 @@ from ..checkpoint.restore import Verification
 from ..checkpoint.stats import stats as stats_of
 from ..storage import S3Options, open_store
 from ..storage.port import ObjectStore
-from . import forgetting, listing, numbers, resuming, rewinding, showing
+from . import forgetting, listing, numbers, resuming, rewinding, showing, state_rows
 from .text import size
 
 
@@ -132,6 +132,11 @@ def opened(uri: str, options: argparse.Namespace) -> ObjectStore:
         options: the command's words: `endpoint_url`, `region`.
     """
     return open_store(uri, s3=S3Options(endpoint_url=options.endpoint_url, region=options.region))
+
+
+def state(store: ObjectStore, options: argparse.Namespace) -> Outcome:
+    """Show the first rows of a state."""
+    return Outcome(*state_rows.rows(_job(store, options.job), options))
 
 
 def _job(store: ObjectStore, name: str) -> Coordinator:

@@ -15,7 +15,7 @@ from ..checkpoint import system_runtime
 from ..checkpoint.details import SUBTASKS
 from ..storage.errors import CairnError
 from ..storage.port import ObjectStore
-from . import commands
+from . import commands, state_rows
 from .commands import Outcome
 from .regions import regions
 from .text import printable
@@ -134,6 +134,21 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("job", metavar="JOB")
     verb.set_defaults(run=commands.stats, pulse=commands.job_pulse)
     _watchable(verb)
+    verb = _command(verbs, "state", "show the first rows of a stage's state; needs pyarrow")
+    verb.add_argument("job", metavar="JOB")
+    verb.add_argument("stage", metavar="STAGE", help="the stage's uid")
+    verb.add_argument("name", metavar="NAME", help="the state's name")
+    verb.add_argument(
+        "--checkpoint", metavar="ID", type=_checkpoint_id, help="a retained checkpoint; the newest unless it is given"
+    )
+    verb.add_argument(
+        "--head",
+        metavar="N",
+        type=_between(1, 100_000),
+        default=state_rows.HEAD,
+        help=f"rows to show, from 1 to 100000 ({state_rows.HEAD})",
+    )
+    verb.set_defaults(run=commands.state)
     verb = _command(verbs, "verify", "check that every file of one retained checkpoint, or of all, is whole")
     verb.add_argument("job", metavar="JOB")
     verb.add_argument("checkpoint", metavar="ID", type=_checkpoint_id, nargs="?")

@@ -21,7 +21,7 @@ from ..checkpoint.runtime import Runtime, system_runtime
 from ..storage.errors import GoneError
 from ..storage.names import check_name
 from ..storage.port import ObjectStore
-from . import conf, hook_answers, leaving, list_state, raw_files, small_state
+from . import conf, hook_answers, key_groups, leaving, list_state, raw_files, small_state
 from .backlog import Backlog
 from .before_snapshot import BeforeSnapshot
 from .carried import Carried
@@ -113,21 +113,25 @@ class Epoch(EpochFacts):
         """Give what a master hook answered for this epoch; see `hook_answers.answer_of`."""
         return hook_answers.answer_of(self._files, self._handover, name)
 
-    def state(self, name: str) -> DataFrame | None:
+    def state(self, name: str, *, subtask: int | None = None) -> DataFrame | None:
         """Give this stage's state as the restored checkpoint holds it; None if it holds none of that name.
 
         What this epoch writes does not change it.
 
         Args:
             name: the state's name.
+            subtask: read only the key groups that this subtask has at the stage's `parallelism` of now, 0-based; for
+                keyed state (semantics R4). None: all of it.
 
         Raises:
-            InvalidStateError: outside the `with` block.
+            InvalidStateError: outside the `with` block; or a subtask is named and is none of the stage's, or the stage
+                names no parallelism, or the state has no key.
             InvalidNameError: the name does not match the grammar (semantics W1).
         """
         self._check_open("state")
         stored = self._carried.restored(f"state.{check_name('state', name)}")
-        return frame(self.spark, self._files, stored) if stored else None
+        groups = None if subtask is None else key_groups.of_subtask(self._handover, subtask, stored)
+        return frame(self.spark, self._files, stored, groups) if stored else None
 
     def read(
         self,
@@ -185,11 +189,12 @@ class Epoch(EpochFacts):
         Args:
             name: the state's name.
             df: all of the state, not what changed.
-            key: columns by which the state is keyed.
+            key: columns by which the state is keyed: it is stored by key group, and can be read so (semantics R4).
             background: write while the block goes on (semantics A5, B5); its end waits. What `df` reads must stay.
 
         Raises:
-            InvalidStateError: the name was used before in this epoch, a key column is missing, or `df` is none.
+            InvalidStateError: the name was used before in this epoch, a key column is missing or of a type that cannot
+                be hashed, or `df` is none.
             InvalidNameError: the name does not match the grammar (semantics W1).
             InvalidConfigError: Spark's output committer cannot be trusted.
             BackgroundSnapshotError: what was to be written in the background before has failed.
@@ -376,6 +381,8 @@ class Epoch(EpochFacts):
         self._start_delay_ms = self._since_trigger_ms()
         try:
             self._carried.load(self._files, self._handover.restore, self._backlog)
+            restored = (stored.output for stored in self._carried.outputs.values())
+            self._writer.key_groups = key_groups.number_of(self._handover, restored)
         except Exception as error:
             self._decline(error)
             raise

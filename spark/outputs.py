@@ -52,7 +52,8 @@ class Outputs:
             background: only begin; `finish` waits for it.
 
         Raises:
-            InvalidStateError: the name was used before, a key column is missing, or `df` is none.
+            InvalidStateError: the name was used before, a key column is missing or of a type that cannot be hashed, or
+                `df` is none.
             InvalidNameError: the name does not match the grammar (semantics W1).
             InvalidConfigError: Spark's output committer cannot be trusted.
             BackgroundSnapshotError: what was to be written in the background before has failed.

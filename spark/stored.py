@@ -14,6 +14,7 @@ from ..checkpoint.job_files import JobFiles
 from ..checkpoint.metadata import HandleLine, InFlightLine, StageLine
 from ..checkpoint.model import AckDocument, DocumentRef, Execution, Output, StateHandle
 from ..storage.errors import DocumentError
+from . import key_groups
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -102,22 +103,33 @@ def of_acknowledgement(files: JobFiles, ack: AckDocument) -> StageContents:
     return contents
 
 
-def frame(spark: SparkSession, files: JobFiles, stored: Stored) -> DataFrame:
+def frame(spark: SparkSession, files: JobFiles, stored: Stored, groups: range | None = None) -> DataFrame:
     """Give the DataFrame that reads an output: exactly its files, in the order of their subtasks and names.
+
+    Args:
+        spark: the session that reads.
+        files: the job's files.
+        stored: the output.
+        groups: of a keyed state, the key groups to read; None for all of it (semantics R4).
 
     Raises:
         DocumentError: the output has no schema that Spark can read.
     """
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import IntegerType, StructField, StructType
 
     if not isinstance(stored.output.schema, str):
         raise DocumentError("the output has no schema", output=stored.output.id, folder=stored.output.folder)
     schema = StructType.fromJson(json.loads(stored.output.schema))
-    if not stored.files:
+    if not stored.files or (groups is not None and not groups):
         return spark.createDataFrame([], schema)
     ordered = sorted(stored.files, key=lambda file: (file.subtask, file.handle.path))
-    urls = (files.spark_url(file.handle.path) for file in ordered)
-    return spark.read.schema(schema).options(**_READ_OPTIONS).parquet(*urls)
+    urls = [files.spark_url(file.handle.path) for file in ordered]
+    reader = spark.read.options(**_READ_OPTIONS)
+    if groups is None:
+        return reader.schema(schema).parquet(*urls)
+    group = StructField(key_groups.COLUMN, IntegerType())
+    found = reader.schema(StructType([*schema, group])).parquet(*urls)
+    return found.where(found[group.name].between(groups[0], groups[-1])).drop(group.name)
 
 
 def nothing(spark: SparkSession, schema: StructType | str | None) -> DataFrame:

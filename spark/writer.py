@@ -21,7 +21,7 @@ from ..checkpoint.model import Handover, Output, StateHandle
 from ..storage.errors import CairnError, UnsupportedStorageError
 from ..storage.names import order
 from ..storage.port import Lost, ObjectStat
-from . import committer
+from . import committer, key_groups
 from .stored import File, Stored
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ class Writer:
         self._run = run
         self._now_ms = now_ms
         self._lock = Lock()
+        self.key_groups = key_groups.number_of(handover, ())
+        """Into how many key groups keyed state is divided; the restored checkpoint may know better."""
         self._in_force: list[tuple[SparkSession, committer.InForce]] = []
         self._touched: list[str] = []
         self.times = Times()
@@ -119,15 +121,19 @@ class Writer:
             kind: `state`, `table` or `exchange`.
             name: the output's name.
             df: what to write.
-            key: key columns, recorded and, where the stage's parallelism is fixed, what rows are distributed by.
+            key: key columns; rows are written by key group, then (semantics R4).
 
         Raises:
             InvalidConfigError: the output committer in use cannot be trusted.
             InvalidNameError: the name is too long.
+            InvalidStateError: rows cannot be told apart by such a key.
         """
         output_id = f"{kind}.{name}"
+        groups = self.key_groups if key else None
+        if groups:
+            key_groups.check_key(output_id, df, key)
         folder = self.folder_of(output_id)
-        output = Output(kind=kind, name=name, folder=folder, schema=df.schema.json(), key=tuple(key))
+        output = Output(kind, name, folder, df.schema.json(), tuple(key), key_groups=groups)
         with self.waiting():
             url = self._files.spark_url(folder)
             # The frame's own session writes it, which need not be the one that the epoch found.
@@ -182,10 +188,9 @@ class Writer:
 
     def _distributed(self, df: DataFrame, key: Sequence[str]) -> DataFrame:
         parallelism = self._handover.parallelism
-        if parallelism is None:
-            return df
-        columns = ["`{}`".format(column.replace("`", "``")) for column in key]
-        return df.repartition(parallelism, *columns)
+        if key:
+            return key_groups.distributed(df, key, self.key_groups, parallelism)
+        return df if parallelism is None else df.repartition(parallelism)
 
     def _settle(self, folder: str, output_id: str, *, magic: bool) -> list[File]:
         data: list[tuple[int, ObjectStat]] = []

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from airflow_cairn.checkpoint.assignment import (
     RestoredStage,
     assign,
     check_parallelism,
     derived_max_parallelism,
+    key_groups_of,
     match,
 )
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError
@@ -52,8 +55,19 @@ def test_numbers_at_their_bounds_are_taken(parallelism: int | None, maximum: int
     check_parallelism(parallelism, maximum, stage="s")
 
 
-def _restored(*state: str, parallelism: int = 4, maximum: int | None = 128) -> list[RestoredStage]:
-    return [RestoredStage("s", parallelism, maximum, state)]
+def _restored(
+    *state: str, parallelism: int = 4, maximum: int | None = 128, key_groups: int | None = None
+) -> list[RestoredStage]:
+    return [RestoredStage("s", parallelism, maximum, state, key_groups)]
+
+
+@given(st.integers(1, 300), st.integers(1, 300))
+def test_each_key_group_belongs_to_one_subtask(parallelism: int, key_groups: int) -> None:  # semantics R4
+    ranges = [key_groups_of(subtask, parallelism, key_groups) for subtask in range(parallelism)]
+    assert [group for each in ranges for group in each] == list(range(key_groups)), "contiguous, in order"
+    assert {len(each) for each in ranges} <= {key_groups // parallelism, -(-key_groups // parallelism)}, "evenly"
+    owners = [group * parallelism // key_groups for group in range(key_groups)]
+    assert all(group in ranges[owner] for group, owner in enumerate(owners)), "as rows are distributed"
 
 
 @pytest.mark.parametrize(
@@ -71,6 +85,9 @@ def _restored(*state: str, parallelism: int = 4, maximum: int | None = 128) -> l
         (_restored("files.model", maximum=None), StageSpec("s", (), 9), {"s": 128}),
         (_restored("list.offsets"), StageSpec("s", (), 100), {"s": 128}),
         (_restored("files.model"), StageSpec("t", (), 9), {"t": 128}),
+        (_restored("state.totals", maximum=None, key_groups=8), StageSpec("s", (), 4), {"s": 8}),
+        (_restored("state.totals", maximum=None, key_groups=8), StageSpec("s"), {}),
+        (_restored("files.model", maximum=None, key_groups=8), StageSpec("s", (), 5), {"s": 8}),
     ],
     ids=[
         "derived",
@@ -85,6 +102,9 @@ def _restored(*state: str, parallelism: int = 4, maximum: int | None = 128) -> l
         "raw files of a stage that named none",
         "list state at another parallelism",
         "another stage",
+        "keyed state of a stage that named none",
+        "keyed state, and none named still",
+        "keyed state and raw files of a stage that named none",
     ],
 )
 def test_the_maximum_of_a_stage(
@@ -111,8 +131,24 @@ def test_the_maximum_of_a_stage(
             StageSpec("s", (), 5),
             "[stage=`s` parallelism=`5` restored_parallelism=`4` state=`files.model`",
         ),
+        (
+            _restored("state.totals", maximum=None, key_groups=8),
+            StageSpec("s", (), 9),
+            "[stage=`s` parallelism=`9` restored_max_parallelism=`8`",
+        ),
+        (
+            _restored("state.totals", maximum=None, key_groups=8),
+            StageSpec("s", (), 4, 16),
+            "[stage=`s` max_parallelism=`16` restored_max_parallelism=`8`",
+        ),
     ],
-    ids=["another maximum", "above the maximum", "raw files at another parallelism"],
+    ids=[
+        "another maximum",
+        "above the maximum",
+        "raw files at another parallelism",
+        "above the key groups",
+        "other key groups",
+    ],
 )
 def test_what_cannot_be_restored_is_refused(
     restored: list[RestoredStage], stage: StageSpec, text: str

@@ -18,7 +18,7 @@ from scripts.setup.base import ROOT
 from tests.checkpoint.world import CONFIG, JOB, World
 from tests.support import jobs
 
-FREE = {"slice", "failures"}
+FREE = {"slice", "failures", "rows[]"}
 """Fields whose content is the user's, or named after what happened."""
 
 

@@ -72,11 +72,12 @@ def test_state_goes_from_epoch_to_epoch(spark: SparkSession, pipeline: Pipeline)
 def test_only_data_files_are_left_and_described(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics A1, A5
     pipeline.trigger("one")
     with pipeline.epoch("one") as epoch:
-        epoch.snapshot("totals", counts(spark, ("A-B", 1), ("B-C", 2)).repartition(2), key="route")
+        epoch.snapshot("totals", counts(spark, ("A-B", 1), ("B-C", 2)).repartition(2))
+        epoch.snapshot("keyed", counts(spark, ("A-B", 1)), key="route")
     ack = ack_of(pipeline)
     written = pipeline.listing("chk-0000000001/state/")
-    assert len(written) == 2
-    assert all(re.search(r"/state\.totals/part-0000[01]-[^/]*\.parquet\Z", key) for key in written)
+    assert len(written) == 3
+    assert all(re.search(r"/state\.(keyed/part-00000|totals/part-0000[01])-[^/]*\.parquet\Z", key) for key in written)
     handles = [handle for subtask in ack.subtasks for handle in subtask.handles]
     assert sorted(handle.path for handle in handles) == written
     for handle in handles:
@@ -84,7 +85,7 @@ def test_only_data_files_are_left_and_described(spark: SparkSession, pipeline: P
         assert (found.size_bytes, found.etag) == (handle.size_bytes, handle.checksum)
     assert [subtask.index for subtask in ack.subtasks] == [0, 1]
     assert ack.parallelism == 2
-    assert ack.outputs[0].key == ("route",)
+    assert [(output.key, output.key_groups) for output in ack.outputs] == [(("route",), 128), ((), None)]
     assert ack.metrics.sync_ms > 0
 
 

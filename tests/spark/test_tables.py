@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -124,3 +124,16 @@ def test_pyarrow_reads_a_table_by_the_documented_pointer(pipeline: Pipeline) -> 
     scope = {"folder": pipeline.storage.removeprefix("file://"), "job": "flights", "name": "league"}
     exec(snippet, scope)
     assert scope["league"].to_pylist() == [{"route": "A-B", "flights": 1}]  # type: ignore[attr-defined]
+
+
+def test_plain_spark_reads_a_state_by_the_documented_path(spark: SparkSession, pipeline: Pipeline) -> None:
+    pipeline.trigger("one")
+    with pipeline.epoch("one") as epoch:
+        epoch.snapshot("totals", counts(spark, ("A-B", 1)), key="route")
+    pipeline.complete("one")
+    [snippet] = re.findall(r"<!-- tested: state by Spark -->\n```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    scope: dict[str, Any] = {"spark": spark, "storage": pipeline.storage, "job": "flights"}
+    scope |= {"stage": "routes", "name": "totals"}
+    exec(snippet, scope)
+    assert scope["totals"].columns == ["route", "flights", "_cairn_key_group"]
+    assert scope["totals"].where("_cairn_key_group = pmod(hash(route), 128)").count() == 1
