@@ -1,17 +1,20 @@
-"""Reading a published table: all of a completed epoch, never half of one (semantics C4)."""
+"""Reading a published table, or a state: all of a completed epoch, never half of one (semantics C4)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..checkpoint.coordinator import Coordinator
 from ..checkpoint.errors import NoCheckpointError
 from ..checkpoint.head import CompletedEntry, Head
 from ..checkpoint.layout import epoch_name, run_id_of
+from ..checkpoint.model import Output
+from ..checkpoint.restore import retained
 from ..storage import S3Options
 from ..storage.errors import GoneError
 from . import conf
-from .stored import Stored, frame, of_checkpoint
+from .stored import StageContents, Stored, frame, of_checkpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,13 +49,11 @@ def table(
         InvalidNameError: the job's name is none (semantics W1).
         DocumentError: a document is broken or of a newer format.
     """
-    if s3 is None:
-        s3 = conf.s3_options(spark.conf.get(conf.S3_ENDPOINT, None), spark.conf.get(conf.S3_REGION, None))
-    coordinator = Coordinator(conf.open_driver_store(storage, s3), job)
-    head = coordinator.head()
-    while True:
-        entry = _entry(head, as_of)
-        if name not in entry.tables:
+
+    def find(contents: list[StageContents], entry: CompletedEntry) -> Stored:
+        found = (each.outputs.get(f"table.{name}") for each in contents)
+        stored = next((each for each in found if each is not None), None)
+        if stored is None:
             raise NoCheckpointError(
                 f"there is no table {name!r}",
                 job=job,
@@ -60,14 +61,87 @@ def table(
                 checkpoint=entry.id,
                 tables=", ".join(sorted(entry.tables)) or "none",
             )
+        return stored
+
+    return _read(spark, _job(spark, storage, job, s3), lambda head: _entry(head, as_of), find)
+
+
+def state(
+    spark: SparkSession,
+    storage: str,
+    job: str,
+    stage: str,
+    name: str,
+    *,
+    checkpoint: int | None = None,
+    s3: S3Options | None = None,
+) -> DataFrame:
+    """Read a stage's state as one completed checkpoint holds it, as the epoch that restores that gets it.
+
+    Args:
+        spark: the session that reads; for S3 it must reach the bucket by `s3a://`.
+        storage: storage URI.
+        job: the job's name.
+        stage: the stage's uid.
+        name: the state's name.
+        checkpoint: the retained checkpoint to read, None for the newest.
+        s3: how this process reaches S3; None takes endpoint and region from the session's `spark.cairn.s3.*`.
+
+    Raises:
+        NoCheckpointError: no checkpoint has completed, the one named is not retained, or there is no such state in it.
+        UnsupportedStorageError: the URI's scheme is unknown.
+        InvalidKeyError: the URI is of no accepted form.
+        InvalidNameError: the job's name is none (semantics W1).
+        DocumentError: a document is broken or of a newer format.
+    """
+
+    def find(contents: list[StageContents], entry: CompletedEntry) -> Stored:
+        stored = next((each.outputs.get(f"state.{name}") for each in contents if each.stage == stage), None)
+        if stored is None:
+            there = (f"{each.stage}.{out.name}" for each in contents for out in _outputs(each) if out.kind == "state")
+            raise NoCheckpointError(
+                f"there is no state {name!r} of the stage {stage!r}",
+                job=job,
+                checkpoint=entry.id,
+                states=", ".join(sorted(there)) or "none",
+            )
+        return stored
+
+    def choose(head: Head) -> CompletedEntry:
+        return _entry(head, None) if checkpoint is None else retained(head, checkpoint)
+
+    return _read(spark, _job(spark, storage, job, s3), choose, find)
+
+
+def _job(spark: SparkSession, storage: str, job: str, s3: S3Options | None) -> Coordinator:
+    if s3 is None:
+        s3 = conf.s3_options(spark.conf.get(conf.S3_ENDPOINT, None), spark.conf.get(conf.S3_REGION, None))
+    return Coordinator(conf.open_driver_store(storage, s3), job)
+
+
+def _read(
+    spark: SparkSession,
+    coordinator: Coordinator,
+    choose: Callable[[Head], CompletedEntry],
+    find: Callable[[list[StageContents], CompletedEntry], Stored],
+) -> DataFrame:
+    head = coordinator.head()
+    while True:
+        entry = choose(head)
         try:
-            return frame(spark, coordinator.files, _stored(coordinator, entry, name))
+            contents = of_checkpoint(coordinator.files, entry.metadata, lambda stage: True)
         except GoneError:
             # A newer checkpoint may have completed since the head was read, and this one been cleaned.
             newer = coordinator.head()
             if newer.revision == head.revision:
                 raise
             head = newer
+        else:
+            return frame(spark, coordinator.files, find(contents, entry))
+
+
+def _outputs(contents: StageContents) -> list[Output]:
+    return [stored.output for stored in contents.outputs.values()]
 
 
 def _entry(head: Head, as_of: str | None) -> CompletedEntry:
@@ -75,8 +149,8 @@ def _entry(head: Head, as_of: str | None) -> CompletedEntry:
         latest = head.latest_completed()
         if latest is None:
             raise NoCheckpointError(
-                "no checkpoint of the job has completed yet, so no table can be read. Check the job's name, or let an "
-                "epoch complete first",
+                "no checkpoint of the job has completed yet, so there is nothing to read. Check the job's name, or let "
+                "an epoch complete first",
                 job=head.job,
             )
         return latest
@@ -88,11 +162,3 @@ def _entry(head: Head, as_of: str | None) -> CompletedEntry:
         job=head.job,
         retained=", ".join(run_id_of(entry.epoch) for entry in head.completed) or "none",
     )
-
-
-def _stored(coordinator: Coordinator, entry: CompletedEntry, name: str) -> Stored:
-    for contents in of_checkpoint(coordinator.files, entry.metadata, lambda stage: True):
-        stored = contents.outputs.get(f"table.{name}")
-        if stored is not None:
-            return stored
-    raise GoneError("the checkpoint's metadata does not hold the table", checkpoint=entry.id, table=name)

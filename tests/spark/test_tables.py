@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, NoCheckpointError
 from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.checkpoint.model import StageSpec
-from airflow_cairn.spark import table
+from airflow_cairn.cli.main import main
+from airflow_cairn.spark import state, table
 from airflow_cairn.storage import InvalidNameError, UnsupportedStorageError
 from airflow_cairn.storage.local import LocalStore
 from tests.spark.pipeline import Pipeline, counts, rows
@@ -126,14 +129,25 @@ def test_pyarrow_reads_a_table_by_the_documented_pointer(pipeline: Pipeline) -> 
     assert scope["league"].to_pylist() == [{"route": "A-B", "flights": 1}]  # type: ignore[attr-defined]
 
 
-def test_plain_spark_reads_a_state_by_the_documented_path(spark: SparkSession, pipeline: Pipeline) -> None:
-    pipeline.trigger("one")
-    with pipeline.epoch("one") as epoch:
-        epoch.snapshot("totals", counts(spark, ("A-B", 1)), key="route")
-    pipeline.complete("one")
-    [snippet] = re.findall(r"<!-- tested: state by Spark -->\n```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
-    scope: dict[str, Any] = {"spark": spark, "storage": pipeline.storage, "job": "flights"}
-    scope |= {"stage": "routes", "name": "totals"}
-    exec(snippet, scope)
-    assert scope["totals"].columns == ["route", "flights", "_cairn_key_group"]
-    assert scope["totals"].where("_cairn_key_group = pmod(hash(route), 128)").count() == 1
+def test_a_state_is_read_as_the_next_epoch_gets_it_and_by_its_folder(
+    spark: SparkSession, pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipeline.config = replace(pipeline.config, retained=2)
+    for run_id, flights in (("one", 1), ("two", 2)):
+        pipeline.trigger(run_id)
+        with pipeline.epoch(run_id) as epoch:
+            epoch.snapshot("totals", counts(spark, ("A-B", flights)), key="route")
+        pipeline.complete(run_id)
+    where = (spark, pipeline.storage, "flights", "routes", "totals")
+    assert rows(state(*where)) == [("A-B", 2)]
+    assert rows(state(*where, checkpoint=1)) == [("A-B", 1)]
+    with pytest.raises(NoCheckpointError, match=r"not retained.*checkpoint=`3` retained=`1, 2`"):
+        state(*where, checkpoint=3)
+    with pytest.raises(NoCheckpointError, match=r"no state 'total' of the stage 'routes'.*states=`routes.totals`"):
+        state(*where[:-1], "total")
+    assert main(["state", "flights", "routes", "totals", "--json", "--storage", pipeline.storage]) == 0
+    said = json.loads(capsys.readouterr().out)
+    plain = spark.read.parquet(said["url"])
+    assert plain.columns == ["route", "flights", "_cairn_key_group"]
+    assert plain.where("_cairn_key_group = pmod(hash(route), 128)").drop("_cairn_key_group").collect() == [("A-B", 2)]
+    assert said["rows"] == [{"route": "A-B", "flights": 2}]
