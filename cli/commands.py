@@ -117,7 +117,11 @@ def rewind(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 
 
 def resume(store: ObjectStore, options: argparse.Namespace) -> Outcome:
-    """Start a job from a savepoint, or let one that was stopped go on."""
+    """Start a job from a savepoint, or let one that was stopped go on.
+
+    Raises:
+        InvalidConfigError: an option about a savepoint is given, and none is named.
+    """
     if options.source is None and (options.claim or options.again or options.allow_non_restored_state):
         raise InvalidConfigError("--claim, --again and --allow-non-restored-state are about a savepoint: give --from")
     savepoint = None if options.source is None else opened(options.source, options)
