@@ -350,6 +350,18 @@ class Attempts:
         noted = completion_notes.read(self._files, epoch)
         return noted if noted is None or head.rewind_of(noted) is None else None
 
+    def is_new(self, head: Head, epoch: str) -> bool:
+        """Tell whether nobody has asked for the epoch's checkpoint yet, as far as head, history and notes know.
+
+        Raises:
+            InvalidNameError: what is asked for is no name of an epoch (semantics W1).
+        """
+        check_name("epoch", epoch)
+        asked = head.pending_of_epoch(epoch) is not None or queue.holds(head.waiting, epoch)
+        if asked or epoch in head.completions() or next(head.ended_of_epoch(epoch), None) is not None:
+            return False
+        return completion_notes.read(self._files, epoch) is None
+
     def _fix_slice(self, request: TriggerRequest) -> Slice:
         """Store the epoch's slice at its first trigger and give what is stored (semantics T8)."""
         key = layout.epoch_slice(request.epoch)

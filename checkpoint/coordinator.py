@@ -238,6 +238,10 @@ class Coordinator:
         """Make an older retained checkpoint the newest one; see `Rewinding.rewind`."""
         return self._rewinding.rewind(to, abort_pending=abort_pending, agreed=agreed)
 
+    def is_new_epoch(self, epoch: str) -> bool:
+        """Tell whether nobody has asked for the epoch's checkpoint yet; see `Attempts.is_new`."""
+        return self._heads.observe(lambda head, _now_ms: self._attempts.is_new(head, epoch))
+
     def start_plan(self, folder: ObjectStore) -> StartPlan:
         """Say what starting from a savepoint would do, and change nothing; see `Importing.plan`."""
         return self._importing.plan(folder)

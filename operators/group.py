@@ -26,6 +26,7 @@ from .callbacks import restore_latest_checkpoint
 from .group_checks import check_last, check_reads, check_uids, stages_in
 from .regions import tooltip_of
 from .retry_policy import restart_by
+from .starting import check_restore_from
 from .topology import show_exchanges
 from .trigger import TriggerCheckpointOperator
 from .trigger_checks import check_config, check_poll_interval, fit_schedule
@@ -62,6 +63,8 @@ class CheckpointedTaskGroup(TaskGroup):
         source: what the epoch reads: a `Source` or a list of them; None for the run's data interval as it is.
         master_hooks: what is asked before the stages begin, and whose answers are kept in the checkpoint.
         listeners: who is told, at least once, how each checkpoint ended: a list of `CheckpointListener`s.
+        restore_from: the folder of a savepoint that the job starts from while it has no checkpoint (may be a template);
+            read with `aws_conn_id`.
         deferrable: whether `trigger_checkpoint` and `wait_for_checkpoint` wait in the triggerer; with False they are
             run by workers, the one rescheduled, the other poking.
         poll_interval: seconds (or a timedelta) between two looks of the triggerer while `trigger_checkpoint` waits for
@@ -91,6 +94,7 @@ class CheckpointedTaskGroup(TaskGroup):
         source: Source | Sequence[Source] | None = None,
         master_hooks: Sequence[MasterHook] | None = None,
         listeners: Sequence[CheckpointListener] | None = None,
+        restore_from: str | None = None,
         deferrable: bool = True,
         poll_interval: timedelta | float = 2.0,
         airflow_api_conn_id: str | None = AIRFLOW_API_CONN_ID,
@@ -115,6 +119,8 @@ class CheckpointedTaskGroup(TaskGroup):
         self._config = fit_schedule(self.dag, check_config(config, group=self.group_id), group=self.group_id)
         check_slice_detail(slice_detail, group=self.group_id)
         self._slice_detail = slice_detail
+        self._restore_from = restore_from
+        check_restore_from(restore_from, storage, job, group=self.group_id)
         with naming(group=self.group_id):
             self._sources = check_sources(source, self._config.max_concurrent_checkpoints)
             self._master_hooks = check_hooks(master_hooks, self._config.max_concurrent_checkpoints)
@@ -149,6 +155,7 @@ class CheckpointedTaskGroup(TaskGroup):
             source=self._sources,
             master_hooks=self._master_hooks,
             listeners=scope.listeners,
+            restore_from=self._restore_from,
             deferrable=self._deferrable,
             poll_interval=self._poll_interval,
         )

@@ -34,6 +34,7 @@ from ..triggers.request import RequestTrigger
 from .completed import already_completed
 from .mapped_stages import StageTask
 from .run_facts import has_ended, kind_of, run_facts, slice_of
+from .starting import check_restore_from, start_if_asked
 from .topology import stages_of
 from .trigger_checks import check_config, check_poll_interval, check_specs, fit_schedule, name_schedule
 
@@ -94,6 +95,8 @@ class TriggerCheckpointOperator(BaseOperator):
             `MasterHook`s. Hooks of installed packages come on top.
         listeners: who is told how the checkpoint ended: a list of `CheckpointListener`s. Listeners of installed
             packages come on top.
+        restore_from: the folder of a savepoint that the job starts from while it has no checkpoint (templated); read
+            with `aws_conn_id`. A run's conf may name one too: `{"cairn": {"restore_from": …}}`.
         deferrable: wait in the triggerer; with False the task is rescheduled.
         poll_interval: seconds (or a timedelta) between two looks of the triggerer; more than 0.
         recheck_interval: how long to wait before the task itself looks again, and asks whether the DAG runs before it
@@ -110,12 +113,12 @@ class TriggerCheckpointOperator(BaseOperator):
         InvalidConfigError: there are no stages or they are no job, no storage is given, `config` is no
             CheckpointConfig, `slice_detail` is no JSON object, `source`, `master_hooks` or `listeners` hold something
             else or do not fit the config, an interval is not positive, the pause does not fit the DAG's schedule, or
-            `kind` is neither `MANUAL` nor `PERIODIC`.
+            `kind` is neither `MANUAL` nor `PERIODIC`, or `restore_from` lies in the job's own prefix.
         InvalidNameError: the job's name or a stage's is outside the grammar (semantics W1).
         UnsupportedStorageError: the storage's scheme is none of ours.
     """
 
-    template_fields: Sequence[str] = ("storage", "job", "slice_detail")
+    template_fields: Sequence[str] = ("storage", "job", "slice_detail", "restore_from")
     ui_color = "#e3d5bd"
 
     def __init__(
@@ -130,6 +133,7 @@ class TriggerCheckpointOperator(BaseOperator):
         source: Source | Sequence[Source] | None = None,
         master_hooks: Sequence[MasterHook] | None = None,
         listeners: Sequence[CheckpointListener] | None = None,
+        restore_from: str | None = None,
         deferrable: bool = True,
         poll_interval: timedelta | float = 2.0,
         recheck_interval: timedelta = timedelta(seconds=15),
@@ -165,6 +169,8 @@ class TriggerCheckpointOperator(BaseOperator):
                 self.config = fit_schedule(self.dag, self.config, task=self.task_id)
         check_storage_and_job(self.storage, self.job, task=self.task_id)
         check_slice_detail(slice_detail, task=self.task_id)
+        self.restore_from = restore_from
+        check_restore_from(restore_from, self.storage, self.job, task=self.task_id)
         self._stage_tasks: tuple[StageTask, ...] = ()
         # A group fills them in when its block is left.
         if self.stages or scope_of(self.task_group) is None:
@@ -275,6 +281,7 @@ class TriggerCheckpointOperator(BaseOperator):
         tell_if_possible(coordinator, self.listeners)
         try:
             with settings.naming_connection():
+                start_if_asked(context, settings, coordinator, self.restore_from)
                 answer = coordinator.trigger(request, abandoned=lambda owner: has_ended(ti, owner))
         except CairnError as error:
             # semantics T1. Its class stays, because that says whether another try may help.

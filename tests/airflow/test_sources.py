@@ -82,6 +82,7 @@ class Run:
     data_interval_end: datetime | None = None
     logical_date: datetime | None = None
     consumed_asset_events: tuple[Any, ...] = ()
+    conf: dict[str, Any] | None = None
 
 
 def trigger(job: Job, source: Source, run: Run) -> Any:

@@ -71,6 +71,7 @@ class DagRun:
     data_interval_start: datetime | None = None
     data_interval_end: datetime | None = None
     run_type: str = "manual"
+    conf: dict[str, Any] | None = None
 
 
 def context(ti: Ti, **more: Any) -> Any:

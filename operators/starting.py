@@ -1,0 +1,139 @@
+"""Starting a job from a savepoint where its first epoch, or one that says so, is triggered (semantics R1, R3, R6)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ..checkpoint import Coordinator
+from ..checkpoint.errors import InvalidConfigError
+from ..checkpoint.importing import ImportWish, Started
+from ..checkpoint.layout import epoch_name, run_id_of
+from ..hooks.job_settings import JobSettings, is_rendered_later, naming
+from ..storage import check_storage_uri
+from ..storage.names import shorten
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+log = logging.getLogger(__name__)
+
+CONF_KEY = "cairn"
+"""Of a DAG run's conf: what is meant for Cairn."""
+
+_FROM, _ALLOW, _CLAIM = "restore_from", "allow_non_restored_state", "claim"
+
+
+@dataclass(frozen=True, slots=True)
+class RunWish:
+    """What a DAG run's conf says to Cairn."""
+
+    restore_from: str | None = None
+    """The folder of a savepoint that the job is to start from."""
+    allow_non_restored_state: bool = False
+    claim: bool = False
+
+
+def check_restore_from(restore_from: object, storage: object, job: object, **where: str | None) -> None:
+    """Check a savepoint's folder as far as it is known without a look at it.
+
+    Args:
+        restore_from: what the author gave.
+        storage: the storage's URI.
+        job: the job's name.
+        **where: `task` or `group` and its id, for the message.
+
+    Raises:
+        InvalidConfigError: it lies in the job's own prefix.
+        UnsupportedStorageError: the URI's scheme is none of ours.
+        InvalidKeyError: it is no URI of an accepted form.
+    """
+    if restore_from is None or is_rendered_later(restore_from):
+        return
+    with naming(**where, restore_from=shorten(restore_from)):
+        folder = check_storage_uri(restore_from)
+    if is_rendered_later(storage) or is_rendered_later(job):
+        return
+    own = f"{check_storage_uri(storage)}/{job}"
+    if folder == own or folder.startswith(f"{own}/"):
+        raise InvalidConfigError(
+            "restore_from lies in the job's own prefix, which the job cleans. Name a savepoint's folder elsewhere",
+            **where,
+            restore_from=folder,
+            prefix=own,
+        )
+
+
+def wish_of(conf: object) -> RunWish:
+    """Read what a DAG run's conf says to Cairn: the object under `cairn`.
+
+    Args:
+        conf: the run's.
+
+    Raises:
+        InvalidConfigError: it is no object, or something in it is unknown or of another type.
+    """
+    found = conf.get(CONF_KEY) if isinstance(conf, Mapping) else None
+    if found is None:
+        return RunWish()
+    types = {_FROM: str, _ALLOW: bool, _CLAIM: bool}
+    if not isinstance(found, Mapping) or not found.keys() <= types.keys():
+        raise InvalidConfigError(
+            f"dag_run.conf[{CONF_KEY!r}] must be an object that has no other fields than {', '.join(types)}",
+            conf=shorten(found),
+        )
+    for name, value in found.items():
+        if not isinstance(value, types[name]):
+            raise InvalidConfigError(
+                f"dag_run.conf[{CONF_KEY!r}][{name!r}] must be a {types[name].__name__}", conf=shorten(value)
+            )
+    wish = RunWish(found.get(_FROM), found.get(_ALLOW, False), found.get(_CLAIM, False))
+    if wish.restore_from is None and found:
+        raise InvalidConfigError(f"dag_run.conf[{CONF_KEY!r}] says how to start and not from what: give {_FROM!r} too")
+    return wish
+
+
+def start_if_asked(
+    context: Context, settings: JobSettings, coordinator: Coordinator, restore_from: str | None
+) -> Started | None:
+    """Start the job from a savepoint, where this run's conf says so, or the DAG does and the job is new.
+
+    The conf counts until the run's first checkpoint has been asked for: a retry or a clear does not go back again.
+
+    Args:
+        context: the task's.
+        settings: which job; its connection reads the savepoint too.
+        coordinator: of the job.
+        restore_from: what the DAG says.
+
+    Returns:
+        None where nothing was to be done.
+
+    Raises:
+        InvalidConfigError: the conf is wrong.
+        NoSavepointError: there is no savepoint, or only a part of one.
+        CairnError: it could not be read or copied.
+    """
+    conf = wish_of(context["dag_run"].conf)
+    if conf.restore_from is not None:
+        if not coordinator.is_new_epoch(epoch_name(context["ti"].run_id)):
+            return None
+        wish = ImportWish(conf.allow_non_restored_state, conf.claim)
+    elif restore_from is None or coordinator.head().completed:
+        return None
+    else:
+        wish = ImportWish(only_if_new=True)
+    uri = conf.restore_from or restore_from
+    check_restore_from(uri, settings.storage, settings.job)
+    folder = replace(settings, storage=check_storage_uri(uri)).hook().open_store()
+    log.info("starting %s from the savepoint %s", settings.job, folder.uri)
+    found = coordinator.start_from(folder, wish)
+    if not found.created:
+        log.info("the job had started from it before, or was not new: it stands at checkpoint %d", found.checkpoint)
+        return found
+    log.info("%d files, %d bytes were copied as checkpoint %d", found.files, found.size_bytes, found.checkpoint)
+    for epoch in (*found.gave_up.epochs, *found.gave_up.pending_epochs):
+        log.warning("the savepoint does not hold the DAG run %s: it has to run again", run_id_of(epoch))
+    return found

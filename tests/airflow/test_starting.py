@@ -1,0 +1,155 @@
+"""A job starts from a savepoint because its DAG says so, or one run's conf does (semantics R1, R3, R6)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.api.datamodels._generated import DagRun as SdkDagRun
+from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
+
+from airflow_cairn.checkpoint.errors import InvalidConfigError, NonRestoredStateError, NoSavepointError
+from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
+from airflow_cairn.operators.starting import RunWish, wish_of
+from tests.airflow.conftest import DagFile, Said
+from tests.checkpoint.saved import saved
+from tests.checkpoint.world import STAGES, World
+from tests.support.airflow_stage import DagRun, Job, Ti, context
+from tests.support.jobs import dump
+
+SPECS = [StageSpec(each.uid, each.upstream) for each in STAGES]
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two savepoints of another storage's job."""
+    root = tmp_path_factory.mktemp("kept")
+    world = World()
+    for epoch, name in (("e1", "first"), ("e2", "second")):
+        world.run_epoch(epoch)
+        dump(saved(world), root / name)
+    return root
+
+
+def operator(job: Job, **options: Any) -> TriggerCheckpointOperator:
+    return TriggerCheckpointOperator(
+        **{"task_id": "trigger", "storage": job.storage, "job": job.name, "stages": SPECS, **options}
+    )
+
+
+def told(conf: dict[str, Any] | None, run_id: str = "r1") -> Any:
+    return context(Ti(run_id=run_id, states={"r2": "running"}), dag_run=DagRun(conf=conf))
+
+
+def asked(kept: Path, name: str, **more: Any) -> dict[str, Any]:
+    return {"theirs": 1, "cairn": {"restore_from": f"file://{kept / name}", **more}}
+
+
+def test_a_new_job_starts_from_what_its_dag_names(job: Job, kept: Path, said: Said) -> None:  # semantics R1
+    trigger = operator(job, restore_from=f"file://{kept / 'second'}/")
+    assert trigger.execute(told(None))["restored_from"] == 1
+    assert f"starting flights from the savepoint file://{kept / 'second'}" in said.text
+    assert "6 files, " in said.text
+    assert "were copied as checkpoint 1" in said.text
+    before = job.coordinator.head()
+    assert trigger.execute(told(None))["checkpoint"] == 2, "a retry finds what there is"
+    assert job.coordinator.head() == before
+
+
+def test_later_runs_do_not_look_at_it(job: Job) -> None:  # semantics R1
+    job.complete("r1")
+    result = operator(job, stages=[StageSpec("routes")], restore_from="file:///nowhere").execute(told(None, "r2"))
+    assert result["restored_from"] == 1
+
+
+def test_a_run_may_be_told_to_go_back(job: Job, kept: Path, said: Said) -> None:  # semantics R5
+    stages = [StageSpec("routes")]
+    job.complete("r1")
+    conf = asked(kept, "second", allow_non_restored_state=True)
+    assert operator(job, stages=stages).execute(told(conf, "r2"))["restored_from"] == 2
+    assert "the savepoint does not hold the DAG run r1: it has to run again" in said.text
+    head = job.coordinator.head()
+    assert operator(job, stages=stages).execute(told(conf, "r2"))["checkpoint"] == 3
+    assert job.coordinator.head() == head, "the task was retried"
+    with pytest.raises(TaskDeferred):
+        operator(job, stages=stages).execute(told(asked(kept, "first"), "r1"))
+    assert job.coordinator.head().imports == head.imports, "a run that has been there before does not go back again"
+
+
+def test_what_a_run_says_comes_before_what_the_dag_says(job: Job, kept: Path) -> None:
+    trigger = operator(job, restore_from="file:///nowhere")
+    assert trigger.execute(told(asked(kept, "first")))["restored_from"] == 1
+    assert job.coordinator.head().imports[0].origin.uri == f"file://{kept / 'first'}"
+
+
+def test_state_of_other_stages_needs_a_word(job: Job, kept: Path) -> None:  # semantics R3
+    with pytest.raises(NonRestoredStateError, match=r"unclaimed=`airports, clean, report`.*stages=`routes`"):
+        operator(job, stages=[StageSpec("routes")]).execute(told(asked(kept, "first")))
+
+
+def test_an_epoch_that_has_completed_does_not_go_back(job: Job, kept: Path) -> None:  # semantics T9
+    job.complete("r1")
+    with pytest.raises(AirflowSkipException, match="epoch r1 is completed"):
+        operator(job, stages=[StageSpec("routes")]).execute(told(asked(kept, "first")))
+    assert job.coordinator.head().imports == ()
+
+
+def test_there_is_no_savepoint(job: Job, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NoSavepointError, match="TRIGGER_CHECKPOINT_FAILURE: there is no savepoint"):
+        operator(job, restore_from=f"file://{tmp_path / 'empty'}").execute(told(None))
+    with pytest.raises(InvalidConfigError, match="restore_from lies in the job's own prefix"):
+        operator(job).execute(told({"cairn": {"restore_from": f"{job.storage}/flights/x"}}))
+
+
+@pytest.mark.parametrize("conf", [None, {}, {"theirs": {"restore_from": 1}}, {"cairn": {}}])
+def test_a_run_need_not_say_anything(conf: dict[str, Any] | None) -> None:
+    assert wish_of(conf) == RunWish()
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        ("s3://b/x", r"must be an object that has no other fields than restore_from, allow_non_restored_state, claim"),
+        ({"restore": "s3://b/x"}, "has no other fields than"),
+        ({"restore_from": 7}, r"\['restore_from'\] must be a str"),
+        ({"restore_from": "s3://b/x", "claim": "yes"}, r"\['claim'\] must be a bool"),
+        ({"claim": True}, "not from what: give 'restore_from' too"),
+    ],
+)
+def test_what_a_run_says_is_checked(said: object, text: str) -> None:
+    with pytest.raises(InvalidConfigError, match=text):
+        wish_of({"cairn": said})
+
+
+def test_the_run_has_a_conf_in_a_real_task() -> None:
+    assert "conf" in SdkDagRun.model_fields
+
+
+_GROUP = """
+with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", storage="file:///lake", restore_from={}):
+    SparkEpochOperator(task_id="routes", application="routes.py")
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("'hdfs://namenode/x'", "there is no storage for the scheme hdfs"),
+        ("'/kept/x'", "this is no storage URI: it has no scheme"),
+        ("17", "this is no storage URI: it is no text"),
+        ("'file:///lake/flights/x'", "restore_from lies in the job's own prefix, which the job cleans"),
+    ],
+)
+def test_the_dag_is_checked_when_it_is_parsed(dag_file: DagFile, value: str, text: str) -> None:
+    found = dag_file.error(_GROUP.format(value))
+    assert text in found
+    assert "group=`epoch`" in found
+
+
+def test_the_group_hands_it_to_its_trigger(dag_file: DagFile) -> None:
+    for value in ("s3://kept/x", "{{ var.value.savepoint }}"):
+        trigger: Any = dag_file.dag(_GROUP.format(repr(value))).task_dict["epoch.trigger_checkpoint"]
+        assert trigger.restore_from == value
+        assert "restore_from" in trigger.template_fields
