@@ -163,7 +163,7 @@ class Attempts:
             opened = self._opener.open(settled, opening, now_ms, choice)
             notes.extend(log)
             answer = Triggered(opened.pending, created=True, damages=opened.damages, log=tuple(notes))
-            return Decision(answer, opened.head)
+            return Decision(answer, replace(opened.head, savepoint_target=request.config.savepoint_target))
 
         try:
             return self._heads.update(decide, known=True)[1]

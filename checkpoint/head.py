@@ -430,6 +430,8 @@ class Head:
     """The savepoint that is being copied into the job."""
     imports: tuple[ImportRecord, ...] = field(default=(), metadata=SPARSE)
     """Savepoints that the job was started from, newest last: the last ones, and those whose checkpoint is retained."""
+    savepoint_target: Target | None = None
+    """Where savepoints are made that name no place, as of the last trigger (semantics P1)."""
     savepoints: tuple[SavepointEntry, ...] = field(default=(), metadata=SPARSE)
     """Savepoints by id; of those that have ended the newest, as long as they are not disposed of."""
     writes: tuple[Token, ...] = ()

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Literal
 
 from ..storage.names import check_name, shorten
+from ..storage.uris import check_storage_uri
 from . import at_least_once
 from .assignment import check_parallelism
 from .errors import InvalidConfigError
@@ -34,6 +35,8 @@ class CheckpointConfig:
 
     Raises:
         InvalidConfigError: an option is out of its bounds; the text names the option, the value and the bound.
+        UnsupportedStorageError: the scheme of `savepoint_target` is none of ours.
+        InvalidKeyError: `savepoint_target` is of no accepted form.
     """
 
     timeout: timedelta = DEFAULT_TIMEOUT
@@ -69,8 +72,14 @@ class CheckpointConfig:
     failover: Literal["region", "full"] = "region"
     """What runs again after a failure (semantics F1): what has to, or with `full` every stage that has begun."""
 
+    savepoint_target: str | None = None
+    """URI of the folder below which savepoints are made that name no place of their own (semantics P1); known to the
+    job from its next trigger on. None: each has to name one."""
+
     def __post_init__(self) -> None:
         """Check the bounds where the DAG is parsed."""
+        if self.savepoint_target is not None:
+            object.__setattr__(self, "savepoint_target", check_storage_uri(self.savepoint_target))
         if not isinstance(self.timeout, timedelta) or self.timeout_ms < 1:
             raise InvalidConfigError("timeout must be a timedelta of more than zero", timeout=repr(self.timeout))
         if not isinstance(self.min_pause, timedelta) or self.min_pause < timedelta(0):

@@ -18,7 +18,7 @@ from datetime import timedelta
 
 from ..storage.errors import CairnError, GoneError, InvalidRequestError
 from ..storage.port import ObjectStore
-from ..storage.uris import parse_storage_uri
+from ..storage.uris import check_storage_uri
 from . import completing, layout, savepoint_format, savepoint_head
 from .errors import InvalidConfigError, NoCheckpointError, SavepointDamagedError, SavepointRefusedError
 from .head import Head, SavepointEntry, Stopped
@@ -49,8 +49,9 @@ def in_silence(_: SavepointProgress) -> None:
 class SavepointRequest:
     """A wish for a savepoint."""
 
-    target: str
-    """URI of the folder below which the savepoint's own folder is made; outside of the job."""
+    target: str | None
+    """URI of the folder below which the savepoint's own folder is made; outside of the job. None: the job's default,
+    `CheckpointConfig.savepoint_target`."""
     request: str
     """The request's id: whoever asks with the same one gets the same savepoint."""
     timeout: timedelta = DEFAULT_TIMEOUT
@@ -70,7 +71,8 @@ class SavepointRequest:
             InvalidNameError: the request's id is none.
             InvalidConfigError: another option is out of its bounds.
         """
-        object.__setattr__(self, "target", str(parse_storage_uri(self.target)))
+        if self.target is not None:
+            object.__setattr__(self, "target", check_storage_uri(self.target))
         layout.check_request(self.request)
         if not isinstance(self.timeout, timedelta) or self.timeout < timedelta(milliseconds=1):
             raise InvalidConfigError("timeout must be a timedelta of more than zero", timeout=repr(self.timeout))
@@ -106,6 +108,7 @@ class Savepoints:
             The savepoint: completed, failed with a reason, or waiting for an epoch.
 
         Raises:
+            InvalidConfigError: neither the request nor the job names a target.
             SavepointRefusedError: the target lies in the job itself, the folder is not empty, the request id was used
                 for another target, or the job is shut down; nothing was opened.
             NoCheckpointError: the job has completed nothing yet, and nothing is pending.
@@ -136,16 +139,17 @@ class Savepoints:
         self._heads.update(decide)
 
     def _opened(self, request: SavepointRequest, open_folder: OpenFolder) -> SavepointEntry:
-        self._check_outside(request.target)
         entry = self.look(request.request)
         if entry is not None and not (entry.status is Status.FAILED and request.renew):
             if entry.status is Status.FAILED:
                 self._folder(entry, open_folder).empty()
             return self._same_target(entry, request)
+        target = self._target(request)
         name = savepoint_format.folder_name(self._files.job, request.request, storage=self._files.store.uri)
-        self._check_apart(request.target)
+        self._check_outside(target)
+        self._check_apart(target)
         self._heads.observe(lambda head, _now_ms: self._source(head))
-        folder = SavepointFiles(open_folder(f"{request.target}/{name}"), self._files.job)
+        folder = SavepointFiles(open_folder(f"{target}/{name}"), self._files.job)
         if entry is not None:
             self._same_target(entry, request)
             folder.empty()
@@ -160,7 +164,7 @@ class Savepoints:
             opened = SavepointEntry(
                 id=settled.next_id,
                 request=request.request,
-                target=request.target,
+                target=target,
                 folder=name,
                 requested_at_ms=now_ms,
                 expires_at_ms=now_ms + request.timeout // timedelta(milliseconds=1),
@@ -189,6 +193,16 @@ class Savepoints:
                 job=self._files.job,
             )
         return RestorePointer(latest.id, latest.metadata), latest.epoch
+
+    def _target(self, request: SavepointRequest) -> str:
+        target = request.target or self._heads.load().savepoint_target
+        if target is None:
+            raise InvalidConfigError(
+                "the savepoint has no target: name one, or give the job a default by "
+                "CheckpointConfig(savepoint_target=…), which holds from its next trigger on",
+                job=self._files.job,
+            )
+        return target
 
     def _check_outside(self, target: str) -> None:
         own = f"{self._files.store.uri}/{self._files.job}"
@@ -221,7 +235,7 @@ class Savepoints:
         return True
 
     def _same_target(self, entry: SavepointEntry, request: SavepointRequest) -> SavepointEntry:
-        if entry.target != request.target:
+        if request.target not in (None, entry.target):
             raise SavepointRefusedError(
                 "a savepoint was asked for with this request id already, in another target. Name that one, or choose "
                 "another request id",

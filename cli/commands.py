@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Hashable, Iterator
 from dataclasses import asdict, dataclass
+from threading import Event
 from typing import Any
 
 from ..checkpoint import Coordinator, views
@@ -17,6 +18,7 @@ from ..checkpoint.stats import stats as stats_of
 from ..storage import S3Options, open_store
 from ..storage.port import ObjectStore
 from . import forgetting, listing, numbers, resuming, rewinding, showing, state_rows
+from . import savepoints as savepoints_of
 from .text import size
 
 
@@ -97,7 +99,15 @@ def show_pulse(store: ObjectStore, options: argparse.Namespace) -> Hashable:
 
 
 def verify(store: ObjectStore, options: argparse.Namespace) -> Outcome:
-    """Check every file of one retained checkpoint, or of all."""
+    """Check every file of one retained checkpoint, or of all; or of a savepoint, in whose folder the store is.
+
+    Raises:
+        InvalidConfigError: a checkpoint is named beside a savepoint.
+    """
+    if is_path(options.job):
+        if options.checkpoint is not None:
+            raise InvalidConfigError("a savepoint holds one checkpoint; give its folder alone", savepoint=options.job)
+        return Outcome(*savepoints_of.verify(store))
     coordinator = _job(store, options.job)
     found = coordinator.verify(options.checkpoint)
     lines = [line for each in found for line in _verification_lines(each)] or ["no checkpoint is retained"]
@@ -126,6 +136,27 @@ def resume(store: ObjectStore, options: argparse.Namespace) -> Outcome:
         raise InvalidConfigError("--claim, --again and --allow-non-restored-state are about a savepoint: give --from")
     savepoint = None if options.source is None else opened(options.source, options)
     return Outcome(*resuming.resume(Coordinator(store, options.job), savepoint, options))
+
+
+def savepoint(store: ObjectStore, options: argparse.Namespace) -> Outcome:
+    """Take a savepoint of a job."""
+    job = _job(store, options.job)
+    return Outcome(*savepoints_of.savepoint(job, options, lambda uri: opened(uri, options), Event().wait))
+
+
+def savepoints(store: ObjectStore, options: argparse.Namespace) -> Outcome:
+    """List a job's savepoints."""
+    return Outcome(*savepoints_of.savepoints(_job(store, options.job)))
+
+
+def dispose(store: ObjectStore, options: argparse.Namespace) -> Outcome:
+    """Throw a savepoint away."""
+    return Outcome(*savepoints_of.dispose(store, opened(options.path, options), options))
+
+
+def is_path(word: str) -> bool:
+    """Tell a savepoint's folder from a job's name, which holds no colon."""
+    return ":" in word
 
 
 def opened(uri: str, options: argparse.Namespace) -> ObjectStore:

@@ -41,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     parser = _parser()
     options = parser.parse_args(argv)
-    if options.on_store and not options.storage:
+    where = options.job if commands.is_path(getattr(options, "job", "")) else getattr(options, "storage", "")
+    if options.on_store and not where:
         parser.error("the storage is missing: give --storage URI, or set CAIRN_STORAGE")
     if getattr(options, "interval", None) is not None and not options.watch:
         parser.error("--interval says how often --watch looks; give --watch too")
@@ -50,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if not options.on_store:
             return _once(options.run(options), options)
-        store = commands.opened(options.storage, options)
+        store = commands.opened(where, options)
         return (
             _watch(store, options) if getattr(options, "watch", False) else _once(options.run(store, options), options)
         )
@@ -97,8 +98,8 @@ def _reader_may_leave() -> Iterator[None]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="cairn",
-        description="Shows the jobs and checkpoints of a storage and the regions of a DAG, rewinds jobs, and starts "
-        "them from savepoints. Neither Airflow nor Spark need to run.",
+        description="Shows the jobs and checkpoints of a storage and the regions of a DAG, rewinds jobs, takes "
+        "savepoints and starts jobs from them. Neither Airflow nor Spark need to run.",
         epilog="Credentials for s3:// come from where boto3 finds them (environment, profile, instance role).",
     )
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -149,8 +150,8 @@ def _parser() -> argparse.ArgumentParser:
         help=f"rows to show, from 1 to 100000 ({state_rows.HEAD})",
     )
     verb.set_defaults(run=commands.state)
-    verb = _command(verbs, "verify", "check that every file of one retained checkpoint, or of all, is whole")
-    verb.add_argument("job", metavar="JOB")
+    verb = _command(verbs, "verify", "check that every file of retained checkpoints, or of a savepoint, is whole")
+    verb.add_argument("job", metavar="JOB|PATH", help="a job, or the folder of a savepoint (then no storage is needed)")
     verb.add_argument("checkpoint", metavar="ID", type=_checkpoint_id, nargs="?")
     verb.set_defaults(run=commands.verify)
     verb = _command(verbs, "forget-listener", "give up the notices of a listener that no longer exists")
@@ -174,6 +175,27 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
     verb.add_argument("--abort-pending", action="store_true", help="abort what is pending instead of refusing")
     verb.set_defaults(run=commands.rewind)
+    verb = _command(verbs, "savepoint", "take a savepoint of a job, or go on with one")
+    verb.add_argument("job", metavar="JOB")
+    verb.add_argument(
+        "target",
+        metavar="TARGET",
+        nargs="?",
+        help="the folder below which it gets a folder of its own; without it, the job's own savepoint_target",
+    )
+    verb.add_argument(
+        "--request-id", metavar="ID", help="the same one gives the same savepoint; by default one is made up, and said"
+    )
+    verb.add_argument("--wait", action="store_true", help="where an epoch is under way, wait until that has ended")
+    verb.set_defaults(run=commands.savepoint)
+    verb = _command(verbs, "savepoints", "list the savepoints that a job remembers, newest first")
+    verb.add_argument("job", metavar="JOB")
+    verb.set_defaults(run=commands.savepoints)
+    verb = _command(verbs, "dispose", "throw a savepoint away, unless a job needs it")
+    verb.add_argument("path", metavar="PATH", help="the savepoint's folder")
+    verb.add_argument("--force", action="store_true", help="also where a job needs it; says what is lost")
+    verb.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
+    verb.set_defaults(run=commands.dispose)
     verb = _command(verbs, "resume", "start a job from a savepoint, or let one that was stopped go on")
     verb.add_argument("job", metavar="JOB")
     verb.add_argument(

@@ -12,10 +12,10 @@ from ..checkpoint import Coordinator
 from ..checkpoint.errors import NoCheckpointError, ResumeRefusedError
 from ..checkpoint.importing import ImportWish, Started, StartPlan
 from ..checkpoint.layout import run_id_of
-from ..checkpoint.savepoint_verify import SavepointProgress
 from ..storage import ensure_probed
 from ..storage.port import ObjectStore
 from . import text
+from .progress import ProgressLine
 
 
 def resume(
@@ -44,7 +44,7 @@ def resume(
     if goes_back and plan.gives_up.anything and not options.yes:
         _ask(coordinator.job, plan)
     wish = ImportWish(options.allow_non_restored_state, options.claim, options.again)
-    with _Bar() as bar:
+    with ProgressLine("copied") as bar:
         found = coordinator.start_from(savepoint, wish, agreed=plan if goes_back else None, on_progress=bar.show)
     return [*_said(coordinator.job, savepoint, plan, found)], _document(coordinator.job, found)
 
@@ -58,27 +58,6 @@ def _go_on(coordinator: Coordinator) -> tuple[list[str], dict[str, Any]]:
     where = f"the next epoch restores checkpoint {latest}" if latest else "it has no checkpoint and starts empty"
     was = f"{coordinator.job} was {head.stopped} and goes on" if head.stopped else f"{coordinator.job} was not stopped"
     return [f"{was}: {where}"], {"job": coordinator.job, "checkpoint": latest, "was_stopped": head.stopped}
-
-
-class _Bar:
-    """Says on a terminal how many files stand, in one line that is written over."""
-
-    def __init__(self) -> None:
-        self._drawn = False
-
-    def __enter__(self) -> _Bar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._drawn:
-            print(file=sys.stderr)
-
-    def show(self, progress: SavepointProgress) -> None:
-        """Draw it anew."""
-        if sys.stderr.isatty():
-            done = f"{progress.files_done} of {progress.files} files, {text.size(progress.bytes_done)}"
-            print(f"\r{done} of {text.size(progress.size_bytes)}", end="", file=sys.stderr, flush=True)
-            self._drawn = True
 
 
 def _ask(job: str, plan: StartPlan) -> None:

@@ -167,6 +167,7 @@ EXAMPLES: dict[type, Any] = {
             DeclinedRequest("x2", RequestKind.PERIODIC, Reason.PERIODIC_SCHEDULER_SHUTDOWN, "suspended", 1_700_000_700),
         ),
         restart_memory=RestartMemory((1_700_000_600_000,), 2_000, 1),
+        savepoint_target="s3://bucket/savepoints",
         savepoints=(
             SavepointEntry(3, "nightly", "s3://bucket/savepoints", "savepoint-flights-0a", 1_700_000_000_000,
                            1_700_086_400_000, _BEFORE, Status.FAILED, RestorePointer(1, _REF), 1_700_000_900_000, 2, 9,

@@ -71,7 +71,7 @@ def folder(world: World, entry: SavepointEntry) -> ObjectStore:
     return Below(world.store, entry.uri)
 
 
-def asked(request: str = "by hand", target: str = TARGET, **options: object) -> SavepointRequest:
+def asked(request: str = "by hand", target: str | None = TARGET, **options: object) -> SavepointRequest:
     """A request that copies one file after the other, so that its writes have an order."""
     return SavepointRequest(target, request, **{"parallel": 1, "timeout": timedelta(hours=1), **options})  # type: ignore[arg-type]
 

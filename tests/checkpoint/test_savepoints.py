@@ -279,6 +279,23 @@ def test_many_files_at_once(world: World) -> None:
     assert_whole(world, take(world, asked(parallel=8)))
 
 
+def test_the_job_has_a_default_target(world: World) -> None:  # semantics P1
+    world.run_epoch("e1")
+    with pytest.raises(InvalidConfigError, match="the savepoint has no target: name one, or give the job a default"):
+        take(world, asked(target=None))
+    world.config = replace(CONFIG, savepoint_target="s3a://elsewhere/nightly/")
+    world.run_epoch("e2")
+    entry = take(world, asked(target=None))
+    assert entry.target == "s3://elsewhere/nightly"
+    assert_whole(world, entry)
+    assert take(world, asked(target=None)) == take(world, asked(target="s3://elsewhere/nightly")) == entry
+
+
+def test_a_bad_default_is_refused_where_the_dag_is_parsed() -> None:  # semantics P1
+    with pytest.raises(UnsupportedStorageError, match="no storage for the scheme gs"):
+        CheckpointConfig(savepoint_target="gs://bucket/savepoints")
+
+
 # What is refused, each with its text.
 
 

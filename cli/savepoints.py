@@ -1,0 +1,215 @@
+"""`cairn savepoint`, `savepoints`, `dispose`, and `verify` of a savepoint's folder."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+from ..checkpoint import Coordinator, disposing, savepoint_verify, system_runtime
+from ..checkpoint.disposing import Disposal
+from ..checkpoint.errors import SavepointRefusedError
+from ..checkpoint.head import SavepointEntry
+from ..checkpoint.layout import run_id_of
+from ..checkpoint.reasons import Status
+from ..checkpoint.savepoints import OpenFolder, SavepointRequest
+from ..storage.port import ObjectStore
+from . import text
+from .progress import ProgressLine
+
+INTERVAL_S = 2.0
+"""How often `--wait` looks."""
+
+Found = tuple[list[str], dict[str, Any]]
+
+
+def savepoint(
+    coordinator: Coordinator, options: argparse.Namespace, opened: OpenFolder, wait: Callable[[float], object]
+) -> tuple[list[str], dict[str, Any], bool]:
+    """Take a savepoint of a job, or go on with one.
+
+    Args:
+        coordinator: of the job.
+        options: the command's words: `target`, `request_id`, `wait`.
+        opened: opens the savepoint's folder.
+        wait: waits so many seconds.
+
+    Returns:
+        Lines and document that say what became of it, and whether it failed.
+
+    Raises:
+        SavepointRefusedError: it was refused; nothing was opened.
+        NoCheckpointError: there is nothing to take a savepoint of.
+    """
+    request = options.request_id or f"by hand {system_runtime().new_token()}"
+    if not options.request_id:
+        # Said before anything is done, because whoever asks with it again goes on with what was begun.
+        print(f"request id: {request}", file=sys.stderr)
+    wish = SavepointRequest(options.target, request, renew=True)
+    with ProgressLine("copied") as line:
+        entry = coordinator.savepoint(wish, opened, line.show)
+        while options.wait and entry.waits:
+            wait(INTERVAL_S)
+            entry = coordinator.savepoint(wish, opened, line.show)
+    return list(_said(coordinator.job, entry)), document_of(entry), entry.status is Status.FAILED
+
+
+def savepoints(coordinator: Coordinator) -> Found:
+    """List the savepoints that a job remembers, newest first."""
+    found = list(reversed(coordinator.head().savepoints))
+    document = {"job": coordinator.job, "savepoints": [document_of(entry) for entry in found]}
+    if not found:
+        return [f"{coordinator.job} remembers no savepoint"], document
+    headings = ("id", "DAG run", "status", "files", "size", "asked for")
+    columns = text.width()
+    lines = []
+    for row, entry in zip(
+        text.table(headings, [_cells(entry, columns) for entry in found], right=("id", "files", "size")),
+        (None, None, *found),
+        strict=True,
+    ):
+        lines.append(row)
+        if entry is not None:
+            lines.append(f"    {entry.uri}")
+            if entry.reason is not None:
+                lines += [f"    {each}" for each in text.paragraph(f"{entry.reason}: {entry.detail}", columns - 4)]
+    return lines, document
+
+
+def verify(folder: ObjectStore) -> tuple[list[str], dict[str, Any], bool]:
+    """Check every file of a savepoint's folder.
+
+    Returns:
+        Lines and document that say what was found, and whether it is damaged.
+
+    Raises:
+        NoSavepointError: there is none.
+        DocumentError: its metadata is broken, altered or of a newer format.
+    """
+    found = savepoint_verify.load(folder)
+    with ProgressLine("checked") as line:
+        damages = list(savepoint_verify.damages(folder, found, line.show))
+    holds = f"of {found.header.job}, up to {run_id_of(found.source.epoch)} (checkpoint {found.source.checkpoint})"
+    size = f"{found.end.files} files, {text.size(found.end.size_bytes)}"
+    lines = [f"savepoint {holds}: {'DAMAGED' if damages else 'whole'}, {size}"]
+    lines += [f"  {damage}" for damage in damages]
+    document = {
+        "savepoint": folder.uri,
+        "job": found.header.job,
+        "checkpoint": found.source.checkpoint,
+        "run_id": run_id_of(found.source.epoch),
+        "request": found.header.request,
+        "stages": [stage.uid for stage in found.stages],
+        "files": found.end.files,
+        "size_bytes": found.end.size_bytes,
+        "whole": not damages,
+        "damages": [asdict(damage) for damage in damages],
+    }
+    return lines, document, bool(damages)
+
+
+def dispose(
+    store: ObjectStore, folder: ObjectStore, options: argparse.Namespace
+) -> tuple[list[str], dict[str, Any], bool]:
+    """Throw a savepoint away, once the person at the terminal agrees.
+
+    Args:
+        store: the storage whose jobs are asked whether they need it.
+        folder: a store that is rooted at the savepoint's folder.
+        options: the command's words: `force`, `yes`.
+
+    Returns:
+        Lines and document that say what was deleted, and whether something could not be.
+
+    Raises:
+        NoSavepointError: there is none, and no job knows of one.
+        SavepointRefusedError: a job needs it, or nobody agreed; nothing was deleted.
+    """
+    plan = disposing.plan(store, folder)
+    if not options.yes and (options.force or not plan.against):
+        _ask(plan)
+    found = disposing.dispose(store, folder, system_runtime(), force=options.force)
+    lines = [*_lost(found), f"deleted: {found.uri}"]
+    if found.failures:
+        lines = [f"could not be deleted, say it again to go on: {each.key}: {each.reason}" for each in found.failures]
+    document = {
+        "savepoint": found.uri,
+        "job": found.job,
+        "files": found.files,
+        "size_bytes": found.size_bytes,
+        "against": list(found.against),
+        "failures": [asdict(each) for each in found.failures],
+    }
+    return lines, document, bool(found.failures)
+
+
+def document_of(entry: SavepointEntry) -> dict[str, Any]:
+    """Give a savepoint for programs."""
+    return {
+        "savepoint": entry.uri,
+        "id": entry.id,
+        "request": entry.request,
+        "status": entry.status,
+        "checkpoint": entry.source.checkpoint if entry.source else None,
+        "run_id": run_id_of(entry.epoch),
+        "requested_at_ms": entry.requested_at_ms,
+        "ended_at_ms": entry.ended_at_ms or None,
+        "files": entry.files,
+        "size_bytes": entry.size_bytes,
+        "reason": entry.reason,
+        "detail": entry.detail,
+    }
+
+
+def _said(job: str, entry: SavepointEntry) -> Iterator[str]:
+    columns = text.width()
+    if entry.status is Status.COMPLETED:
+        yield entry.uri
+        yield from text.paragraph(
+            f"savepoint {entry.id} of {job}, up to {run_id_of(entry.epoch)}: {entry.files} files, "
+            f"{text.size(entry.size_bytes)}",
+            columns,
+        )
+    elif entry.status is Status.FAILED:
+        yield from text.paragraph(f"savepoint {entry.id} FAILED: {entry.reason}: {entry.detail}", columns)
+    else:
+        yield from text.paragraph(
+            f"{job} is at work on {run_id_of(entry.epoch)}; savepoint {entry.id} is made when that has completed. Then "
+            "ask again with the same request id, or say --wait",
+            columns,
+        )
+
+
+def _cells(entry: SavepointEntry, columns: int) -> tuple[str, ...]:
+    whole = entry.status is Status.COMPLETED
+    return (
+        str(entry.id),
+        text.run_name(run_id_of(entry.epoch), max(24, columns - 70)),
+        entry.status.value,
+        str(entry.files) if whole else "-",
+        text.size(entry.size_bytes) if whole else "-",
+        text.moment(entry.requested_at_ms),
+    )
+
+
+def _ask(plan: Disposal) -> None:
+    if not sys.stdin.isatty():
+        raise SavepointRefusedError(
+            "nobody can be asked, because there is no terminal; say --yes. Nothing was deleted", savepoint=plan.uri
+        )
+    # The question is no part of the answer, which may go into a file.
+    print("\n".join(text.printable(line) for line in _lost(plan)), file=sys.stderr)
+    print("Delete it? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise SavepointRefusedError("not agreed to; nothing was deleted", savepoint=plan.uri)
+
+
+def _lost(plan: Disposal) -> Iterator[str]:
+    columns = text.width()
+    yield from text.paragraph(
+        f"savepoint of {plan.job}: {plan.files} files, {text.size(plan.size_bytes)}, are deleted for good", columns
+    )
+    for why in plan.against:
+        yield from text.paragraph(f"although {why}", columns)
