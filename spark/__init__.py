@@ -4,7 +4,8 @@ Imports neither Airflow nor, until it is used, PySpark. The operators ship this 
 (`shipping.py`), so a cluster needs nothing installed but boto3, and that only for S3.
 """
 
+from .bootstrap import Keyed, bootstrap_savepoint
 from .epoch import Epoch
 from .tables import state, table
 
-__all__ = ["Epoch", "state", "table"]
+__all__ = ["Epoch", "Keyed", "bootstrap_savepoint", "state", "table"]

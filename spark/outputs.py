@@ -60,7 +60,7 @@ class Outputs:
             FencedError: the execution can no longer count, before the write or while it ran.
         """
         output_id = f"{kind}.{check_name(kind, name)}"
-        columns = _columns(output_id, df, key)
+        columns = columns_of(output_id, df, key)
         self._take_written(kind, name)
         planned = self._writer.plan(kind, name, df, columns)
         if not background:
@@ -140,13 +140,22 @@ class Outputs:
             self._taken.add(output_id)
 
 
-def _columns(output_id: str, df: DataFrame, key: str | Sequence[str]) -> tuple[str, ...]:
+def columns_of(output_id: str, df: DataFrame, key: str | Sequence[str]) -> tuple[str, ...]:
+    """Check what is to be written as an output, and give its key columns.
+
+    Args:
+        output_id: for error texts.
+        df: what to write.
+        key: one column, several, or none.
+
+    Raises:
+        InvalidStateError: `df` is no DataFrame, or does not have a key column.
+    """
     from pyspark.sql import DataFrame
 
     if not isinstance(df, DataFrame):
         raise InvalidStateError(
-            f"{output_id} is to be a Spark DataFrame and is a {type(df).__name__}. Make one with "
-            "epoch.spark.createDataFrame",
+            f"{output_id} is to be a Spark DataFrame and is a {type(df).__name__}. Make one with spark.createDataFrame",
         )
     columns = (key,) if isinstance(key, str) else tuple(key)
     for column in columns:

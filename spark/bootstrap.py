@@ -1,0 +1,184 @@
+"""A savepoint out of DataFrames, so that a job can start from history (semantics P1, C5, R3).
+
+Order: the folder is claimed, the states are written below it as an epoch would write them, each file is read once for
+its SHA-256, and `_metadata` is created last: before that there is no savepoint. If anything fails, the folder is
+emptied; what a killed program leaves has no `_metadata`, and nothing takes it for a savepoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ..checkpoint import savepoint_format
+from ..checkpoint.assignment import check_parallelism
+from ..checkpoint.documents import MAX_MARKER_BYTES
+from ..checkpoint.errors import InvalidConfigError, InvalidStateError
+from ..checkpoint.job_files import READ_BYTES
+from ..checkpoint.metadata import HandleLine, Line, MetadataHeader, StageLine, encode_line
+from ..checkpoint.model import Execution, Handover, Slice
+from ..checkpoint.runtime import Runtime, system_runtime
+from ..checkpoint.savepoint_files import SavepointFiles
+from ..checkpoint.savepoint_format import METADATA, SavepointHeader
+from ..checkpoint.spool import Spool
+from ..storage import S3Options, check_storage_uri
+from ..storage.errors import CairnError
+from ..storage.names import check_name
+from . import conf
+from .outputs import columns_of
+from .stored import File, Stored
+from .writer import Writer
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
+
+JOB = "bootstrap"
+"""What stands for the job, and for the epoch, that the savepoint was taken of."""
+_AT_ONCE = 8
+"""Files that are read at once for their checksums."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """A keyed state: the DataFrame and its key columns, as for `Epoch.snapshot`."""
+
+    df: DataFrame
+    key: str | Sequence[str]
+
+
+def bootstrap_savepoint(
+    spark: SparkSession,
+    states: Mapping[str, Mapping[str, DataFrame | Keyed]],
+    target: str,
+    *,
+    max_parallelism: Mapping[str, int] | None = None,
+    s3: S3Options | None = None,
+    runtime: Runtime | None = None,
+) -> str:
+    """Write a savepoint that holds these states, for a job to start from.
+
+    Args:
+        spark: the session; for S3 it must reach the bucket by `s3a://`.
+        states: by uid of the stage, then by name: a DataFrame, or `Keyed(df, key)`.
+        target: URI of a folder, in which the savepoint gets one of its own.
+        max_parallelism: by uid, the number of key groups, which the stage keeps (semantics R4); 128 by default.
+        s3: how this process reaches S3; None takes endpoint and region from the session's `spark.cairn.s3.*`.
+        runtime: clock and ids; the system's by default.
+
+    Returns:
+        The savepoint's URI, for `cairn resume JOB --from`.
+
+    Raises:
+        InvalidConfigError: there are no states, or a number of key groups is out of its bounds or of no stage.
+        InvalidNameError: a uid or name is outside the grammar (semantics W1).
+        InvalidStateError: what is given is no DataFrame, or cannot be keyed so.
+        UnsupportedStorageError: the target's scheme is unknown.
+        InvalidKeyError: the target is of no accepted form.
+        SavepointRefusedError: somebody else's files are in the folder.
+    """
+    groups = dict(max_parallelism or {})
+    plan = _checked(states, groups)
+    runtime = runtime or system_runtime()
+    if s3 is None:
+        s3 = conf.s3_options(spark.conf.get(conf.S3_ENDPOINT, None), spark.conf.get(conf.S3_REGION, None))
+    request = runtime.new_token()
+    target = check_storage_uri(target)
+    name = savepoint_format.folder_name(JOB, request, storage=target)
+    files = SavepointFiles(conf.open_driver_store(f"{target}/{name}", s3), JOB)
+    files.claim(request)
+    try:
+        lines = [_header(plan)]
+        for uid, outputs in plan.items():
+            lines += _stage(files, runtime, uid, outputs, groups.get(uid))
+        _finish(files, SavepointHeader(JOB, 1, request, runtime.now_ms()), lines)
+    except BaseException:
+        _empty(files)
+        raise
+    return files.store.uri
+
+
+def _checked(
+    states: Mapping[str, Mapping[str, DataFrame | Keyed]], groups: Mapping[str, int]
+) -> dict[str, dict[str, Keyed]]:
+    plan: dict[str, dict[str, Keyed]] = {}
+    for uid, named in states.items():
+        check_name("stage", uid)
+        plan[uid] = {}
+        for name, given in named.items():
+            keyed = given if isinstance(given, Keyed) else Keyed(given, ())
+            columns = columns_of(f"state.{check_name('state', name)} of {uid}", keyed.df, keyed.key)
+            plan[uid][name] = replace(keyed, key=columns)
+    if not any(plan.values()):
+        raise InvalidConfigError("no state is given: name at least one, {uid: {name: DataFrame}}")
+    for uid, number in groups.items():
+        if uid not in plan:
+            raise InvalidConfigError("max_parallelism names a stage of which no state is given", stage=uid)
+        check_parallelism(1, number, stage=uid)
+    return plan
+
+
+def _header(plan: Mapping[str, object]) -> Line:
+    return MetadataHeader(JOB, 1, JOB, 1, Slice(), tuple(plan))
+
+
+def _stage(
+    files: SavepointFiles, runtime: Runtime, uid: str, outputs: Mapping[str, Keyed], groups: int | None
+) -> Iterator[Line]:
+    """Write a stage's states, and yield its lines."""
+    execution = Execution(runtime.new_token(), 1, 1)
+    handover = Handover(JOB, 1, JOB, 1, uid, execution.token, JOB, Slice(), max_parallelism=groups)
+    writer = Writer(files, handover, runtime.new_token(), runtime.now_ms)
+    written: list[Stored] = []
+    for name, keyed in outputs.items():
+        written.append(writer.write(writer.plan("state", name, keyed.df, tuple(keyed.key))))
+    found = [file for stored in written for file in stored.files]
+    subtasks = max((file.subtask for file in found), default=0) + 1
+    line = StageLine(uid, execution, subtasks, tuple(each.output for each in written), max_parallelism=groups)
+    size = len(encode_line(line))
+    if size > MAX_MARKER_BYTES:
+        raise InvalidStateError(
+            "the schemas of this stage's states are too large together. Write fewer columns, or fewer states",
+            stage=uid,
+            size_bytes=size,
+            limit_bytes=MAX_MARKER_BYTES,
+        )
+    yield line
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        yield from pool.map(lambda file: _named(files, file), found)
+
+
+def _named(files: SavepointFiles, file: File) -> HandleLine:
+    """Name a file by its content, as a savepoint does."""
+    digest, offset = hashlib.sha256(), 0
+    while True:
+        chunk = files.read_range(file.handle.path, offset, READ_BYTES)
+        digest.update(chunk)
+        offset += len(chunk)
+        if len(chunk) < READ_BYTES:
+            break
+    checksum = f"{savepoint_format.ALGORITHM}{digest.hexdigest()}"
+    return HandleLine(file.subtask, replace(file.handle, checksum=checksum))
+
+
+def _finish(files: SavepointFiles, header: SavepointHeader, lines: Sequence[Line]) -> None:
+    with Spool() as spool:
+        savepoint_format.write(header, lines, spool.put)
+        if not spool.create(files, METADATA):
+            raise InvalidStateError("another savepoint's metadata stands in the folder", savepoint=files.store.uri)
+
+
+def _empty(files: SavepointFiles) -> None:
+    """Delete what was written; problems are logged, so that the caller sees the cause."""
+    try:
+        for upload in files.store.uploads(""):
+            files.store.abort_upload(upload)
+        for failure in files.empty():
+            log.warning("Not deleted: %s in %s (%s).", failure.key, files.store.uri, failure.reason)
+    except CairnError as problem:
+        log.warning("What was written to %s could not be deleted: %s", files.store.uri, problem)
