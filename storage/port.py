@@ -177,6 +177,27 @@ class ObjectStore(ABC):
             GoneError: there is no `source`.
         """
 
+    def copy_from(self, source: ObjectStore, source_key: str, key: str, *, etag: str) -> str | None:  # noqa: ARG002
+        """Copy an object of another store on the server that both have, so that no byte of it passes through here.
+
+        For content that is the same whoever writes it: what stands at `key` already may be written over.
+
+        Args:
+            source: where it is.
+            source_key: its key there.
+            key: where it is to stand.
+            etag: the tag that it is to have there.
+
+        Returns:
+            The SHA-256 of the content in hexadecimal, as the server computed it. None where it cannot be had so: the
+            stores have no server in common, the server does not copy or compute, or the object has another tag. Then
+            nothing is known of what stands at `key`.
+
+        Raises:
+            GoneError: there is no such object.
+        """
+        return None
+
     @abstractmethod
     def delete(self, keys: Iterable[str]) -> DeleteFailures:
         """Delete objects in batches; one that is not there counts as deleted. Returns what could not be deleted."""

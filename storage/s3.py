@@ -24,7 +24,7 @@ from .errors import BucketGoneError, GoneError, UnsupportedStorageError
 from .limits import check_range, check_size, first, gather
 from .names import check_key
 from .port import Blob, DeleteFailures, ObjectStat, ObjectStore, PendingUpload, WriteResult
-from .s3_copy import Copier
+from .s3_copy import Copier, copy_across
 from .s3_delete import delete
 from .s3_faults import NoAnswer, Refused
 from .s3_options import S3Options
@@ -77,8 +77,10 @@ class S3Store(ObjectStore):
         if where.scheme != "s3":
             raise UnsupportedStorageError("this is no S3 URI. Use s3://bucket/prefix", uri=str(where))
         self._uri = str(where)
+        self._options = options
         client = _client(options, self._uri)
-        endpoint = urlsplit(str(client.meta.endpoint_url))
+        self._endpoint = str(client.meta.endpoint_url)
+        endpoint = urlsplit(self._endpoint)
         self._wire = Wire(
             bucket=where.bucket,
             prefix=f"{where.path}/" if where.path else "",
@@ -180,6 +182,18 @@ class S3Store(ObjectStore):
         """
         self._wire.full(target)
         return self._copier.copy(source, target, self.stat(source).size_bytes)
+
+    def copy_from(self, source: ObjectStore, source_key: str, key: str, *, etag: str) -> str | None:
+        """Copy an object of another prefix or bucket of the same server: one request; see `s3_copy.py`.
+
+        Both have to be reached in the same way, with the same credentials.
+
+        Raises:
+            GoneError: there is no such object.
+        """
+        if not isinstance(source, S3Store) or (source._options, source._endpoint) != (self._options, self._endpoint):
+            return None
+        return copy_across(source._wire, source_key, self._wire, key, etag)
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectStat]:
         """Yield the objects under `prefix` in key order, a page a request."""

@@ -4,10 +4,15 @@
 versitygw 1.8 do: measured). So it is used only where this store was seen to honour it: once a process, eight copies to
 one name are started together and exactly one must win. Elsewhere the object is read into a spooled temporary file and
 written with PutObject's condition, which the probe has proved: slower, but create-once.
+
+Between two buckets or prefixes of one server (`copy_across`) the content is the same whoever copies it, so a condition
+that is ignored does no harm there.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -119,3 +124,51 @@ class Copier:
         finally:
             delete(wire, [source, target])
         return answers.count(True) == 1 and answers.count(False) == _RACERS - 1
+
+
+def copy_across(source: Wire, source_key: str, target: Wire, key: str, etag: str) -> str | None:
+    """Copy an object between two prefixes of one server; see `ObjectStore.copy_from`.
+
+    Args:
+        source: the way to the object.
+        source_key: its key there.
+        target: the way to where it is to stand.
+        key: its key there.
+        etag: the tag that it is to have.
+
+    Returns:
+        The SHA-256 that the server computed, in hexadecimal; None where it did not, or refused to copy.
+
+    Raises:
+        GoneError: there is no such object.
+        UnavailableError: the server did not answer.
+    """
+    try:
+        answer = target.patience.ask(
+            lambda: target.send(
+                "copy_object",
+                Key=target.full(key),
+                CopySource={"Bucket": source.bucket, "Key": source.full(source_key)},
+                CopySourceIfMatch=etag,
+                IfNoneMatch="*",
+                ChecksumAlgorithm="SHA256",
+                MetadataDirective="REPLACE",
+            )
+        )
+    except Refused as fault:
+        if fault.status == 404 or fault.transient:
+            raise source.explain(fault, "copy_object", source_key) from fault
+        # It stands there already, has another tag, is too large, or must not be copied: reading and writing says which.
+        return None
+    except NoAnswer as fault:
+        raise target.explain(fault, "copy_object", key) from fault
+    return _sha256(answer["CopyObjectResult"].get("ChecksumSHA256"))
+
+
+def _sha256(checksum: str | None) -> str | None:
+    """Give a checksum as S3 writes it in hexadecimal; None for that of an object in parts, which is no content's."""
+    try:
+        digest = base64.b64decode(checksum or "", validate=True)
+    except binascii.Error:
+        return None
+    return digest.hex() if len(digest) == 32 else None
