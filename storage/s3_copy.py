@@ -162,10 +162,10 @@ def copy_across(source: Wire, source_key: str, target: Wire, key: str, etag: str
         return None
     except NoAnswer as fault:
         raise target.explain(fault, "copy_object", key) from fault
-    return _sha256(answer["CopyObjectResult"].get("ChecksumSHA256"))
+    return sha256_of(answer["CopyObjectResult"].get("ChecksumSHA256"))
 
 
-def _sha256(checksum: str | None) -> str | None:
+def sha256_of(checksum: str | None) -> str | None:
     """Give a checksum as S3 writes it in hexadecimal; None for that of an object in parts, which is no content's."""
     try:
         digest = base64.b64decode(checksum or "", validate=True)

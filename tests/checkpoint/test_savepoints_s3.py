@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
 
 from airflow_cairn.checkpoint import savepoint_verify
+from airflow_cairn.checkpoint.head import SavepointEntry
 from airflow_cairn.checkpoint.reasons import Status
-from airflow_cairn.storage import ObjectStore, S3Options, open_store
+from airflow_cairn.checkpoint.savepoint_verify import SavepointProgress
+from airflow_cairn.checkpoint.savepoints import SavepointRequest
+from airflow_cairn.storage import GoneError, ObjectStore, S3Options, open_store
 from airflow_cairn.storage.s3 import S3Store
+from scripts.harness.s3_server import S3Server
 from tests.checkpoint.savepoints import asked
 from tests.checkpoint.world import World
+from tests.support.memory_store import MemoryStore
 
-_numbers = itertools.count()
+pytestmark = pytest.mark.large
 
 
 class Noting(S3Store):
@@ -43,9 +48,9 @@ def options() -> Iterator[S3Options]:
     server.stop()
 
 
-@pytest.fixture
-def buckets(options: S3Options) -> tuple[str, str]:
-    """Two buckets."""
+@pytest.fixture(scope="module")
+def world(options: S3Options) -> World:
+    """A job of one epoch in a bucket of its own, beside an empty one."""
     client = boto3.client(
         "s3",
         endpoint_url=options.endpoint_url,
@@ -53,11 +58,23 @@ def buckets(options: S3Options) -> tuple[str, str]:
         aws_secret_access_key=options.secret_key,
         region_name="us-east-1",
     )
-    number = next(_numbers)
-    names = f"lake-{number}", f"kept-{number}"
-    for name in names:
-        client.create_bucket(Bucket=name)
-    return names
+    client.create_bucket(Bucket="lake")
+    client.create_bucket(Bucket="kept")
+    made = World(Noting("s3://lake/cairn", options))
+    made.run_epoch("e1")
+    return made
+
+
+def _take(world: World, options: S3Options, request: SavepointRequest, **further: Any) -> SavepointEntry:
+    return world.coordinator().savepoint(request, lambda uri: open_store(uri, s3=options), **further)
+
+
+def _read(world: World) -> list[str]:
+    """The files of states that were read here since the last call."""
+    assert isinstance(world.store, Noting)
+    found = [key for key in world.store.read if "/state/" in key]
+    world.store.read.clear()
+    return found
 
 
 def _whole(folder: ObjectStore) -> savepoint_verify.Savepoint:
@@ -66,77 +83,61 @@ def _whole(folder: ObjectStore) -> savepoint_verify.Savepoint:
     return found
 
 
-def test_between_two_buckets_no_file_passes_through_here(options: S3Options, buckets: tuple[str, str]) -> None:
-    lake, kept = buckets
-    store = Noting(f"s3://{lake}/cairn", options)
-    world = World(store)
-    world.run_epoch("e1")
-    store.read.clear()
-    entry = world.coordinator().savepoint(
-        asked(target=f"s3://{kept}/nightly", parallel=4), lambda uri: open_store(uri, s3=options)
-    )
+def test_between_two_buckets_no_file_passes_through_here(options: S3Options, world: World) -> None:  # semantics P1
+    _read(world)
+    entry = _take(world, options, asked("there", "s3://kept/nightly", parallel=4))
     assert entry.status is Status.COMPLETED, entry.detail
-    assert not [key for key in store.read if "/state/" in key]
+    assert _read(world) == []
     assert len(_whole(open_store(entry.uri, s3=options)).files) == 6
 
 
-def test_from_a_server_to_files(options: S3Options, buckets: tuple[str, str], tmp_path: Path) -> None:
-    store = Noting(f"s3://{buckets[0]}/cairn", options)
-    world = World(store)
-    world.run_epoch("e1")
-    store.read.clear()
-    entry = world.coordinator().savepoint(asked(target=tmp_path.as_uri()), lambda uri: open_store(uri, s3=options))
+def test_from_a_server_to_files(options: S3Options, world: World, tmp_path: Path) -> None:  # semantics C5
+    _read(world)
+    entry = _take(world, options, asked("to files", tmp_path.as_uri()))
     assert entry.status is Status.COMPLETED, entry.detail
-    assert len([key for key in store.read if "/state/" in key]) == 6
+    assert len(_read(world)) == 6
     moved = tmp_path / "moved"
     (tmp_path / entry.folder).rename(moved)
     assert len(_whole(open_store(moved.as_uri())).files) == 6
 
 
-def test_asked_again_half_way(options: S3Options, buckets: tuple[str, str]) -> None:
-    lake, kept = buckets
-    world = World(S3Store(f"s3://{lake}/cairn", options))
-    world.run_epoch("e1")
-    request = asked(target=f"s3://{kept}/nightly")
+def test_asked_again_half_way(options: S3Options, world: World) -> None:  # semantics P1
+    request = asked("half", "s3://kept/nightly")
 
     class StopError(Exception):
         pass
 
-    def stop(_: savepoint_verify.SavepointProgress) -> None:
+    def stop(_: SavepointProgress) -> None:
         raise StopError
 
     with pytest.raises(StopError):
-        world.coordinator().savepoint(request, lambda uri: open_store(uri, s3=options), stop)
-    entry = world.coordinator().savepoint(request, lambda uri: open_store(uri, s3=options))
+        _take(world, options, request, on_progress=stop)
+    entry = _take(world, options, request)
     assert entry.status is Status.COMPLETED, entry.detail
     _whole(open_store(entry.uri, s3=options))
 
 
-def test_another_server_or_other_credentials_have_no_copies(options: S3Options, buckets: tuple[str, str]) -> None:
-    lake, kept = buckets
-    source = S3Store(f"s3://{lake}", options)
+def test_what_cannot_be_copied_on_the_server(options: S3Options, world: World) -> None:
+    source = S3Store("s3://lake/other", options)
     source.create("a", b"x")
     etag = source.stat("a").etag
     assert etag is not None
     other = S3Options(endpoint_url=options.endpoint_url, access_key="other", secret_key="other-secret")
-    assert S3Store(f"s3://{kept}", other).copy_from(source, "a", "b", etag=etag) is None
-    assert S3Store(f"s3://{kept}", options).copy_from(World().store, "a", "b", etag=etag) is None
+    assert S3Store("s3://kept", other).copy_from(source, "a", "b", etag=etag) is None, "other credentials"
+    assert S3Store("s3://kept", options).copy_from(MemoryStore(), "a", "b", etag=etag) is None, "another store"
+    with pytest.raises(GoneError):
+        S3Store("s3://kept", options).copy_from(source, "absent", "b", etag=etag)
 
 
 @pytest.mark.s3
-def test_the_real_server_copies_and_computes(s3_server: object, s3_bucket: str) -> None:
+def test_the_real_server_copies_and_computes(s3_server: S3Server, s3_bucket: str) -> None:  # semantics P1, C5
     options = S3Options(
-        endpoint_url=s3_server.endpoint_url,  # type: ignore[attr-defined]
-        access_key=s3_server.access_key,  # type: ignore[attr-defined]
-        secret_key=s3_server.secret_key,  # type: ignore[attr-defined]
+        endpoint_url=s3_server.endpoint_url, access_key=s3_server.access_key, secret_key=s3_server.secret_key
     )
-    store = Noting(f"s3://{s3_bucket}/cairn", options)
-    world = World(store)
+    world = World(Noting(f"s3://{s3_bucket}/cairn", options))
     world.run_epoch("e1")
-    store.read.clear()
-    entry = world.coordinator().savepoint(
-        asked(target=f"s3://{s3_bucket}/kept", parallel=4), lambda uri: open_store(uri, s3=options)
-    )
+    _read(world)
+    entry = _take(world, options, asked("there", f"s3://{s3_bucket}/kept", parallel=4))
     assert entry.status is Status.COMPLETED, entry.detail
-    assert not [key for key in store.read if "/state/" in key]
+    assert _read(world) == []
     _whole(open_store(entry.uri, s3=options))
