@@ -171,6 +171,18 @@ class Coordinator:
         """Take no periodic requests; end what is pending, drop what waits (semantics S1). Twice changes nothing."""
         self._stop(Stopped.SUSPENDED)
 
+    def pause(self) -> None:
+        """Do as `suspend`, because the DAG is paused (semantics S1): what that ends goes on after `unpause`."""
+        self._stop(Stopped.PAUSED)
+
+    def unpause(self) -> None:
+        """Take periodic requests again, because the DAG is not paused; a job that was stopped otherwise stays so (S1).
+
+        The epochs whose checkpoints the pause has ended go on by whoever waits for them (`go_on`), or by the next try
+        of one of their stages (`begin`).
+        """
+        self._heads.update(lambda head, _now_ms: Decision(None, changed(head, decisions.unpause(head))))
+
     def shutdown(self) -> None:
         """Take no requests at all until resumed; ends and drops as `suspend` does (semantics S1, T1)."""
         self._stop(Stopped.SHUTDOWN)

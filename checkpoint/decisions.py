@@ -45,16 +45,38 @@ def expire_one(head: Head, entry: PendingEntry, now_ms: int) -> Head:
 
 def stop(head: Head, how: Stopped, now_ms: int) -> Head:
     """Stop taking requests: end what is pending and drop what waits (semantics S1). Stopping twice changes nothing."""
-    head = suspend_pending(head, f"the job is stopped: {how}", now_ms)
-    # What was shut down stays so; it is not merely suspended.
-    kept = Stopped.SHUTDOWN if head.stopped is Stopped.SHUTDOWN else how
+    if how is Stopped.PAUSED and head.stopped in (None, Stopped.PAUSED):
+        for entry in head.pending:
+            head = _end_by_pause(head, entry, now_ms)
+    else:
+        head = suspend_pending(head, f"the job is stopped: {how}", now_ms)
+    # What was stopped for longer stays so: a job that was shut down is not merely suspended, or paused.
+    kept = how if head.stopped is None else max(head.stopped, how, key=_LASTING.index)
     return replace(head, waiting=(), stopped=kept)
 
 
+_LASTING = (Stopped.PAUSED, Stopped.SUSPENDED, Stopped.SHUTDOWN)
+
+
+def _end_by_pause(head: Head, entry: PendingEntry, now_ms: int) -> Head:
+    after = abort(head, entry, Reason.CHECKPOINT_COORDINATOR_SUSPEND, "the DAG is paused", now_ms)
+    return replace(after, history=tuple(replace(e, paused=True) if e.id == entry.id else e for e in after.history))
+
+
+def unpause(head: Head) -> Head:
+    """Take periodic requests again, because the DAG is not paused (semantics S1); nothing else that stops is lifted."""
+    return replace(head, stopped=None) if head.stopped is Stopped.PAUSED else head
+
+
 def suspend_pending(head: Head, detail: str, now_ms: int) -> Head:
-    """End everything that is pending, because the job stops or is restored (semantics S1, R5)."""
+    """End everything that is pending, because the job stops or is restored (semantics S1, R5).
+
+    What a pause has ended does not go on by itself then either.
+    """
     for entry in head.pending:
         head = abort(head, entry, Reason.CHECKPOINT_COORDINATOR_SUSPEND, detail, now_ms)
+    if any(each.paused for each in head.history):
+        head = replace(head, history=tuple(replace(each, paused=False) for each in head.history))
     return head
 
 

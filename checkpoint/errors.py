@@ -14,6 +14,7 @@ __all__ = [
     "InvalidConfigError",
     "InvalidStateError",
     "JobFailedError",
+    "JobPausedError",
     "ListenerError",
     "MasterHookError",
     "NoCheckpointError",
@@ -96,6 +97,12 @@ class CheckpointFailedError(CheckpointError):
 
 class JobFailedError(CheckpointFailedError):
     """More checkpoints in a row failed than the job puts up with; the text names the root cause (semantics D5)."""
+
+
+class JobPausedError(CheckpointError):
+    """No attempt of an epoch may begin, because the DAG was paused (semantics S1): unpause it."""
+
+    kind = ErrorKind.CONFLICT
 
 
 class CheckpointNotReadyError(CheckpointError):

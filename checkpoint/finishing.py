@@ -106,7 +106,7 @@ class Finishing:
         """Say how far the epoch's checkpoint is; take it up again if the job puts up with how it failed (D5).
 
         Whoever waits for the epoch asks this. While `Failed.tolerated` comes back, another epoch is pending and the
-        next attempt waits for its end: ask again.
+        next attempt waits for its end, or the DAG is paused (`Failed.paused`): ask again.
 
         Raises:
             DocumentError: the pending document is broken.

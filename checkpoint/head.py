@@ -186,6 +186,8 @@ class EndedEntry:
     """As in `CompletedEntry`."""
     restarted: tuple[Stage, ...] = field(default=(), metadata=SPARSE)
     """Stages that had begun in it and run again in the attempt after it (semantics F1); `MAX_RESTARTED` at most."""
+    paused: bool = field(default=False, metadata=SPARSE)
+    """Whether it ended because its DAG was paused, so that its epoch goes on when it no longer is (semantics S1)."""
 
     def __post_init__(self) -> None:
         """Refuse an outcome that is none."""
@@ -194,8 +196,8 @@ class EndedEntry:
 
     @property
     def tolerated(self) -> bool:
-        """Whether it is a counted failure that the job puts up with, so that its epoch goes on (semantics D5)."""
-        return self.reason in COUNTED and not self.job_failed
+        """Whether its epoch goes on: a counted failure that the job puts up with (D5), or a pause of the DAG (S1)."""
+        return self.paused or (self.reason in COUNTED and not self.job_failed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +315,8 @@ class ImportRecord:
 class Stopped(StrEnum):
     """What the job's coordinator refuses (semantics S1, T1)."""
 
+    PAUSED = "paused"
+    """Periodic requests, because the DAG is paused; what that has ended goes on when it no longer is."""
     SUSPENDED = "suspended"
     """Periodic requests."""
     SHUTDOWN = "shutdown"
@@ -484,7 +488,8 @@ class Head:
 
         That is the epoch's newest attempt, while none is pending, the epoch has not completed, and no checkpoint has
         completed since it was triggered: its executions were computed from the state that the new attempt restores too.
-        One that ended because the whole job was restored (R5) lends nothing: that is a wish to start over; nor does one
+        One that ended because the whole job was restored (R5) lends nothing: that is a wish to start over (a pause of
+        the DAG is none); nor does one
         that ended before a rewind, which goes back to what may have been the newest checkpoint before. What is not
         carryable never becomes so again, which is what the cleaner builds on.
         """
@@ -493,7 +498,7 @@ class Head:
             return None
         if self.rewound_since(newest) is not None:
             return None
-        if newest.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND:
+        if newest.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND and not newest.paused:
             return None
         return newest if newest.base == self.latest_id() else None
 
@@ -510,7 +515,7 @@ class Head:
         return len(self.history) + len(self.pending) == self.next_id - 1
 
     def resumable(self, epoch: str) -> EndedEntry | None:
-        """Give the attempt that failed within the limit and that the epoch's next one is to follow (semantics D5).
+        """Give the attempt that failed within the limit (D5), or by a pause (S1), and that the next one is to follow.
 
         What is not resumable never becomes so again: a later attempt has begun, the history has forgotten it, or the
         job was rewound.

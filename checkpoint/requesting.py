@@ -121,8 +121,10 @@ def still_waits(head: Head, turn: Turn, now_ms: int) -> StillWaits | None:
 def _held_back(head: Head, turn: Turn, now_ms: int) -> Wait | Decline | None:
     if head.stopped is Stopped.SHUTDOWN:
         return Decline(Reason.CHECKPOINT_COORDINATOR_SHUTDOWN, "the job's coordinator was shut down")
-    if head.stopped is Stopped.SUSPENDED and turn.kind is RequestKind.PERIODIC:
-        return Decline(Reason.PERIODIC_SCHEDULER_SHUTDOWN, "the job is suspended; only requests by hand are taken")
+    if head.stopped is not None and turn.kind is RequestKind.PERIODIC:
+        return Decline(
+            Reason.PERIODIC_SCHEDULER_SHUTDOWN, f"the job is {head.stopped}; only requests by hand are taken"
+        )
     if turn.kind.forced:
         return None
     wish = WaitingRequest(turn.epoch, turn.kind, now_ms, turn.owner)

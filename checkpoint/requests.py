@@ -443,13 +443,22 @@ class Failed:
     """Whether the job failed with it (semantics D5, F4)."""
     for_good: bool = False
     """Whether that is because a try had failed that nothing but a person follows by another (semantics F4)."""
+    paused: bool = False
+    """Whether it ended because the DAG was paused; `tolerated` too: the epoch goes on afterwards (semantics S1)."""
 
 
 def failed(newest: EndedEntry) -> Failed:
     """Say that an epoch's newest attempt ended without completing, from what the head keeps of it."""
     reason = newest.reason or Reason.JOB_FAILURE
     return Failed(
-        newest.id, newest.attempt, reason, newest.detail, newest.tolerated, newest.job_failed, newest.for_good
+        newest.id,
+        newest.attempt,
+        reason,
+        newest.detail,
+        newest.tolerated,
+        newest.job_failed,
+        newest.for_good,
+        newest.paused,
     )
 
 

@@ -134,6 +134,9 @@ class StageSide:
             return Decision(AckAnswer.SUCCESS, changed(head, settled))
         ended = settled.carryable(ack.epoch)
         if ended is not None and self._lends(ended, ack.token):
+            if ended.paused:
+                # semantics S1: what runs when the DAG is paused runs to its end, and the next attempt takes it over.
+                return Decision(AckAnswer.SUCCESS, changed(head, settled))
             return Decision(AckAnswer.DISCARDED, decisions.reject(settled, ended, ack.token))
         return Decision(acks.judge(settled, None, ack), changed(head, settled))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from . import completing, layout, replaced, restarting
 from .attempts import Attempts, cause_of
-from .errors import InvalidConfigError
+from .errors import InvalidConfigError, JobPausedError
 from .head import EndedEntry, Head, Stopped
 from .head_store import Decision, HeadStore, changed
 from .job_files import JobFiles
@@ -52,6 +52,7 @@ class TakingUp:
         Raises:
             InvalidConfigError: there is nothing to take up, too many other epochs are pending, or the job was shut down
                 or is suspended, which has ended this epoch's attempt (semantics S1).
+            JobPausedError: the DAG was paused (semantics S1), and nobody has said since that it no longer is.
             NoCheckpointError: every retained checkpoint is damaged.
         """
 
@@ -67,6 +68,13 @@ class TakingUp:
                 return Decision(failed(newest), changed(head, settled))
             document = self._left_by(settled, epoch)
             assert newest is not None  # it has left the document
+            if settled.stopped is Stopped.PAUSED:
+                raise JobPausedError(
+                    "the DAG was paused, which has stopped the job's checkpoints: unpause it",
+                    job=self._files.job,
+                    epoch=layout.run_id_of(epoch),
+                    stage=stage,
+                )
             suspended = newest.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND
             if settled.stopped is Stopped.SHUTDOWN or (settled.stopped and suspended):
                 raise InvalidConfigError(

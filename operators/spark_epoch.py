@@ -9,11 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk import timezone
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowRescheduleException,
+    AirflowSkipException,
+)
 
 from ..checkpoint import layout
 from ..checkpoint.assignment import check_parallelism
-from ..checkpoint.errors import CheckpointError, CheckpointFailedError, InvalidConfigError
+from ..checkpoint.errors import CheckpointError, CheckpointFailedError, InvalidConfigError, JobPausedError
 from ..checkpoint.options import check_choice
 from ..checkpoint.requests import (
     BeginAnswer,
@@ -28,6 +34,7 @@ from ..hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ..hooks.cluster_driver import point_at
 from ..hooks.epoch_submit import EpochSubmitHook
 from ..hooks.job_settings import JobSettings, check_room, check_storage_and_job, naming, rendered_settings, scope_of
+from ..hooks.pausing import start_unless_paused, stop_if_paused
 from ..hooks.skipped_stages import acknowledge_for
 from ..spark.conf import handover_conf
 from ..spark.shipping import runtime_zip
@@ -154,7 +161,8 @@ class SparkEpochOperator(DurableSubmit):
                 again would fold its input in twice.
             StageFailedError: the application failed, declined, or never opened an epoch.
             FencedError: another attempt replaced this one while it ran.
-            AirflowRescheduleException: stages that it reads from run again first (semantics F1).
+            AirflowRescheduleException: stages that it reads from run again first (semantics F1), or the DAG is paused
+                (S1).
             InvalidConfigError: nothing was triggered for the epoch, or templated storage and job are too long for S3.
         """
         self._check_author_settings()
@@ -174,7 +182,13 @@ class SparkEpochOperator(DurableSubmit):
             return coordinator.begin(epoch, uid, str(ti.id), by_hand=by_hand, drivers=drivers)
 
         with settings.naming_connection():
-            answer = begin()
+            try:
+                answer = begin()
+            except JobPausedError:
+                if not start_unless_paused(coordinator, ti):
+                    # Airflow starts no task of a paused DAG: this one comes back when the pause is over.
+                    raise AirflowRescheduleException(timezone.utcnow()) from None
+                answer = begin()
             if isinstance(answer, UpstreamsNotReady) and may_be_skipped:
                 # It has opened another attempt by itself, and what was skipped has to be acknowledged in that one.
                 answer = begin()
@@ -225,6 +239,7 @@ class SparkEpochOperator(DurableSubmit):
                 raise AirflowFailException(str(error)) from error
             raise
         self.log.info("%s: acknowledged", run.title)
+        stop_if_paused(coordinator, ti)
         return {
             "checkpoint": answer.handover.checkpoint,
             "epoch": epoch,

@@ -79,7 +79,8 @@ class StageRun:
             said = f"stage {self.handover.stage} declined: {declined.detail}"
             raise self._error(said, incurable=declined.incurable)
         standing = self.coordinator.standing(self.handover)
-        if not standing.current and (standing.completed is None or standing.left_out):
+        goes_on = standing.awaited and standing.ended is not None and standing.ended.paused
+        if not standing.current and not goes_on and (standing.completed is None or standing.left_out):
             raise FencedError(
                 "this execution was replaced while it ran; what it wrote is discarded, and the next try runs it anew",
                 job=self.handover.job,

@@ -14,15 +14,17 @@ from ..checkpoint import CheckpointConfig, Coordinator, RequestKind, TriggerRequ
 from ..checkpoint.declining import reason_of
 from ..checkpoint.errors import CheckpointError, InvalidConfigError, InvalidStateError, NonRestoredStateError
 from ..checkpoint.fixing import Refused
+from ..checkpoint.head import Stopped
 from ..checkpoint.hook_answers import close_all
 from ..checkpoint.master_hooks import MasterHook, check_hooks
 from ..checkpoint.model import Owner, Slice, StageSpec
 from ..checkpoint.notices import CheckpointListener, check_listeners
 from ..checkpoint.reasons import Reason
 from ..checkpoint.requesting import turn_of
-from ..checkpoint.requests import Declined, EpochCompleted, Triggered, check_stages
+from ..checkpoint.requests import Declined, EpochCompleted, TriggerAnswer, Triggered, check_stages
 from ..checkpoint.source import Source, check_sources
 from ..hooks.job_settings import JobSettings, check_storage_and_job, naming, rendered_settings, scope_of
+from ..hooks.pausing import start_unless_paused
 from ..hooks.plugged import listeners_of, master_hooks_of
 from ..hooks.slice_detail import check_slice_detail
 from ..hooks.telling import tell_if_possible
@@ -40,6 +42,7 @@ from .trigger_checks import check_config, check_poll_interval, check_specs, fit_
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
 DECLINED_KEY = "cairn_declined"
 """XCom key of the last answer that was no checkpoint: reason, detail, position, retry_at."""
@@ -221,7 +224,8 @@ class TriggerCheckpointOperator(BaseOperator):
         Raises:
             AirflowSkipException: the epoch is completed already.
             TaskDeferred: the request has to wait; goes on in the triggerer.
-            AirflowRescheduleException: it has to wait and is not `deferrable`; asks to be run again later.
+            AirflowRescheduleException: it has to wait and is not `deferrable`, or the DAG is paused (semantics S1);
+                asks to be run again later.
             TriggerDeclinedError: it was declined for another reason.
             SourceRefusedError: a source has nothing that this run may read.
             CairnError: it failed on the way (semantics T1): the store did not answer (`IO_EXCEPTION`, which counts
@@ -282,7 +286,7 @@ class TriggerCheckpointOperator(BaseOperator):
         try:
             with settings.naming_connection():
                 start_if_asked(context, settings, coordinator, self.restore_from)
-                answer = coordinator.trigger(request, abandoned=lambda owner: has_ended(ti, owner))
+                answer = self._ask(coordinator, request, ti)
         except CairnError as error:
             # semantics T1. Its class stays, because that says whether another try may help.
             reason = reason_of(error)
@@ -307,6 +311,26 @@ class TriggerCheckpointOperator(BaseOperator):
             if coordinator.ask_hooks(answer.pending, hooks):
                 self.log.info("the master hooks have answered: %s", ", ".join(request.hooks))
         return result
+
+    def _ask(self, coordinator: Coordinator, request: TriggerRequest, ti: RuntimeTaskInstanceProtocol) -> TriggerAnswer:
+        """Ask for the checkpoint, and once more where a pause of the DAG has stopped the job and is over (S1).
+
+        Raises:
+            AirflowRescheduleException: the DAG is paused; Airflow starts none of its tasks until it no longer is.
+        """
+
+        def ask() -> TriggerAnswer:
+            return coordinator.trigger(request, abandoned=lambda owner: has_ended(ti, owner))
+
+        answer = ask()
+        if not isinstance(answer, Declined) or answer.reason is not Reason.PERIODIC_SCHEDULER_SHUTDOWN:
+            return answer
+        if coordinator.head().stopped is not Stopped.PAUSED:
+            return answer
+        if not start_unless_paused(coordinator, ti):
+            self.log.info("%s: %s", answer.reason, answer.detail)
+            raise AirflowRescheduleException(timezone.utcnow())
+        return ask()
 
     def _wait(self, settings: JobSettings, request: TriggerRequest, answer: Declined, retry_at: datetime) -> NoReturn:
         """Leave the worker until it is time to ask again (semantics T2, T3)."""

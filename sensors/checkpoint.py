@@ -16,10 +16,11 @@ from ..checkpoint.notices import CheckpointListener, check_listeners
 from ..checkpoint.requests import EpochCompleted, Failed, Progress, Ready, Waiting
 from ..hooks.clear_body import TaskRef
 from ..hooks.job_settings import JobSettings, check_storage_and_job, naming, rendered_settings
+from ..hooks.pausing import start_unless_paused
 from ..hooks.skipped_stages import acknowledge_for, skipped_tasks
 from ..hooks.telling import tell, tell_if_possible
 from ..storage.errors import CairnError, UnavailableError
-from ..triggers.checkpoint import CheckpointTrigger, describe, goes_on
+from ..triggers.checkpoint import CheckpointTrigger, describe, goes_on, is_paused
 from ..triggers.looking import why_failed
 
 if TYPE_CHECKING:
@@ -186,6 +187,8 @@ class CheckpointSensor(BaseSensorOperator):
         epoch = layout.epoch_name(run_id)
         try:
             progress = coordinator.go_on(epoch)
+            if is_paused(progress) and start_unless_paused(coordinator, ti):
+                progress = coordinator.go_on(epoch)
             waits_for = {uid: task for uid, task in self._stage_tasks.items() if uid in _missing(progress)}
             if waits_for and acknowledge_for(coordinator, epoch, ti, waits_for):
                 progress = coordinator.go_on(epoch)

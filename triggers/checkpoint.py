@@ -53,8 +53,7 @@ class CheckpointTrigger(LookingTrigger):
                 yield progress
                 return
             if progress is not None:
-                if not goes_on(progress):
-                    assert not isinstance(progress, Waiting)
+                if not isinstance(progress, Waiting) and (not goes_on(progress) or is_paused(progress)):
                     yield TriggerEvent(event_of(progress))
                     return
                 if progress != seen:
@@ -68,8 +67,18 @@ def goes_on(progress: Progress) -> TypeGuard[Waiting | Failed]:
     return isinstance(progress, Waiting) or (isinstance(progress, Failed) and progress.tolerated)
 
 
+def is_paused(progress: Progress) -> TypeGuard[Failed]:
+    """Tell whether a pause of the DAG is waited out; only a task may ask, and starts only when it is over (S1)."""
+    return isinstance(progress, Failed) and progress.paused
+
+
 def describe(progress: Waiting | Failed) -> str:
     """Say who or what is waited for."""
+    if is_paused(progress):
+        return (
+            f"checkpoint {progress.checkpoint} · attempt {progress.attempt} has ended, because the DAG was paused. The "
+            "next attempt begins when it no longer is"
+        )
     if isinstance(progress, Failed):
         return (
             f"checkpoint {progress.checkpoint} · attempt {progress.attempt} failed, which the job puts up with: "

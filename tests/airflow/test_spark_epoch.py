@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException, AirflowSkipException
 
 from airflow_cairn.checkpoint import CheckpointConfig, TriggerRequest
 from airflow_cairn.checkpoint.errors import (
@@ -24,8 +24,10 @@ from airflow_cairn.checkpoint.errors import (
     FencedError,
     InvalidConfigError,
 )
+from airflow_cairn.checkpoint.head import Stopped
 from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.checkpoint.model import Slice, StageSpec
+from airflow_cairn.checkpoint.requests import Ready
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator, restore_latest_checkpoint
 from airflow_cairn.operators.stage_outcome import StageFailedError, StageRun
 from airflow_cairn.storage.errors import InvalidNameError
@@ -103,6 +105,31 @@ def test_nothing_to_submit(job: Job, submitted: Submitted, said: Said) -> None:
     assert stage(job).execute(context(Ti(run_id=RUN))) is None
     assert not submitted
     assert f"checkpoint 1 · epoch {RUN} · stage routes: already acknowledged, nothing to submit" in said.text
+
+
+def test_a_pause_in_the_middle_stops_the_job_and_costs_no_try(job: Job, submitted: Submitted) -> None:
+    """semantics S1: what the stage has done is kept, and what has to come waits for the end of the pause."""
+    job.trigger(RUN, "routes", StageSpec("report", upstream=("routes",)))
+    stage(job).execute(context(Ti(run_id=RUN, paused=True)))
+    assert job.coordinator.head().stopped is Stopped.PAUSED
+    report = stage(job, task_id="report")
+    with pytest.raises(AirflowRescheduleException):
+        report.execute(context(Ti(run_id=RUN, paused=True)))
+    result = report.execute(context(Ti(run_id=RUN)))
+    assert result is not None
+    assert result["attempt"] == 2
+    assert job.coordinator.head().stopped is None
+    assert stage(job).execute(context(Ti(run_id=RUN))) is None, "it is taken over"
+
+
+def test_a_pause_that_another_task_noticed_leaves_a_stage_alone(job: Job, submitted: Submitted) -> None:
+    """semantics S1, A2: it was running then, and acknowledges after its attempt has ended."""
+    job.trigger(RUN)
+    assert stage(job, "acknowledge after a pause").execute(context(Ti(run_id=RUN, paused=True))) is not None
+    job.coordinator.unpause()
+    waiting = job.coordinator.go_on(epoch_name(RUN))
+    assert isinstance(waiting, Ready)
+    assert waiting.checkpoint == 2
 
 
 def test_a_stage_below_one_that_declined_starts_no_driver(job: Job, submitted: Submitted) -> None:  # semantics B4

@@ -89,6 +89,24 @@ def _shutdown(world: World) -> Run:
     return lambda world, store: world.coordinator(store).shutdown()
 
 
+def _pause(world: World) -> Run:
+    _busy(world, "e3")
+    return lambda world, store: world.coordinator(store).pause()
+
+
+def _unpause(world: World) -> Run:
+    _busy(world, "e3")
+    world.coordinator().pause()
+    return lambda world, store: world.coordinator(store).unpause()
+
+
+def _go_on_after_a_pause(world: World) -> Run:
+    _busy(world, "e3")
+    world.coordinator().pause()
+    world.coordinator().unpause()
+    return lambda world, store: world.coordinator(store).go_on(EPOCH)
+
+
 def _resume(world: World) -> Run:
     _busy(world, "e3")
     world.coordinator().shutdown()
@@ -191,6 +209,9 @@ REQUEST_OPERATIONS = (
     Operation("end what is abandoned", _abandoned, epochs=FOUR),
     Operation("suspend", _suspend),
     Operation("shut down", _shutdown),
+    Operation("pause", _pause),
+    Operation("unpause", _unpause),
+    Operation("go on after a pause", _go_on_after_a_pause),
     Operation("resume", _resume),
     Operation("begin behind a decline", _cancelled),
     Operation("settle a cancellation", _cancelled_fails),

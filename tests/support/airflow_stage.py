@@ -7,6 +7,7 @@ import uuid
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, TriggerRequest
@@ -38,6 +39,8 @@ class Ti:
     """Of the run's other task instances, by task and map index; `success` where none is given."""
     stats_tags: dict[str, str] = field(default_factory=dict)
     """What the provider counts by."""
+    paused: bool = False
+    """Whether the DAG is, as the API server says."""
     asked_states: list[list[str]] = field(default_factory=list)
     """The tasks whose states were asked for, call by call."""
 
@@ -55,6 +58,11 @@ class Ti:
             if task in task_ids
         }
         return {self.run_id: {**{task: "success" for task in task_ids if (task, 0) not in self.task_states}, **named}}
+
+    def get_dag(self, dag_id: str) -> SimpleNamespace:
+        """Say what the API server would."""
+        assert dag_id == self.dag_id
+        return SimpleNamespace(is_paused=self.paused)
 
     def get_dagrun_state(self, dag_id: str, run_id: str) -> str:
         """Say what the API server would."""

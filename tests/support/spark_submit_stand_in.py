@@ -64,6 +64,8 @@ def main() -> int:
         coordinator.fail(handover.epoch, handover.stage, handover.claimant, "somebody else says so")
     if what == "lag":
         coordinator.complete(handover.checkpoint)
+    if what == "acknowledge after a pause":
+        coordinator.pause()
     ack = AckDocument(**who, attempt=handover.attempt, run="f" * 16, parallelism=1, subtasks=(SubtaskAck(0),))
     answer = coordinator.acknowledge(ack)
     print(answer)

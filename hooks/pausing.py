@@ -1,0 +1,58 @@
+"""Whether the DAG is paused, and what that means for the job's checkpoints (semantics S1).
+
+Airflow tells nobody that a DAG was paused: no listener hears of it. Only a task may ask. So the tasks do that run while
+it happens, and those that run first afterwards.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from airflow.sdk.exceptions import AirflowRuntimeError
+
+from ..checkpoint import Coordinator
+
+log = logging.getLogger(__name__)
+
+
+def dag_is_paused(ti: Any) -> bool:
+    """Ask Airflow whether the task's DAG is paused; where it does not say, it counts as running.
+
+    Args:
+        ti: the task that asks.
+    """
+    try:
+        return bool(ti.get_dag(ti.dag_id).is_paused)
+    except AirflowRuntimeError as error:
+        log.warning("whether the DAG %s is paused could not be asked: %s", ti.dag_id, error)
+        return False
+
+
+def stop_if_paused(coordinator: Coordinator, ti: Any) -> None:
+    """Stop the job's checkpoints if its DAG is paused: what is pending ends, what waits is dropped (semantics S1).
+
+    Args:
+        coordinator: of the job.
+        ti: the task that asks; it has done its own work.
+    """
+    if dag_is_paused(ti):
+        coordinator.pause()
+        log.info("the DAG is paused: what is pending has ended, and goes on when the DAG is no longer paused")
+
+
+def start_unless_paused(coordinator: Coordinator, ti: Any) -> bool:
+    """Start the job's checkpoints again, if a pause has stopped them and is over (semantics S1).
+
+    Args:
+        coordinator: of the job.
+        ti: the task that asks.
+
+    Returns:
+        Whether the DAG is not paused.
+    """
+    if dag_is_paused(ti):
+        return False
+    coordinator.unpause()
+    log.info("the DAG is no longer paused: the job goes on")
+    return True
