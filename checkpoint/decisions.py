@@ -47,7 +47,7 @@ def stop(head: Head, how: Stopped, now_ms: int) -> Head:
     """Stop taking requests: end what is pending and drop what waits (semantics S1). Stopping twice changes nothing."""
     if how is Stopped.PAUSED and head.stopped in (None, Stopped.PAUSED):
         for entry in head.pending:
-            head = _end_by_pause(head, entry, now_ms)
+            head = abort(head, entry, Reason.CHECKPOINT_COORDINATOR_SUSPEND, "the DAG is paused", now_ms, paused=True)
     else:
         head = suspend_pending(head, f"the job is stopped: {how}", now_ms)
     # What was stopped for longer stays so: a job that was shut down is not merely suspended, or paused.
@@ -56,11 +56,6 @@ def stop(head: Head, how: Stopped, now_ms: int) -> Head:
 
 
 _LASTING = (Stopped.PAUSED, Stopped.SUSPENDED, Stopped.SHUTDOWN)
-
-
-def _end_by_pause(head: Head, entry: PendingEntry, now_ms: int) -> Head:
-    after = abort(head, entry, Reason.CHECKPOINT_COORDINATOR_SUSPEND, "the DAG is paused", now_ms)
-    return replace(after, history=tuple(replace(e, paused=True) if e.id == entry.id else e for e in after.history))
 
 
 def unpause(head: Head) -> Head:
@@ -75,8 +70,11 @@ def suspend_pending(head: Head, detail: str, now_ms: int) -> Head:
     """
     for entry in head.pending:
         head = abort(head, entry, Reason.CHECKPOINT_COORDINATOR_SUSPEND, detail, now_ms)
-    if any(each.paused for each in head.history):
-        head = replace(head, history=tuple(replace(each, paused=False) for each in head.history))
+    for ended in head.history:
+        if ended.paused:
+            gone = replace(ended, paused=False)
+            history = tuple(gone if each.id == ended.id else each for each in head.history)
+            head = savepoint_head.lost(replace(head, history=history), gone, now_ms)
     return head
 
 
@@ -110,6 +108,7 @@ def abort(
     rejected: tuple[str, ...] = (),
     others: Sequence[str] = (),
     for_good: bool = False,
+    paused: bool = False,
 ) -> Head:
     """End a pending checkpoint without completing it (semantics D1, D3), and count its failure (D5).
 
@@ -126,6 +125,7 @@ def abort(
         rejected: tokens of executions that no later attempt may carry over.
         others: further stages that had failed, each with its reason; the first `MAX_OTHERS` are kept.
         for_good: the job fails with it, because no other try follows (semantics F4); its count of restarts starts anew.
+        paused: its epoch goes on when the DAG is no longer paused (semantics S1), and so does a savepoint that waits.
     """
     weighed = failures.weigh(
         head.failures, reason, entry.tolerable, checkpoint=entry.id, newest_success=head.latest_id()
@@ -138,13 +138,14 @@ def abort(
         others=tuple(one_line(each) for each in others[:MAX_OTHERS]),
         job_failed=weighed.job_fails or for_good,
         for_good=for_good,
+        paused=paused,
     )
     counters = replace(head.counters, failed=head.counters.failed + 1)
     after = replace(head, counters=counters, failures=weighed.count)
     if for_good:
         after = replace(after, restart_memory=None)
     after = _notice(_end(after, ended), ended, entry.listeners)
-    if ended.job_failed or reason in savepoint_head.EPOCH_IS_LOST:
+    if ended.job_failed or (reason in savepoint_head.EPOCH_IS_LOST and not paused):
         after = savepoint_head.lost(after, ended, now_ms)
     if not weighed.job_fails:
         return after

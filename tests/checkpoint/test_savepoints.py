@@ -136,9 +136,16 @@ def take_source(world: World) -> int | None:
     return entry.source.checkpoint if entry.source else None
 
 
+def suspend_after_a_pause(world: World) -> None:
+    world.coordinator().pause()
+    assert take(world).waits
+    world.coordinator().suspend()
+
+
 @pytest.mark.parametrize(
     ("end", "reason"),
     [
+        (suspend_after_a_pause, Reason.CHECKPOINT_COORDINATOR_SUSPEND),
         (lambda world: world.coordinator().abort(2, Reason.JOB_FAILURE, "the run failed"), Reason.JOB_FAILURE),
         (lambda world: world.coordinator().abort(2, Reason.CHECKPOINT_DECLINED, "no"), Reason.CHECKPOINT_DECLINED),
         (lambda world: world.coordinator().suspend(), Reason.CHECKPOINT_COORDINATOR_SUSPEND),
@@ -157,6 +164,17 @@ def test_it_fails_with_its_epoch(world: World, end: Callable[[World], object], r
     renewed = take(world, asked(renew=True))
     assert (renewed.id, renewed.epoch) == (4, "e1")
     assert_whole(world, renewed)
+
+
+def test_a_pause_of_the_dag_is_sat_out(world: World) -> None:  # semantics S1, P1
+    world.run_epoch("e1")
+    world.trigger("e2")
+    take(world)
+    world.coordinator().pause()
+    assert take(world).waits
+    world.coordinator().unpause()
+    world.run_epoch("e2")
+    assert assert_whole(world, take(world)).source.epoch == "e2"
 
 
 def test_a_failure_within_the_limit_is_sat_out(world: World) -> None:  # semantics D5
