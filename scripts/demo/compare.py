@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from airflow_cairn.checkpoint import Coordinator, layout, metadata
 from airflow_cairn.checkpoint.metadata import HandleLine
+from airflow_cairn.spark.key_groups import COLUMN
 from airflow_cairn.spark.stored import of_checkpoint
 
 Row = tuple[Any, ...]
@@ -78,7 +79,7 @@ def _rows(parts: Iterable[bytes], key: list[str]) -> dict[Row, Row]:
     rows: dict[Row, Row] = {}
     for part in parts:
         table = pq.read_table(pa.BufferReader(part))
-        values = sorted(set(table.column_names) - set(key))
+        values = sorted(set(table.column_names) - {*key, COLUMN})
         for row in table.to_pylist():
             where = tuple(row[column] for column in key)
             if where in rows:

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 
 from airflow_cairn.checkpoint import Coordinator, metadata
 from airflow_cairn.checkpoint.metadata import StageLine
+from airflow_cairn.spark.key_groups import COLUMN
 from airflow_cairn.storage import S3Options, open_store
 from scripts.demo.compare import leftovers, state_files
 
@@ -34,7 +35,8 @@ class JobStore:
     def state(self, stage: str, name: str) -> list[dict[str, Any]]:
         """Give the rows of a keyed state in the newest completed checkpoint."""
         parts = state_files(self.coordinator, stage, name)
-        return [row for part in parts for row in pq.read_table(pa.BufferReader(part)).to_pylist()]
+        tables = (pq.read_table(pa.BufferReader(part)) for part in parts)
+        return [row for table in tables for row in table.drop_columns(COLUMN).to_pylist()]
 
     def value(self, stage: str, name: str) -> Any:
         """Give a small JSON state of the newest completed checkpoint."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import reduce
@@ -20,8 +21,10 @@ from airflow_cairn.checkpoint.assignment import key_groups_of
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.metadata import StageLine
 from airflow_cairn.checkpoint.model import StageSpec
+from airflow_cairn.checkpoint.savepoints import SavepointRequest
 from airflow_cairn.spark.key_groups import COLUMN
 from airflow_cairn.spark.unhash import unhashed
+from airflow_cairn.storage import open_store
 from tests.spark.pipeline import Pipeline, counts, rows
 
 if TYPE_CHECKING:
@@ -300,31 +303,35 @@ def exactly(frame: DataFrame) -> list[str]:
 
 @pytest.mark.spark
 @pytest.mark.large
-@settings(max_examples=6, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.lists(frames(), min_size=3, max_size=3), st.integers(1, 5), st.integers(1, 5))
-def test_random_keys_survive_any_parallelism(
+def test_random_keys_survive_a_savepoint_and_any_parallelism(
     spark: SparkSession,
     tmp_path_factory: pytest.TempPathFactory,
     drawn: list[tuple[str, list[str]]],
     before: int,
     after: int,
 ) -> None:
-    """semantics R4: written at one parallelism, carried over at another byte for byte, read there in parts"""
+    """semantics R4, P1, R6: kept in a savepoint, moved, copied into another job byte for byte, read there in parts"""
     from pyspark.sql import functions as F
 
-    storage = f"file://{tmp_path_factory.mktemp('lake')}"
+    lake, kept = tmp_path_factory.mktemp("lake"), tmp_path_factory.mktemp("kept")
 
-    def at(parallelism: int) -> Pipeline:
-        return Pipeline(storage, spark, (StageSpec("routes", (), parallelism),))
+    def at(name: str, parallelism: int) -> Pipeline:
+        return Pipeline(f"file://{lake}", spark, (StageSpec("routes", (), parallelism),), job=name)
 
     written = [spark.sql(query) for query, _key in drawn]
-    first, second = at(before), at(after)
+    first, second = at("old", before), at("new", after)
     first.trigger("one")
     with first.epoch("one") as epoch:
         for number, (frame, (_query, key)) in enumerate(zip(written, drawn, strict=True)):
             epoch.snapshot(f"s{number}", frame, key=key)
     first.complete("one")
-    content = {file: file.read_bytes() for file in files_of(first)}
+    content = sorted(file.read_bytes() for file in files_of(first))
+    taken = first.coordinator.savepoint(SavepointRequest(f"file://{kept}", "x"), open_store)
+    moved = shutil.move(taken.uri.removeprefix("file://"), kept / "moved")
+    second.coordinator.start_from(open_store(f"file://{moved}"))
+    shutil.rmtree(moved)
     second.trigger("two")
     with second.epoch("two") as epoch:
         for number, (frame, (_query, key)) in enumerate(zip(written, drawn, strict=True)):
@@ -341,5 +348,5 @@ def test_random_keys_survive_any_parallelism(
             assert owners.where("owners > 1").count() == 0, "keys that Spark holds equal are in one subtask"
             numbered.unpersist()
     second.complete("two")
-    assert {file: file.read_bytes() for file in files_of(second)} == content
+    assert sorted(file.read_bytes() for file in files_of(second)) == content
     second.forget()
