@@ -371,5 +371,6 @@ def _handover(current: _Current, stage: str, claimant: str, *, durable: bool = F
         at_least_once=document.limits.at_least_once,
         members=members_of(document.stages, spec.upstream if spec else ()),
         durable=durable,
+        draining=document.draining,
         max_parallelism=document.max_parallelism.get(stage),
     )

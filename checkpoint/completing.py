@@ -115,7 +115,7 @@ def settle(files: JobFiles, head: Head, now_ms: int) -> Head:
 
     Whoever then asks the head that follows whether an epoch has completed finds a note of what this one has forgotten.
     """
-    settled = savepoint_head.expire(head, now_ms)
+    settled = decisions.go_on_undrained(savepoint_head.expire(head, now_ms), now_ms)
     for entry in head.pending:
         if now_ms >= entry.expires_at_ms and entry in settled.pending:
             settled = _without_the_silent(files, settled, entry, now_ms) or decisions.expire_one(settled, entry, now_ms)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ..storage.port import ObjectStore
-from . import decisions, requesting, restore
+from . import decisions, requesting, restore, savepoint_head
 from .adopting import Drivers
 from .attempts import Attempts
 from .claims import Claims
@@ -188,10 +188,21 @@ class Coordinator:
         self._stop(Stopped.SHUTDOWN)
 
     def resume(self) -> None:
-        """Take every request again; changes nothing where the job was not stopped (semantics S1)."""
-        self._heads.update(
-            lambda head, _now_ms: Decision(None, None if head.stopped is None else replace(head, stopped=None))
-        )
+        """Take every request again; changes nothing where the job was not stopped (semantics S1).
+
+        A stop with a savepoint that is under way is given up: the savepoint fails (semantics P2).
+        """
+
+        def decide(head: Head, now_ms: int) -> Decision[None]:
+            after = replace(head, stopped=None)
+            stopping = head.stopping()
+            if stopping is not None:
+                reason, detail = Reason.CHECKPOINT_COORDINATOR_SUSPEND, "the job was resumed before it had stopped"
+                failed = savepoint_head.failed(after, stopping, reason, detail, now_ms)
+                after = decisions.go_on_undrained(failed, now_ms)
+            return Decision(None, changed(head, after))
+
+        self._heads.update(decide)
 
     def _stop(self, how: Stopped) -> None:
         def decide(head: Head, now_ms: int) -> Decision[None]:

@@ -34,13 +34,22 @@ def expire(head: Head, now_ms: int) -> Head:
     for entry in head.pending:
         if now_ms >= entry.expires_at_ms and entry in head.pending:
             head = expire_one(head, entry, now_ms)
-    return savepoint_head.expire(head, now_ms)
+    return go_on_undrained(savepoint_head.expire(head, now_ms), now_ms)
 
 
 def expire_one(head: Head, entry: PendingEntry, now_ms: int) -> Head:
     """End a checkpoint because its timeout has run out (semantics D2)."""
     after = (entry.expires_at_ms - entry.triggered_at_ms) // 1000
     return abort(head, entry, Reason.CHECKPOINT_EXPIRED, f"not complete after {after} s", now_ms)
+
+
+def go_on_undrained(head: Head, now_ms: int) -> Head:
+    """End the last epoch of a job that does not stop after all: it goes on from its last checkpoint (semantics P2)."""
+    for entry in head.pending:
+        if entry.draining and not head.drains(entry.epoch):
+            detail = "the job was to stop after this epoch, and goes on: its savepoint has failed"
+            head = abort(head, entry, Reason.CHECKPOINT_COORDINATOR_SUSPEND, detail, now_ms)
+    return head
 
 
 def stop(head: Head, how: Stopped, now_ms: int) -> Head:

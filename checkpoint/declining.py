@@ -86,7 +86,9 @@ def answer(head: Head, request: TriggerRequest, verdict: requesting.Wait | reque
     """
     if isinstance(verdict, requesting.Decline):
         return Declined(verdict.reason, verdict.detail)
-    if verdict.reason is Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS:
+    if verdict.savepoint is not None:
+        detail = f"the job is being stopped with the savepoint {verdict.savepoint}; it goes on only if that fails"
+    elif verdict.reason is Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS:
         detail = f"the last checkpoint completed less than min_pause ({request.config.min_pause}) ago"
     else:
         detail = _too_many(head, request, verdict.position)

@@ -112,6 +112,8 @@ class PendingEntry:
     """When the strategy wants the failed try to be followed by the next; 0: it does not say."""
     restarts_left: Count | None = None
     """How many further failures in a row it would answer by a restart, as of the trigger; None: any number."""
+    draining: bool = field(default=False, metadata=SPARSE)
+    """Whether its epoch is the last one of a job that stops; it may complete only as long as the job does so (P2)."""
     document: PendingDocument | None = None
     """What it expects, if that is small; None: it stands in an object of its own (`attempt_document`)."""
 
@@ -386,6 +388,11 @@ class SavepointEntry:
     """Why it failed; None if it did not."""
     detail: str = field(default="", metadata=SPARSE)
     """The same, for people."""
+    stops: bool = field(default=False, metadata=SPARSE)
+    """Whether the job stops with it: no epoch begins while it is made, and it completes in the swap that stops the job
+    (semantics P2)."""
+    drains: bool = field(default=False, metadata=SPARSE)
+    """Whether `epoch` is the job's last one, in which the stages emit what still waits for time to go on (P2)."""
 
     @property
     def uri(self) -> str:
@@ -505,6 +512,27 @@ class Head:
     def savepoint_by_request(self, request: str) -> SavepointEntry | None:
         """Give the savepoint that was asked for with a request id, as far as it is remembered."""
         return next((entry for entry in self.savepoints if entry.request == request), None)
+
+    def stopping(self) -> SavepointEntry | None:
+        """Give the savepoint with which the job is being stopped; None while it is not (semantics P2)."""
+        return next((entry for entry in self.savepoints if entry.stops and not entry.ended), None)
+
+    def drains(self, epoch: str) -> bool:
+        """Tell whether an epoch is the last one of a job that is being stopped (semantics P2)."""
+        entry = self.stopping()
+        return entry is not None and entry.drains and self.stops_after(epoch)
+
+    def stops_after(self, epoch: str) -> bool:
+        """Tell whether a job that is being stopped waits for an epoch to complete (semantics P2)."""
+        entry = self.stopping()
+        return entry is not None and entry.waits and entry.epoch == epoch
+
+    def kept_from(self, epoch: str) -> SavepointEntry | None:
+        """Give the savepoint with which the job is being stopped, if it keeps an epoch from beginning (semantics P2).
+
+        The one that it waits for goes on, whatever becomes of its attempts.
+        """
+        return None if self.stops_after(epoch) else self.stopping()
 
     def savepoint_by_id(self, savepoint: int) -> SavepointEntry | None:
         """Give a savepoint by id, as far as it is remembered."""

@@ -17,12 +17,13 @@ from ..storage.port import ObjectStore
 from . import completion_notes, decisions, layout, savepoint_verify
 from .errors import DocumentError, InvalidConfigError, NoSavepointError, ResumeRefusedError
 from .head import CompletedEntry, Head, ImportEntry, ImportRecord, SavepointOrigin
-from .head_store import Decision, HeadStore
+from .head_store import Decision, HeadStore, changed
 from .import_copy import Copied, ImportCopy, ends_of
 from .imported import NOTHING, GivenUp, given_up, imported
 from .job_files import JobFiles
 from .model import DocumentRef
 from .runtime import Runtime
+from .savepoint_files import REQUEST
 from .savepoint_format import METADATA
 from .savepoint_verify import Savepoint, SavepointProgress
 from .spool import Spool
@@ -336,7 +337,9 @@ class Importing:
             imports = tuple(
                 replace(each, claimed=False) if each.origin.uri == folder.uri else each for each in head.imports
             )
-            return Decision(None, replace(head, imports=imports) if imports != head.imports else None)
+            # One that this very job has taken is none of its history any more.
+            left = tuple(each for each in head.savepoints if each.uri != folder.uri or not each.ended)
+            return Decision(None, changed(head, replace(head, imports=imports, savepoints=left)))
 
         if not self._heads.observe(owed):
             return
@@ -344,7 +347,7 @@ class Importing:
             named = [file.key for file in savepoint_verify.load(folder).files]
         except NoSavepointError:
             named = []  # deleted before, down to its metadata
-        failures = folder.delete(named) or folder.delete([METADATA])
+        failures = folder.delete([*named, REQUEST]) or folder.delete([METADATA])
         if failures:
             # It is the job's all the same, and the next start that names it goes on with this (semantics W7).
             log.warning("the savepoint %s could not be deleted: %s", folder.uri, failures[0])

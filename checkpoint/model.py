@@ -312,6 +312,9 @@ class PendingDocument:
     each with the task that held it last, the claimant of its handover (semantics F1, F2). Empty for a stage that had
     failed by itself: its task is tried again without anybody's doing."""
 
+    draining: bool = field(default=False, metadata=SPARSE)
+    """Whether no epoch comes after it, so that the stages emit what still waits for time to go on (semantics P2)."""
+
     @property
     def hook_names(self) -> tuple[str, ...]:
         """The master hooks that have to answer."""
@@ -353,6 +356,8 @@ class Handover:
     """Upstreams that have a name together, in the order in which they are read by it."""
     durable: bool = field(default=False, metadata=SPARSE)
     """Whether its driver may outlive who submitted it, and can be found again: a later try asks for it first (F5)."""
+    draining: bool = field(default=False, metadata=SPARSE)
+    """Whether no epoch comes after this one (semantics P2)."""
     adopted: bool = field(default=False, metadata=SPARSE)
     """Whether the claimant has taken over the driver of an earlier try; it submits nothing."""
     max_parallelism: Annotated[int, AtLeast(1)] | None = field(default=None, metadata=SPARSE)

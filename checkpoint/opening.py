@@ -121,7 +121,8 @@ class Opener:
             self._check_claimed(choice, opening)
         restart = opening.restart or Restart(0, memory=head.restart_memory)
         head = replace(head, restart_memory=restart.memory)
-        carried = self._carried(head, opening, restored_from)
+        draining = head.drains(opening.epoch)
+        carried = self._carried(head, opening, restored_from, draining=draining)
         hooks = carried.hooks
         if hooks is None and opening.hooks:
             hooks = HooksRef(opening.hooks, head.next_id, self._runtime.new_token())
@@ -147,6 +148,7 @@ class Opener:
             hooks=hooks,
             backlogs=_backlogs(choice, opening.stages),
             restarted=replaced.claimants(self._files, carried, executions),
+            draining=draining,
         )
         held = attempt_document.write(self._files, head, document)
         entry = PendingEntry(
@@ -170,6 +172,7 @@ class Opener:
             restarts=restart.count,
             restart_at_ms=now_ms + restart.delay_ms if restart.delay_ms else 0,
             restarts_left=_restarts_left(head, opening.limits.restart, restart.count, now_ms),
+            draining=draining,
             document=held,
         )
         record = choice.record(
@@ -226,12 +229,15 @@ class Opener:
             return assignment.match((), stages)
         return assignment.match(choice.stages, stages, job=self._files.job, checkpoint=choice.pointer.checkpoint)
 
-    def _carried(self, head: Head, opening: Opening, restored_from: int | None) -> Carried:
+    def _carried(self, head: Head, opening: Opening, restored_from: int | None, *, draining: bool) -> Carried:
         """Give what the attempt takes over; nothing where it starts from something else than the one before."""
         before, carried = opening.before, opening.carried
         if before is not None and (before.restored_from, before.base) != (restored_from, head.latest_id()):
             # What the other stages computed came from another checkpoint, or lacks an epoch that came between: a region
             # cannot be restored by itself, so the whole job fails over (semantics F2).
+            return carried.nothing()
+        if carried.before is not None and carried.before.draining != draining:
+            # Who has emitted what waits for time to go on has another state than who has not.
             return carried.nothing()
         if set(carried.hooks.names if carried.hooks else ()) != set(opening.hooks):
             # It was computed with what other hooks had fixed, or with what a hook that then failed had.

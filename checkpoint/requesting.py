@@ -33,6 +33,8 @@ class Wait:
     line: tuple[WaitingRequest, ...]
     retry_at_ms: int | None = None
     """The moment the pause ends (T3), milliseconds since 1970 UTC; None: when another checkpoint has ended."""
+    savepoint: str | None = None
+    """The savepoint with which the job is being stopped, and how that ends is waited for (P2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +122,17 @@ def still_waits(head: Head, turn: Turn, now_ms: int) -> StillWaits | None:
 
 def _held_back(head: Head, turn: Turn, now_ms: int) -> Wait | Decline | None:
     if head.stopped is Stopped.SHUTDOWN:
-        return Decline(Reason.CHECKPOINT_COORDINATOR_SHUTDOWN, "the job's coordinator was shut down")
+        detail = f"the job's coordinator was shut down; `cairn resume {head.job}` lets the job go on"
+        return Decline(Reason.CHECKPOINT_COORDINATOR_SHUTDOWN, detail)
     if head.stopped is not None and turn.kind is RequestKind.PERIODIC:
         return Decline(
             Reason.PERIODIC_SCHEDULER_SHUTDOWN, f"the job is {head.stopped}; only requests by hand are taken"
         )
-    if turn.kind.forced:
+    stopping = head.kept_from(turn.epoch)
+    if turn.kind.forced and stopping is None:
+        return None
+    if head.stops_after(turn.epoch) and len(head.pending) < turn.max_concurrent:
+        # Those before it in the line wait for how the stop ends, and that waits for this one (semantics P2).
         return None
     wish = WaitingRequest(turn.epoch, turn.kind, now_ms, turn.owner)
     joined = queue.join(head.waiting, wish)
@@ -135,6 +142,9 @@ def _held_back(head: Head, turn: Turn, now_ms: int) -> Wait | Decline | None:
     position = queue.position(joined, turn.epoch)
     # Only a request whose owner can be asked about keeps a place: an abandoned one would hold up all behind it.
     line = joined if turn.owner is not None else head.waiting
+    if stopping is not None:
+        # If the stop fails the job goes on, and so does the line; if not, the line is dropped (semantics P2, S1).
+        return Wait(Reason.CHECKPOINT_COORDINATOR_SUSPEND, position, line, savepoint=stopping.uri)
     if position > turn.max_concurrent - len(head.pending):
         known = queue.holds(head.waiting, turn.epoch)
         reason = Reason.ALREADY_QUEUED if known else Reason.TOO_MANY_CONCURRENT_CHECKPOINTS

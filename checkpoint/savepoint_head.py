@@ -43,7 +43,11 @@ def completed(head: Head, checkpoint: CompletedEntry) -> Head:
         return head
     pointer = RestorePointer(checkpoint.id, checkpoint.metadata)
     savepoints = (
-        replace(each, source=pointer, epoch=checkpoint.epoch) if each.waits else each for each in head.savepoints
+        # One that drains the job holds its last epoch, and no earlier one (semantics P2).
+        replace(each, source=pointer, epoch=checkpoint.epoch)
+        if each.waits and (not each.drains or each.epoch == checkpoint.epoch)
+        else each
+        for each in head.savepoints
     )
     return replace(head, savepoints=tuple(savepoints))
 

@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from ..storage.errors import CairnError, GoneError, InvalidRequestError
+from ..storage.names import check_name
 from ..storage.port import ObjectStore
 from ..storage.uris import check_storage_uri
-from . import completing, layout, savepoint_format, savepoint_head
+from . import completing, decisions, layout, savepoint_format, savepoint_head
 from .errors import InvalidConfigError, NoCheckpointError, SavepointDamagedError, SavepointRefusedError
 from .head import Head, SavepointEntry, Stopped
 from .head_store import Decision, HeadStore, changed
@@ -61,6 +62,11 @@ class SavepointRequest:
     """Files that are copied at once; at least 1."""
     renew: bool = False
     """Make another one if the one asked for with this id has failed; else it stays failed."""
+    stop: bool = False
+    """Stop the job with it: no epoch begins from now on, and the job is shut down by the swap that completes the
+    savepoint. If it fails, the job goes on (semantics P2)."""
+    drain: str | None = None
+    """With `stop`: the epoch that is the job's last one, begins in spite of that, and is told so; it is waited for."""
 
     def __post_init__(self) -> None:
         """Check what can be checked without the store.
@@ -77,6 +83,10 @@ class SavepointRequest:
         if not isinstance(self.timeout, timedelta) or self.timeout < timedelta(milliseconds=1):
             raise InvalidConfigError("timeout must be a timedelta of more than zero", timeout=repr(self.timeout))
         check_whole("parallel", self.parallel)
+        if self.drain is not None:
+            check_name("epoch", self.drain)
+            if not self.stop:
+                raise InvalidConfigError("drain is the last epoch of a job that stops: give stop too", drain=self.drain)
 
 
 class Savepoints:
@@ -148,7 +158,7 @@ class Savepoints:
         name = savepoint_format.folder_name(self._files.job, request.request, storage=self._files.store.uri)
         self._check_outside(target)
         self._check_apart(target)
-        self._heads.observe(lambda head, _now_ms: self._source(head))
+        self._heads.observe(lambda head, _now_ms: self._source(head, request))
         folder = SavepointFiles(open_folder(f"{target}/{name}"), self._files.job)
         if entry is not None:
             self._same_target(entry, request)
@@ -160,7 +170,7 @@ class Savepoints:
             known = settled.savepoint_by_request(request.request)
             if known is not None and (entry is None or known.id != entry.id):
                 return Decision(self._same_target(known, request), changed(head, settled))
-            source, epoch = self._source(settled)
+            source, epoch = self._source(settled, request)
             opened = SavepointEntry(
                 id=settled.next_id,
                 request=request.request,
@@ -170,19 +180,31 @@ class Savepoints:
                 expires_at_ms=now_ms + request.timeout // timedelta(milliseconds=1),
                 epoch=epoch,
                 source=source,
+                stops=request.stop,
+                drains=request.drain is not None,
             )
             return Decision(opened, savepoint_head.opened(settled, opened))
 
         return self._heads.update(decide)[1]
 
-    def _source(self, head: Head) -> tuple[RestorePointer | None, str]:
-        """Give what a savepoint is made from, and its epoch; no pointer while an epoch is pending."""
+    def _source(self, head: Head, request: SavepointRequest) -> tuple[RestorePointer | None, str]:
+        """Give what a savepoint is made from, and its epoch; no pointer while an epoch is waited for."""
+        stopping = head.stopping()
+        if request.stop and stopping is not None:
+            raise SavepointRefusedError(
+                "the job is being stopped with another savepoint already; wait how that ends",
+                job=self._files.job,
+                savepoint=stopping.uri,
+                request=stopping.request,
+            )
         if head.stopped is Stopped.SHUTDOWN:
             raise SavepointRefusedError(
                 f"no savepoint is taken ({Reason.CHECKPOINT_COORDINATOR_SHUTDOWN}): the job's coordinator was shut "
                 "down. Resume the job first",
                 job=self._files.job,
             )
+        if request.drain is not None:
+            return None, request.drain
         if head.pending:
             return None, head.pending[0].epoch
         latest = head.latest_completed()
@@ -235,6 +257,15 @@ class Savepoints:
         return True
 
     def _same_target(self, entry: SavepointEntry, request: SavepointRequest) -> SavepointEntry:
+        if entry.stops != request.stop:
+            raise SavepointRefusedError(
+                "a savepoint was asked for with this request id already, "
+                + ("with which the job stops" if entry.stops else "with which the job does not stop")
+                + ". Choose another request id",
+                job=self._files.job,
+                request=request.request,
+                savepoint=entry.uri,
+            )
         if request.target not in (None, entry.target):
             raise SavepointRefusedError(
                 "a savepoint was asked for with this request id already, in another target. Name that one, or choose "
@@ -272,7 +303,8 @@ class Savepoints:
             if current is None or current.status is not Status.PENDING:
                 return Decision(None)
             made = savepoint_head.made(head, current, files=end.files, size_bytes=end.size_bytes, now_ms=now_ms)
-            return Decision(None, made)
+            # In one swap: there is no moment in which the savepoint stands and another epoch may begin (semantics P2).
+            return Decision(None, decisions.stop(made, Stopped.SHUTDOWN, now_ms) if current.stops else made)
 
         return self._ended(entry, folder, self._heads.update(decide)[0])
 

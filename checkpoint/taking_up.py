@@ -84,6 +84,16 @@ class TakingUp:
                     epoch=layout.run_id_of(epoch),
                     stage=stage,
                 )
+            stopping = settled.kept_from(epoch)
+            if stopping is not None:
+                raise InvalidConfigError(
+                    "the job is being stopped with a savepoint, and no epoch begins meanwhile. If that fails, or when "
+                    "the job has been resumed, clear the task that triggers the checkpoint",
+                    job=self._files.job,
+                    epoch=layout.run_id_of(epoch),
+                    stage=stage,
+                    savepoint=stopping.uri,
+                )
             if len(settled.pending) >= document.limits.max_concurrent:
                 raise InvalidConfigError(
                     "another epoch of the job is pending; clear this stage when that one has ended",
@@ -128,7 +138,8 @@ class TakingUp:
             ):
                 return Decision(result=True, head=changed(head, settled))
             document = self._left_by(settled, epoch)
-            if settled.stopped is not None or len(settled.pending) >= document.limits.max_concurrent:
+            held = settled.stopped is not None or settled.kept_from(epoch) is not None
+            if held or len(settled.pending) >= document.limits.max_concurrent:
                 return Decision(result=False)
             newest = next(settled.ended_of_epoch(epoch))
             return Decision(result=True, head=self._next(settled, newest, document, now_ms))

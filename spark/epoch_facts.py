@@ -46,6 +46,14 @@ class EpochFacts:
         return self._handover.checkpoint
 
     @property
+    def draining(self) -> bool:
+        """Whether this is the job's last epoch before it stops for good (semantics P2).
+
+        Time goes on to its end: emit what waits for it, such as windows that are still open.
+        """
+        return self._handover.draining
+
+    @property
     def stage(self) -> str:
         """The stage's uid."""
         return self._handover.stage

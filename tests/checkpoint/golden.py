@@ -122,6 +122,7 @@ _PENDING = PendingDocument(
     max_parallelism={"routes": 16},
     hooks=_HOOKS,
     backlogs={"routes": (_OWED,)},
+    draining=True,
 )
 
 _ORIGIN = SavepointOrigin("s3://lake/kept/savepoint-rides-0a1b2c3d4e5f", "ab" * 32, "rides", 7, "e7")
@@ -134,7 +135,7 @@ EXAMPLES: dict[type, Any] = {
         pending=(
             PendingEntry(3, _EPOCH, 2, "00000000000000b3", 1_700_000_600_000, 1_700_022_200_000, 1, 1, _OWNER, 3, 2,
                          ("x",), ("warehouse",), kind=RequestKind.MANUAL, tolerable=1, regional=2, restarts=1,
-                         restart_at_ms=1_700_000_601_000, restarts_left=2, document=_PENDING),
+                         restart_at_ms=1_700_000_601_000, restarts_left=2, draining=True, document=_PENDING),
         ),
         completed=(
             CompletedEntry(
@@ -171,7 +172,7 @@ EXAMPLES: dict[type, Any] = {
         savepoints=(
             SavepointEntry(3, "nightly", "s3://bucket/savepoints", "savepoint-flights-0a", 1_700_000_000_000,
                            1_700_086_400_000, _BEFORE, Status.FAILED, RestorePointer(1, _REF), 1_700_000_900_000, 2, 9,
-                           Reason.IO_EXCEPTION, "x: it is gone"),
+                           Reason.IO_EXCEPTION, "x: it is gone", stops=True, drains=True),
         ),
         rewinds=(RewindRecord(1, 2, 1_700_000_550_000, imported=3),),
         importing=ImportEntry(_ORIGIN, 6, "00000000000000a6", 1_700_000_700_000),
@@ -203,6 +204,7 @@ EXAMPLES: dict[type, Any] = {
         hooks=_HOOKS,
         durable=True,
         adopted=True,
+        draining=True,
         max_parallelism=16,
     ),
     HookAnswersDocument: HookAnswersDocument("flights", 2, "00000000000000a2", ("ids", "feed", "none"), _ANSWERS),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from airflow_cairn.checkpoint.shelf import Shelf
 from airflow_cairn.spark import conf, slices, upstream
 from airflow_cairn.spark.committer import s3a_conf
 from airflow_cairn.spark.detail import MAX_LENGTH, one_line, scrub
+from airflow_cairn.spark.epoch_facts import EpochFacts
 from airflow_cairn.spark.session import session
 from airflow_cairn.spark.stored import StageContents, Stored
 from airflow_cairn.spark.values import plain_json
@@ -68,6 +70,12 @@ def test_conf_goes_to_the_application_and_back() -> None:
     assert handed == conf.Handed("s3://lake/cairn", "flights", KEY, "http://127.0.0.1:7070", "eu-west-1")
     believed = {key: value for key, value in given_conf.items() if key not in conf.FOR_PEOPLE}
     assert conf.parse(believed.get) == handed
+
+
+def test_the_last_epoch_says_so() -> None:  # semantics P2
+    files = JobFiles(MemoryStore(), "flights")
+    assert not EpochFacts(handover(), files).draining
+    assert EpochFacts(replace(handover(), draining=True), files).draining
 
 
 def test_local_conf_says_nothing_of_s3() -> None:
