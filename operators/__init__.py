@@ -12,18 +12,24 @@ if TYPE_CHECKING:
     from .group import CheckpointedTaskGroup as CheckpointedTaskGroup
     from .restore import RestoreLatestCheckpointOperator as RestoreLatestCheckpointOperator
     from .retry_policy import CheckpointRetryPolicy as CheckpointRetryPolicy
+    from .savepoint import DisposeSavepointOperator as DisposeSavepointOperator
+    from .savepoint import SavepointOperator as SavepointOperator
+    from .savepoint_schedule import savepoint_dag as savepoint_dag
     from .spark_epoch import SparkEpochOperator as SparkEpochOperator
     from .trigger import TriggerCheckpointOperator as TriggerCheckpointOperator
 
 _WHERE = {
     "CheckpointRetryPolicy": ".retry_policy",
     "CheckpointedTaskGroup": ".group",
+    "DisposeSavepointOperator": ".savepoint",
     "Pipelined": ".exchange",
     "RestoreLatestCheckpointOperator": ".restore",
+    "SavepointOperator": ".savepoint",
     "SparkEpochOperator": ".spark_epoch",
     "StageSpec": "..checkpoint.model",
     "TriggerCheckpointOperator": ".trigger",
     "restore_latest_checkpoint": ".callbacks",
+    "savepoint_dag": ".savepoint_schedule",
 }
 
 __all__ = [*_WHERE]  # noqa: PLE0604 - the table above is the list

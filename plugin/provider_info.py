@@ -20,6 +20,7 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": "Cairn",
                 "python-modules": [
                     "airflow_cairn.operators.restore",
+                    "airflow_cairn.operators.savepoint",
                     "airflow_cairn.operators.spark_epoch",
                     "airflow_cairn.operators.trigger",
                 ],

@@ -1,0 +1,317 @@
+"""`SavepointOperator` and `DisposeSavepointOperator`: savepoints from any DAG (semantics P1, P3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowRescheduleException
+
+from ..checkpoint import disposing, layout, system_runtime
+from ..checkpoint.disposing import HistoryRule
+from ..checkpoint.errors import CheckpointError, InvalidConfigError, NoSavepointError
+from ..checkpoint.head import SavepointEntry
+from ..checkpoint.reasons import Status
+from ..checkpoint.savepoint_verify import SavepointProgress
+from ..checkpoint.savepoints import DEFAULT_TIMEOUT, SavepointRequest
+from ..hooks.job_settings import check_storage_and_job, is_rendered_later, naming, rendered_settings
+from ..hooks.storage import CheckpointStorageHook
+from ..storage.errors import ErrorKind
+from ..storage.port import ObjectStore
+from ..triggers.looking import why_failed
+from ..triggers.savepoint import SavepointTrigger
+from .trigger_checks import check_poll_interval
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+_TENTHS = 10
+"""How often the log says how far the copying is."""
+
+
+class SavepointFailedError(CheckpointError):
+    """The savepoint was not made; the text says why (semantics P1)."""
+
+    kind = ErrorKind.CONFLICT
+
+
+class SavepointOperator(BaseOperator):
+    """Takes a savepoint of a job (semantics P1, T4); in a DAG of its own, or in any other.
+
+    Of an idle job it is made here and now, without Spark. While an epoch is under way it waits for that, outside of any
+    worker slot. In a run of the job's own DAG it must not stand before what completes the checkpoint: it would wait for
+    its own run.
+
+    A task instance has one savepoint, however often it is tried: a try goes on where the one before stopped. One that
+    has failed is followed by another by the next try.
+
+    Args:
+        storage: URI of the storage that the job is in (templated).
+        job: the job's name (templated).
+        target: URI of the folder below which the savepoint gets its own (templated); None: the job's
+            `savepoint_target`.
+        request_id: whoever asks with the same one gets the same savepoint (templated); None: one for each task
+            instance, of the form `<dag_id>/<task_id>/<run_id>`.
+        aws_conn_id: Airflow connection of type `aws`, for `s3://` storage and target; None for boto3's own chain.
+        target_aws_conn_id: another one for the target; None: the same.
+        timeout: after this long a savepoint that is not complete has failed; more than zero.
+        parallel: files that are copied at once; at least 1.
+        deferrable: wait for a running epoch in the triggerer; with False the task is rescheduled.
+        poll_interval: seconds (or a timedelta) between two looks; more than 0.
+        retries: tries after the first.
+        **kwargs: what every operator takes.
+
+    Raises:
+        InvalidConfigError: no storage or job is given, or an option is out of its bounds.
+        InvalidNameError: the job's name is outside the grammar (semantics W1), or the request id is none.
+        UnsupportedStorageError: the storage's or the target's scheme is none of ours.
+    """
+
+    template_fields: Sequence[str] = ("storage", "job", "target", "request_id")
+    ui_color = "#e3d5bd"
+
+    def __init__(
+        self,
+        *,
+        storage: str | None = None,
+        job: str | None = None,
+        target: str | None = None,
+        request_id: str | None = None,
+        aws_conn_id: str | None = None,
+        target_aws_conn_id: str | None = None,
+        timeout: timedelta = DEFAULT_TIMEOUT,
+        parallel: int = 8,
+        deferrable: bool = True,
+        poll_interval: timedelta | float = 5.0,
+        retries: int = 2,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(retries=retries, **kwargs)
+        self.storage = storage
+        self.job = job
+        self.target = target
+        self.request_id = request_id
+        self.aws_conn_id = aws_conn_id
+        self.target_aws_conn_id = target_aws_conn_id
+        self.timeout = timeout
+        self.parallel = parallel
+        self.deferrable = deferrable
+        check_storage_and_job(storage, job, task=self.task_id)
+        with naming(task=self.task_id):
+            self.poll_interval = check_poll_interval(poll_interval)
+            known = None if is_rendered_later(request_id) else request_id
+            SavepointRequest(None if is_rendered_later(target) else target, known or "x", timeout, parallel)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Take it, or go on with it.
+
+        Returns:
+            The savepoint's folder (`savepoint`), its id, the job, the checkpoint and the epoch that it holds, files and
+            bytes.
+
+        Raises:
+            SavepointFailedError: it failed.
+            TaskDeferred: an epoch is under way; goes on in the triggerer.
+            AirflowRescheduleException: an epoch is under way, and it is not `deferrable`.
+            SavepointRefusedError: it was refused; nothing was opened.
+            NoCheckpointError: the job has completed nothing yet.
+            ForbiddenError: a store refuses the connection's credentials.
+        """
+        return self._take(context, renew=True)
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Ask again when the trigger says that it is time.
+
+        Args:
+            context: Airflow's.
+            event: what the trigger yielded.
+
+        Returns:
+            As `execute`.
+
+        Raises:
+            SavepointFailedError: the trigger could not go on, or as of `execute`, whose other errors come too.
+        """
+        why = why_failed(event, "the epoch that the savepoint is to hold")
+        if why is not None:
+            raise SavepointFailedError(why, job=self.job, kind=event.get("kind"))
+        return self._take(context, renew=False)
+
+    def _take(self, context: Context, *, renew: bool) -> dict[str, Any]:
+        settings = rendered_settings(self)
+        request_id = self.request_id or request_of(context["ti"])
+        request = SavepointRequest(self.target, request_id, self.timeout, self.parallel, renew)
+        with settings.naming_connection():
+            entry = settings.coordinator().savepoint(request, self._opened, _Tenths(self.log.info))
+        if entry.waits:
+            self._wait(entry)
+        if entry.status is Status.FAILED:
+            raise SavepointFailedError(
+                f"the savepoint failed: {entry.reason}: {entry.detail}", job=settings.job, savepoint=entry.uri
+            )
+        self.log.info(
+            "savepoint %d of job %s: %s, %d files, %d bytes, up to epoch %s",
+            entry.id,
+            settings.job,
+            entry.uri,
+            entry.files,
+            entry.size_bytes,
+            layout.run_id_of(entry.epoch),
+        )
+        return {
+            "savepoint": entry.uri,
+            "id": entry.id,
+            "job": settings.job,
+            "checkpoint": entry.source.checkpoint if entry.source else None,
+            "epoch": entry.epoch,
+            "files": entry.files,
+            "size_bytes": entry.size_bytes,
+        }
+
+    def _opened(self, uri: str) -> ObjectStore:
+        return CheckpointStorageHook(uri, self.target_aws_conn_id or self.aws_conn_id).open_store()
+
+    def _wait(self, entry: SavepointEntry) -> NoReturn:
+        self.log.info("waiting for epoch %s to complete", layout.run_id_of(entry.epoch))
+        if not self.deferrable:
+            raise AirflowRescheduleException(datetime.now(UTC) + timedelta(seconds=self.poll_interval))
+        assert self.storage is not None
+        assert self.job is not None
+        trigger = SavepointTrigger(
+            self.storage, self.job, entry.epoch, entry.request, self.aws_conn_id, self.poll_interval
+        )
+        self.defer(trigger=trigger, method_name="execute_complete")
+        raise AssertionError("defer() does not return")
+
+
+def request_of(ti: Any) -> str:
+    """Give the request id of a task instance: the same in each of its tries."""
+    mapped = "" if ti.map_index is None or ti.map_index < 0 else f"[{ti.map_index}]"
+    return f"{ti.dag_id}/{ti.task_id}{mapped}/{ti.run_id}"
+
+
+class _Tenths:
+    """Logs how far the copying is, each tenth once."""
+
+    def __init__(self, log: Any) -> None:
+        self._log = log
+        self._said = 0
+
+    def __call__(self, progress: SavepointProgress) -> None:
+        tenth = progress.files_done * _TENTHS // progress.files
+        if tenth > self._said:
+            self._said = tenth
+            self._log("copied %d of %d files, %d bytes", progress.files_done, progress.files, progress.bytes_done)
+
+
+class DisposeSavepointOperator(BaseOperator):
+    """Throws savepoints away: one, or what is too old or too many of a job's (semantics P3).
+
+    One that is still needed is not deleted. If that is the one named, the task fails with the reason; of a history it
+    is left out, and a warning says why.
+
+    Args:
+        storage: URI of the storage whose jobs are asked whether they need it (templated).
+        savepoint: the folder of the one to throw away (templated).
+        force: also if it is needed. Only with `savepoint`.
+        job: whose history to cut (templated); not with `savepoint`.
+        keep: so many of the newest savepoints stay; at least 1.
+        max_age: those that are not older than this stay; more than zero.
+        series: only savepoints count whose request id begins so (templated); empty: all of the job's.
+        aws_conn_id: Airflow connection of type `aws`, for storage and savepoints; None for boto3's own chain.
+        target_aws_conn_id: another one for the savepoints; None: the same.
+        **kwargs: what every operator takes.
+
+    Raises:
+        InvalidConfigError: it is not clear what to throw away, no storage is given, or an option is out of its bounds.
+        InvalidNameError: the job's name is outside the grammar (semantics W1).
+        UnsupportedStorageError: the storage's scheme is none of ours.
+    """
+
+    template_fields: Sequence[str] = ("storage", "job", "savepoint", "series")
+    ui_color = "#e3d5bd"
+
+    def __init__(
+        self,
+        *,
+        storage: str | None = None,
+        savepoint: str | None = None,
+        force: bool = False,
+        job: str | None = None,
+        keep: int | None = None,
+        max_age: timedelta | None = None,
+        series: str = "",
+        aws_conn_id: str | None = None,
+        target_aws_conn_id: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.storage = storage
+        self.savepoint = savepoint
+        self.force = force
+        self.job = job
+        self.keep = keep
+        self.max_age = max_age
+        self.series = series
+        self.aws_conn_id = aws_conn_id
+        self.target_aws_conn_id = target_aws_conn_id
+        history = job is not None or keep is not None or max_age is not None or bool(series)
+        if (savepoint is None) is not history:
+            raise InvalidConfigError(
+                "give either the savepoint to throw away, or the job whose history to cut, with keep or max_age",
+                task=self.task_id,
+            )
+        if history and ((keep is None and max_age is None) or force):
+            raise InvalidConfigError("a history is cut by keep or max_age, and never by force", task=self.task_id)
+        check_storage_and_job(storage, "any" if savepoint is not None else job, task=self.task_id)
+        with naming(task=self.task_id):
+            self._rule()
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Throw away.
+
+        Returns:
+            `disposed`: the folders that were deleted; `kept`: those that are still needed, each with why.
+
+        Raises:
+            SavepointRefusedError: the one named is still needed.
+            NoSavepointError: there is none, and no earlier try can have deleted it.
+            SavepointFailedError: something could not be deleted.
+            ForbiddenError: a store refuses the connection's credentials.
+        """
+        assert self.storage is not None
+        hook = CheckpointStorageHook(self.storage, self.aws_conn_id)
+        store = hook.open_store()
+        if self.savepoint is None:
+            assert self.job is not None
+            found = disposing.prune(store, self.job, self._rule(), self._opened, system_runtime(), series=self.series)
+            disposed, kept = list(found.disposed), dict(found.kept)
+        else:
+            disposed, kept = self._one(store, self.savepoint, context), {}
+        for uri, why in kept.items():
+            self.log.warning("kept: %s: %s", uri, why)
+        left = [f"{each.uri}: {failure.key}: {failure.reason}" for each in disposed for failure in each.failures]
+        if left:
+            raise SavepointFailedError(f"not everything could be deleted; the next try goes on with it: {left[0]}")
+        for each in disposed:
+            self.log.info("deleted: %s, %d files, %d bytes", each.uri, each.files, each.size_bytes)
+            for why in each.against:
+                self.log.warning("although %s", why)
+        return {"disposed": [each.uri for each in disposed], "kept": kept}
+
+    def _one(self, store: ObjectStore, uri: str, context: Context) -> list[disposing.Disposal]:
+        try:
+            return [disposing.dispose(store, self._opened(uri), system_runtime(), force=self.force)]
+        except NoSavepointError:
+            if context["ti"].try_number <= 1:
+                raise
+            self.log.info("there is no savepoint any more: %s", uri)
+            return []
+
+    def _opened(self, uri: str) -> ObjectStore:
+        return CheckpointStorageHook(uri, self.target_aws_conn_id or self.aws_conn_id).open_store()
+
+    def _rule(self) -> HistoryRule:
+        return HistoryRule(self.keep, self.max_age)

@@ -1,0 +1,65 @@
+"""`SavepointTrigger`: waits in the triggerer until the checkpoint has completed that a savepoint is made from."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from airflow.triggers.base import TriggerEvent
+
+from ..checkpoint import Coordinator
+from ..checkpoint.head import SavepointEntry
+from .looking import LookingTrigger
+
+ASK = "ask"
+
+
+class SavepointTrigger(LookingTrigger):
+    """Looks at the head of the job every `poll_interval` seconds and yields exactly one event (semantics P1, T4).
+
+    Whether the savepoint has got its checkpoint, failed, or is unknown by now: the task asks for it again and learns it
+    there. A store that cannot be reached is logged and asked again until it answers; other errors end the wait.
+
+    Args:
+        storage: storage URI.
+        job: the job's name.
+        epoch: the name of the epoch that is waited for (`layout.epoch_name`).
+        request: the savepoint's request id.
+        aws_conn_id: Airflow connection of type `aws`; None for boto3's own chain.
+        poll_interval: seconds between two looks; more than 0.
+
+    Raises:
+        InvalidConfigError: the interval is not positive.
+    """
+
+    def __init__(
+        self,
+        storage: str,
+        job: str,
+        epoch: str,
+        request: str,
+        aws_conn_id: str | None = None,
+        poll_interval: float = 5.0,
+    ) -> None:
+        super().__init__(storage, job, epoch, aws_conn_id, poll_interval)
+        self.request = request
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Give what another triggerer needs to go on."""
+        return "airflow_cairn.triggers.savepoint.SavepointTrigger", {**self.arguments(), "request": self.request}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Wait; yields one event: `status`, `detail` and, for an error, its `kind`."""
+        while True:
+            found = await self.look(self._waits_or_asks)
+            if isinstance(found, TriggerEvent):
+                yield found
+                return
+            await asyncio.sleep(self.poll_interval)
+
+    def _waits_or_asks(self, coordinator: Coordinator) -> SavepointEntry | TriggerEvent:
+        entry = coordinator.look_for_savepoint(self.request)
+        if entry is not None and entry.waits:
+            return entry
+        return TriggerEvent({"status": ASK, "detail": "the savepoint waits no more", "kind": None})
