@@ -15,7 +15,7 @@ from ..checkpoint import system_runtime
 from ..checkpoint.details import SUBTASKS
 from ..storage.errors import CairnError
 from ..storage.port import ObjectStore
-from . import commands, state_rows
+from . import asking, commands, state_rows
 from .commands import Outcome
 from .regions import regions
 from .text import printable
@@ -167,6 +167,24 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("dag_id", metavar="DAG_ID")
     _json(verb)
     verb.set_defaults(run=regions, on_store=False)
+    text = "ask for a checkpoint of a job now, by a DAG run of its own"
+    verb = verbs.add_parser(
+        "checkpoint",
+        help=text,
+        description=f"{text[0].upper()}{text[1:]}. Needs Airflow's API and no storage; the environment variable "
+        f"{asking.TOKEN} holds the token.",
+    )
+    verb.add_argument("job", metavar="JOB")
+    verb.add_argument("--dag", metavar="DAG_ID", help="the DAG that makes the job's checkpoints; the job's name if not")
+    verb.add_argument(
+        "--airflow-url",
+        metavar="URL",
+        default=os.environ.get("CAIRN_AIRFLOW_URL"),
+        help="of Airflow's API server (or set CAIRN_AIRFLOW_URL)",
+    )
+    verb.add_argument("--request-id", metavar="ID", help="the same one gives the same run; by default one is made up")
+    _json(verb)
+    verb.set_defaults(run=asking.checkpoint, on_store=False)
     verb = _command(verbs, "rewind", "let the next epoch restore an older checkpoint; what came after it runs again")
     verb.add_argument("job", metavar="JOB")
     verb.add_argument(

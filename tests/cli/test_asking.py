@@ -1,0 +1,140 @@
+"""`cairn checkpoint`, against a real HTTP server that answers as Airflow does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from airflow_cairn.cli import asking
+from airflow_cairn.cli.main import main
+from tests.support.api_stand_in import Answer, ApiStandIn, Asked
+
+SECRET = "canary-0123456789"
+
+
+@dataclass
+class Airflow:
+    """One DAG, `flights`, and its runs."""
+
+    paused: bool = False
+    answers: dict[str, Answer] = field(default_factory=dict)
+    """By method; goes before what it would say by itself."""
+    runs: list[str] = field(default_factory=list)
+
+    def __call__(self, asked: Asked) -> Answer:
+        if asked.method in self.answers:
+            return self.answers[asked.method]
+        if asked.token != SECRET:
+            return 401, {"detail": "Invalid JWT token"}
+        if not asked.path.startswith("/team/api/v2/dags/flights"):
+            return 404, {"detail": "not found"}
+        if asked.method == "GET" and "/dagRuns/" in asked.path:
+            return (200, {}) if asked.path.rpartition("/")[2] in self.runs else (404, {"detail": "not found"})
+        if asked.method == "GET":
+            return 200, {"dag_id": "flights", "is_paused": self.paused}
+        if asked.body["dag_run_id"] in self.runs:
+            return 409, {"detail": {"reason": "Unique constraint violation"}}
+        self.runs.append(asked.body["dag_run_id"])
+        return 200, {"dag_run_id": asked.body["dag_run_id"], "state": "queued"}
+
+
+@pytest.fixture
+def airflow() -> Airflow:
+    return Airflow()
+
+
+@pytest.fixture
+def server(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiStandIn]:
+    monkeypatch.setenv(asking.TOKEN, SECRET)
+    with ApiStandIn(airflow) as stand_in:
+        yield stand_in
+
+
+def cairn(server: ApiStandIn, *words: str) -> int:
+    return main(["checkpoint", "--airflow-url", f"{server.url}/team/", *words])
+
+
+def test_it_asks_for_a_run(server: ApiStandIn, airflow: Airflow, capsys: pytest.CaptureFixture[str]) -> None:
+    """semantics T2, T3: of the type manual, which goes before those of the schedule and waits for no pause."""
+    assert cairn(server, "flights", "--request-id", "r7") == 0
+    assert airflow.runs == ["cairn__r7"]
+    body = server.asked[-1].body
+    assert (body["dag_run_id"], body["logical_date"].endswith("+00:00")) == ("cairn__r7", True)
+    assert "asked for a checkpoint of flights: DAG run cairn__r7 of flights" in capsys.readouterr().out
+
+
+def test_the_same_request_is_one_run(server: ApiStandIn, airflow: Airflow, capsys: pytest.CaptureFixture[str]) -> None:
+    for created in (True, False):
+        assert cairn(server, "flights", "--request-id", "r7", "--json") == 0
+        assert json.loads(capsys.readouterr().out) == {
+            "job": "flights",
+            "dag": "flights",
+            "run": "cairn__r7",
+            "request": "r7",
+            "created": created,
+        }
+    assert airflow.runs == ["cairn__r7"]
+    assert [cairn(server, "flights") for _ in range(2)] == [0, 0]
+    assert len(set(airflow.runs)) == 3, "without an id each request is one of its own"
+
+
+def test_a_job_of_another_name(server: ApiStandIn, airflow: Airflow) -> None:
+    assert cairn(server, "totals", "--dag", "flights") == 0
+    assert len(airflow.runs) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "facts", "message"),
+    [
+        (["nowhere"], {}, "Airflow has no such DAG; name it by --dag [job=`nowhere` dag=`nowhere`]"),
+        (["a/../flights"], {}, "Airflow has no such DAG"),
+        (["flights"], {"paused": True}, "the DAG is paused, so a run of it would not start: unpause it"),
+        (["flights", "--request-id", "a b"], {}, "request"),
+        (["flights"], {"answers": {"GET": (401, {})}}, "does not take the token of CAIRN_AIRFLOW_TOKEN"),
+        (["flights"], {"answers": {"POST": (403, {})}}, "lacks the right to read the DAG and to make runs of it"),
+        (["flights"], {"answers": {"POST": (500, {"detail": "o\x1bh"})}}, "answered what it should not"),
+        (["flights"], {"answers": {"GET": (200, ["no DAG"])}}, "answered what it should not"),
+        (["flights"], {"answers": {"POST": (302, {})}}, "status=`302`"),
+        (["flights"], {"answers": {"POST": (409, {"detail": "this logical date"})}}, "status=`404`"),
+        (["flights"], {"answers": {"POST": None}}, "Airflow's API did not answer"),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    server: ApiStandIn,
+    airflow: Airflow,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    facts: dict[str, Any],
+    message: str,
+) -> None:
+    for name, value in facts.items():
+        setattr(airflow, name, value)
+    assert cairn(server, *words) == 2
+    said = capsys.readouterr()
+    assert message in said.err
+    assert (said.out, airflow.runs) == ("", [])
+    assert SECRET not in said.err
+    assert "\x1b" not in said.err
+
+
+@pytest.mark.parametrize("url", ["", "airflow.example.com", "ftp://airflow", "http://me:pw@airflow", "http://a:b"])
+def test_an_address_that_is_none(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], url: str) -> None:
+    monkeypatch.setenv(asking.TOKEN, SECRET)
+    assert main(["checkpoint", "flights", "--airflow-url", url]) == 2
+    said = capsys.readouterr().err
+    assert "give --airflow-url https://airflow.example.com, or set CAIRN_AIRFLOW_URL" in said
+    assert "pw" not in said
+
+
+@pytest.mark.parametrize("token", ["", "a\nb", "é"])
+def test_a_token_that_is_none(
+    server: ApiStandIn, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], token: str
+) -> None:
+    monkeypatch.setenv(asking.TOKEN, token)
+    assert cairn(server, "flights") == 2
+    assert "set CAIRN_AIRFLOW_TOKEN to a token of Airflow's API" in capsys.readouterr().err
+    assert server.asked == []
