@@ -70,3 +70,8 @@ def test_the_provider_that_private_names_were_read_in(wheel: zipfile.Path) -> No
     """tests/airflow/test_provider_contract.py holds the names; a major version may rename them."""
     text = (wheel / INFO / "METADATA").read_text()
     assert "Requires-Dist: apache-airflow-providers-apache-spark<7,>=6.3" in text
+
+
+def test_what_only_a_command_needs_is_an_extra(wheel: zipfile.Path) -> None:
+    lines = (wheel / INFO / "METADATA").read_text().splitlines()
+    assert [line for line in lines if "pyarrow" in line] == ['Requires-Dist: pyarrow>=21; extra == "state"']

@@ -372,10 +372,10 @@ def test_broadcast_state_is_one_copy_each(held: list[int], parallelism: int) -> 
     assert assign(ListMode.BROADCAST, [held], parallelism) == (tuple(held),) * parallelism
 
 
-def _at(world: World, parallelism: int, maximum: int | None = None) -> None:
+def _at(world: World, parallelism: int, maximum: int | None = None, stage: str = "report") -> None:
     world.stages = tuple(
-        replace(stage, parallelism=parallelism, max_parallelism=maximum) if stage.uid == "report" else stage
-        for stage in world.stages
+        replace(each, parallelism=parallelism, max_parallelism=maximum) if each.uid == stage else each
+        for each in world.stages
     )
 
 
@@ -422,6 +422,31 @@ def test_raw_files_hold_a_stage_to_its_parallelism(world: World) -> None:  # sem
     _at(world, 3)
     with pytest.raises(InvalidStateError, match=r"parallelism=`3` restored_parallelism=`2` state=`files\.model`"):
         world.coordinator().trigger(world.request("b"))
+
+
+def test_keyed_state_fixes_the_maximum_of_a_stage_that_names_no_parallelism(world: World) -> None:  # semantics R4
+    world.trigger("a")
+    world.run_stage("a", "clean")
+    ack = world.write(world.submit("a", "routes").handover)
+    keyed = tuple(replace(each, key_groups=128) if each.kind == "state" else each for each in ack.outputs)
+    loose = Output("state", "loose", f"{ack.outputs[0].folder.rpartition('/')[0]}/state.loose")
+    world.coordinator().acknowledge(replace(ack, outputs=(*keyed, loose)))
+    for stage in ("airports", "report"):
+        world.run_stage("a", stage)
+    world.coordinator().complete(1)
+    _at(world, 129, stage="routes")
+    with pytest.raises(InvalidStateError, match=r"stage=`routes` parallelism=`129` restored_max_parallelism=`128`"):
+        world.coordinator().trigger(world.request("b"))
+    _at(world, 2, stage="routes")
+    world.trigger("b")
+    world.run_stage("b", "clean")
+    handover = world.submit("b", "routes").handover
+    assert (handover.parallelism, handover.max_parallelism) == (2, 128), "the application is told the groups"
+    world.drive(handover)
+    for stage in ("airports", "report"):
+        world.run_stage("b", stage)
+    world.coordinator().complete(2)
+    world.audit("a", "b")
 
 
 def test_metadata_that_describes_another_checkpoint_is_damage(world: World) -> None:  # semantics R1
