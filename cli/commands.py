@@ -17,7 +17,7 @@ from ..checkpoint.restore import Verification
 from ..checkpoint.stats import stats as stats_of
 from ..storage import S3Options, open_store
 from ..storage.port import ObjectStore
-from . import forgetting, listing, numbers, resuming, rewinding, showing, state_rows
+from . import forgetting, listing, numbers, resuming, rewinding, showing, state_rows, stopping
 from . import savepoints as savepoints_of
 from .text import size
 
@@ -142,6 +142,12 @@ def savepoint(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """Take a savepoint of a job."""
     job = _job(store, options.job)
     return Outcome(*savepoints_of.savepoint(job, options, lambda uri: opened(uri, options), Event().wait))
+
+
+def stop(store: ObjectStore, options: argparse.Namespace) -> Outcome:
+    """Stop a job with a savepoint."""
+    job = _job(store, options.job)
+    return Outcome(*stopping.stop(job, options, lambda uri: opened(uri, options), Event().wait))
 
 
 def savepoints(store: ObjectStore, options: argparse.Namespace) -> Outcome:

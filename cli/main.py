@@ -228,6 +228,19 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("--again", action="store_true", help="also where the job has started from it before")
     verb.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
     verb.set_defaults(run=commands.resume)
+    verb = _command(verbs, "stop", "stop a job with a savepoint; no run begins in between")
+    verb.add_argument("job", metavar="JOB")
+    verb.add_argument(
+        "--target",
+        metavar="URI",
+        help="the folder below which the savepoint gets a folder of its own; without it, the job's savepoint_target",
+    )
+    verb.add_argument("--drain", action="store_true", help="let a last run emit what waits for time to go on")
+    verb.add_argument(
+        "--request-id", metavar="ID", help="the same one is the same stop; by default one is made up, and said"
+    )
+    verb.add_argument("--wait", action="store_true", help="where a run is under way, wait until that has ended")
+    verb.set_defaults(run=commands.stop)
     return parser
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from ..checkpoint import Coordinator, disposing, savepoint_verify, system_runtime
@@ -52,7 +52,8 @@ def savepoint(
         entry = coordinator.savepoint(wish, opened, line.show)
         while options.wait and entry.waits:
             wait(INTERVAL_S)
-            entry = coordinator.savepoint(wish, opened, line.show)
+            # If it has failed meanwhile, that is to be said, and not to be tried once more.
+            entry = coordinator.savepoint(replace(wish, renew=False), opened, line.show)
     return list(_said(coordinator.job, entry)), document_of(entry), entry.status is Status.FAILED
 
 

@@ -1,0 +1,134 @@
+"""`cairn stop`, as its user sees it (semantics P2)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from argparse import Namespace
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_cairn.checkpoint import Coordinator, system_runtime
+from airflow_cairn.checkpoint.head import Stopped
+from airflow_cairn.checkpoint.layout import epoch_name
+from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.requests import Declined
+from airflow_cairn.cli import stopping
+from airflow_cairn.cli.main import main
+from airflow_cairn.storage import open_store
+from tests.checkpoint.world import CONFIG, World
+from tests.cli.test_json import documented, paths
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines are as long everywhere, whatever terminal the tests run in."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A storage with a job of one epoch."""
+    root = tmp_path_factory.mktemp("stop")
+    (root / "store").mkdir()
+    job(root).run_epoch("e1")
+    return root
+
+
+@pytest.fixture
+def root(made: Path, tmp_path: Path) -> Path:
+    """The same for this test alone."""
+    return Path(shutil.copytree(made, tmp_path / "root"))
+
+
+def job(root: Path) -> World:
+    world = World(open_store(f"file://{root / 'store'}"), config=replace(CONFIG, tolerable_failed_checkpoints=3))
+    world.clock.now_ms = system_runtime().now_ms()
+    return world
+
+
+def cairn(root: Path, *words: str) -> int:
+    return main([*words, "--storage", f"file://{root / 'store'}"])
+
+
+def stop(root: Path, *words: str) -> int:
+    return cairn(root, "stop", "flights", "--target", f"file://{root}/out", "--request-id", "upgrade", *words)
+
+
+def test_an_idle_job_stops_and_starts_from_it(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert stop(root) == 0
+    uri, *rest = capsys.readouterr().out.splitlines()
+    assert " ".join(rest).startswith("flights has stopped with savepoint 2, up to e1: 6 files, ")
+    assert "It takes no request until `cairn resume flights`; pause the DAG" in " ".join(line.strip() for line in rest)
+    assert job(root).coordinator().head().stopped is Stopped.SHUTDOWN
+    assert stop(root, "--json") == 0, "asked again"
+    found = json.loads(capsys.readouterr().out)
+    assert (found["savepoint"], found["stopped"], found["last_run"]) == (uri, "shutdown", None)
+    assert cairn(root, "resume", "flights", "--from", uri) == 0, "nothing is given up, so nothing is asked"
+    assert job(root).coordinator().head().stopped is None
+
+
+def test_a_run_that_is_under_way_ends_first(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = job(root)
+    world.trigger("e2")
+    assert stop(root) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.startswith("flights is being stopped; no run begins after e2. When that has completed, ask again")
+    assert "Airflow starts no tasks of a paused one" in said
+    answer = world.ask("e3")
+    assert isinstance(answer, Declined)
+    assert answer.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND
+    world.run_epoch("e2")
+    assert stop(root) == 0
+    assert "has stopped with savepoint 3, up to e2" in capsys.readouterr().out
+
+
+def test_it_waits_if_asked_to(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = job(root)
+    world.trigger("e2")
+    waited: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        world.run_epoch("e2")
+
+    options = Namespace(target=f"file://{root}/out", request_id=None, drain=False, wait=True)
+    _, document, failed = stopping.stop(Coordinator(world.store, "flights"), options, open_store, wait)
+    assert (document["run_id"], document["stopped"], failed, len(waited)) == ("e2", "shutdown", False, 1)
+    assert capsys.readouterr().err.startswith("request id: stop ")
+
+
+def test_if_it_fails_the_job_goes_on(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = job(root)
+    pending = world.trigger("e2").pending.checkpoint
+
+    def wait(_: float) -> None:
+        world.coordinator().abort(pending, Reason.JOB_FAILURE, "its DAG run has ended")
+
+    options = Namespace(target=f"file://{root}/out", request_id="upgrade", drain=False, wait=True)
+    lines, document, failed = stopping.stop(Coordinator(world.store, "flights"), options, open_store, wait)
+    assert (failed, document["stopped"]) == (True, None)
+    assert lines[0].startswith("flights goes on: savepoint 3 FAILED: JOB_FAILURE: checkpoint 2, which it waited for")
+    assert stop(root) == 0, "the person tries once more"
+    assert "has stopped with savepoint 4, up to e1" in capsys.readouterr().out
+
+
+def test_the_last_run_is_named(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = stopping.drain_run("upgrade")
+    assert stop(root, "--drain") == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[-2:] == ["start the last run:", f"  airflow dags trigger DAG_ID --run-id {run}"]
+    world = job(root)
+    assert isinstance(world.ask("e2"), Declined)
+    assert world.trigger(epoch_name(run)).pending.draining
+    world.run_epoch(epoch_name(run))
+    assert stop(root, "--drain", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["run_id"], found["last_run"], found["stopped"]) == (run, run, "shutdown")
+
+
+def test_the_fields_are_those_of_the_reference(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert stop(root, "--json") == 0
+    assert set(paths(json.loads(capsys.readouterr().out))) == documented("cairn stop JOB")
