@@ -12,9 +12,11 @@ from datetime import timedelta
 
 import pytest
 
+from airflow_cairn.checkpoint import savepoint_files
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, NoSavepointError
 from airflow_cairn.checkpoint.head import SavepointEntry
 from airflow_cairn.checkpoint.reasons import Reason, Status
+from airflow_cairn.checkpoint.savepoint_format import METADATA
 from airflow_cairn.checkpoint.savepoint_verify import load
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
@@ -162,7 +164,8 @@ def test_none_or_one(case: Case) -> None:  # semantics P1, D3, W2, C3
     _go_on(world)
     # Whoever comes next gets one, and it is whole; asked again it is the same.
     entry = take(world, REQUEST)
-    assert_whole(world, entry)
+    named = {file.key for file in assert_whole(world, entry).files}
+    assert set(standing(world, entry)) == {*named, METADATA, savepoint_files.REQUEST}, "nothing of another lies there"
     assert take(world, REQUEST) == entry
     assert [each.request for each in world.coordinator().head().savepoints] == [entry.request]
     world.coordinator().clean()

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_cairn.checkpoint import CheckpointConfig, RequestKind, invariants, savepoint_head
+from airflow_cairn.checkpoint import CheckpointConfig, RequestKind, invariants, savepoint_head, seen_files, source_files
 from airflow_cairn.checkpoint.errors import InvalidConfigError, NoCheckpointError, SavepointRefusedError
 from airflow_cairn.checkpoint.model import Owner
 from airflow_cairn.checkpoint.reasons import Reason, Status
@@ -26,9 +26,10 @@ from airflow_cairn.storage import (
     UnsupportedStorageError,
     WriteResult,
 )
+from tests.checkpoint.listed_folder import Job
 from tests.checkpoint.savepoints import TARGET, Below, asked, assert_whole, folded, folder, standing, take
 from tests.checkpoint.world import CONFIG, World
-from tests.support.wrapped_stores import Fault, FaultyStore, InterleavingStore
+from tests.support.wrapped_stores import Fault, FaultyStore, InterleavingStore, RecordingStore
 
 ALIKE = [b'["e1"]'] * 4
 
@@ -177,6 +178,17 @@ def test_a_pause_of_the_dag_is_sat_out(world: World) -> None:  # semantics S1, P
     assert assert_whole(world, take(world)).source.epoch == "e2"
 
 
+def test_it_does_not_fail_with_another_epoch(world: World) -> None:  # semantics P1
+    world.config = replace(CONFIG, max_concurrent_checkpoints=2)
+    world.trigger("e1")
+    world.trigger("e2")
+    assert take(world).epoch == "e1"
+    world.coordinator().abort(2, Reason.JOB_FAILURE, "the run failed")
+    assert take(world).waits
+    world.run_epoch("e1")
+    assert_whole(world, take(world))
+
+
 def test_a_failure_within_the_limit_is_sat_out(world: World) -> None:  # semantics D5
     world.config = replace(CONFIG, tolerable_failed_checkpoints=1)
     world.run_epoch("e1")
@@ -217,6 +229,18 @@ def test_one_that_is_late_while_it_is_copied_leaves_nothing(world: World) -> Non
     entry = take(world, asked("another"), on_progress=look)
     assert (entry.status, entry.reason) == (Status.FAILED, Reason.CHECKPOINT_EXPIRED)
     assert standing(world, entry) == []
+
+
+def test_whoever_was_too_slow_describes_nothing(world: World) -> None:  # semantics W4, D3
+    world.run_epoch("e1")
+
+    def late(_: SavepointProgress) -> None:
+        world.clock.advance(timedelta(hours=1))
+        world.coordinator().look_for_savepoint("by hand")
+
+    recording = RecordingStore(world.store)
+    take(world, store=recording, on_progress=late)
+    assert not [write for write in recording.writes if write.verb == "create" and write.key.endswith(f"/{METADATA}")]
 
 
 def test_it_commits_and_subsumes_nothing(world: World) -> None:  # semantics C2, C4
@@ -269,6 +293,53 @@ def test_the_positions_of_sources_travel(world: World) -> None:  # semantics T8
     source = assert_whole(world, take(world)).source
     assert source.slice.positions
     assert source.slice.sources is None
+
+
+@pytest.fixture
+def listing_job(monkeypatch: pytest.MonkeyPatch) -> Job:
+    """A job that reads 40 files, whose lists are too long for a document here."""
+    for module in (seen_files, source_files):
+        monkeypatch.setattr(module, "INLINE_BYTES", 512)
+    job = Job(40)
+    job.run("e1")
+    return job
+
+
+def test_the_lists_of_sources_travel(listing_job: Job) -> None:  # semantics T8, P1
+    world = listing_job.world
+    entry = take(world)
+    found = assert_whole(world, entry)
+    lists = listing_job.lists()
+    assert lists
+    assert lists <= {file.key for file in found.files}
+    assert lists <= set(standing(world, entry))
+
+
+def test_a_list_that_was_altered_fails_it(listing_job: Job) -> None:  # semantics C5
+    world = listing_job.world
+    piece = f"flights/{min(listing_job.lists())}"
+    data = world.store.get(piece).data
+
+    def alter() -> None:
+        world.memory.put(piece, data[:-2] + b"!\n")
+
+    # The checkpoint has been looked at by then, and is being copied.
+    entry = take(world, store=InterleavingStore(world.store, "read_range", 0, alter, suffix=piece))
+    assert entry.status is Status.FAILED
+    assert "a file of the checkpoint was changed while it was being copied" in entry.detail
+
+
+def test_the_lists_of_what_is_owed_travel(listing_job: Job) -> None:  # semantics B3, T8
+    world = listing_job.world
+    world.config = CheckpointConfig(timeout=CONFIG.timeout, unaligned=True)
+    listing_job.folder.add(*(f"year=2027/part-{number:04d}.parquet" for number in range(40)))
+    listing_job.trigger("e2")
+    for stage in ("clean", "routes"):
+        world.run_stage("e2", stage)
+    world.coordinator().complete(world.pending_id("e2"))
+    entry = take(world)
+    assert_whole(world, entry)
+    assert "epoch-lists/e2/" in " ".join(standing(world, entry))
 
 
 def test_its_end_starts_the_pause(world: World) -> None:  # semantics T4, T3
