@@ -26,6 +26,8 @@ HEAD = 20
 """How many rows are shown, unless asked otherwise."""
 _CELL = 40
 """Columns of the terminal that a value may take."""
+_READ_BYTES = 1024 * 1024
+"""How much of each column is read at once."""
 
 
 @dataclass(slots=True)
@@ -161,12 +163,13 @@ def _first(parquet: Any, files: JobFiles, found: _Found, count: int) -> list[dic
         if len(there) == count:
             break
         try:
-            file = parquet.ParquetFile(_Remote(files, handle))
+            # Else the columns' parts of a row group are read whole, and that may be a hundred megabytes for a few rows.
+            file = parquet.ParquetFile(_Remote(files, handle), pre_buffer=False, buffer_size=_READ_BYTES)
             for batch in file.iter_batches(batch_size=count - len(there), columns=names):
                 there += ({name: _plain(row[name]) for name in names} for row in batch.to_pylist())
                 if len(there) >= count:
                     break
-        except (ValueError, KeyError, NotImplementedError) as error:
+        except (ValueError, KeyError, NotImplementedError, OSError) as error:
             # pyarrow's own errors are such: an ArrowInvalid is a ValueError.
             raise DocumentError(f"the file cannot be read as Parquet: {error}", key=files.full(handle.path)) from error
         there = there[:count]

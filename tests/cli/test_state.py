@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from argparse import Namespace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -14,8 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_cairn.checkpoint import layout
+from airflow_cairn.checkpoint import Coordinator, layout
 from airflow_cairn.checkpoint.model import Output, StageSpec, StateHandle, SubtaskAck
+from airflow_cairn.cli import state_rows
 from airflow_cairn.cli.main import main
 from airflow_cairn.storage import Written
 from tests.checkpoint.world import CONFIG, JOB, World
@@ -23,6 +25,7 @@ from tests.cli.test_json import documented, paths
 from tests.support import jobs
 from tests.support.acking import RUN, ack_of
 from tests.support.memory_store import MemoryStore
+from tests.support.wrapped_stores import WrappedStore
 
 STAGE = "clean"
 SCHEMA = json.dumps(
@@ -141,6 +144,38 @@ def test_broken_and_missing_files_are_named(tmp_path: Path, capsys: pytest.Captu
     [part] = (tmp_path / "broken").rglob("part-0")
     part.unlink()
     assert "part-0" in printed(broken, capsys, STAGE, "totals", status=2)
+
+
+def test_a_page_that_was_overwritten_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = job()
+    data = bytearray(parquet({"k": ["A-B"] * 50, "v": list(range(50))}))
+    data[4:200] = b"\xff" * 196
+    keep(world, "a", bytes(data))
+    storage = jobs.dump(world.memory, tmp_path)
+    assert "the file cannot be read as Parquet" in printed(storage, capsys, STAGE, "totals", status=2)
+
+
+def test_a_few_rows_cost_no_whole_row_group() -> None:
+    class Counting(WrappedStore):
+        read = 0
+
+        def read_range(self, key: str, start: int, length: int) -> bytes:
+            data = super().read_range(key, start, length)
+            self.read += len(data)
+            return data
+
+    world = job()
+    text = [f"{number * 2654435761 % 2**64:016x}" * 20 for number in range(30_000)]
+    out = io.BytesIO()
+    pq.write_table(
+        pa.table({"k": text, "v": text}), out, row_group_size=30_000, use_dictionary=False, compression="none"
+    )
+    keep(world, "a", out.getvalue())
+    store = Counting(world.memory)
+    wanted = Namespace(stage=STAGE, name="totals", checkpoint=None, head=2)
+    _, found = state_rows.rows(Coordinator(store, JOB), wanted)
+    assert found["rows"] == [{"k": each, "v": each} for each in text[:2]]
+    assert len(out.getvalue()) > 4 * store.read
 
 
 def test_without_pyarrow_it_says_what_to_install(
