@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Hashable, Iterator
 from dataclasses import asdict, dataclass
 from threading import Event
@@ -147,7 +148,8 @@ def savepoint(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 def stop(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """Stop a job with a savepoint."""
     job = _job(store, options.job)
-    return Outcome(*stopping.stop(job, options, lambda uri: opened(uri, options), Event().wait))
+    airflow = stopping.airflow_of(job.job, options, os.environ)
+    return Outcome(*stopping.stop(job, options, lambda uri: opened(uri, options), Event().wait, airflow))
 
 
 def savepoints(store: ObjectStore, options: argparse.Namespace) -> Outcome:

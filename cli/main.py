@@ -16,6 +16,7 @@ from ..checkpoint.details import SUBTASKS
 from ..storage.errors import CairnError
 from ..storage.port import ObjectStore
 from . import asking, commands, state_rows
+from .airflow_api import TOKEN
 from .commands import Outcome
 from .regions import regions
 from .text import printable
@@ -172,16 +173,10 @@ def _parser() -> argparse.ArgumentParser:
         "checkpoint",
         help=text,
         description=f"{text[0].upper()}{text[1:]}. Needs Airflow's API and no storage; the environment variable "
-        f"{asking.TOKEN} holds the token.",
+        f"{TOKEN} holds the token.",
     )
     verb.add_argument("job", metavar="JOB")
-    verb.add_argument("--dag", metavar="DAG_ID", help="the DAG that makes the job's checkpoints; the job's name if not")
-    verb.add_argument(
-        "--airflow-url",
-        metavar="URL",
-        default=os.environ.get("CAIRN_AIRFLOW_URL"),
-        help="of Airflow's API server (or set CAIRN_AIRFLOW_URL)",
-    )
+    _airflow(verb)
     verb.add_argument("--request-id", metavar="ID", help="the same one gives the same run; by default one is made up")
     _json(verb)
     verb.set_defaults(run=asking.checkpoint, on_store=False)
@@ -236,6 +231,7 @@ def _parser() -> argparse.ArgumentParser:
         help="the folder below which the savepoint gets a folder of its own; without it, the job's savepoint_target",
     )
     verb.add_argument("--drain", action="store_true", help="let a last run emit what waits for time to go on")
+    _airflow(verb)
     verb.add_argument(
         "--request-id", metavar="ID", help="the same one is the same stop; by default one is made up, and said"
     )
@@ -261,6 +257,16 @@ def _command(
 
 def _json(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def _airflow(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--dag", metavar="DAG_ID", help="the DAG that makes the job's checkpoints; the job's name if not")
+    verb.add_argument(
+        "--airflow-url",
+        metavar="URL",
+        default=os.environ.get("CAIRN_AIRFLOW_URL"),
+        help="of Airflow's API server (or set CAIRN_AIRFLOW_URL)",
+    )
 
 
 def _watchable(verb: argparse.ArgumentParser) -> None:

@@ -5,22 +5,61 @@ from __future__ import annotations
 import argparse
 import hashlib
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..checkpoint import Coordinator, system_runtime
+from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.head import SavepointEntry
 from ..checkpoint.layout import epoch_name, run_id_of
 from ..checkpoint.reasons import Status
 from ..checkpoint.savepoints import OpenFolder, SavepointRequest
+from ..storage.errors import CairnError, ErrorKind
 from . import text
+from .airflow_api import TOKEN, AirflowApi
 from .progress import ProgressLine
 from .savepoints import INTERVAL_S, document_of
 
 
+class DagNotPausedError(CairnError):
+    """The job has stopped, and its savepoint is kept; its DAG could not be paused."""
+
+    kind = ErrorKind.UNAVAILABLE
+
+
+@dataclass(frozen=True, slots=True)
+class Airflow:
+    """Airflow, as far as a stop needs it: to start the job's last run, and to pause its DAG."""
+
+    api: AirflowApi
+    dag_id: str
+
+
+def airflow_of(job: str, options: argparse.Namespace, environ: Mapping[str, str]) -> Airflow | None:
+    """Give Airflow as the command's words say; None where they name no address.
+
+    Args:
+        job: the job's name, which is the DAG's id unless another is named.
+        options: the command's words: `airflow_url`, `dag`.
+        environ: holds the token.
+
+    Raises:
+        InvalidConfigError: the URL is none, the token is missing, or a DAG is named and no address.
+    """
+    if options.airflow_url is None:
+        if options.dag is not None:
+            raise InvalidConfigError("--dag is for Airflow: give --airflow-url, or set CAIRN_AIRFLOW_URL")
+        return None
+    return Airflow(AirflowApi(options.airflow_url, environ.get(TOKEN)), options.dag or job)
+
+
 def stop(
-    coordinator: Coordinator, options: argparse.Namespace, opened: OpenFolder, wait: Callable[[float], object]
+    coordinator: Coordinator,
+    options: argparse.Namespace,
+    opened: OpenFolder,
+    wait: Callable[[float], object],
+    airflow: Airflow | None = None,
 ) -> tuple[list[str], dict[str, Any], bool]:
     """Stop a job with a savepoint, or go on with that.
 
@@ -29,11 +68,15 @@ def stop(
         options: the command's words: `target`, `request_id`, `drain`, `wait`.
         opened: opens the savepoint's folder.
         wait: waits so many seconds.
+        airflow: starts the last run, and is told to pause the DAG once the job has stopped; None: a person does both.
 
     Returns:
         Lines and document that say what became of it, and whether the job did not stop.
 
     Raises:
+        NoSuchDagError: Airflow has no such DAG, or the last run would not start; nothing was opened.
+        AirflowRefusedError: it does not take the token, or it does not have the right; nothing was opened.
+        DagNotPausedError: the job has stopped, and its DAG is not paused; the text names the savepoint.
         SavepointRefusedError: it was refused; nothing was opened, and the job goes on.
         NoCheckpointError: there is nothing to take a savepoint of.
     """
@@ -42,18 +85,25 @@ def stop(
         # Said before anything is done, because whoever asks with it again goes on with what was begun.
         print(f"request id: {request}", file=sys.stderr)
     run = drain_run(request) if options.drain else None
+    _check(coordinator.job, airflow, drains=run is not None)
     last = epoch_name(run) if run else None
     wish = SavepointRequest(options.target, request, renew=True, stop=True, drain=last)
     with ProgressLine("copied") as line:
         entry = coordinator.savepoint(wish, opened, line.show)
-        if run is not None and entry.waits and options.wait:
-            print("\n".join(_trigger_it(run)), file=sys.stderr)
+        if run is not None and entry.waits:
+            if airflow is not None:
+                airflow.api.start_run(airflow.dag_id, run, system_runtime().now_ms())
+            elif options.wait:
+                print("\n".join(_trigger_it(run)), file=sys.stderr)
         while options.wait and entry.waits:
             wait(INTERVAL_S)
             # If it has failed meanwhile, that is to be said, and not to be tried once more.
             entry = coordinator.savepoint(replace(wish, renew=False), opened, line.show)
+    if airflow is not None and entry.status is Status.COMPLETED:
+        _pause(airflow, coordinator.job, entry)
     document = {"job": coordinator.job, "stopped": coordinator.head().stopped, **document_of(entry)}
-    return list(_said(coordinator.job, entry, run)), document | {"last_run": run}, entry.status is Status.FAILED
+    lines = list(_said(coordinator.job, entry, run, airflow))
+    return lines, document | {"last_run": run}, entry.status is Status.FAILED
 
 
 def drain_run(request: str) -> str:
@@ -65,14 +115,33 @@ def drain_run(request: str) -> str:
     return f"cairn_drain__{hashlib.sha256(request.encode()).hexdigest()[:12]}"
 
 
-def _said(job: str, entry: SavepointEntry, run: str | None) -> Iterator[str]:
+def _check(job: str, airflow: Airflow | None, *, drains: bool) -> None:
+    """See, before the job is held, that Airflow will do what it is going to be asked for."""
+    if airflow is not None and drains:
+        airflow.api.check_runs(job, airflow.dag_id)
+    elif airflow is not None:
+        airflow.api.is_paused(job, airflow.dag_id)
+
+
+def _pause(airflow: Airflow, job: str, entry: SavepointEntry) -> None:
+    try:
+        airflow.api.pause(airflow.dag_id)
+    except CairnError as error:
+        raise DagNotPausedError(
+            f"the job has stopped, and its savepoint is kept; but the DAG is not paused: {error.message}. Pause it by "
+            "hand",
+            **{**error.fields, "job": job, "savepoint": entry.uri},
+        ) from error
+
+
+def _said(job: str, entry: SavepointEntry, run: str | None, airflow: Airflow | None) -> Iterator[str]:
     columns = text.width()
+    paused = f"{airflow.dag_id} is paused" if airflow else "pause the DAG, so that its runs do not fail meanwhile"
     if entry.status is Status.COMPLETED:
         yield entry.uri
         yield from text.paragraph(
             f"{job} has stopped with savepoint {entry.id}, up to {run_id_of(entry.epoch)}: {entry.files} files, "
-            f"{text.size(entry.size_bytes)}. It takes no request until `cairn resume {job}`; pause the DAG, so that "
-            "its runs do not fail meanwhile",
+            f"{text.size(entry.size_bytes)}. It takes no request until `cairn resume {job}`; {paused}",
             columns,
         )
     elif entry.status is Status.FAILED:
@@ -84,7 +153,8 @@ def _said(job: str, entry: SavepointEntry, run: str | None) -> Iterator[str]:
             "request id",
             columns,
         )
-        yield from _trigger_it(run)
+        if airflow is None:
+            yield from _trigger_it(run)
     else:
         yield from text.paragraph(
             f"{job} is being stopped; no run begins after {run_id_of(entry.epoch)}. When that has completed, ask again "

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.cli import asking
+from airflow_cairn.cli.airflow_api import TOKEN
 from airflow_cairn.cli.main import main
 from tests.support.api_stand_in import Answer, ApiStandIn, Asked
 
@@ -49,7 +49,7 @@ def airflow() -> Airflow:
 
 @pytest.fixture
 def server(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiStandIn]:
-    monkeypatch.setenv(asking.TOKEN, SECRET)
+    monkeypatch.setenv(TOKEN, SECRET)
     with ApiStandIn(airflow) as stand_in:
         yield stand_in
 
@@ -123,7 +123,7 @@ def test_what_cannot_be_done_is_said(
 
 @pytest.mark.parametrize("url", ["", "airflow.example.com", "ftp://airflow", "http://me:pw@airflow", "http://a:b"])
 def test_an_address_that_is_none(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], url: str) -> None:
-    monkeypatch.setenv(asking.TOKEN, SECRET)
+    monkeypatch.setenv(TOKEN, SECRET)
     assert main(["checkpoint", "flights", "--airflow-url", url]) == 2
     said = capsys.readouterr().err
     assert "give --airflow-url https://airflow.example.com, or set CAIRN_AIRFLOW_URL" in said
@@ -134,7 +134,7 @@ def test_an_address_that_is_none(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 def test_a_token_that_is_none(
     server: ApiStandIn, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], token: str
 ) -> None:
-    monkeypatch.setenv(asking.TOKEN, token)
+    monkeypatch.setenv(TOKEN, token)
     assert cairn(server, "flights") == 2
     assert "set CAIRN_AIRFLOW_TOKEN to a token of Airflow's API" in capsys.readouterr().err
     assert server.asked == []

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 from argparse import Namespace
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,14 @@ from airflow_cairn.cli.main import main
 from airflow_cairn.storage import open_store
 from tests.checkpoint.world import CONFIG, World
 from tests.cli.test_json import documented, paths
+from tests.support.api_stand_in import Answer, ApiStandIn, Asked
 
 
 @pytest.fixture(autouse=True)
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines are as long everywhere, whatever terminal the tests run in."""
+    """Lines are as long everywhere, whatever terminal the tests run in, and no Airflow is known."""
     monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.delenv("CAIRN_AIRFLOW_URL", raising=False)
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +130,86 @@ def test_the_last_run_is_named(root: Path, capsys: pytest.CaptureFixture[str]) -
     assert stop(root, "--drain", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["run_id"], found["last_run"], found["stopped"]) == (run, run, "shutdown")
+
+
+@dataclass
+class Dag:
+    """One DAG, `flights`, as Airflow's API shows it."""
+
+    paused: bool = False
+    refuses_to_pause: bool = False
+    runs: list[str] = field(default_factory=list)
+
+    def __call__(self, asked: Asked) -> Answer:
+        if asked.path.partition("?")[0] not in ("/api/v2/dags/flights", "/api/v2/dags/flights/dagRuns"):
+            return 404, {"detail": "not found"}
+        if asked.method == "PATCH":
+            if self.refuses_to_pause:
+                return 403, {"detail": "Forbidden"}
+            assert (asked.path.partition("?")[2], asked.body) == ("update_mask=is_paused", {"is_paused": True})
+            self.paused = True
+        elif asked.method == "POST":
+            self.runs.append(asked.body["dag_run_id"])
+        return 200, {"dag_id": "flights", "is_paused": self.paused}
+
+
+@pytest.fixture
+def dag(monkeypatch: pytest.MonkeyPatch) -> Iterator[Dag]:
+    found = Dag()
+    with ApiStandIn(found) as server:
+        monkeypatch.setenv("CAIRN_AIRFLOW_URL", server.url)
+        monkeypatch.setenv("CAIRN_AIRFLOW_TOKEN", "canary")
+        yield found
+
+
+def test_the_dag_is_paused_when_the_job_has_stopped(
+    root: Path, dag: Dag, capsys: pytest.CaptureFixture[str]
+) -> None:  # semantics P2
+    world = job(root)
+    world.trigger("e2")
+    assert stop(root) == 0
+    assert not dag.paused, "the run that is under way would not finish"
+    world.run_epoch("e2")
+    assert stop(root) == 0
+    assert dag.paused
+    assert " ".join(capsys.readouterr().out.split()).endswith("until `cairn resume flights`; flights is paused")
+
+
+def test_if_only_the_pause_fails_the_savepoint_is_kept_and_named(
+    root: Path, dag: Dag, capsys: pytest.CaptureFixture[str]
+) -> None:  # semantics P2
+    dag.refuses_to_pause = True
+    assert stop(root) == 2
+    said = capsys.readouterr().err
+    assert "the job has stopped, and its savepoint is kept; but the DAG is not paused: Airflow's API does not" in said
+    assert f"savepoint=`file://{root}/out/savepoint-flights-" in said
+    assert job(root).coordinator().head().stopped is Stopped.SHUTDOWN
+    dag.refuses_to_pause = False
+    assert stop(root) == 0, "the same once more"
+    assert dag.paused
+
+
+def test_a_dag_that_does_not_exist_is_found_out_before_the_job_is_held(
+    root: Path, dag: Dag, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert stop(root, "--dag", "rides") == 2
+    assert "Airflow has no such DAG; name it by --dag" in capsys.readouterr().err
+    assert job(root).coordinator().head().savepoints == ()
+    dag.paused = True
+    assert stop(root, "--drain") == 2
+    assert "the DAG is paused, so a run of it would not start" in capsys.readouterr().err
+    assert job(root).coordinator().head().savepoints == ()
+
+
+def test_the_last_run_is_started(root: Path, dag: Dag, capsys: pytest.CaptureFixture[str]) -> None:
+    assert stop(root, "--drain") == 0
+    assert dag.runs == [stopping.drain_run("upgrade")]
+    assert "airflow dags trigger" not in capsys.readouterr().out
+
+
+def test_a_dag_is_for_airflow(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert stop(root, "--dag", "flights") == 2
+    assert "--dag is for Airflow: give --airflow-url, or set CAIRN_AIRFLOW_URL" in capsys.readouterr().err
 
 
 def test_the_fields_are_those_of_the_reference(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

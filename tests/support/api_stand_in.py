@@ -62,7 +62,7 @@ class ApiStandIn:
                 self.end_headers()
                 self.wfile.write(data)
 
-            do_GET = do_POST = do_PUT = _any  # noqa: N815 - what BaseHTTPRequestHandler calls them
+            do_GET = do_POST = do_PUT = do_PATCH = _any  # noqa: N815 - what BaseHTTPRequestHandler calls them
 
             def log_message(self, *_: Any) -> None:
                 """Say nothing."""
