@@ -14,10 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..checkpoint import savepoint_format
+from ..checkpoint import layout, savepoint_format
 from ..checkpoint.assignment import check_parallelism
 from ..checkpoint.documents import MAX_MARKER_BYTES
-from ..checkpoint.errors import InvalidConfigError, InvalidStateError
+from ..checkpoint.errors import InvalidConfigError, InvalidStateError, SavepointRefusedError
 from ..checkpoint.job_files import READ_BYTES
 from ..checkpoint.metadata import HandleLine, Line, MetadataHeader, StageLine, encode_line
 from ..checkpoint.model import Execution, Handover, Slice
@@ -26,7 +26,7 @@ from ..checkpoint.savepoint_files import SavepointFiles
 from ..checkpoint.savepoint_format import METADATA, SavepointHeader
 from ..checkpoint.spool import Spool
 from ..storage import S3Options, check_storage_uri
-from ..storage.errors import CairnError
+from ..storage.errors import CairnError, ForbiddenError, GoneError
 from ..storage.names import check_name
 from . import conf
 from .outputs import columns_of
@@ -80,15 +80,16 @@ def bootstrap_savepoint(
         InvalidStateError: what is given is no DataFrame, or cannot be keyed so.
         UnsupportedStorageError: the target's scheme is unknown.
         InvalidKeyError: the target is of no accepted form.
-        SavepointRefusedError: somebody else's files are in the folder.
+        SavepointRefusedError: the target lies in a job's folder, or somebody else's files are in the savepoint's.
     """
+    target = check_storage_uri(target)
     groups = dict(max_parallelism or {})
-    plan = _checked(states, groups)
-    runtime = runtime or system_runtime()
     if s3 is None:
         s3 = conf.s3_options(spark.conf.get(conf.S3_ENDPOINT, None), spark.conf.get(conf.S3_REGION, None))
+    _check_apart(target, s3)
+    plan = _checked(states, groups)
+    runtime = runtime or system_runtime()
     request = runtime.new_token()
-    target = check_storage_uri(target)
     name = savepoint_format.folder_name(JOB, request, storage=target)
     files = SavepointFiles(conf.open_driver_store(f"{target}/{name}", s3), JOB)
     files.claim(request)
@@ -101,6 +102,28 @@ def bootstrap_savepoint(
         _empty(files)
         raise
     return files.store.uri
+
+
+def _check_apart(target: str, s3: S3Options | None) -> None:
+    """Refuse the folder of a job and what lies below it: its files are the job's to delete."""
+    scheme, _, path = target.partition("://")
+    *above, last = path.split("/")
+    while last and (above or scheme == "s3"):
+        folder = f"{scheme}://{'/'.join((*above, last))}"
+        try:
+            conf.open_driver_store(folder, s3).stat(layout.HEAD)
+        except GoneError:
+            last = above.pop() if above else ""
+        except ForbiddenError:
+            # Who may not look into a folder has no job in it, and none above it.
+            return
+        else:
+            raise SavepointRefusedError(
+                "the target lies in a job's own folder, whose files are the job's to delete; name a folder outside of "
+                "it",
+                target=target,
+                folder=folder,
+            )
 
 
 def _checked(
