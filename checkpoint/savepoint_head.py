@@ -23,17 +23,20 @@ def awaited(head: Head) -> bool:
     return any(entry.waits for entry in head.savepoints)
 
 
+def is_full(head: Head) -> bool:
+    """Tell whether so many savepoints are under way that the head takes in no other one."""
+    return sum(not entry.ended for entry in head.savepoints) >= MAX_SAVEPOINTS
+
+
 def opened(head: Head, entry: SavepointEntry) -> Head:
     """Take a savepoint in under the next id, in the place of one of the same request that had failed (T5).
 
-    Beyond `MAX_SAVEPOINTS` the head forgets the oldest that has ended. Its folder stays: it is its owner's.
+    Beyond `MAX_SAVEPOINTS` the head, which is not full, forgets the oldest that has ended. Its folder stays: it is its
+    owner's.
     """
     kept = [each for each in head.savepoints if each.request != entry.request]
     while len(kept) >= MAX_SAVEPOINTS:
-        oldest = next((each for each in kept if each.ended), None)
-        if oldest is None:
-            break
-        kept.remove(oldest)
+        kept.remove(next(each for each in kept if each.ended))
     return replace(head, next_id=entry.id + 1, savepoints=(*kept, entry))
 
 

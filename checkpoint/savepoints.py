@@ -189,6 +189,13 @@ class Savepoints:
 
     def _source(self, head: Head, request: SavepointRequest) -> tuple[RestorePointer | None, str]:
         """Give what a savepoint is made from, and its epoch; no pointer while an epoch is waited for."""
+        if savepoint_head.is_full(head):
+            raise SavepointRefusedError(
+                f"no savepoint is taken ({Reason.TOO_MANY_CHECKPOINT_REQUESTS}): so many are under way that the job "
+                "remembers no other one. Wait until some have ended",
+                job=self._files.job,
+                under_way=len(head.savepoints),
+            )
         stopping = head.stopping()
         if request.stop and stopping is not None:
             raise SavepointRefusedError(

@@ -11,6 +11,8 @@ import pytest
 
 from airflow_cairn.checkpoint import CheckpointConfig, RequestKind, invariants, savepoint_head, seen_files, source_files
 from airflow_cairn.checkpoint.errors import InvalidConfigError, NoCheckpointError, SavepointRefusedError
+from airflow_cairn.checkpoint.head import SavepointEntry
+from airflow_cairn.checkpoint.invariants import InvariantError, check_invariants
 from airflow_cairn.checkpoint.model import Owner
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.checkpoint.requests import Declined, Ready, Waiting
@@ -385,6 +387,52 @@ def test_a_bad_default_is_refused_where_the_dag_is_parsed() -> None:  # semantic
         CheckpointConfig(savepoint_target="gs://bucket/savepoints")
 
 
+def test_those_under_way_are_never_forgotten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics P3
+    for module in (savepoint_head, invariants):
+        monkeypatch.setattr(module, "MAX_SAVEPOINTS", 2)
+    world.run_epoch("e1")
+    take(world, asked("ended"))
+    world.trigger("e2")
+    waiting = [take(world, asked(f"request {number}")) for number in range(2)]
+    assert world.coordinator().head().savepoints == tuple(waiting)
+    with pytest.raises(SavepointRefusedError, match=r"\(TOO_MANY_CHECKPOINT_REQUESTS\): so many are under way"):
+        take(world, asked("one more"))
+    world.run_epoch("e2")
+    for entry in waiting:
+        assert_whole(world, take(world, asked(entry.request)))
+
+
+@pytest.mark.parametrize(
+    ("change", "broken"),
+    [
+        (lambda entry: (replace(entry, id=1),), "only new ids become savepoints"),
+        (lambda entry: (entry, replace(entry, id=3)), "a request has one savepoint"),
+        (lambda entry: (replace(entry, detail="?"),), "a savepoint's end is for good"),
+    ],
+)
+def test_the_head_is_held_to_what_it_said(
+    world: World, change: Callable[[SavepointEntry], tuple[SavepointEntry, ...]], broken: str
+) -> None:  # semantics D3, T5, P1
+    world.run_epoch("e1")
+    entry = take(world)
+    head = world.coordinator().head()
+    with pytest.raises(InvariantError, match=broken):
+        check_invariants(head, replace(head, next_id=head.next_id + 1, savepoints=change(entry)))
+    check_invariants(head, replace(head, savepoints=()))
+
+
+def test_one_under_way_stays_and_keeps_its_source(world: World) -> None:  # semantics C3
+    world.run_epoch("e1")
+    with pytest.raises(UnavailableError):
+        take(world, store=FaultyStore(world.store, 3, Fault.FAILS))
+    head = world.coordinator().head()
+    (entry,) = head.savepoints
+    with pytest.raises(InvariantError, match="a savepoint under way is not forgotten"):
+        check_invariants(head, replace(head, savepoints=()))
+    with pytest.raises(InvariantError, match="a savepoint's source is for good"):
+        check_invariants(head, replace(head, savepoints=(replace(entry, source=None),)))
+
+
 # What is refused, each with its text.
 
 
@@ -486,6 +534,16 @@ def test_without_a_right_to_write_nothing_is_opened(world: World) -> None:
     with pytest.raises(ForbiddenError, match="refuses these credentials"):
         world.coordinator().savepoint(asked(), lambda uri: ReadOnly(world.store, uri))
     assert world.coordinator().head().savepoints == ()
+
+
+def test_another_savepoint_s_metadata_in_the_folder(world: World) -> None:
+    world.run_epoch("e1")
+    world.trigger("e2")
+    folder(world, take(world)).create(METADATA, b"not ours")
+    world.run_epoch("e2")
+    entry = take(world)
+    assert (entry.status, entry.reason) == (Status.FAILED, Reason.IO_EXCEPTION)
+    assert "another savepoint's metadata stands in the folder already" in entry.detail
 
 
 @pytest.mark.parametrize(
