@@ -69,8 +69,9 @@ def test_the_next_run_starts_the_job(job: Job, said: Said) -> None:  # semantics
 def test_a_job_that_was_stopped_by_hand_is_not_started(job: Job) -> None:  # semantics S1, T1
     job.complete("r0")
     job.coordinator.suspend()
-    with pytest.raises(TriggerDeclinedError, match="PERIODIC_SCHEDULER_SHUTDOWN: the job is suspended"):
-        trigger(job, Ti(run_id=RUN))
+    for paused in (True, False):
+        with pytest.raises(TriggerDeclinedError, match="PERIODIC_SCHEDULER_SHUTDOWN: the job is suspended"):
+            trigger(job, Ti(run_id=RUN, paused=paused))
     assert job.coordinator.head().stopped is Stopped.SUSPENDED
 
 
@@ -92,7 +93,7 @@ def test_the_trigger_wakes_the_sensor(job: Job) -> None:
 
     async def first() -> Any:
         waits = CheckpointTrigger(job.storage, job.name, epoch_name(RUN), poll_interval=0.01)
-        return await anext(waits.run())
+        return await asyncio.wait_for(anext(waits.run()), 10)
 
     event = asyncio.run(first())
     assert event.payload["status"] == "failed"
