@@ -2,7 +2,7 @@
 
 Every name follows from the import's token and from the savepoint's own names, and every file is made once: whoever goes
 on with an import finds what is done already, and ends up with the same lines. What is copied is checked against the
-savepoint's checksum on the way, so that a file of the right name is a file of the right content.
+savepoint's checksum: on the way, or by the server that has copied it and says what its content is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .errors import DocumentError, InvalidStateError, NoSavepointError
 from .head import ImportEntry
 from .job_files import JobFiles
 from .metadata import HandleLine, HookLine, InFlightLine, Line, MetadataHeader, StageLine, Trailer, encode_line
-from .model import Execution, Output, OutputName, OwedEpoch, Slice, StateHandle
+from .model import DocumentRef, Execution, Output, OutputName, OwedEpoch, Slice, StateHandle
 from .savepoint_verify import Savepoint, SavepointProgress
 from .spool import Spool
 
@@ -92,6 +92,10 @@ class ImportCopy:
         self._outputs: dict[str, tuple[Output, Output]] = {}
         """Of the stage or execution that is being read: each output there and here, by its id."""
         self._at = ""
+        self._tags: dict[str, str | None] = {}
+        """Of the savepoint's files, by their keys there."""
+        self._before: frozenset[str] = frozenset()
+        """What somebody who began with this import has copied."""
 
     def run(self, body: Spool) -> Copied:
         """Copy every file, and fill `body` with the lines that name the copies.
@@ -101,6 +105,8 @@ class ImportCopy:
             DocumentError: its metadata is broken or altered, or is no longer that of the import.
             InvalidStateError: the temporary folder of this machine is full.
         """
+        self._tags = {found.key: found.etag for found in self._folder.list("")}
+        self._before = frozenset(found.key for found in self._files.listing(layout.folder(self._entry.home)))
         copied: Copied | None = None
         for line in self._here():
             if isinstance(line, MetadataHeader):
@@ -216,19 +222,28 @@ class ImportCopy:
     def _file(self, line: HandleLine, there: str, here: str) -> Line:
         handle = line.handle
         key = here + handle.path.removeprefix(there)
-        expected = savepoint_format.sha256_of(handle.checksum, key=handle.path)
-        etag = self._standing(key, handle.size_bytes) or self._copy(handle.path, key, handle.size_bytes, expected)
+        wanted = DocumentRef(key, handle.size_bytes, savepoint_format.sha256_of(handle.checksum, key=handle.path))
+        if not (key in self._before and self._files.stands(wanted)) and not self._copied(handle.path, wanted):
+            self._copy(handle.path, wanted)
+        etag = self._files.stat(key).etag
+        assert etag is not None, "a stat gives the tag"
         return replace(line, handle=replace(handle, path=key, checksum=etag))
 
-    def _standing(self, key: str, size_bytes: int) -> str | None:
-        """Give the tag of a copy that was made before; its name is this import's alone, and it was made at once."""
+    def _copied(self, there: str, wanted: DocumentRef) -> bool:
+        """Copy a file on the server, if there is one for both; False where it has to pass through here."""
+        etag = self._tags.get(there)
+        if etag is None:
+            return False
         try:
-            found = self._files.stat(key)
-        except GoneError:
-            return None
-        return found.etag if found.size_bytes == size_bytes else None
+            found = self._files.store.copy_from(self._folder, there, self._files.full(wanted.key), etag=etag)
+        except GoneError as error:
+            raise self._broken(there, "it is gone") from error
+        if found is not None and found != wanted.sha256:
+            raise self._broken(there, f"expected sha256:{wanted.sha256}, found sha256:{found}")
+        return found is not None
 
-    def _copy(self, there: str, here: str, size_bytes: int, sha256: str) -> str:
+    def _copy(self, there: str, wanted: DocumentRef) -> None:
+        here, size_bytes, sha256 = wanted.key, wanted.size_bytes, wanted.sha256
         with Spool() as spool:
             try:
                 at_end = False
@@ -247,9 +262,6 @@ class ImportCopy:
                 raise self._broken(there, f"expected {size_bytes} bytes of sha256:{sha256}, found sha256:{ref.sha256}")
             if not spool.create(self._files, here):
                 raise DocumentError("another object stands under a name made for this one", key=self._files.full(here))
-        etag = self._files.stat(here).etag
-        assert etag is not None, "a stat gives the tag"
-        return etag
 
     def _broken(self, key: str, problem: str) -> NoSavepointError:
         return NoSavepointError(

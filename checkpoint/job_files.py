@@ -219,7 +219,7 @@ class JobFiles:
             else:
                 unknown = None
             try:
-                return self._stands(ref)
+                return self.stands(ref)
             except GoneError:
                 continue  # it never landed, or a cleaner took what stood there
             except UnavailableError as error:
@@ -230,8 +230,12 @@ class JobFiles:
             store=self.store.describe(),
         )
 
-    def _stands(self, ref: DocumentRef) -> bool:
-        """Tell whether the object at `ref.key` is what `ref` describes, reading it piece by piece."""
+    def stands(self, ref: DocumentRef) -> bool:
+        """Tell whether the object at `ref.key` is what `ref` describes, reading it piece by piece.
+
+        Raises:
+            GoneError: there is none.
+        """
         digest, offset = hashlib.sha256(), 0
         while True:
             piece = self.read_range(ref.key, offset, READ_BYTES)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from airflow_cairn.checkpoint import decisions, imported
+from airflow_cairn.checkpoint import decisions, import_copy, imported, seen_files, source_files
 from airflow_cairn.checkpoint.errors import (
     DocumentError,
     InvalidConfigError,
@@ -25,11 +26,15 @@ from airflow_cairn.checkpoint.reasons import Reason, RequestKind
 from airflow_cairn.checkpoint.requests import EpochCompleted, Triggered
 from airflow_cairn.checkpoint.savepoint_format import METADATA
 from airflow_cairn.checkpoint.savepoint_verify import SavepointProgress
-from airflow_cairn.storage import open_store
+from airflow_cairn.storage import Lost, ObjectStore, open_store
+from tests.checkpoint import world as world_module
 from tests.checkpoint.lagging import UNALIGNED, complete_without, run_some
+from tests.checkpoint.listed_folder import Job
 from tests.checkpoint.saved import audit_started, saved, thrown_away
+from tests.checkpoint.savepoints import Below, asked, take
 from tests.checkpoint.world import CONFIG, STAGES, World
 from tests.support.memory_store import MemoryStore
+from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, RecordingStore
 
 REFUSING = ImportWish(give_up=False)
 
@@ -409,3 +414,110 @@ def test_the_last_imports_are_remembered(old: World, monkeypatch: pytest.MonkeyP
     assert [each.checkpoint for each in head.imports] == [3, 4, 5]
     assert [entry.id for entry in head.completed] == [5]
     audit_started(new, "e1", "e2")
+
+
+class OneServer(MemoryStore):
+    """Has its objects on one server with those of every other one of its kind, which copies and says what it copied."""
+
+    def __init__(self, name: str = "memory") -> None:
+        super().__init__(name)
+        self.copied: list[str] = []
+        self.lies = False
+
+    def copy_from(self, source: ObjectStore, source_key: str, key: str, *, etag: str) -> str | None:
+        data = source.get(source_key).data
+        if source.stat(source_key).etag != etag or isinstance(self.create(key, data), Lost):
+            return None
+        self.copied.append(source_key)
+        return "0" * 64 if self.lies else hashlib.sha256(data).hexdigest()
+
+
+def test_a_server_that_has_both_copies(old: World) -> None:
+    store, folder = OneServer(), saved(old)
+    new = World(store)
+    found = new.coordinator().start_from(folder)
+    assert len(store.copied) == found.files
+    thrown_away(folder)
+    audit_started(new, "e1", "e2")
+
+
+def test_what_a_server_copies_is_what_the_savepoint_says_or_nothing(old: World) -> None:  # semantics R1
+    store = OneServer()
+    store.lies = True
+    new = World(store)
+    with pytest.raises(NoSavepointError, match=r"not whole: .*: expected sha256:.*, found sha256:0000"):
+        new.coordinator().start_from(saved(old))
+    assert new.coordinator().head().importing is None
+    store.lies = False
+    assert new.coordinator().start_from(saved(old)).created
+    audit_started(new, "e1", "e2")
+
+
+def test_what_others_have_copied_is_looked_at_once_more(old: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever died may have had it copied by the server, without hearing what it was."""
+    monkeypatch.setattr(import_copy, "AT_ONCE", 1)
+    folder, new = saved(old), World()
+    twin = new.fork()
+    recording = RecordingStore(twin.store)
+    twin.coordinator(recording).start_from(folder)
+    at, write = next((at, write) for at, write in enumerate(recording.writes) if "/state/" in write.key)
+    with pytest.raises(Crashed):
+        new.coordinator(FaultyStore(new.store, at, Fault.CRASH_BEFORE)).start_from(folder)
+    new.memory.put(write.key, b"?")
+    with pytest.raises(DocumentError, match="another object stands under a name made for this one"):
+        new.coordinator().start_from(folder)
+    assert new.coordinator().start_from(folder).created, "under other names"
+    audit_started(new, "e1", "e2")
+
+
+def test_the_lists_of_another_jobs_sources_become_its_own(monkeypatch: pytest.MonkeyPatch) -> None:  # semantics T8, C3
+    for module in (seen_files, source_files):
+        monkeypatch.setattr(module, "INLINE_BYTES", 512)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(world_module, "JOB", "rides")
+        rides = Job(40)
+        read = rides.run("e1")
+        folder = saved(rides.world, job="rides")
+    new = Job(45)
+    new.world.coordinator().start_from(folder)
+    thrown_away(folder)
+    new.world.coordinator().clean()
+    assert new.named() == new.pieces(), "what the positions name is kept, and lies in the job"
+    assert new.named()
+    rest = new.run("e1")
+    assert (len(rest), set(rest) & set(read)) == (5, set())
+    assert all(each.whole for each in new.world.coordinator().verify())
+    assert new.run_if_it_may("e2") is None
+
+
+def test_a_list_that_is_missing_is_a_file_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (seen_files, source_files):
+        monkeypatch.setattr(module, "INLINE_BYTES", 512)
+    job = Job(40)
+    job.run("e1")
+    folder = saved(job.world)
+    (lost,) = (found.key for found in folder.list("epoch-lists/"))
+    folder.delete([lost])
+    with pytest.raises(NoSavepointError, match=rf"files are missing.*first=`{lost}`"):
+        World().coordinator().start_from(folder)
+
+
+def test_one_that_was_taken_and_not_made_by_hand(old: World) -> None:  # semantics P1, R6
+    entry = take(old)
+    new = World()
+    place = Below(old.store, entry.uri)
+    assert new.coordinator().start_from(place, ImportWish(claim=True)).created
+    assert list(place.list("")) == [], "with the note that says whose the folder is"
+    audit_started(new, "e1", "e2")
+    old.coordinator().start_from(Below(old.store, take(old, asked("mine")).uri), ImportWish(claim=True))
+    assert [each.request for each in old.coordinator().head().savepoints] == ["by hand"], "its own is forgotten"
+
+
+def test_a_rewind_goes_back_behind_it_and_back_to_it(old: World) -> None:  # semantics R5
+    old.config = replace(CONFIG, retained=4)
+    old.coordinator().start_from(saved(old))
+    old.run_epoch("e3")
+    assert old.coordinator().rewind(3).epochs == ("e3",)
+    assert old.folded()["clean"] == ["e1", "e2"]
+    plan = old.coordinator().rewind_plan(2)
+    assert (plan.undone, plan.epochs) == ((3,), ()), "what was made from a savepoint is no run that could run again"
