@@ -487,7 +487,6 @@ def test_the_lists_of_another_jobs_sources_become_its_own(monkeypatch: pytest.Mo
     rest = new.run("e1")
     assert (len(rest), set(rest) & set(read)) == (5, set())
     assert all(each.whole for each in new.world.coordinator().verify())
-    assert new.run_if_it_may("e2") is None
 
 
 def test_a_list_that_is_missing_is_a_file_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
