@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from ..storage.errors import GoneError
 from . import metadata, restore, savepoint_format
 from .errors import SavepointDamagedError
-from .job_files import READ_BYTES, JobFiles
+from .job_files import JobFiles
 from .metadata import HandleLine, Line
 from .model import RestorePointer
 from .savepoint_files import SavepointFiles
 from .savepoint_format import METADATA, SavepointEnd, SavepointHeader
-from .savepoint_verify import SavepointProgress
+from .savepoint_verify import PIECE_BYTES, SavepointProgress
 from .spool import Spool
 
 _AHEAD = 8
@@ -128,9 +128,9 @@ class Copying:
         with Spool() as spool:
             try:
                 while True:
-                    chunk = self.files.read_range(key, spool.size_bytes, READ_BYTES)
+                    chunk = self.files.read_range(key, spool.size_bytes, PIECE_BYTES)
                     spool.put(chunk)
-                    if len(chunk) < READ_BYTES:
+                    if len(chunk) < PIECE_BYTES:
                         break
             except GoneError as error:
                 raise self._altered(key, "it is gone") from error

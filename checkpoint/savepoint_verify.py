@@ -16,13 +16,15 @@ from ..storage.port import ObjectStore
 from . import savepoint_format
 from .assignment import RestoredStage
 from .errors import DocumentError
-from .job_files import READ_BYTES
 from .metadata import HookLine, MetadataHeader, StageLine
 from .restore import restored_stage
 from .savepoint_format import SavepointEnd, SavepointFile, SavepointHeader
 
 THREADS = 8
 """Files that are read at once."""
+
+PIECE_BYTES = 8 * 1024 * 1024
+"""How much of a file is read by one request, and is in memory of each that is read at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ def _problem(folder: ObjectStore, file: SavepointFile) -> str | None:
         at_end = False
         while not at_end and offset <= file.size_bytes:
             # One byte more than there should be, so that a file that has grown is noticed.
-            asked = min(READ_BYTES, file.size_bytes - offset + 1)
+            asked = min(PIECE_BYTES, file.size_bytes - offset + 1)
             chunk = folder.read_range(file.key, offset, asked)
             digest.update(chunk)
             offset += len(chunk)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from airflow_cairn.checkpoint import savepoint_format, savepoint_verify
 from airflow_cairn.checkpoint.errors import NoSavepointError
-from airflow_cairn.checkpoint.job_files import READ_BYTES
 from airflow_cairn.checkpoint.layout import check_request
 from airflow_cairn.checkpoint.metadata import HandleLine, Line, MetadataHeader, StageLine
 from airflow_cairn.checkpoint.model import Execution, Output, Slice, StateHandle
 from airflow_cairn.checkpoint.savepoint_format import METADATA, SavepointEnd, SavepointHeader
+from airflow_cairn.checkpoint.savepoint_verify import PIECE_BYTES
 from airflow_cairn.storage import DocumentError, InvalidNameError, ObjectStore, open_store
 from tests.checkpoint import golden
 from tests.support.memory_store import MemoryStore
@@ -124,7 +124,7 @@ def test_a_whole_one_is_whole(contents: list[bytes]) -> None:
 
 
 def test_moved_to_files_and_back(tmp_path: Path) -> None:  # semantics C5
-    contents = [b"a", b"", b"x" * (READ_BYTES + 1)]
+    contents = [b"a", b"", b"x" * (PIECE_BYTES + 1)]
     made = MemoryStore()
     _put(made, contents)
     moved = open_store((tmp_path / "by another name").as_uri().replace("%20", "_"))
