@@ -8,6 +8,7 @@ __all__ = [
     "CheckpointError",
     "CheckpointFailedError",
     "CheckpointNotReadyError",
+    "DagNotPausedError",
     "DocumentError",
     "FencedError",
     "HeadLostError",
@@ -63,6 +64,12 @@ class NoSavepointError(CheckpointError):
     """Where a savepoint was looked for there is none, or only half of one (semantics P1, C5)."""
 
     kind = ErrorKind.GONE
+
+
+class DagNotPausedError(CheckpointError):
+    """The job has stopped, and its savepoint is kept; its DAG could not be paused (semantics P2)."""
+
+    kind = ErrorKind.CONFLICT
 
 
 class ResumeRefusedError(CheckpointError):

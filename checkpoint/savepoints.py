@@ -12,6 +12,7 @@ fails it or, if he dies, by whoever asks for it next.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -40,6 +41,15 @@ OnProgress = Callable[[SavepointProgress], None]
 
 DEFAULT_TIMEOUT = timedelta(hours=24)
 """An epoch may have to end first, and then some terabytes may have to pass through one machine."""
+
+
+def drain_run(request: str) -> str:
+    """Give the id of the DAG run that is a job's last one: the same request has the same (semantics P2).
+
+    Args:
+        request: the request's id.
+    """
+    return f"cairn_drain__{hashlib.sha256(request.encode()).hexdigest()[:12]}"
 
 
 def in_silence(_: SavepointProgress) -> None:

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..checkpoint import Coordinator, system_runtime
-from ..checkpoint.errors import InvalidConfigError
-from ..checkpoint.head import SavepointEntry
+from ..checkpoint.errors import DagNotPausedError, InvalidConfigError
+from ..checkpoint.head import SavepointEntry, Stopped
 from ..checkpoint.layout import epoch_name, run_id_of
 from ..checkpoint.reasons import Status
-from ..checkpoint.savepoints import OpenFolder, SavepointRequest
-from ..storage.errors import CairnError, ErrorKind
+from ..checkpoint.savepoints import OpenFolder, SavepointRequest, drain_run
+from ..storage.errors import CairnError
 from . import text
 from .airflow_api import TOKEN, AirflowApi
 from .progress import ProgressLine
 from .savepoints import INTERVAL_S, document_of
-
-
-class DagNotPausedError(CairnError):
-    """The job has stopped, and its savepoint is kept; its DAG could not be paused."""
-
-    kind = ErrorKind.UNAVAILABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,20 +92,12 @@ def stop(
             wait(INTERVAL_S)
             # If it has failed meanwhile, that is to be said, and not to be tried once more.
             entry = coordinator.savepoint(replace(wish, renew=False), opened, line.show)
-    if airflow is not None and entry.status is Status.COMPLETED:
+    stopped = coordinator.head().stopped
+    if airflow is not None and entry.status is Status.COMPLETED and stopped is Stopped.SHUTDOWN:
         _pause(airflow, coordinator.job, entry)
-    document = {"job": coordinator.job, "stopped": coordinator.head().stopped, **document_of(entry)}
-    lines = list(_said(coordinator.job, entry, run, airflow))
+    document = {"job": coordinator.job, "stopped": stopped, **document_of(entry)}
+    lines = list(_said(coordinator.job, entry, run, airflow, stopped=stopped is not None))
     return lines, document | {"last_run": run}, entry.status is Status.FAILED
-
-
-def drain_run(request: str) -> str:
-    """Give the id of the DAG run that is a job's last one: the same request has the same.
-
-    Args:
-        request: the request's id.
-    """
-    return f"cairn_drain__{hashlib.sha256(request.encode()).hexdigest()[:12]}"
 
 
 def _check(job: str, airflow: Airflow | None, *, drains: bool) -> None:
@@ -134,10 +119,13 @@ def _pause(airflow: Airflow, job: str, entry: SavepointEntry) -> None:
         ) from error
 
 
-def _said(job: str, entry: SavepointEntry, run: str | None, airflow: Airflow | None) -> Iterator[str]:
+def _said(job: str, entry: SavepointEntry, run: str | None, airflow: Airflow | None, *, stopped: bool) -> Iterator[str]:
     columns = text.width()
     paused = f"{airflow.dag_id} is paused" if airflow else "pause the DAG, so that its runs do not fail meanwhile"
-    if entry.status is Status.COMPLETED:
+    if entry.status is Status.COMPLETED and not stopped:
+        yield entry.uri
+        yield from text.paragraph(f"{job} had stopped with savepoint {entry.id}, and was resumed since", columns)
+    elif entry.status is Status.COMPLETED:
         yield entry.uri
         yield from text.paragraph(
             f"{job} has stopped with savepoint {entry.id}, up to {run_id_of(entry.epoch)}: {entry.files} files, "

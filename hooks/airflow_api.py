@@ -1,10 +1,11 @@
-"""Airflow's public REST API, as far as a failover needs it: look at a task instance, and clear some of one run."""
+"""Airflow's public REST API, as far as Cairn needs it: look at a task instance, clear some of one run, pause a DAG."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from types import TracebackType
 from typing import Any
@@ -163,6 +164,45 @@ class AirflowApiHook(BaseHook):
         body = clear_body(run_id, tasks, note)
         self._json(self._send("POST", f"/dags/{_quoted(dag_id)}/clearTaskInstances", body, repeat=False))
 
+    def pause(self, dag_id: str) -> None:
+        """Pause a DAG; one that is paused stays so.
+
+        Args:
+            dag_id: of the DAG.
+
+        Raises:
+            AirflowApiRefusedError: the API refuses the connection's login, token or rights.
+            AirflowApiError: the API did not answer as it should, or has no such DAG.
+            AirflowNotFoundException: the connection is not defined.
+            InvalidConfigError: the connection cannot be used.
+        """
+        path = f"/dags/{_quoted(dag_id)}?update_mask=is_paused"
+        self._json(self._send("PATCH", path, {"is_paused": True}, repeat=True))
+
+    def start_run(self, dag_id: str, run_id: str, now_ms: int) -> bool:
+        """Make a run of a DAG; True if this call made it, False if it was there before.
+
+        Args:
+            dag_id: of the DAG.
+            run_id: the run's id, which it has once; so the request may be sent again.
+            now_ms: the time, milliseconds since 1970 UTC.
+
+        Raises:
+            AirflowApiRefusedError: the API refuses the connection's login, token or rights.
+            AirflowApiError: the API did not answer as it should, or has no such DAG.
+            AirflowNotFoundException: the connection is not defined.
+            InvalidConfigError: the connection cannot be used.
+        """
+        runs = f"/dags/{_quoted(dag_id)}/dagRuns"
+        now = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat()
+        answer = self._send("POST", runs, {"dag_run_id": run_id, "logical_date": now}, repeat=True)
+        if answer.status_code != httpx.codes.CONFLICT:
+            self._json(answer)
+            return True
+        # Also where another run has this very logical date; only the run itself says which.
+        self._json(self._send("GET", f"{runs}/{_quoted(run_id)}", repeat=True))
+        return False
+
     def _send(self, method: str, path: str, body: Any = None, *, repeat: bool) -> httpx.Response:
         fresh = self._token is None
         answer = self._once(method, path, body, repeat=repeat)
@@ -178,8 +218,8 @@ class AirflowApiHook(BaseHook):
         if answer.status_code == httpx.codes.FORBIDDEN:
             raise self._refused(
                 answer,
-                "the connection's user may not do this: it needs the right to read and edit task instances of the DAG "
-                "(role User)",
+                "the connection's user may not do this: it needs the right to read and edit task instances of the DAG, "
+                "and to stop a job the right to edit the DAG and to make runs of it (role User)",
             )
         return answer
 

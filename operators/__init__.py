@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .savepoint import SavepointOperator as SavepointOperator
     from .savepoint_schedule import savepoint_dag as savepoint_dag
     from .spark_epoch import SparkEpochOperator as SparkEpochOperator
+    from .stopping import StopWithSavepointOperator as StopWithSavepointOperator
     from .trigger import TriggerCheckpointOperator as TriggerCheckpointOperator
 
 _WHERE = {
@@ -27,6 +28,7 @@ _WHERE = {
     "SavepointOperator": ".savepoint",
     "SparkEpochOperator": ".spark_epoch",
     "StageSpec": "..checkpoint.model",
+    "StopWithSavepointOperator": ".stopping",
     "TriggerCheckpointOperator": ".trigger",
     "restore_latest_checkpoint": ".callbacks",
     "savepoint_dag": ".savepoint_schedule",

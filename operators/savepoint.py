@@ -139,10 +139,19 @@ class SavepointOperator(BaseOperator):
             raise SavepointFailedError(why, job=self.job, kind=event.get("kind"))
         return self._take(context, renew=False)
 
+    def request_for(self, context: Context, *, renew: bool) -> SavepointRequest:
+        """Give what is asked of the job.
+
+        Args:
+            context: Airflow's.
+            renew: whether one that has failed is to be followed by another.
+        """
+        request_id = self.request_id or request_of(context["ti"])
+        return SavepointRequest(self.target, request_id, self.timeout, self.parallel, renew)
+
     def _take(self, context: Context, *, renew: bool) -> dict[str, Any]:
         settings = rendered_settings(self)
-        request_id = self.request_id or request_of(context["ti"])
-        request = SavepointRequest(self.target, request_id, self.timeout, self.parallel, renew)
+        request = self.request_for(context, renew=renew)
         with settings.naming_connection():
             entry = settings.coordinator().savepoint(request, self._opened, _Tenths(self.log.info))
         if entry.waits:

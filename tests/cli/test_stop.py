@@ -16,6 +16,7 @@ from airflow_cairn.checkpoint.head import Stopped
 from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.requests import Declined
+from airflow_cairn.checkpoint.savepoints import drain_run
 from airflow_cairn.cli import stopping
 from airflow_cairn.cli.main import main
 from airflow_cairn.storage import open_store
@@ -119,7 +120,7 @@ def test_if_it_fails_the_job_goes_on(root: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_the_last_run_is_named(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = stopping.drain_run("upgrade")
+    run = drain_run("upgrade")
     assert stop(root, "--drain") == 0
     said = capsys.readouterr().out.splitlines()
     assert said[-2:] == ["start the last run:", f"  airflow dags trigger DAG_ID --run-id {run}"]
@@ -175,6 +176,17 @@ def test_the_dag_is_paused_when_the_job_has_stopped(
     assert " ".join(capsys.readouterr().out.split()).endswith("until `cairn resume flights`; flights is paused")
 
 
+def test_whoever_asks_again_later_pauses_nothing(
+    root: Path, dag: Dag, capsys: pytest.CaptureFixture[str]
+) -> None:  # semantics S1
+    assert stop(root) == 0
+    dag.paused = False
+    assert cairn(root, "resume", "flights") == 0
+    assert stop(root) == 0
+    assert not dag.paused
+    assert "flights had stopped with savepoint 2, and was resumed since" in capsys.readouterr().out
+
+
 def test_if_only_the_pause_fails_the_savepoint_is_kept_and_named(
     root: Path, dag: Dag, capsys: pytest.CaptureFixture[str]
 ) -> None:  # semantics P2
@@ -203,7 +215,7 @@ def test_a_dag_that_does_not_exist_is_found_out_before_the_job_is_held(
 
 def test_the_last_run_is_started(root: Path, dag: Dag, capsys: pytest.CaptureFixture[str]) -> None:
     assert stop(root, "--drain") == 0
-    assert dag.runs == [stopping.drain_run("upgrade")]
+    assert dag.runs == [drain_run("upgrade")]
     assert "airflow dags trigger" not in capsys.readouterr().out
 
 

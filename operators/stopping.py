@@ -1,0 +1,105 @@
+"""`StopWithSavepointOperator`: stops a job with a savepoint, from any DAG (semantics P2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ..checkpoint.errors import DagNotPausedError, InvalidConfigError
+from ..checkpoint.head import SavepointEntry, Stopped
+from ..checkpoint.layout import epoch_name
+from ..checkpoint.runtime import system_runtime
+from ..checkpoint.savepoints import SavepointRequest, drain_run
+from ..hooks.airflow_api import AIRFLOW_API_CONN_ID, AirflowApiHook
+from ..hooks.job_settings import rendered_settings
+from ..storage.errors import CairnError
+from .savepoint import SavepointOperator
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class StopWithSavepointOperator(SavepointOperator):
+    """Stops a job with a savepoint (semantics P2); in a DAG of its own, never in the job's.
+
+    No epoch of the job begins any more; the one that is under way finishes, and is waited for as a
+    `SavepointOperator` waits; the savepoint holds it; in the moment in which it is complete the job has stopped. Then
+    the job's DAG is paused. If the savepoint fails, the job goes on, and so does its DAG.
+
+    Args:
+        drain: let a last run begin and finish first, whose stages are told so (`epoch.draining`).
+        pause_dag_id: the DAG that is paused, and that makes the last run (templated); None: the one that is called like
+            the job.
+        airflow_api_conn_id: the connection to Airflow's own API that pauses it; None: a person does. `drain` needs it.
+        **kwargs: what a `SavepointOperator` takes.
+
+    Raises:
+        InvalidConfigError: `drain` is no bool or has no connection, or as of a `SavepointOperator`, whose other errors
+            come too.
+    """
+
+    template_fields: Sequence[str] = (*SavepointOperator.template_fields, "pause_dag_id")
+
+    def __init__(
+        self,
+        *,
+        drain: bool = False,
+        pause_dag_id: str | None = None,
+        airflow_api_conn_id: str | None = AIRFLOW_API_CONN_ID,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.drain = drain
+        self.pause_dag_id = pause_dag_id
+        self.airflow_api_conn_id = airflow_api_conn_id
+        if not isinstance(drain, bool):
+            raise InvalidConfigError("drain must be True or False", task=self.task_id, drain=repr(drain))
+        if drain and airflow_api_conn_id is None:
+            raise InvalidConfigError(
+                "drain needs the connection to Airflow's API, which starts the last run: give airflow_api_conn_id",
+                task=self.task_id,
+            )
+
+    def request_for(self, context: Context, *, renew: bool) -> SavepointRequest:
+        """Give what is asked of the job."""
+        request = super().request_for(context, renew=renew)
+        last = epoch_name(drain_run(request.request)) if self.drain else None
+        return replace(request, stop=True, drain=last)
+
+    def _take(self, context: Context, *, renew: bool) -> dict[str, Any]:
+        """Take the savepoint, and pause the DAG once the job has stopped with it."""
+        found = super()._take(context, renew=renew)
+        settings = rendered_settings(self)
+        with settings.naming_connection():
+            stopped = settings.coordinator().head().stopped is Stopped.SHUTDOWN
+        if not stopped:
+            self.log.info("the job was resumed since: its DAG is left as it is")
+        elif self.airflow_api_conn_id is None:
+            self.log.info("the job has stopped; pause its DAG by hand")
+        else:
+            self._pause(self.airflow_api_conn_id, found["savepoint"])
+        return {**found, "stopped": stopped}
+
+    def _wait(self, entry: SavepointEntry) -> NoReturn:
+        if self.drain and self.airflow_api_conn_id is not None:
+            run_id = drain_run(entry.request)
+            with AirflowApiHook(self.airflow_api_conn_id) as api:
+                if api.start_run(self._dag_id, run_id, system_runtime().now_ms()):
+                    self.log.info("the job's last run has been made: %s of %s", run_id, self._dag_id)
+        super()._wait(entry)
+
+    def _pause(self, conn_id: str, savepoint: str) -> None:
+        try:
+            with AirflowApiHook(conn_id) as api:
+                api.pause(self._dag_id)
+        except CairnError as error:
+            raise DagNotPausedError(
+                f"the job has stopped, and its savepoint is kept; but its DAG is not paused: {error.message}",
+                **{**error.fields, "dag": self._dag_id, "savepoint": savepoint},
+            ) from error
+        self.log.info("the job has stopped, and the DAG %s is paused", self._dag_id)
+
+    @property
+    def _dag_id(self) -> str:
+        return self.pause_dag_id or str(self.job)
