@@ -7,6 +7,7 @@ savepoint; and a target that may not be written to is refused before, too.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,10 +15,12 @@ from ..storage.errors import GoneError
 from ..storage.port import DeleteFailure, Lost, ObjectStore
 from . import documents
 from .codec import from_json, to_json
-from .errors import DocumentError, SavepointRefusedError
+from .errors import DocumentError, NoSavepointError, SavepointRefusedError
 from .job_files import JobFiles
 from .model import Job, RequestId
-from .savepoint_format import METADATA
+from .savepoint_format import METADATA, SavepointHeader, read
+
+log = logging.getLogger(__name__)
 
 REQUEST = "_request"
 """The key of what says whose folder it is."""
@@ -87,15 +90,29 @@ class SavepointFiles(JobFiles):
             return False
         return True
 
+    def withdraw(self, savepoint: int) -> None:
+        """Delete the metadata, if it is that of this savepoint and not of another in the same folder.
+
+        Args:
+            savepoint: its id.
+        """
+        try:
+            first = next(read(self.store), None)
+        except (NoSavepointError, DocumentError):
+            return
+        if isinstance(first, SavepointHeader) and (first.job, first.savepoint) == (self.job, savepoint):
+            self.delete([METADATA])
+
     def empty(self) -> list[DeleteFailure]:
         """Delete everything in the folder: what makes it a savepoint first, what says whose it is last.
 
         Whoever finds it half emptied finds no savepoint, and can go on.
         """
-        failures = list(self.delete([METADATA]))
-        if not failures:
-            failures = list(self.delete(self._below()))
-        return failures or list(self.delete([REQUEST]))
+        failures = self.delete([METADATA]) or self.delete(self._below()) or self.delete([REQUEST])
+        if failures:
+            # It is no savepoint, or will be none when somebody asks for it again (semantics W7).
+            log.warning("what is left of the failed savepoint %s could not be deleted: %s", self.store.uri, failures[0])
+        return failures
 
     def _below(self) -> Iterator[str]:
         return (found.key for found in self.listing("") if found.key not in (METADATA, REQUEST))

@@ -98,7 +98,7 @@ def folder_name(job: str, request: str, *, storage: str) -> str:
 
     Args:
         job: the job's name.
-        request: the request's id.
+        request: the request's id; with something behind it for one that follows one that has failed.
         storage: URI of the storage that the job lies in; another may have a job of this name.
     """
     token = hashlib.sha256(f"{storage}/{job}/{request}".encode()).hexdigest()[:12]

@@ -165,14 +165,15 @@ class Savepoints:
                 self._folder(entry, open_folder).empty()
             return self._same_target(entry, request)
         target = self._target(request)
-        name = savepoint_format.folder_name(self._files.job, request.request, storage=self._files.store.uri)
+        # Never the folder of one that has failed: somebody may be about to empty that.
+        wish = request.request if entry is None else f"{request.request}\n{entry.id}"
+        name = savepoint_format.folder_name(self._files.job, wish, storage=self._files.store.uri)
         self._check_outside(target)
         self._check_apart(target)
         self._heads.observe(lambda head, _now_ms: self._source(head, request))
         folder = SavepointFiles(open_folder(f"{target}/{name}"), self._files.job)
         if entry is not None:
-            self._same_target(entry, request)
-            folder.empty()
+            self._folder(self._same_target(entry, request), open_folder).empty()
         folder.claim(request.request)
 
         def decide(head: Head, now_ms: int) -> Decision[SavepointEntry]:
@@ -339,14 +340,16 @@ class Savepoints:
         current = head.savepoint_by_id(entry.id)
         if current is not None and current.status is Status.COMPLETED:
             return current
-        if head.savepoint_by_request(entry.request) in (current, None):
-            folder.empty()
         if current is None:
+            # The folder may be another one's by now, that was asked for with the same request id.
+            folder.withdraw(entry.id)
             raise SavepointRefusedError(
-                "the savepoint was disposed of while it was being made; take it under another request id",
+                "the head knows nothing of this savepoint any more: another call has completed it, and it was disposed "
+                "of since; or it had failed, and another one took its place. Ask again",
                 job=self._files.job,
                 savepoint=entry.uri,
             )
+        folder.empty()
         return current
 
     def _is_pending(self, savepoint: int) -> bool:

@@ -21,7 +21,7 @@ from airflow_cairn.checkpoint.savepoint_verify import load
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
 from tests.checkpoint.operation import EPOCH, Operation, Run, forked, writes_of
-from tests.checkpoint.savepoints import asked, assert_whole, folder, standing, take
+from tests.checkpoint.savepoints import TARGET, Below, asked, assert_whole, folder, standing, take
 from tests.checkpoint.world import World
 from tests.support.parsed_once import parsed_once
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore
@@ -166,6 +166,8 @@ def test_none_or_one(case: Case) -> None:  # semantics P1, D3, W2, C3
     entry = take(world, REQUEST)
     named = {file.key for file in assert_whole(world, entry).files}
     assert set(standing(world, entry)) == {*named, METADATA, savepoint_files.REQUEST}, "nothing of another lies there"
+    stray = [key for key in world.memory.all_keys(Below(world.store, TARGET).prefix) if entry.folder not in key]
+    assert stray == [], "what failed before has left nothing"
     assert take(world, REQUEST) == entry
     assert [each.request for each in world.coordinator().head().savepoints] == [entry.request]
     world.coordinator().clean()

@@ -9,7 +9,16 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_cairn.checkpoint import CheckpointConfig, RequestKind, invariants, savepoint_head, seen_files, source_files
+from airflow_cairn.checkpoint import (
+    CheckpointConfig,
+    RequestKind,
+    Runtime,
+    invariants,
+    savepoint_head,
+    seen_files,
+    source_files,
+)
+from airflow_cairn.checkpoint.disposing import dispose
 from airflow_cairn.checkpoint.errors import InvalidConfigError, NoCheckpointError, SavepointRefusedError
 from airflow_cairn.checkpoint.head import SavepointEntry
 from airflow_cairn.checkpoint.invariants import InvariantError, check_invariants
@@ -166,6 +175,7 @@ def test_it_fails_with_its_epoch(world: World, end: Callable[[World], object], r
     assert standing(world, entry) == []
     renewed = take(world, asked(renew=True))
     assert (renewed.id, renewed.epoch) == (4, "e1")
+    assert renewed.folder != entry.folder, "nobody who empties the failed one's can do it harm"
     assert_whole(world, renewed)
 
 
@@ -243,6 +253,53 @@ def test_whoever_was_too_slow_describes_nothing(world: World) -> None:  # semant
     recording = RecordingStore(world.store)
     take(world, store=recording, on_progress=late)
     assert not [write for write in recording.writes if write.verb == "create" and write.key.endswith(f"/{METADATA}")]
+
+
+def test_whoever_empties_one_that_failed_leaves_the_next_alone(world: World) -> None:  # semantics P1
+    world.run_epoch("e1")
+    world.trigger("e2")
+    failed = take(world)
+    world.coordinator().abort(2, Reason.JOB_FAILURE, "the run failed")
+
+    def meanwhile() -> None:
+        assert_whole(world, take(world, asked(renew=True)))
+
+    # Who asks the second time has seen that it failed, and is about to empty its folder.
+    store = InterleavingStore(world.store, "delete", 0, meanwhile)
+    assert take(world, store=store).id == failed.id
+    (entry,) = world.coordinator().head().savepoints
+    assert_whole(world, entry)
+
+
+def test_one_that_was_disposed_of_while_a_slow_copier_went_on(world: World) -> None:  # semantics P3, W4
+    world.run_epoch("e1")
+    runtime = Runtime(world.clock, world.new_token)
+
+    def meanwhile() -> None:
+        done = take(world)
+        dispose(world.store, folder(world, done), runtime)
+
+    # Request, head, six files: all of them stand, and the metadata comes next. The look before it was too early.
+    slow = InterleavingStore(world.store, "create", 7, meanwhile)
+    with pytest.raises(SavepointRefusedError, match="the head knows nothing of this savepoint any more"):
+        take(world, store=slow)
+    assert world.coordinator().head().savepoints == ()
+    assert not [key for key in world.memory.all_keys("elsewhere/") if key.endswith(METADATA)]
+    assert_whole(world, take(world))
+
+
+def test_a_slow_copier_does_no_harm_to_one_made_anew(world: World) -> None:  # semantics P3, W4
+    world.run_epoch("e1")
+    made: list[SavepointEntry] = []
+
+    def meanwhile() -> None:
+        dispose(world.store, folder(world, take(world)), Runtime(world.clock, world.new_token))
+        made.append(take(world))
+
+    with pytest.raises(SavepointRefusedError, match="the head knows nothing of this savepoint any more"):
+        take(world, store=InterleavingStore(world.store, "create", 7, meanwhile))
+    assert world.coordinator().head().savepoints == tuple(made)
+    assert_whole(world, made[0])
 
 
 def test_it_commits_and_subsumes_nothing(world: World) -> None:  # semantics C2, C4
@@ -391,9 +448,11 @@ def test_those_under_way_are_never_forgotten(world: World, monkeypatch: pytest.M
     for module in (savepoint_head, invariants):
         monkeypatch.setattr(module, "MAX_SAVEPOINTS", 2)
     world.run_epoch("e1")
-    take(world, asked("ended"))
     world.trigger("e2")
-    waiting = [take(world, asked(f"request {number}")) for number in range(2)]
+    waiting = [take(world, asked("request 0"))]
+    take(world, asked("soon ended", timeout=timedelta(minutes=1)))
+    world.clock.advance(timedelta(minutes=1))
+    waiting.append(take(world, asked("request 1")))
     assert world.coordinator().head().savepoints == tuple(waiting)
     with pytest.raises(SavepointRefusedError, match=r"\(TOO_MANY_CHECKPOINT_REQUESTS\): so many are under way"):
         take(world, asked("one more"))
