@@ -94,7 +94,7 @@ class RequestAccount:
 
 def _suspended(head: Head, epoch: str) -> bool:
     newest = next(head.ended_of_epoch(epoch), None)
-    return newest is not None and newest.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND
+    return newest is not None and newest.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND and not newest.paused
 
 
 class FailureAccount:

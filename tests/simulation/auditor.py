@@ -5,7 +5,7 @@ It looks at every version of the head as it lands, at every deletion before it h
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from airflow_cairn.checkpoint import acks, attempt_document, layout, metadata
@@ -144,7 +144,7 @@ class Auditor:
                 self._opened(self._documents[entry.id])
         self._live = {
             (execution.home, uid, execution.token): document
-            for document in self._documents.values()
+            for document in [*self._documents.values(), *self._paused(new)]
             for uid, execution in document.executions.items()
         }
         for _, _, token in self._live:
@@ -165,6 +165,13 @@ class Auditor:
                 # Whoever goes on from it, or is told of it, reads what it expected.
                 stands = self._stands(layout.pending(ended.id, ended.token))
                 self.check(stands, "an attempt ended and left no document (F2, D4, D5)", ended.id)
+
+    def _paused(self, head: Head) -> Iterator[PendingDocument]:
+        """Yield what a pause has ended: all of it goes on to its end, and the next attempt takes it over (S1)."""
+        for epoch in dict.fromkeys(ended.epoch for ended in head.history if ended.paused):
+            ended = head.carryable(epoch)
+            if ended is not None and ended.paused:
+                yield self.files.read(PendingDocument, layout.pending(ended.id, ended.token))[0]
 
     def _document(self, entry: PendingEntry) -> PendingDocument:
         try:

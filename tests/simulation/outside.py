@@ -86,18 +86,19 @@ def wait(job: Job, epoch: str) -> None:
 
 
 def stop(job: Job) -> None:
-    """Somebody pauses the job or shuts it down, and most often remembers to let it go on."""
-    shut = job.rng.random() < 0.5
+    """Somebody suspends the job, shuts it down or pauses its DAG, and most often remembers to let it go on."""
+    drawn = job.rng.random()
+    how = "shutdown" if drawn < 0.4 else "suspend" if drawn < 0.6 else "pause"
     remembers = job.rng.random() < 0.8
 
     def body() -> None:
         coordinator = job.coordinator()
-        (coordinator.shutdown if shut else coordinator.suspend)()
+        getattr(coordinator, how)()
         if remembers:
             coordinator.head()  # what others do meanwhile
-            coordinator.resume()
+            (coordinator.unpause if how == "pause" else coordinator.resume)()
 
-    job.process("shutdown" if shut else "suspend", body)
+    job.process(how, body)
 
 
 def resume(job: Job) -> None:

@@ -179,6 +179,7 @@ def _short_pause(original: Any) -> Any:
 def _take_up_stopped(original: Any) -> Any:
     class Never:
         SHUTDOWN = None
+        PAUSED = object()
 
     return Never
 
