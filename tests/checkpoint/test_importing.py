@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cairn.checkpoint import decisions, import_copy, imported, seen_files, source_files
+from airflow_cairn.checkpoint import decisions, import_copy, imported, metadata, seen_files, shelf, source_files
 from airflow_cairn.checkpoint.errors import (
     DocumentError,
     InvalidConfigError,
@@ -21,6 +21,7 @@ from airflow_cairn.checkpoint.errors import (
 )
 from airflow_cairn.checkpoint.imported import GivenUp
 from airflow_cairn.checkpoint.importing import ImportWish
+from airflow_cairn.checkpoint.metadata import InFlightLine, Line, MetadataHeader, StageLine
 from airflow_cairn.checkpoint.model import StageSpec
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind
 from airflow_cairn.checkpoint.requests import EpochCompleted, Triggered
@@ -30,11 +31,11 @@ from airflow_cairn.storage import Lost, ObjectStore, open_store
 from tests.checkpoint import world as world_module
 from tests.checkpoint.lagging import UNALIGNED, complete_without, run_some
 from tests.checkpoint.listed_folder import Job
-from tests.checkpoint.saved import audit_started, saved, thrown_away
+from tests.checkpoint.saved import audit_started, save, saved, thrown_away
 from tests.checkpoint.savepoints import Below, asked, take
 from tests.checkpoint.world import CONFIG, STAGES, World
 from tests.support.memory_store import MemoryStore
-from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, RecordingStore
+from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore, RecordingStore
 
 REFUSING = ImportWish(give_up=False)
 
@@ -197,6 +198,31 @@ def test_another_jobs_savepoint_replaces_all_that_was(old: World) -> None:  # se
     audit_started(new, "e1", "e2", "x1")
 
 
+def test_another_job_may_have_the_same_runs_under_the_same_ids(old: World) -> None:  # semantics T5
+    folder = saved(old, job="rides")
+    assert old.coordinator().start_plan(folder).gives_up == GivenUp(0, (1, 2), ("e1", "e2"))
+
+
+def test_whoever_is_replaced_while_he_copies_is_told(old: World) -> None:  # semantics R6
+    """The other one has not come to its end either: its copies are kept, and the first one's are not."""
+    first, second, new = saved(old), saved(old, request="another"), World()
+
+    def begin_another() -> None:
+        recording = RecordingStore(new.fork().store)
+        new.fork().coordinator(recording).start_from(second)
+        last = FaultyStore(new.store, len(recording.writes) - 1, Fault.CRASH_BEFORE)
+        with pytest.raises(Crashed):
+            new.coordinator(last).start_from(second)
+
+    store = InterleavingStore(new.store, "replace", 1, begin_another, suffix="head.json")
+    with pytest.raises(ResumeRefusedError, match="that of another savepoint took its place"):
+        new.coordinator(store).start_from(first)
+    importing = new.coordinator().head().importing
+    assert importing is not None
+    assert new.coordinator().start_from(second).created
+    audit_started(new, "e1", "e2")
+
+
 def test_a_job_of_the_same_name_elsewhere_is_another_one(old: World) -> None:  # semantics T5
     new = World()
     for epoch in ("x1", "x2", "x3"):
@@ -328,6 +354,13 @@ def test_what_lags_is_caught_up_with_in_the_other_job() -> None:  # semantics B3
     new.coordinator().start_from(folder)
     thrown_away(folder)
     assert new.owed()["airports"] == ["e2"]
+    (entry,) = new.coordinator().head().completed
+    lines = list(metadata.read(new.files, entry.metadata))
+    executions = [line.execution for line in lines if isinstance(line, StageLine | InFlightLine)]
+    owed = [
+        each for line in lines if isinstance(line, StageLine) for owed in line.owes for each in owed.inputs.values()
+    ]
+    assert {each.home for each in (*executions, *owed)} == {entry.id}, "ids of another job mean nothing here"
     new.run_epoch("e3")
     audit_started(new, "e1", "e2", "e3")
 
@@ -477,14 +510,17 @@ def test_the_lists_of_another_jobs_sources_become_its_own(monkeypatch: pytest.Mo
         elsewhere.setattr(world_module, "JOB", "rides")
         rides = Job(40)
         read = rides.run("e1")
+        rides.folder.add(*(f"year=2026/month=02/{number:0200d}" for number in range(5)))
+        read += rides.run("e2")
         folder = saved(rides.world, job="rides")
     new = Job(45)
+    new.folder.add(*(f"year=2026/month=02/{number:0200d}" for number in range(5)))
     new.world.coordinator().start_from(folder)
     thrown_away(folder)
     new.world.coordinator().clean()
     assert new.named() == new.pieces(), "what the positions name is kept, and lies in the job"
     assert new.named()
-    rest = new.run("e1")
+    rest = new.run("e3")
     assert (len(rest), set(rest) & set(read)) == (5, set())
     assert all(each.whole for each in new.world.coordinator().verify())
 
@@ -520,3 +556,29 @@ def test_a_rewind_goes_back_behind_it_and_back_to_it(old: World) -> None:  # sem
     assert old.folded()["clean"] == ["e1", "e2"]
     plan = old.coordinator().rewind_plan(2)
     assert (plan.undone, plan.epochs) == ((3,), ()), "what was made from a savepoint is no run that could run again"
+
+
+def without_positions(line: Line) -> Line:
+    """A source need not name in its position what it has said to read."""
+    return replace(line, slice=replace(line.slice, positions=None)) if isinstance(line, MetadataHeader) else line
+
+
+def test_the_lists_that_a_stage_owes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:  # semantics B3, T8, C3
+    for module in (seen_files, source_files):
+        monkeypatch.setattr(module, "INLINE_BYTES", 512)
+    rides, new = Job(40), World(config=UNALIGNED)
+    rides.world.config = UNALIGNED
+    rides.trigger("e1")
+    for stage in ("clean", "routes", "report"):
+        rides.world.run_stage("e1", stage)
+    complete_without(rides.world, "e1", "airports")
+    folder = MemoryStore("saved")
+    save(rides.world, folder, alter=without_positions)
+    new.coordinator().start_from(folder)
+    new.coordinator().clean()
+    (entry,) = new.coordinator().head().completed
+    stages = [line for line in metadata.read(new.files, entry.metadata) if isinstance(line, StageLine)]
+    slices = [owed.slice for line in stages for owed in line.owes if owed.slice is not None]
+    lists = [each for slice_ in slices for each in shelf.referred(slice_.sources)]
+    assert lists
+    assert all(len(list(shelf.read(new.files, each))) == 40 for each in lists)

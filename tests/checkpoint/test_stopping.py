@@ -99,6 +99,17 @@ def test_the_running_epoch_may_need_another_attempt(world: World) -> None:  # se
     assert_whole(world, stop(world))
 
 
+def test_the_epoch_that_is_waited_for_is_taken_up(world: World) -> None:  # semantics D5, P2
+    world.config = replace(CONFIG, tolerable_failed_checkpoints=3)
+    world.trigger("e2")
+    stop(world)
+    world.decline(world.submit("e2", "clean").handover)
+    assert not isinstance(world.coordinator().go_on("e2"), Failed)
+    assert world.coordinator().head().pending_of_epoch("e2") is not None
+    world.run_epoch("e2")
+    assert_whole(world, stop(world))
+
+
 def test_what_failed_within_the_limit_is_not_taken_up(world: World) -> None:  # semantics D5, P2
     world.config = replace(CONFIG, tolerable_failed_checkpoints=3)
     world.trigger("e2")
@@ -232,6 +243,19 @@ def test_a_drained_job_that_does_not_stop_goes_on_from_its_last_checkpoint(world
     again = world.trigger(LAST).pending
     assert (again.draining, again.restore and again.restore.checkpoint) == (False, 1)
     assert world.submit(LAST, "clean").handover.draining is False, "nothing that was drained is taken over"
+
+
+def test_what_was_drained_is_not_taken_over(world: World) -> None:  # semantics P2, F2
+    world.config = replace(CONFIG, tolerable_failed_checkpoints=3)
+    stop(world, drain=LAST)
+    world.trigger(LAST)
+    world.run_stage(LAST, "clean")
+    world.decline(world.submit(LAST, "airports").handover)
+    world.coordinator().progress(LAST)
+    assert world.coordinator().head().carryable(LAST) is not None
+    world.coordinator().resume()
+    again = world.trigger(LAST).pending
+    assert (again.draining, again.executions["clean"].home) == (False, again.checkpoint)
 
 
 def test_the_last_epoch_ends_with_its_savepoint(world: World) -> None:  # semantics P2, D2
