@@ -11,12 +11,12 @@ import pytest
 from airflow_cairn.checkpoint.head import Stopped
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.wait import wait_until
-from tests.e2e.conftest import Gates
+from tests.e2e.conftest import ON_A_SCHEDULE, Gates
 from tests.e2e.store import JobStore
 
 pytestmark = pytest.mark.e2e
 
-DAG, STEP, PAUSED = "on_a_schedule", timedelta(seconds=5), "paused"
+STEP, PAUSED = timedelta(seconds=5), "paused"
 
 
 def test_windows_meet_and_what_a_pause_missed_is_one_run(airflow: AirflowHome) -> None:  # semantics S2
@@ -25,28 +25,29 @@ def test_windows_meet_and_what_a_pause_missed_is_one_run(airflow: AirflowHome) -
     def windows() -> list[tuple[datetime, datetime]]:
         found = [
             (datetime.fromisoformat(run["data_interval_start"]), datetime.fromisoformat(run["data_interval_end"]))
-            for run in api.runs(DAG)
+            for run in api.runs(ON_A_SCHEDULE)
             if run["run_type"] == "scheduled"
         ]
         return sorted(found)
 
-    facts = api.request("GET", f"/dags/{DAG}")
+    facts = api.request("GET", f"/dags/{ON_A_SCHEDULE}")
     assert facts["timetable_description"] == (
         "A checkpoint every 5 seconds, the first one 4 seconds after the start, and none within 2 seconds after another"
     )
     assert facts["timetable_summary"] == "every 5 seconds"
-    wait_until(lambda: len(windows()) >= 2, 120, "two runs of the schedule")
-    api.pause(DAG)
+    api.unpause(ON_A_SCHEDULE)
     try:
+        wait_until(lambda: len(windows()) >= 2, 120, "two runs of the schedule")
+        api.pause(ON_A_SCHEDULE)
         before = windows()
         wait_until(lambda: pendulum.now("UTC") > before[-1][1] + 5 * STEP, 120, "several runs to be missed")
-        api.trigger(DAG, "by_hand", logical_date=pendulum.now("UTC"))
-        by_hand = api.run(DAG, "by_hand")
+        api.trigger(ON_A_SCHEDULE, "by_hand", logical_date=pendulum.now("UTC"))
+        by_hand = api.run(ON_A_SCHEDULE, "by_hand")
         assert by_hand["data_interval_start"] == by_hand["data_interval_end"] == by_hand["logical_date"]
-        api.unpause(DAG)
+        api.unpause(ON_A_SCHEDULE)
         wait_until(lambda: len(windows()) >= len(before) + 2, 120, "the schedule to go on")
     finally:
-        api.pause(DAG)
+        api.pause(ON_A_SCHEDULE)
     after = windows()
     assert all(one[1] == next_one[0] for one, next_one in itertools.pairwise(after)), after
     lengths = [end - start for start, end in after]
