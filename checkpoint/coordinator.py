@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ..storage.port import ObjectStore
-from . import decisions, requesting, restore, savepoint_head
+from . import decisions, requesting, restore
 from .adopting import Drivers
 from .attempts import Attempts
 from .claims import Claims
@@ -195,11 +195,7 @@ class Coordinator:
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
             after = replace(head, stopped=None)
-            stopping = head.stopping()
-            if stopping is not None:
-                reason, detail = Reason.CHECKPOINT_COORDINATOR_SUSPEND, "the job was resumed before it had stopped"
-                failed = savepoint_head.failed(after, stopping, reason, detail, now_ms)
-                after = decisions.go_on_undrained(failed, now_ms)
+            after = decisions.give_up_stop(after, "the job was resumed before it had stopped", now_ms)
             return Decision(None, changed(head, after))
 
         self._heads.update(decide)

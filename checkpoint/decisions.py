@@ -52,6 +52,15 @@ def go_on_undrained(head: Head, now_ms: int) -> Head:
     return head
 
 
+def give_up_stop(head: Head, detail: str, now_ms: int) -> Head:
+    """Let a job go on that is being stopped with a savepoint; that fails (semantics P2)."""
+    stopping = head.stopping()
+    if stopping is None:
+        return head
+    failed = savepoint_head.failed(head, stopping, Reason.CHECKPOINT_COORDINATOR_SUSPEND, detail, now_ms)
+    return go_on_undrained(failed, now_ms)
+
+
 def stop(head: Head, how: Stopped, now_ms: int) -> Head:
     """Stop taking requests: end what is pending and drop what waits (semantics S1). Stopping twice changes nothing."""
     if how is Stopped.PAUSED and head.stopped in (None, Stopped.PAUSED):

@@ -92,7 +92,8 @@ def imported(head: Head, entry: CompletedEntry, record: ImportRecord, back_to: i
         stopped=None,
     )
     # Last, so that who is told of what is aborted here hears which checkpoint is the newest now (D4).
-    return decisions.suspend_pending(after, f"the job was started from a savepoint, as checkpoint {entry.id}", now_ms)
+    detail = f"the job was started from a savepoint, as checkpoint {entry.id}"
+    return decisions.give_up_stop(decisions.suspend_pending(after, detail, now_ms), detail, now_ms)
 
 
 def _remembered(head: Head, kept: tuple[CompletedEntry, ...], record: ImportRecord) -> tuple[ImportRecord, ...]:

@@ -133,7 +133,9 @@ def rewound(head: Head, to: int, now_ms: int) -> Head:
     apart = tuple(each for each in head.rewinds if each.to < to)
     # First, so that who is told of what is aborted here hears which checkpoint is the newest now (D4).
     head = replace(head, completed=kept, rewinds=(*apart, record))
-    return decisions.suspend_pending(head, f"the job was rewound to checkpoint {to}", now_ms)
+    detail = f"the job was rewound to checkpoint {to}"
+    # A savepoint with which the job was to stop would hold what counts no more.
+    return decisions.give_up_stop(decisions.suspend_pending(head, detail, now_ms), detail, now_ms)
 
 
 def target(head: Head, checkpoint: int) -> int | None:

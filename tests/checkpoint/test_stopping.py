@@ -20,6 +20,7 @@ from airflow_cairn.checkpoint.requesting import turn_of
 from airflow_cairn.checkpoint.requests import Declined, EpochCompleted, Failed, Triggered
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
+from tests.checkpoint.saved import saved
 from tests.checkpoint.savepoints import asked, assert_whole, folder, standing, take
 from tests.checkpoint.world import CONFIG, TIMEOUT, World
 from tests.support.parsed_once import parsed_once
@@ -183,6 +184,21 @@ def test_whoever_resumes_the_job_gives_the_stop_up(world: World) -> None:  # sem
     assert (entry.status, entry.detail) == (Status.FAILED, "the job was resumed before it had stopped")
     assert standing(world, entry) == []
     assert world.run_epoch("e2") == 3
+
+
+def test_whoever_goes_back_gives_the_stop_up(world: World) -> None:  # semantics R5, P2
+    world.run_epoch("e2")
+    twin = world.fork()
+    for job in (world, twin):
+        FaultyStop(job).begun()
+    world.coordinator().rewind(1)
+    twin.coordinator().start_from(saved(twin, checkpoint=1))
+    for job, detail in ((world, "rewound to checkpoint 1"), (twin, "started from a savepoint, as checkpoint 4")):
+        entry = stop(job)
+        assert (entry.status, entry.detail) == (Status.FAILED, f"the job was {detail}")
+        assert job.coordinator().head().stopped is None
+        job.run_epoch("e2")
+        assert job.folded()["clean"] == ["e1", "e2"]
 
 
 def test_it_stops_once(world: World) -> None:
