@@ -63,7 +63,10 @@ def give_up_stop(head: Head, detail: str, now_ms: int) -> Head:
 
 def stop(head: Head, how: Stopped, now_ms: int) -> Head:
     """Stop taking requests: end what is pending and drop what waits (semantics S1). Stopping twice changes nothing."""
-    if how is Stopped.PAUSED and head.stopped in (None, Stopped.PAUSED):
+    if how is Stopped.PAUSED:
+        if head.stopped not in (None, Stopped.PAUSED):
+            # Somebody has stopped it for longer; what he has started by hand since is his.
+            return head
         for entry in head.pending:
             head = abort(head, entry, Reason.CHECKPOINT_COORDINATOR_SUSPEND, "the DAG is paused", now_ms, paused=True)
     else:

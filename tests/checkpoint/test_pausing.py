@@ -122,6 +122,14 @@ def test_an_end_of_the_pause_lifts_nothing_else(world: World, first: Stopped) ->
     assert coordinator.head().stopped is first
 
 
+def test_a_pause_leaves_alone_what_was_asked_for_by_hand_of_a_suspended_job(world: World) -> None:  # semantics S1, T1
+    world.coordinator().suspend()
+    assert isinstance(world.coordinator().trigger(replace(world.request("a"), kind=RequestKind.MANUAL)), Triggered)
+    head = world.coordinator().head()
+    world.coordinator().pause()
+    assert world.coordinator().head() == head
+
+
 @pytest.mark.parametrize("by", ["suspend", "restore_latest"])
 def test_who_stops_or_restores_the_job_does_not_want_it_to_go_on(world: World, by: str) -> None:  # semantics S1, R5
     busy(world)
