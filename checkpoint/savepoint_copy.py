@@ -90,11 +90,15 @@ class Copying:
             yield line
 
     def _carried(self) -> Iterator[Line]:
+        travelling = map(savepoint_format.travelling, metadata.read(self.files, self.source.metadata))
+        if self.parallel == 1:
+            yield from map(self._carry, travelling)
+            return
         under_way: deque[Future[Line]] = deque()
         with ThreadPoolExecutor(self.parallel) as pool:
             try:
-                for line in metadata.read(self.files, self.source.metadata):
-                    under_way.append(pool.submit(self._carry, savepoint_format.travelling(line)))
+                for line in travelling:
+                    under_way.append(pool.submit(self._carry, line))
                     while under_way and (under_way[0].done() or len(under_way) > self.parallel * _AHEAD):
                         yield under_way.popleft().result()
                 while under_way:
@@ -122,9 +126,9 @@ class Copying:
             )
         except GoneError as error:
             raise self._altered(key, "it is gone") from error
-        return copied or self._copy_through_here(key, size_bytes)
+        return copied or self._copy_through_here(key, size_bytes, etag)
 
-    def _copy_through_here(self, key: str, size_bytes: int) -> str:
+    def _copy_through_here(self, key: str, size_bytes: int, etag: str) -> str:
         with Spool() as spool:
             try:
                 while True:
@@ -136,6 +140,7 @@ class Copying:
                 raise self._altered(key, "it is gone") from error
             if spool.size_bytes != size_bytes:
                 raise self._altered(key, f"expected {size_bytes} bytes, found {spool.size_bytes}")
+            self._check_unaltered(key, spool.reference(key).sha256, etag)
             if not spool.create(self.folder, key):
                 raise SavepointDamagedError(
                     "something else stands in the savepoint's folder under the name of one of its files; take it under "
@@ -145,6 +150,21 @@ class Copying:
                     key=key,
                 )
             return spool.reference(key).sha256
+
+    def _check_unaltered(self, key: str, sha256: str, etag: str) -> None:
+        """See that what has been read is what the checkpoint names; it was verified before, and that is some time ago.
+
+        A store whose tag is the content's SHA-256 need not be asked; the tag of any other is compared and not computed
+        (semantics W3).
+        """
+        if etag == f"{savepoint_format.ALGORITHM}{sha256}":
+            return
+        try:
+            found = self.files.stat(key).etag
+        except GoneError as error:
+            raise self._altered(key, "it is gone") from error
+        if found != etag:
+            raise self._altered(key, f"expected {etag}, found {found}")
 
     def _altered(self, key: str, problem: str) -> SavepointDamagedError:
         return SavepointDamagedError(

@@ -69,7 +69,7 @@ class SavepointRequest:
     """After this long a savepoint that is not complete has failed; more than zero. Until then its checkpoint is kept.
     """
     parallel: int = 8
-    """Files that are copied at once; at least 1."""
+    """Files that are copied at once; at least 1, which copies them in the thread that asks."""
     renew: bool = False
     """Make another one if the one asked for with this id has failed; else it stays failed."""
     stop: bool = False
