@@ -73,7 +73,8 @@ class RequestAccount:
         free = self._config.max_concurrent_checkpoints - held
         first = [place.epoch for place in head.waiting[: max(0, free)] if place.kind is request.kind]
         latest = head.latest_completed()
-        over = latest is None or now_ms >= latest.completed_at_ms + self._config.min_pause_ms
+        saved = [entry.ended_at_ms for entry in head.savepoints if entry.status is Status.COMPLETED]
+        over = latest is None or now_ms >= max(latest.completed_at_ms, *saved, 0) + self._config.min_pause_ms
         due = request.epoch in first and (over or request.kind is not RequestKind.PERIODIC)
         self._check(not due, "told to wait though it is its turn (T2, T3)", request.epoch)
 

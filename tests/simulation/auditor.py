@@ -19,6 +19,7 @@ from tests.simulation.accounts import FailureAccount, RequestAccount, SourceAcco
 from tests.simulation.held import held
 from tests.simulation.kinds import Kind
 from tests.simulation.notice_account import NoticeAccount
+from tests.simulation.savepoint_account import SavepointAccount
 from tests.simulation.sequence import HookAccount
 from tests.simulation.state_account import StateAccount
 from tests.support.memory_store import MemoryStore
@@ -58,6 +59,7 @@ class Auditor:
         self.source = SourceAccount(self) if kind.has_source else None
         self.hooks = HookAccount(self) if kind.hooked else None
         self.states = StateAccount(self, kind)
+        self.savepoints = SavepointAccount(self) if kind.saved else None
         self.damaged: dict[str, frozenset[str]] = {}
         """Metadata of checkpoints that were damaged from outside, and what still stands of what it names."""
 
@@ -128,6 +130,8 @@ class Auditor:
         self.notices.swapped(old, new)
         if self.hooks is not None:
             self.hooks.swapped(new)
+        if self.savepoints is not None:
+            self.savepoints.swapped(old, new)
         if self.failures is not None:
             self.failures.swapped(old, new)
         if self.requests is not None:
@@ -226,6 +230,9 @@ class Auditor:
         found: set[str] = set()
         for entry in self.head.completed:
             found.update(self._refs(entry.metadata))
+        for savepoint in self.head.savepoints:
+            if savepoint.source is not None and not savepoint.ended:
+                found.update(self._refs(savepoint.source.metadata))
         held = {entry.id: entry.document is not None for entry in self.head.pending}
         for document in self._documents.values():
             if not held.get(document.checkpoint):
@@ -298,4 +305,7 @@ class Auditor:
         self.check(not self.head.waiting, "somebody waits for ever (T2)", self.head.waiting)
         self.notices.at_rest()
         ended = set(self.outcomes)
+        if self.savepoints is not None:
+            self.savepoints.at_rest()
+            ended |= self.savepoints.ids
         self.check(ended == set(range(1, self.head.next_id)), "an id has no outcome (D3)", ended)

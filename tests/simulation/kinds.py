@@ -34,6 +34,8 @@ class Kind:
     """Its checkpoints may complete although a region failed (semantics F6)."""
     unaligned: bool
     """Its checkpoints may complete without stages that lag (semantics B3)."""
+    saved: bool
+    """Somebody takes savepoints of it (semantics P1)."""
 
     @property
     def leaves_out(self) -> bool:
@@ -56,6 +58,7 @@ def kind_of(seed: int) -> Kind:
         early="early" in mode,
         regional="regional" in mode,
         unaligned="unaligned" in mode,
+        saved=seed % 5 == 1 or seed % 5 == 2,
     )
 
 

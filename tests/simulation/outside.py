@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from airflow_cairn.checkpoint import Coordinator, RequestKind
 from airflow_cairn.checkpoint.committables import CheckpointNotice
-from airflow_cairn.checkpoint.head import CompletedEntry
+from airflow_cairn.checkpoint.head import CompletedEntry, SavepointEntry
+from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.checkpoint.requesting import turn_of
 from airflow_cairn.checkpoint.requests import Declined
+from airflow_cairn.checkpoint.savepoints import SavepointRequest
+from tests.checkpoint.savepoints import TARGET, Below
 from tests.simulation.accounts import Asking
 from tests.simulation.hub import Fault
 from tests.support.wrapped_stores import Crashed
@@ -110,6 +114,27 @@ def end_run(job: Job, epoch: str) -> None:
     """A DAG run ends without its epoch's completing; who waits need not wait for it."""
     job.ended.add(epoch)
     job.ever_ended.add(epoch)
+
+
+def savepoint(job: Job) -> None:
+    """Somebody takes a savepoint, or asks for one that somebody else has asked for."""
+    request = f"{job.rng.randrange(2 + job.hub.step // 800)}"
+    renew, minutes = job.rng.random() < 0.5, job.rng.choice((1, 60))
+
+    def body() -> None:
+        entry = take(job, job.coordinator(), request, renew=renew, minutes=minutes)
+        if entry.status is Status.COMPLETED:
+            job.auditor.check(entry in job.auditor.head.savepoints, "said made of what is not (P1)", entry)
+
+    job.process(f"savepoint {request}", body)
+
+
+def take(job: Job, coordinator: Coordinator, request: str, *, renew: bool = False, minutes: int = 60) -> SavepointEntry:
+    """Ask for a savepoint."""
+    assert job.auditor.savepoints is not None
+    job.auditor.savepoints.requests[request] = None
+    wish = SavepointRequest(TARGET, request, timedelta(minutes=minutes), parallel=1, renew=renew)
+    return coordinator.savepoint(wish, lambda uri: Below(job.store, uri))
 
 
 def notify(job: Job) -> None:

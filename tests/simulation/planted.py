@@ -31,10 +31,12 @@ from airflow_cairn.checkpoint.head import Head
 from airflow_cairn.checkpoint.head_store import HeadStore
 from airflow_cairn.checkpoint.hook_answers import HookAnswers
 from airflow_cairn.checkpoint.left_out_lines import LeftOut
+from airflow_cairn.checkpoint.metadata import HandleLine
 from airflow_cairn.checkpoint.model import AckDocument
 from airflow_cairn.checkpoint.notices import Notices
 from airflow_cairn.checkpoint.reasons import AckAnswer
 from airflow_cairn.checkpoint.requests import TriggerRequest
+from airflow_cairn.checkpoint.savepoint_copy import Copying as SavepointCopying
 from airflow_cairn.checkpoint.stage_side import StageSide
 from airflow_cairn.storage import UnavailableError
 from tests.simulation.kinds import Kind
@@ -281,3 +283,22 @@ def _waits_on(original: Any) -> Any:
 @_plant("the document of an attempt that ends is not set aside", attempt_document, "set_aside")
 def _not_set_aside(original: Any) -> Any:
     return lambda files, old, new: None
+
+
+@_plant("the checkpoint that a savepoint is made from is not kept", cleaner, "find_live", lambda kind: kind.saved)
+def _no_pin(original: Any) -> Any:
+    def find(files: Any, attempts: Any, head: Head, known: Any) -> Any:
+        return original(files, attempts, replace(head, savepoints=()), known)
+
+    return find
+
+
+@_plant("a savepoint is described before its files stand", SavepointCopying, "_carry", lambda kind: kind.saved)
+def _half_copied(original: Any) -> Any:
+    def carry(self: Any, line: Any) -> Any:
+        carried = original(self, line)
+        if isinstance(line, HandleLine) and line.subtask == 0:
+            self.folder.delete([line.handle.path])
+        return carried
+
+    return carry

@@ -142,6 +142,7 @@ class Job:
             (1, lambda: outside.end_run(self, self.open_epoch())),
             (3 if self.plan.kind.listened else 0, lambda: outside.notify(self)),
             (3, lambda: outside.damage(self)),
+            (2 if self.plan.kind.saved else 0, lambda: outside.savepoint(self)),
         ]
         weights = [weight for weight, _ in kinds]
         self.rng.choices([kind for _, kind in kinds], weights)[0]()

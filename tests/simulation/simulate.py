@@ -93,6 +93,9 @@ def _settle(job: Job) -> None:
     while any(job.auditor.is_damaged(entry.id) for entry in job.auditor.head.completed):
         job.settle(job.next_epoch())  # what is damaged leaves the store after a while
     coordinator = job.coordinator()
+    if job.auditor.savepoints is not None:
+        for request in job.auditor.savepoints.requests:
+            outside.take(job, coordinator, request)
     if job.plan.kind.listened:
         outside.give_up(job, coordinator)
         outside.tell(job, coordinator)

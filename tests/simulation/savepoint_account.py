@@ -1,0 +1,96 @@
+"""The account of a simulated job's savepoints: one that is said to stand does, and holds what its checkpoint held."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_cairn.checkpoint import metadata, savepoint_format, savepoint_verify
+from airflow_cairn.checkpoint.errors import NoSavepointError
+from airflow_cairn.checkpoint.head import Head, SavepointEntry
+from airflow_cairn.checkpoint.metadata import HandleLine, Line
+from airflow_cairn.checkpoint.model import RestorePointer
+from airflow_cairn.checkpoint.reasons import Status
+from airflow_cairn.storage import DocumentError, GoneError
+from airflow_cairn.storage.port import ObjectStore
+from tests.checkpoint.savepoints import Below
+
+if TYPE_CHECKING:
+    from tests.simulation.auditor import Auditor
+
+
+class SavepointAccount:
+    """Watches each version of the head for savepoints (semantics P1, T5, C3).
+
+    Args:
+        auditor: whose store, head and complaints are used.
+    """
+
+    def __init__(self, auditor: Auditor) -> None:
+        self._auditor = auditor
+        self.ids: set[int] = set()
+        """Every id that a savepoint has had."""
+        self.requests: dict[str, None] = {}
+        """What was ever asked for."""
+        self.made = 0
+        self._sources: dict[int, tuple[Line, ...]] = {}
+        """By savepoint, what its checkpoint said when it became its source."""
+
+    def swapped(self, old: Head, new: Head) -> None:
+        """Look at a version of the head and the next."""
+        before = {entry.id: entry for entry in old.savepoints}
+        for entry in new.savepoints:
+            known = before.get(entry.id)
+            if known is None:
+                self._auditor.check(entry.id not in self.ids, "a savepoint's id is used again (T5)", entry.id)
+                self.ids.add(entry.id)
+            if entry.source is not None and entry.id not in self._sources:
+                self._sources[entry.id] = self._said(entry.source)
+            if entry.status is Status.COMPLETED and (known is None or known.status is not Status.COMPLETED):
+                self.made += 1
+                self.whole(entry)
+
+    def _said(self, source: RestorePointer) -> tuple[Line, ...]:
+        """What a checkpoint says, as a savepoint repeats it; nothing where it was damaged from outside."""
+        try:
+            lines = tuple(metadata.read(self._auditor.files, source.metadata))
+        except (GoneError, DocumentError) as error:
+            self._auditor.check(source.metadata.key in self._auditor.damaged, "a source is gone (C3)", error)
+            return ()
+        return tuple(map(savepoint_format.travelling, lines))
+
+    def whole(self, entry: SavepointEntry) -> None:
+        """See that a savepoint stands, whole, and says what its checkpoint said."""
+        folder = self._folder(entry)
+        try:
+            found = savepoint_verify.load(folder)
+        except NoSavepointError as error:
+            self._auditor.fail("a completed savepoint does not stand (P1)", error)
+            raise
+        damages = [str(each) for each in savepoint_verify.damages(folder, found)]
+        self._auditor.check(not damages, "a completed savepoint is not whole (P1, C5)", damages)
+        lines = [line for line in savepoint_format.read(folder) if not _is_frame(line)]
+        self._auditor.check(
+            [_bare(line) for line in lines] == [_bare(line) for line in self._sources[entry.id]],  # type: ignore[arg-type]
+            "a savepoint says something else than its checkpoint (C5)",
+            entry.id,
+        )
+
+    def at_rest(self) -> None:
+        """See that all that completed stands, and nothing is under way."""
+        for entry in self._auditor.head.savepoints:
+            self._auditor.check(entry.ended, "a savepoint is under way at rest (D2)", entry)
+            if entry.status is Status.COMPLETED:
+                self.whole(entry)
+
+    def _folder(self, entry: SavepointEntry) -> ObjectStore:
+        return Below(self._auditor.files.store, entry.uri)
+
+
+def _is_frame(line: object) -> bool:
+    return isinstance(line, savepoint_format.SavepointHeader | savepoint_format.SavepointEnd)
+
+
+def _bare(line: Line) -> Line:
+    """A line without how its file is known, which differs between a store and a savepoint."""
+    return replace(line, handle=replace(line.handle, checksum="")) if isinstance(line, HandleLine) else line
