@@ -139,12 +139,12 @@ class Importing:
             ResumeRefusedError: something would be given up that nobody agreed to, or another import took the place of
                 this one; nothing was given up.
         """
-        self._heads.ensure()
         found = self._heads.observe(lambda head, _now_ms: self._without_reading(head, folder, wish))
         if found is not None:
             self._finish_claim(folder)
             return found
         savepoint = self._found(folder)
+        self._heads.ensure()
         opened = self._open(folder, savepoint, wish, agreed)
         if isinstance(opened, ImportEntry):
             try:

@@ -259,6 +259,10 @@ def test_there_is_none(old: World) -> None:
     with pytest.raises(NoSavepointError, match="there is no savepoint: its _metadata is missing"):
         old.coordinator().start_from(MemoryStore("elsewhere"))
     assert old.coordinator().head() == before
+    new = World()
+    with pytest.raises(NoSavepointError):
+        new.coordinator().start_from(MemoryStore("elsewhere"))
+    assert new.memory.all_keys() == [], "not even a job that is empty"
 
 
 def test_a_copy_that_broke_off_is_refused_before_anything_changes(old: World) -> None:

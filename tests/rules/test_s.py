@@ -13,6 +13,7 @@ from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.model import Slice, StageSpec
 from airflow_cairn.checkpoint.requests import TriggerRequest
 from airflow_cairn.checkpoint.restarts import FixedDelayRestart, NoRestart
+from airflow_cairn.storage import InvalidKeyError, UnsupportedStorageError
 from tests.checkpoint.world import CONFIG, TIMEOUT, World
 
 NUMBERS_FROM_0: tuple[tuple[Any, ...], tuple[Any, ...]] = ((0, 1, 10**6), (-1, 1.0, "1", True, None))
@@ -41,9 +42,22 @@ OPTIONS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
 }
 """Of each option: values at its bounds and within, values beyond them or of another type."""
 
+URIS = {"savepoint_target"}
+"""Options that are URIs, which may hold a secret: they are refused as URIs are, and never shown whole."""
+
 
 def test_every_option_has_its_bounds_tested() -> None:  # semantics S3
-    assert {field.name for field in dataclasses.fields(CheckpointConfig)} == set(OPTIONS), "a new option needs a row"
+    assert {field.name for field in dataclasses.fields(CheckpointConfig)} == OPTIONS.keys() | URIS, (
+        "a new one needs a row"
+    )
+
+
+@pytest.mark.parametrize("uri", ["/lake/kept", "hdfs://namenode/kept", "s3://key:canary@lake/kept", 17])
+def test_an_option_that_is_a_uri_is_refused_without_its_secrets(uri: Any) -> None:  # semantics S3
+    assert CheckpointConfig(savepoint_target="s3a://lake/kept/").savepoint_target == "s3://lake/kept"
+    with pytest.raises((InvalidKeyError, UnsupportedStorageError)) as raised:
+        CheckpointConfig(savepoint_target=uri)
+    assert "canary" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
