@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from ..checkpoint.requests import FailAnswer
-    from .spark_epoch import SparkEpochOperator
+    from .stage_operator import StageOperator
 
 KILLED = "the task's process ended without a result: it was killed, or its machine was lost"
 
@@ -57,7 +57,7 @@ def is_final(context: Context) -> bool:
     return ti.try_number > ti.max_tries or _failed_for_good(context)
 
 
-def settings_of(context: Context, task: SparkEpochOperator) -> JobSettings:
+def settings_of(context: Context, task: StageOperator) -> JobSettings:
     """Read a stage's settings; in the dag processor the task comes as it was parsed, its templates not rendered."""
     storage, job = str(task.storage), str(task.job)
     if is_rendered_later(storage) or is_rendered_later(job):

@@ -33,10 +33,11 @@ from ..spark.conf import handover_conf
 from ..spark.shipping import runtime_zip
 from ..storage.names import check_name, shorten
 from .completed import already_completed
-from .durable_driver import DurableSubmit, StageDrivers
+from .durable_driver import StageDrivers
 from .exchange import EXCHANGES, Exchange
 from .links import CheckpointLink
 from .secret_checks import check_author_settings
+from .stage_operator import StageOperator, stage_uid
 from .stage_outcome import StageIncurableError, StageRun, left_out
 from .stage_tasks import upstreams_to_look_at, where_of
 from .tries import is_asked_for
@@ -56,7 +57,7 @@ _TEXTS = (
 )
 
 
-class SparkEpochOperator(DurableSubmit):
+class SparkEpochOperator(StageOperator):
     """Submits a Spark application as one stage of the DAG run's epoch, and is done when the stage has acknowledged.
 
     All options of `SparkSubmitOperator` stay. The application opens its epoch with `with Epoch.current() as epoch:`;
@@ -375,16 +376,6 @@ def _submission(settings: JobSettings, answer: Submit, runtime: str) -> _Submiss
         region=storage.region,
     )
     return _Submission(storage.driver_conf(), handed, storage.driver_environment(), runtime)
-
-
-def stage_uid(uid: str, map_index: int | None) -> str:
-    """Give the uid of the stage that a task instance runs.
-
-    Args:
-        uid: the task's.
-        map_index: the instance's; None or -1 where the task is not mapped.
-    """
-    return uid if map_index is None or map_index < 0 else f"{uid}-{map_index}"
 
 
 def failed_for_good(run_id: str, answer: Failed) -> str:
