@@ -35,7 +35,7 @@ class Ti:
 
     xcoms: dict[str, Any] = field(default_factory=dict)
     task_states: dict[tuple[str, int], str] = field(default_factory=dict)
-    """Of the run's other task instances, by task and map index; `success` where none is given."""
+    """Of the run's other task instances, by task and map index; `running` where none is given."""
     stats_tags: dict[str, str] = field(default_factory=dict)
     """What the provider counts by."""
     asked_states: list[list[str]] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Ti:
             for (task, index), state in self.task_states.items()
             if task in task_ids
         }
-        return {self.run_id: {**{task: "success" for task in task_ids if (task, 0) not in self.task_states}, **named}}
+        return {self.run_id: {**{task: "running" for task in task_ids if (task, 0) not in self.task_states}, **named}}
 
     def get_dagrun_state(self, dag_id: str, run_id: str) -> str:
         """Say what the API server would."""
