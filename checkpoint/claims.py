@@ -70,6 +70,7 @@ class Claims:
         claimant: str,
         *,
         by_hand: bool = False,
+        came_back: bool = False,
         drivers: adopting.Drivers | None = None,
     ) -> BeginAnswer:
         """Claim the right to submit a stage's application; settle what an earlier try left (semantics F5).
@@ -84,6 +85,8 @@ class Claims:
             claimant: who would submit, one per try; asking again gives the same answer while its execution lives.
             by_hand: a person has asked for this try, and not a retry. Only that follows a failure for good, and only
                 one that stood when it began: otherwise the answer is `Failed`, and nothing is opened (semantics F4).
+            came_back: this try has asked before, and was sent to wait for stages that run again (`UpstreamsNotReady`).
+                An attempt was pending then, so what has failed for good by now has failed since.
             drivers: tells what became of a driver that can outlive who submitted it. While it lives the answer is
                 `Reconnect`: the same attempt goes on. None: no driver does.
 
@@ -95,6 +98,7 @@ class Claims:
             TooMuchContentionError: others kept winning.
         """
         claimed, asked_for = False, by_hand
+        by_hand = by_hand and not came_back
         for _ in range(MAX_TRIES):
             current = self._look(epoch, stage)
             if current is None:

@@ -111,10 +111,11 @@ class Coordinator:
         claimant: str,
         *,
         by_hand: bool = False,
+        came_back: bool = False,
         drivers: Drivers | None = None,
     ) -> BeginAnswer:
         """Claim the right to submit a stage's application; see `Claims.begin`."""
-        return self._claims.begin(epoch, stage, claimant, by_hand=by_hand, drivers=drivers)
+        return self._claims.begin(epoch, stage, claimant, by_hand=by_hand, came_back=came_back, drivers=drivers)
 
     def stand_in(self, epoch: str, stage: str, claimant: str) -> Handover | None:
         """Give the handover of a stage that nobody will run; see `Claims.stand_in`."""

@@ -40,7 +40,7 @@ from .secret_checks import check_author_settings
 from .stage_operator import StageOperator, stage_uid
 from .stage_outcome import StageIncurableError, StageRun, left_out
 from .stage_tasks import upstreams_to_look_at, where_of
-from .tries import is_asked_for
+from .tries import came_back, is_asked_for
 from .upstreams_first import let_upstreams_run
 
 if TYPE_CHECKING:
@@ -171,8 +171,8 @@ class SparkEpochOperator(StageOperator):
 
         def begin() -> BeginAnswer:
             acknowledge_for(coordinator, epoch, ti, may_be_skipped)
-            by_hand = is_asked_for(ti, self.retries)
-            return coordinator.begin(epoch, uid, str(ti.id), by_hand=by_hand, drivers=drivers)
+            by_hand, waited = is_asked_for(ti, self.retries), came_back(context)
+            return coordinator.begin(epoch, uid, str(ti.id), by_hand=by_hand, came_back=waited, drivers=drivers)
 
         with settings.naming_connection():
             answer = begin()
