@@ -26,13 +26,13 @@ from ..checkpoint.requests import (
 )
 from ..hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ..hooks.cluster_driver import point_at
+from ..hooks.completed_epoch import already_completed
 from ..hooks.epoch_submit import EpochSubmitHook
 from ..hooks.job_settings import JobSettings, check_room, check_storage_and_job, naming, rendered_settings, scope_of
 from ..hooks.skipped_stages import acknowledge_for
 from ..spark.conf import handover_conf
 from ..spark.shipping import runtime_zip
 from ..storage.names import check_name, shorten
-from .completed import already_completed
 from .durable_driver import StageDrivers
 from .exchange import EXCHANGES, Exchange
 from .links import CheckpointLink

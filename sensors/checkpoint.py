@@ -15,6 +15,7 @@ from ..checkpoint.head import EndedEntry
 from ..checkpoint.notices import CheckpointListener, check_listeners
 from ..checkpoint.requests import EpochCompleted, Failed, Progress, Ready, Waiting
 from ..hooks.clear_body import TaskRef
+from ..hooks.completed_epoch import already_completed
 from ..hooks.ended_stages import NobodyAcknowledgesError, check_awaited
 from ..hooks.job_settings import JobSettings, check_storage_and_job, naming, rendered_settings
 from ..hooks.skipped_stages import acknowledge_for, states_of, was_skipped
@@ -217,6 +218,9 @@ class CheckpointSensor(BaseSensorOperator):
             return None
         if isinstance(progress, Ready):
             return None
+        if isinstance(progress, EpochCompleted):
+            # Not skipped, as the stages are: what follows the group needs the checkpoint, and that is there.
+            self.log.info("%s", already_completed(coordinator, settings.storage, progress))
         return self._ended(coordinator, progress, ti)
 
     def _ended(self, coordinator: Coordinator, progress: Progress, ti: RuntimeTaskInstanceProtocol) -> dict[str, Any]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_cairn.checkpoint.errors import CheckpointFailedError
 from airflow_cairn.checkpoint.layout import epoch_name
+from airflow_cairn.checkpoint.model import Handover
+from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.requests import Progress, Waiting
 from airflow_cairn.hooks.clear_body import TaskRef
 from airflow_cairn.hooks.ended_stages import check_awaited
-from tests.airflow.test_skipped_stages import SKIPPED, Run
-from tests.support.airflow_stage import Job
+from tests.airflow.test_skipped_stages import RUN, SKIPPED, Run
+from tests.support.airflow_stage import Job, Ti, context
 
 SUCCESS, FAILED = "success", "failed"
 
@@ -57,6 +61,33 @@ def test_once_it_has_run_the_checkpoint_completes(run: Run) -> None:  # semantic
     run.job.acknowledge(again)
     run.finish("c")  # it reads what b writes, so it runs again too
     assert run.look()["acks"] == 6
+
+
+def test_a_failure_that_nobody_reports_and_nobody_tries_again_is_named_too(run: Run) -> None:  # semantics F5
+    """No callback came, b has no try left, and c runs all the same, because a plain task between them lets it.
+
+    The attempt stays open for the clear: a next attempt would have nobody to run in it.
+    """
+    run.finish("a", "c", "d-0", "d-1", "d_1")
+    run.job.begin(run.run_id, "b", "its worker was lost")
+    with pytest.raises(AirflowFailException, match=r"acknowledged: epoch\.b \(failed\)"):
+        run.look({("b", -1): FAILED})
+    (pending,) = run.job.coordinator.head().pending
+    assert pending.attempt == 1
+    assert isinstance(run.job.begin(run.run_id, "b", "cleared"), Handover), "which is a failover"
+    (pending,) = run.job.coordinator.head().pending
+    assert pending.attempt == 2
+
+
+def test_the_next_run_ends_what_a_failed_one_has_left(run: Run) -> None:  # semantics F5, T1
+    """As above, but nothing lets c run: the task that waits never begins, and the run has failed."""
+    run.finish("a", "d-0", "d-1", "d_1")
+    run.job.begin(run.run_id, "b", "its worker was lost")
+    trigger: Any = run.dag.get_task("epoch.trigger_checkpoint")
+    trigger.execute(context(Ti(run_id="r2", states={RUN: FAILED}), task=trigger))
+    head = run.job.coordinator.head()
+    assert [entry.epoch for entry in head.pending] == [epoch_name("r2")]
+    assert [entry.reason for entry in head.history] == [Reason.JOB_FAILURE]
 
 
 def test_an_acknowledgement_that_came_meanwhile_counts() -> None:  # semantics C1
