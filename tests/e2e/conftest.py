@@ -21,11 +21,15 @@ from tests.e2e.scenario import Scenario
 from tests.e2e.store import JobStore
 
 HERE = Path(__file__).parent
-SPARK_CONF = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", **fast_conf()}
 HEARTBEAT_TIMEOUT_S = 12
 CLEARS, LOOKS = "cairn", "looks"
 USERS = {CLEARS: "user", LOOKS: "viewer"}
 """Who clears has no more rights than the documentation asks for."""
+
+
+def spark_conf() -> dict[str, str]:
+    """Give the conf of every driver; the archive in it may have been written since this file was imported."""
+    return {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", **fast_conf()}
 
 
 class Gates:
@@ -121,10 +125,11 @@ def airflow(shared: Path, storage: str) -> Iterator[AirflowHome]:
         "PATH": os.pathsep.join([str(_reader(shared / "bin")), str(VENV / "bin"), os.environ["PATH"]]),
         "CAIRN_TEST_STORAGE": storage,
         "CAIRN_TEST_GATES": str(shared / "gates"),
-        "CAIRN_TEST_SPARK_CONF": json.dumps(SPARK_CONF),
+        "CAIRN_TEST_SPARK_CONF": json.dumps(spark_conf()),
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
     }
-    home = AirflowHome(shared / "airflow", env=env, heartbeat_timeout=HEARTBEAT_TIMEOUT_S, parallelism=3, users=USERS)
+    # parallelism: two drivers for the two cores, and three tasks that a test may hold meanwhile.
+    home = AirflowHome(shared / "airflow", env=env, heartbeat_timeout=HEARTBEAT_TIMEOUT_S, parallelism=5, users=USERS)
     for conn_id, who in {
         "cairn_airflow_api": {"login": CLEARS, "password": home.passwords[CLEARS]},
         "viewers_api": {"login": LOOKS, "password": home.passwords[LOOKS]},

@@ -6,13 +6,12 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 
-from airflow_cairn.checkpoint import layout
-from airflow_cairn.checkpoint.reasons import Status
 from scripts.harness.airflow_api import TaskState
 from scripts.harness.airflow_home import AirflowHome
 from tests.e2e.store import JobStore
@@ -97,11 +96,6 @@ class Scenario:
         told.parent.mkdir(parents=True)
         told.touch()
 
-    def epochs(self) -> list[str]:
-        """Give the runs whose epochs have completed, in the order of their checkpoints."""
-        history = sorted(self.store.coordinator.head().history, key=lambda entry: entry.id)
-        return [layout.run_id_of(entry.epoch) for entry in history if entry.status is Status.COMPLETED]
-
     def check(
         self,
         run: str,
@@ -116,12 +110,15 @@ class Scenario:
         Args:
             run: which one.
             tries: how often each stage ran.
-            outcomes: id, attempt, status or reason of every checkpoint of the job.
+            outcomes: id, attempt, status or reason of every checkpoint of the job; each first attempt is of the next
+                run, e1 to begin with.
             ways: for each stage, on how many ways each row comes to it.
             epochs: whose rows are in the state.
         """
         assert self.tries(run, "".join(tries)) == tries
         assert self.store.outcomes() == outcomes
+        begun = accumulate(int(attempt == 1) for _, attempt, _ in outcomes)
+        assert self.store.runs() == [f"e{number}" for number in begun]
         for stage, number in ways.items():
             rows = [(row["id"], row["ways"]) for row in self.store.state(stage, "seen")]
             expected = [(1000 * epoch + row, number) for epoch in epochs for row in range(ROWS)]

@@ -28,15 +28,6 @@ CONF = json.loads(os.environ["CAIRN_TEST_SPARK_CONF"])
 SCENARIO = "scenario"
 """The tag of each DAG that has a healthy epoch before its test."""
 
-IN_A_GROUP = (
-    "killed_while_writing",
-    "killed_before_ack",
-    "killed_after_ack",
-    "task_process_killed",
-    "zombie_acks_late",
-    "cleared_after_completion",
-)
-
 
 def counting(application: str = "counting.py", **options: object) -> SparkEpochOperator:
     """Make the one stage that every scenario has."""
@@ -51,12 +42,11 @@ def counting(application: str = "counting.py", **options: object) -> SparkEpochO
     )
 
 
-for name in IN_A_GROUP:
-    with (
-        DAG(name, schedule=None, max_active_runs=1, tags=[SCENARIO]),
-        CheckpointedTaskGroup("epoch", storage=STORAGE, aws_conn_id=AWS_CONN_ID, config=CheckpointConfig(retained=2)),
-    ):
-        counting()
+with (
+    DAG("cleared_after_completion", schedule=None, max_active_runs=1, tags=[SCENARIO]),
+    CheckpointedTaskGroup("epoch", storage=STORAGE, aws_conn_id=AWS_CONN_ID, config=CheckpointConfig(retained=2)),
+):
+    counting()
 
 with (
     DAG("never_opens_an_epoch", schedule=None),
