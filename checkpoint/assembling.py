@@ -233,6 +233,7 @@ class Assembler:
             max_parallelism=self._document.max_parallelism.get(ack.stage),
             owes=owes,
             committables=ack.committables,
+            skipped=ack.skipped,
         )
         at = size = 0
         largest = (0, 0)

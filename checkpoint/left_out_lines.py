@@ -56,7 +56,7 @@ class LeftOut:
                 lending = line.stage in self.stages
                 if lending:
                     found.add(line.stage)
-                    yield replace(line, owes=self._owed[line.stage], committables={})
+                    yield replace(line, owes=self._owed[line.stage], committables={}, skipped=False)
             elif isinstance(line, InFlightLine):
                 break
             elif lending:
