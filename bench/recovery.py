@@ -21,8 +21,10 @@ The figures, all of one run on one machine:
 - `wall_ratio_full`, `wall_ratio_retry`: the wall time of `region` to that of `full` and of `retry`, each from the begin
   of the first task to the end of the last.
 - `fixed_share`: what one epoch takes beside its stages, to trigger and to complete its checkpoint, of the healthy wall.
-- `wall_again_share`: how much longer `region` takes than `healthy`. It and `rerun_share` should be at most `target`,
-  the region's share and one epoch's fixed cost.
+- `recovery_share`: the time from the killed try's end to where its stage has succeeded, of the healthy wall. It and
+  `rerun_share` should be at most `target`, the region's share and one epoch's fixed cost.
+- `wall_again_share`: how much longer `region` takes than `healthy`. It also holds that `region` runs first, on an
+  Airflow that has just started, and `healthy` last: the order in which a cold start counts against Cairn.
 - `result_rows`: rows in what the stage that died has written in the end, each in its arm. Airflow's retry is the
   cheapest, because it repeats one task whatever that task has done before: here it appends to its table twice.
 - `arms`: the seconds behind all this. `until_it_runs_again_s` is from the killed try's end to the next begin.
@@ -57,7 +59,7 @@ DIES = "s6"
 KEYS = 1_000
 """Rows in what the stage that dies writes, if it is written once."""
 ARMS = REGION, FULL, RETRY, HEALTHY = ("region", "full", "retry", "healthy")
-"""In this order: what a cold machine costs is held against Cairn."""
+"""In the order in which they run."""
 HERE = Path(__file__).parent / "recovery_airflow"
 
 

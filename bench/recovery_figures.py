@@ -53,6 +53,11 @@ class Run:
         end = next(each.end for each in self.stages if each.task == died and each.number == 1)
         return min(each.begin for each in self.again) - end
 
+    def recovery(self, died: str) -> float:
+        """Give the seconds from the end of the try that died to where its stage has succeeded."""
+        first, second = (next(each for each in self.stages if (each.task, each.number) == (died, n)) for n in (1, 2))
+        return second.end - first.end
+
 
 def seconds(tries: Collection[Try]) -> float:
     return sum(each.seconds for each in tries)
@@ -81,6 +86,7 @@ def figures(
         "wall_ratio_full": round(region.wall / full.wall, 3),
         "wall_ratio_retry": round(region.wall / retry.wall, 3),
         "fixed_share": round(fixed_share, 3),
+        "recovery_share": round(region.recovery(died) / healthy.wall, 3),
         "wall_again_share": round(region.wall / healthy.wall - 1, 3),
         "target": round(region_share + fixed_share, 3),
         "arms": {

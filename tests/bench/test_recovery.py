@@ -49,6 +49,7 @@ def test_each_figure_is_what_its_definition_says() -> None:
     assert found["wall_ratio_full"] == round(region / full, 3)
     assert found["wall_ratio_retry"] == round(region / retry, 3)
     assert found["fixed_share"] == round(7 / healthy, 3), "the trigger, the wait, and the second beside each"
+    assert found["recovery_share"] == round(39 / healthy, 3), "three seconds of waiting, three stages of twelve"
     assert found["wall_again_share"] == round(39 / healthy, 3)
     assert found["target"] == round(0.3 + 7 / healthy, 3)
     assert found["arms"]["region"]["again"] == ["s4", "s5", "s6"]
@@ -63,6 +64,8 @@ def test_work_lost_with_the_driver_is_no_work_run_again() -> None:
     assert found["rerun_share"] == 0.5
     assert found["arms"]["region"]["again_s"] == 10 and found["arms"]["region"]["task_s"] == 24
     assert found["wall_ratio_full"] == 1
+    assert found["recovery_share"] == round(11 / 28, 3), "it begins when the driver has died"
+    assert found["wall_again_share"] == round(33 / 28 - 1, 3)
 
 
 def test_what_the_api_tells_is_read() -> None:
