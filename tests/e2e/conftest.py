@@ -27,13 +27,28 @@ USERS = {CLEARS: "user", LOOKS: "viewer"}
 """Who clears has no more rights than the documentation asks for."""
 
 
+NOTING = """#!/bin/sh
+for word in "$@"; do
+    case $word in
+        spark.cairn.job=*) job=${{word#*=}} ;;
+        spark.cairn.epoch=*) epoch=${{word#*=}} ;;
+        spark.cairn.stage=*) stage=${{word#*=}} ;;
+        spark.cairn.handover=*) handover=${{word#*=}} ;;
+    esac
+done
+echo "$job $epoch $stage $handover" >> "$CAIRN_TEST_GATES/submitted"
+exec "{real}" "$@"
+"""
+"""A `spark-submit` that writes down for which execution it was started; see `Gates.submitted`."""
+
+
 def spark_conf() -> dict[str, str]:
     """Give the conf of every driver; the archive in it may have been written since this file was imported."""
     return {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", **fast_conf()}
 
 
 class Gates:
-    """Stops the test application at named points.
+    """Stops the test application at named points, and knows how often it was submitted.
 
     Args:
         folder: shared with the application.
@@ -66,6 +81,11 @@ class Gates:
         """Tell whether the application has come to a point."""
         return self._gate("reached", job, run, attempt, point).exists()
 
+    def submitted(self, job: str, epoch: str) -> list[tuple[str, str]]:
+        """Give stage and execution of every `spark-submit` that was started for an epoch, in order."""
+        noted = (line.split() for line in (self.folder / "submitted").read_text().splitlines())
+        return [(stage, handover) for *where, stage, handover in noted if where == [job, epoch]]
+
     def _gate(self, kind: str, job: str, run: str, attempt: int, point: str) -> Path:
         return self.folder / kind / job / run / str(attempt) / point
 
@@ -80,7 +100,8 @@ def kill_driver(jvm: psutil.Process) -> None:
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the storage and the gates."""
     folder = tmp_path_factory.mktemp("scenarios")
-    (folder / "storage").mkdir()
+    for name in ("storage", "gates"):
+        (folder / name).mkdir()
     return folder
 
 
@@ -96,12 +117,15 @@ def gates(shared: Path) -> Gates:
     return Gates(shared / "gates")
 
 
-def _reader(folder: Path) -> Path:
-    """Put `reader.py` where it is found as `spark3-submit`."""
+def _commands(folder: Path) -> Path:
+    """Put `reader.py` where it is found as `spark3-submit`, and a `spark-submit` before the real one that notes it."""
     folder.mkdir()
-    script = folder / "spark3-submit"
-    script.write_text(f"#!{sys.executable}\n{(HERE / 'reader.py').read_text()}")
-    script.chmod(0o755)
+    for name, text in {
+        "spark3-submit": f"#!{sys.executable}\n{(HERE / 'reader.py').read_text()}",
+        "spark-submit": NOTING.format(real=VENV / "bin" / "spark-submit"),
+    }.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
     return folder
 
 
@@ -122,7 +146,7 @@ def _shares_airflow(item: pytest.Item) -> bool:
 def airflow(shared: Path, storage: str) -> Iterator[AirflowHome]:
     """A real Airflow with the scenarios' DAGs, unpaused."""
     env = {
-        "PATH": os.pathsep.join([str(_reader(shared / "bin")), str(VENV / "bin"), os.environ["PATH"]]),
+        "PATH": os.pathsep.join([str(_commands(shared / "bin")), str(VENV / "bin"), os.environ["PATH"]]),
         "CAIRN_TEST_STORAGE": storage,
         "CAIRN_TEST_GATES": str(shared / "gates"),
         "CAIRN_TEST_SPARK_CONF": json.dumps(spark_conf()),

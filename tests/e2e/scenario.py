@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from airflow_cairn.checkpoint import layout
 from scripts.harness.airflow_api import TaskState
 from scripts.harness.airflow_home import AirflowHome
 from tests.e2e.store import JobStore
@@ -73,6 +75,12 @@ class Scenario:
         """Say how often stages have run, each named by one letter."""
         return {stage: self.task(run, stage).try_number for stage in stages}
 
+    def submissions(self, run: str) -> Counter[str]:
+        """Say how often each stage was submitted; each time for another execution."""
+        noted = self.gates.submitted(self.name, layout.epoch_name(run))
+        assert len(set(noted)) == len(noted), noted
+        return Counter(stage for stage, _ in noted)
+
     def output(self, checkpoint: int, stage: str) -> list[str]:
         """Give the keys of what a stage wrote for those that read from it."""
         listed = self.store.files.listing(f"chk-{checkpoint:010}/state/{stage}/")
@@ -104,6 +112,7 @@ class Scenario:
         outcomes: Sequence[tuple[int, int, str]],
         ways: Mapping[str, int],
         epochs: Sequence[int] = (1,),
+        submissions: Mapping[str, int] | None = None,
     ) -> None:
         """Check all that every scenario says about a run that has ended.
 
@@ -114,8 +123,11 @@ class Scenario:
                 run, e1 to begin with.
             ways: for each stage, on how many ways each row comes to it.
             epochs: whose rows are in the state.
+            submissions: how often each stage was submitted; as often as it ran, if not given.
         """
         assert self.tries(run, "".join(tries)) == tries
+        submitted = self.submissions(run)
+        assert {stage: submitted[stage] for stage in tries} == (submissions or tries)
         assert self.store.outcomes() == outcomes
         begun = accumulate(int(attempt == 1) for _, attempt, _ in outcomes)
         assert self.store.runs() == [f"e{number}" for number in begun]

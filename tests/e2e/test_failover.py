@@ -1,7 +1,7 @@
 """What runs again after a failure, on a real Airflow with real spark-submit: the rows of docs/failover.md.
 
-Each test says how often each task ran, which checkpoints there were, that the state is what a plain recomputation
-gives, and that no file is left that nothing refers to.
+Each test says how often each task ran and `spark-submit` was started, which checkpoints there were, that the state is
+what a plain recomputation gives, and that no file is left that nothing refers to.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def test_what_failed_for_good_costs_its_epoch_alone_5(scenario: Scenario) -> Non
     scenario.ended("e2", "failed")
     scenario.start("e3")
     scenario.ended("e3")
-    assert scenario.tries("e2", "ab") == {"a": 1, "b": 1}
+    assert scenario.tries("e2", "ab") == scenario.submissions("e2") == {"a": 1, "b": 1}
     scenario.check(
         "e3",
         tries={"a": 1, "b": 1},
@@ -171,6 +171,8 @@ def test_cleared_by_hand_where_the_api_refuses_19(scenario: Scenario) -> None:
     scenario.check(
         "e1",
         tries={"a": 2, "b": 3},
+        # b's second try said what to clear, and ended.
+        submissions={"a": 2, "b": 2},
         outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED)],
         ways={"a": 1, "b": 1},
     )
