@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,10 +30,7 @@ class TaskState:
 
 
 class AirflowApi:
-    """A client that logs in by itself, and again when its token has run out. Threads may share it.
-
-    It sends one request at a time: on SQLite two writes in one API server can wait for each other until both fail, and
-    the scheduler, which waits for them, dies of it (measured).
+    """A client that logs in by itself, and again when its token has run out.
 
     Args:
         base_url: of the API server, without a trailing slash.
@@ -47,7 +43,6 @@ class AirflowApi:
         self._login = {"username": username, "password": password}
         # trust_env off: a proxy that the environment names is not meant for loopback.
         self._http = httpx.Client(base_url=base_url, timeout=60, trust_env=False)
-        self._one_at_a_time = threading.Lock()
 
     def close(self) -> None:
         """Close the connections."""
@@ -59,13 +54,12 @@ class AirflowApi:
         Raises:
             AirflowApiError: the status is 400 or higher.
         """
-        with self._one_at_a_time:
+        answer = self._http.request(method, f"/api/v2{path}", **options)
+        if answer.status_code == httpx.codes.UNAUTHORIZED:
+            login = self._http.post("/auth/token", json=self._login)
+            _checked(login)
+            self._http.headers["Authorization"] = f"Bearer {login.json()['access_token']}"
             answer = self._http.request(method, f"/api/v2{path}", **options)
-            if answer.status_code == httpx.codes.UNAUTHORIZED:
-                login = self._http.post("/auth/token", json=self._login)
-                _checked(login)
-                self._http.headers["Authorization"] = f"Bearer {login.json()['access_token']}"
-                answer = self._http.request(method, f"/api/v2{path}", **options)
         _checked(answer)
         return answer.json() if answer.content else None
 

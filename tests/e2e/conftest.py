@@ -152,8 +152,7 @@ def airflow(shared: Path, storage: str) -> Iterator[AirflowHome]:
         "CAIRN_TEST_SPARK_CONF": json.dumps(spark_conf()),
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
     }
-    # parallelism: two drivers for the two cores, and three tasks that a test may hold meanwhile.
-    home = AirflowHome(shared / "airflow", env=env, heartbeat_timeout=HEARTBEAT_TIMEOUT_S, parallelism=5, users=USERS)
+    home = AirflowHome(shared / "airflow", env=env, heartbeat_timeout=HEARTBEAT_TIMEOUT_S, parallelism=3, users=USERS)
     for conn_id, who in {
         "cairn_airflow_api": {"login": CLEARS, "password": home.passwords[CLEARS]},
         "viewers_api": {"login": LOOKS, "password": home.passwords[LOOKS]},

@@ -1,16 +1,12 @@
 """What runs again where more dies than a driver: Airflow's own processes, callbacks, the storage, time itself.
 
-The rows of docs/failover.md that `test_failover.py` leaves; 15 and 16 with `reader.py` in the place of Spark. These two
-wait for time to pass, and do it beside the twelve runs of 21, which keep the machine busy. What kills a process that
-others need comes last.
+The rows of docs/failover.md that `test_failover.py` leaves; 15 and 16 with `reader.py` in the place of Spark.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 
 import pytest
@@ -31,26 +27,175 @@ TRIGGER = "epoch.trigger_checkpoint"
 OUTAGE_S = 60
 
 
-@pytest.fixture(scope="module")
-def beside(
-    airflow: AirflowHome, gates: Gates, storage: str, s3_server: S3Server
-) -> Iterator[Mapping[int, Future[None]]]:
-    """The rows 15 and 16, each in a thread of its own."""
-    away = Scenario(airflow, gates, JobStore(storage, "failover_15"))
-    with ThreadPoolExecutor() as pool:
-        yield {
-            15: pool.submit(storage_away_for_a_minute, away, s3_server),
-            16: pool.submit(checkpoint_expires, airflow, gates, storage),
-        }
+def test_a_zombie_acknowledges_late_8(scenario: Scenario) -> None:
+    """semantics A2, F3, F5: b's task process is killed, its driver lives on: told DISCARDED, its files deleted."""
+    scenario.hold("e1", 1, "b.written")
+    scenario.hold("e1", 2, "b.written")
+    scenario.start("e1")
+    zombie = scenario.reached("e1", 1, "b.written")
+    kill_task(zombie)
+    scenario.reached("e1", 2, "b.written")
+    assert zombie.is_running()
+    files = scenario.store.files
+    assert list(files.listing("chk-0000000001/state/b/"))
+    scenario.release("e1", 1, "b.written")
+    zombie.wait(timeout=60)
+    assert list(files.listing("chk-0000000001/state/b/")) == []
+    scenario.release("e1", 2, "b.written")
+    scenario.ended("e1")
+    scenario.check(
+        "e1",
+        tries={"a": 1, "b": 2},
+        outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED)],
+        ways={"a": 1, "b": 1},
+    )
 
 
-def check_ended(beside: Mapping[int, Future[None]], row: int) -> None:
-    """Wait until nothing runs beside any more, and give what a row has to say."""
-    wait(beside.values())
-    beside[row].result()
+def test_the_scheduler_dies_9(scenario: Scenario) -> None:
+    """b ends well while there is no scheduler; the next one goes on from there, and nothing runs again."""
+    airflow = scenario.airflow
+    scenario.hold("e1", 1, "b.written")
+    scenario.start("e1")
+    scenario.reached("e1", 1, "b.written")
+    # Alone, as an out-of-memory killer does: the executor's workers are its children, and b's task runs on in one.
+    airflow.process("scheduler").kill()
+    scenario.release("e1", 1, "b.written")
+    airflow.api.wait_for_task(scenario.name, "e1", "epoch.b", states={"success"})
+    airflow.kill_component("scheduler")
+    airflow.start_component("scheduler")
+    scenario.ended("e1")
+    scenario.check("e1", tries={"a": 1, "b": 1}, outcomes=[(1, 1, COMPLETED)], ways={"a": 1, "b": 1})
 
 
-@pytest.mark.usefixtures("beside")
+def test_callbacks_come_again_and_again_11(scenario: Scenario) -> None:
+    """semantics F5: five callbacks for one failure, four of them at once, are one failover."""
+    scenario.hold("e1", 1, "b.written")
+    scenario.start("e1")
+    kill_driver(scenario.reached("e1", 1, "b.written"))
+    scenario.ended("e1")
+    scenario.check(
+        "e1",
+        tries={"a": 1, "b": 2},
+        outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED)],
+        ways={"a": 1, "b": 1},
+    )
+    log = scenario.log("e1", "b", 1)
+    assert log.count("attempt 2 opened, restoring from nothing") == 1, log
+    assert log.count("attempt 2 is open already") + log.count("the failure is settled already") == 4, log
+
+
+def test_no_callback_comes_12(scenario: Scenario) -> None:
+    """semantics F5: task and driver die while there is no dag processor: b's next try settles it.
+
+    The callback comes hours late, with the next dag processor, and changes nothing.
+    """
+    airflow = scenario.airflow
+    scenario.hold("e1", 1, "b.written")
+    scenario.start("e1")
+    driver = scenario.reached("e1", 1, "b.written")
+    airflow.kill_component("dag-processor")
+    kill_task(driver)
+    kill_driver(driver)
+    scenario.ended("e1")
+    expected = [(1, 1, FAILOVER), (2, 2, COMPLETED)]
+    scenario.check("e1", tries={"a": 1, "b": 2}, outcomes=expected, ways={"a": 1, "b": 1})
+    before = scenario.store.coordinator.head()
+    airflow.start_component("dag-processor")
+    logs = airflow.home / "logs" / "dag_processor"
+    late = "epoch e1 is completed by checkpoint 2; nothing to restore"
+    wait_until(lambda: any(late in log.read_text() for log in logs.rglob("failover.py.log")), 240, "the late callback")
+    assert scenario.store.coordinator.head() == before
+
+
+def test_the_storage_is_away_for_a_minute_15(scenario: Scenario, s3_server: S3Server) -> None:
+    """semantics F2: from b's failure on nothing answers; callback and tries fail, and a later try settles it all."""
+    api, name = scenario.airflow.api, scenario.name
+    s3_server.create_bucket("failover")
+    with S3Proxy(s3_server.endpoint_url) as proxy:
+        keys = {"login": s3_server.access_key, "password": s3_server.secret_key}
+        extra = json.dumps({"endpoint_url": proxy.url, "region_name": s3_server.region})
+        connection = {"connection_id": "failover_s3", "conn_type": "aws", "extra": extra, **keys}
+        api.request("POST", "/connections", json=connection)
+        options = S3Options(s3_server.endpoint_url, s3_server.region, keys["login"], keys["password"])
+        store = JobStore("s3://failover/jobs", name, options)
+        scenario.hold("e1", 1, "b")
+        scenario.start("e1")
+        driver = scenario.reached("e1", 1, "b")
+        proxy.rules = [Rule(method, "", lose_the_request, 10**6) for method in ("GET", "HEAD", "PUT", "POST", "DELETE")]
+        back = time.monotonic() + OUTAGE_S
+        kill_driver(driver)
+        wait_until(lambda: time.monotonic() > back and scenario.task("e1", "b").try_number > 2, 600, "the outage's end")
+        proxy.rules = []
+        scenario.ended("e1")
+        assert scenario.task("e1", "a").try_number == 1
+        assert store.outcomes() == [(1, 1, FAILOVER), (2, 2, COMPLETED)]
+        assert [store.value(stage, "folded") for stage in "ab"] == [["e1"], ["e1"]]
+        assert store.unreferenced() == []
+        tries = scenario.task("e1", "b").try_number
+        logs = [scenario.log("e1", "b", number) for number in range(1, tries + 1)]
+        assert "the checkpoint was not restored by this callback" in logs[0]
+        # Each try in between failed at once; only the last one submitted.
+        assert [": submitting" in log for log in logs] == [True, *[False] * (tries - 2), True]
+
+
+def test_a_checkpoint_expires_16(airflow: AirflowHome, gates: Gates, storage: str) -> None:
+    """semantics D2, D5: b is slow. Where one failure is put up with, it acknowledges for the next attempt; elsewhere
+    the job fails, and goes on when its tasks are cleared."""
+    api, some, none = airflow.api, "failover_16_some", "failover_16_none"
+    stores = {name: JobStore(storage, name) for name in (some, none)}
+    for name in stores:
+        gates.hold(name, "e1", 1, "b")
+        api.trigger(name, "e1")
+    for name, store in stores.items():
+        gates.wait_until_reached(name, "e1", 1, "b")
+        wait_until(partial(_expired, store), 240, f"{name} to expire")
+    wait_until(lambda: stores[some].coordinator.head().pending, 60, "the next attempt")
+    gates.release(some, "e1", 1, "b")
+    assert api.wait_for_run(some, "e1") == "success", api.explain(some, "e1")
+    assert [api.task(some, "e1", stage).try_number for stage in "ab"] == [1, 1]
+
+    api.wait_for_task(none, "e1", "wait", states={"failed"})
+    said = "it puts up with no more failed checkpoints: checkpoint 1 failed: CHECKPOINT_EXPIRED: not complete"
+    assert said in api.log(none, "e1", "wait"), api.log(none, "e1", "wait")
+    gates.release(none, "e1", 1, "b")
+    assert api.wait_for_run(none, "e1") == "failed", api.explain(none, "e1")
+    assert stores[none].coordinator.head().completed == ()
+    # The sensor only looks: b's next try opens the attempt that it may wait for.
+    api.clear(none, "e1", ["b"])
+    api.wait_for_task(none, "e1", "b", states={"success"})
+    api.clear(none, "e1", ["wait"])
+    assert api.wait_for_run(none, "e1") == "success", api.explain(none, "e1")
+    assert [api.task(none, "e1", stage).try_number for stage in "ab"] == [1, 2]
+    for store in stores.values():
+        assert store.outcomes() == [(1, 1, EXPIRED), (2, 2, COMPLETED)]
+        assert [store.value(stage, "folded") for stage in "ab"] == [["e1"], ["e1"]]
+        assert store.unreferenced() == []
+
+
+def test_three_runs_at_once_17(scenario: Scenario) -> None:
+    """semantics T2, B1: the first run fails and retries while two others wait; the epochs keep their order."""
+    api, name = scenario.airflow.api, scenario.name
+    scenario.hold("e1", 1, "b.written")
+    scenario.start("e1")
+    driver = scenario.reached("e1", 1, "b.written")
+    for run in ("e2", "e3"):
+        scenario.start(run)
+        api.wait_for_task(name, run, TRIGGER, states={"deferred"})
+    kill_driver(driver)
+    for run in ("e1", "e2", "e3"):
+        scenario.ended(run)
+    history = scenario.store.coordinator.head().history
+    assert [entry.restored_from for entry in history] == [None, None, 2, 3]
+    assert [scenario.tries(run, "ab") for run in ("e2", "e3")] == [{"a": 1, "b": 1}] * 2
+    scenario.check(
+        "e1",
+        tries={"a": 1, "b": 2},
+        outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED), (3, 1, COMPLETED), (4, 1, COMPLETED)],
+        ways={"a": 1, "b": 1},
+        epochs=(1, 2, 3),
+    )
+
+
 def test_each_stage_dies_at_each_point_21(airflow: AirflowHome, gates: Gates, storage: str) -> None:
     """semantics A2, A5, F1, F2: twelve runs; before its ack a stage runs again, after it nothing does."""
     points = ("started", "writing", "written", "acknowledged")
@@ -84,186 +229,5 @@ def test_each_stage_dies_at_each_point_21(airflow: AirflowHome, gates: Gates, st
         )
 
 
-def storage_away_for_a_minute(scenario: Scenario, s3_server: S3Server) -> None:
-    """From b's failure on nothing answers; callback and tries fail, and a later try settles it all."""
-    api, name = scenario.airflow.api, scenario.name
-    s3_server.create_bucket("failover")
-    with S3Proxy(s3_server.endpoint_url) as proxy:
-        keys = {"login": s3_server.access_key, "password": s3_server.secret_key}
-        extra = json.dumps({"endpoint_url": proxy.url, "region_name": s3_server.region})
-        connection = {"connection_id": "failover_s3", "conn_type": "aws", "extra": extra, **keys}
-        api.request("POST", "/connections", json=connection)
-        options = S3Options(s3_server.endpoint_url, s3_server.region, keys["login"], keys["password"])
-        store = JobStore("s3://failover/jobs", name, options)
-        scenario.hold("e1", 1, "b")
-        scenario.start("e1")
-        driver = scenario.reached("e1", 1, "b")
-        proxy.rules = [Rule(method, "", lose_the_request, 10**6) for method in ("GET", "HEAD", "PUT", "POST", "DELETE")]
-        back = time.monotonic() + OUTAGE_S
-        kill_driver(driver)
-        wait_until(lambda: time.monotonic() > back and scenario.task("e1", "b").try_number > 2, 600, "the outage's end")
-        proxy.rules = []
-        scenario.ended("e1")
-        assert scenario.task("e1", "a").try_number == 1
-        assert store.outcomes() == [(1, 1, FAILOVER), (2, 2, COMPLETED)]
-        assert [store.value(stage, "folded") for stage in "ab"] == [["e1"], ["e1"]]
-        assert store.unreferenced() == []
-        tries = scenario.task("e1", "b").try_number
-        logs = [scenario.log("e1", "b", number) for number in range(1, tries + 1)]
-        assert "the checkpoint was not restored by this callback" in logs[0]
-        # Each try in between failed at once; only the last one submitted.
-        assert [": submitting" in log for log in logs] == [True, *[False] * (tries - 2), True]
-
-
-def test_the_storage_is_away_for_a_minute_15(beside: Mapping[int, Future[None]]) -> None:
-    """semantics F2: callback and tries fail while nothing answers, and a later try settles it all."""
-    check_ended(beside, 15)
-
-
-def checkpoint_expires(airflow: AirflowHome, gates: Gates, storage: str) -> None:
-    """Where one failure is put up with, b acknowledges for the next attempt.
-
-    Elsewhere the job fails, and goes on when its tasks are cleared.
-    """
-    api, some, none = airflow.api, "failover_16_some", "failover_16_none"
-    stores = {name: JobStore(storage, name) for name in (some, none)}
-    for name in stores:
-        gates.hold(name, "e1", 1, "b")
-        api.trigger(name, "e1")
-    for name, store in stores.items():
-        gates.wait_until_reached(name, "e1", 1, "b")
-        wait_until(partial(_expired, store), 240, f"{name} to expire")
-    wait_until(lambda: stores[some].coordinator.head().pending, 60, "the next attempt")
-    gates.release(some, "e1", 1, "b")
-    assert api.wait_for_run(some, "e1") == "success", api.explain(some, "e1")
-    assert [api.task(some, "e1", stage).try_number for stage in "ab"] == [1, 1]
-
-    api.wait_for_task(none, "e1", "wait", states={"failed"})
-    said = "it puts up with no more failed checkpoints: checkpoint 1 failed: CHECKPOINT_EXPIRED: not complete"
-    assert said in api.log(none, "e1", "wait"), api.log(none, "e1", "wait")
-    gates.release(none, "e1", 1, "b")
-    assert api.wait_for_run(none, "e1") == "failed", api.explain(none, "e1")
-    assert stores[none].coordinator.head().completed == ()
-    # The sensor only looks: b's next try opens the attempt that it may wait for.
-    api.clear(none, "e1", ["b"])
-    api.wait_for_task(none, "e1", "b", states={"success"})
-    api.clear(none, "e1", ["wait"])
-    assert api.wait_for_run(none, "e1") == "success", api.explain(none, "e1")
-    assert [api.task(none, "e1", stage).try_number for stage in "ab"] == [1, 2]
-    for store in stores.values():
-        assert store.outcomes() == [(1, 1, EXPIRED), (2, 2, COMPLETED)]
-        assert [store.value(stage, "folded") for stage in "ab"] == [["e1"], ["e1"]]
-        assert store.unreferenced() == []
-
-
 def _expired(store: JobStore) -> bool:
     return store.outcomes() == [(1, 1, EXPIRED)]
-
-
-def test_a_checkpoint_expires_16(beside: Mapping[int, Future[None]]) -> None:
-    """semantics D2, D5: b is slow; what that costs is up to the number of failures that is put up with."""
-    check_ended(beside, 16)
-
-
-def test_three_runs_at_once_17(scenario: Scenario) -> None:
-    """semantics T2, B1: the first run fails and retries while two others wait; the epochs keep their order."""
-    api, name = scenario.airflow.api, scenario.name
-    scenario.hold("e1", 1, "b.written")
-    scenario.start("e1")
-    driver = scenario.reached("e1", 1, "b.written")
-    for run in ("e2", "e3"):
-        scenario.start(run)
-        api.wait_for_task(name, run, TRIGGER, states={"deferred"})
-    kill_driver(driver)
-    for run in ("e1", "e2", "e3"):
-        scenario.ended(run)
-    history = scenario.store.coordinator.head().history
-    assert [entry.restored_from for entry in history] == [None, None, 2, 3]
-    assert [scenario.tries(run, "ab") for run in ("e2", "e3")] == [{"a": 1, "b": 1}] * 2
-    scenario.check(
-        "e1",
-        tries={"a": 1, "b": 2},
-        outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED), (3, 1, COMPLETED), (4, 1, COMPLETED)],
-        ways={"a": 1, "b": 1},
-        epochs=(1, 2, 3),
-    )
-
-
-def test_a_zombie_acknowledges_late_8(scenario: Scenario) -> None:
-    """semantics A2, F3, F5: b's task process is killed, its driver lives on: told DISCARDED, its files deleted."""
-    scenario.hold("e1", 1, "b.written")
-    scenario.hold("e1", 2, "b.written")
-    scenario.start("e1")
-    zombie = scenario.reached("e1", 1, "b.written")
-    kill_task(zombie)
-    scenario.reached("e1", 2, "b.written")
-    assert zombie.is_running()
-    files = scenario.store.files
-    assert list(files.listing("chk-0000000001/state/b/"))
-    scenario.release("e1", 1, "b.written")
-    zombie.wait(timeout=60)
-    assert list(files.listing("chk-0000000001/state/b/")) == []
-    scenario.release("e1", 2, "b.written")
-    scenario.ended("e1")
-    scenario.check(
-        "e1",
-        tries={"a": 1, "b": 2},
-        outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED)],
-        ways={"a": 1, "b": 1},
-    )
-
-
-def test_callbacks_come_again_and_again_11(scenario: Scenario) -> None:
-    """semantics F5: five callbacks for one failure, four of them at once, are one failover."""
-    scenario.hold("e1", 1, "b.written")
-    scenario.start("e1")
-    kill_driver(scenario.reached("e1", 1, "b.written"))
-    scenario.ended("e1")
-    scenario.check(
-        "e1",
-        tries={"a": 1, "b": 2},
-        outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED)],
-        ways={"a": 1, "b": 1},
-    )
-    log = scenario.log("e1", "b", 1)
-    assert log.count("attempt 2 opened, restoring from nothing") == 1, log
-    assert log.count("attempt 2 is open already") + log.count("the failure is settled already") == 4, log
-
-
-def test_the_scheduler_dies_9(scenario: Scenario) -> None:
-    """b ends well while there is no scheduler; the next one goes on from there, and nothing runs again."""
-    airflow = scenario.airflow
-    scenario.hold("e1", 1, "b.written")
-    scenario.start("e1")
-    scenario.reached("e1", 1, "b.written")
-    # Alone, as an out-of-memory killer does: the executor's workers are its children, and b's task runs on in one.
-    airflow.process("scheduler").kill()
-    scenario.release("e1", 1, "b.written")
-    airflow.api.wait_for_task(scenario.name, "e1", "epoch.b", states={"success"})
-    airflow.kill_component("scheduler")
-    airflow.start_component("scheduler")
-    scenario.ended("e1")
-    scenario.check("e1", tries={"a": 1, "b": 1}, outcomes=[(1, 1, COMPLETED)], ways={"a": 1, "b": 1})
-
-
-def test_no_callback_comes_12(scenario: Scenario) -> None:
-    """semantics F5: task and driver die while there is no dag processor: b's next try settles it.
-
-    The callback comes hours late, with the next dag processor, and changes nothing.
-    """
-    airflow = scenario.airflow
-    scenario.hold("e1", 1, "b.written")
-    scenario.start("e1")
-    driver = scenario.reached("e1", 1, "b.written")
-    airflow.kill_component("dag-processor")
-    kill_task(driver)
-    kill_driver(driver)
-    scenario.ended("e1")
-    expected = [(1, 1, FAILOVER), (2, 2, COMPLETED)]
-    scenario.check("e1", tries={"a": 1, "b": 2}, outcomes=expected, ways={"a": 1, "b": 1})
-    before = scenario.store.coordinator.head()
-    airflow.start_component("dag-processor")
-    logs = airflow.home / "logs" / "dag_processor"
-    late = "epoch e1 is completed by checkpoint 2; nothing to restore"
-    wait_until(lambda: any(late in log.read_text() for log in logs.rglob("failover.py.log")), 240, "the late callback")
-    assert scenario.store.coordinator.head() == before

@@ -89,7 +89,7 @@ def pipeline(
 def slow(dag_id: str, tolerable: int) -> None:
     """Make a DAG of the pieces without the group: the sensor waits from the start, so that it sees what expires."""
     stages = (StageSpec("a"), StageSpec("b", upstream=("a",)))
-    config = CheckpointConfig(timeout=timedelta(seconds=75), tolerable_failed_checkpoints=tolerable)
+    config = CheckpointConfig(timeout=timedelta(seconds=45), tolerable_failed_checkpoints=tolerable)
     where: dict[str, Any] = {"storage": STORAGE, "job": dag_id}
     callbacks: dict[str, Any] = dict.fromkeys(("on_retry_callback", "on_failure_callback"), restore_latest_checkpoint)
     with DAG(dag_id, schedule=None, max_active_runs=1, tags=[FAILOVER]):
