@@ -14,6 +14,7 @@ IN_A_ROW = 2
 _ALONE = ("plain", "early", "regional", "unaligned", "unaligned regional")
 _TWO_AT_ONCE = ("plain", "early", "regional")
 _AROUND = ("", "source", "hooks", "source hooks")
+_PIPELINED = ("", "routes", "report")
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class Kind:
     """Its checkpoints may complete although a region failed (semantics F6)."""
     unaligned: bool
     """Its checkpoints may complete without stages that lag (semantics B3)."""
+    pipelined: str
+    """The stage that reads the first of its upstreams by a pipelined exchange (semantics F1); empty: none."""
 
     @property
     def leaves_out(self) -> bool:
@@ -56,6 +59,9 @@ def kind_of(seed: int) -> Kind:
         early="early" in mode,
         regional="regional" in mode,
         unaligned="unaligned" in mode,
+        pipelined=_PIPELINED[turn // len(_ALONE if alone else _TWO_AT_ONCE) % len(_PIPELINED)]
+        if mode == "plain"
+        else "",
     )
 
 

@@ -12,6 +12,7 @@ from airflow_cairn.checkpoint import (
     assembling,
     attempt_document,
     attempts,
+    carrying,
     cleaner,
     committables,
     completing,
@@ -281,3 +282,11 @@ def _waits_on(original: Any) -> Any:
 @_plant("the document of an attempt that ends is not set aside", attempt_document, "set_aside")
 def _not_set_aside(original: Any) -> Any:
     return lambda files, old, new: None
+
+
+@_plant("half a region runs again", carrying, "affected", lambda kind: bool(kind.pipelined))
+def _half_a_region(original: Any) -> Any:
+    def affected(stages: Any, *args: Any, **options: Any) -> Any:
+        return original(tuple(replace(stage, pipelined=()) for stage in stages), *args, **options)
+
+    return affected
