@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +20,8 @@ from tests.e2e.scenario import Scenario
 from tests.e2e.store import JobStore
 
 HERE = Path(__file__).parent
+READER = HERE / "dags" / "applications" / "reader.py"
+"""The application of stages that make no Spark job."""
 HEARTBEAT_TIMEOUT_S = 12
 CLEARS, LOOKS = "cairn", "looks"
 USERS = {CLEARS: "user", LOOKS: "viewer"}
@@ -118,14 +119,11 @@ def gates(shared: Path) -> Gates:
 
 
 def _commands(folder: Path) -> Path:
-    """Put `reader.py` where it is found as `spark3-submit`, and a `spark-submit` before the real one that notes it."""
+    """Put a `spark-submit` that notes what it is asked before the real one."""
     folder.mkdir()
-    for name, text in {
-        "spark3-submit": f"#!{sys.executable}\n{(HERE / 'reader.py').read_text()}",
-        "spark-submit": NOTING.format(real=VENV / "bin" / "spark-submit"),
-    }.items():
-        (folder / name).write_text(text)
-        (folder / name).chmod(0o755)
+    script = folder / "spark-submit"
+    script.write_text(NOTING.format(real=VENV / "bin" / "spark-submit"))
+    script.chmod(0o755)
     return folder
 
 
@@ -150,6 +148,7 @@ def airflow(shared: Path, storage: str) -> Iterator[AirflowHome]:
         "CAIRN_TEST_STORAGE": storage,
         "CAIRN_TEST_GATES": str(shared / "gates"),
         "CAIRN_TEST_SPARK_CONF": json.dumps(spark_conf()),
+        "CAIRN_TEST_READER": json.dumps({"application": str(READER), "conf": spark_conf()}),
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
     }
     home = AirflowHome(shared / "airflow", env=env, heartbeat_timeout=HEARTBEAT_TIMEOUT_S, parallelism=3, users=USERS)

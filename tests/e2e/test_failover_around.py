@@ -1,6 +1,6 @@
 """What runs again where more dies than a driver: Airflow's own processes, callbacks, the storage, time itself.
 
-The rows of docs/failover.md that `test_failover.py` leaves; 15 and 16 with `reader.py` in the place of Spark.
+The rows of docs/failover.md that `test_failover.py` leaves.
 """
 
 from __future__ import annotations

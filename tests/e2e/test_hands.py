@@ -1,4 +1,4 @@
-"""What people do in Airflow's pages, on a real Airflow: clear, mark, delete, rewind. `reader.py` stands for Spark.
+"""What people do in Airflow's pages, on a real Airflow: clear, mark, delete, rewind.
 
 After each the state holds every epoch that completed, once.
 """

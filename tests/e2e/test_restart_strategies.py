@@ -1,4 +1,4 @@
-"""A restart strategy on a real Airflow (semantics F4); `reader.py` stands for Spark."""
+"""A restart strategy on a real Airflow (semantics F4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regions, plain tasks, mapped and skipped stages on a real Airflow; the drivers are stand-ins that acknowledge."""
+"""Regions, plain tasks, mapped and skipped stages on a real Airflow."""
 
 from __future__ import annotations
 

@@ -41,8 +41,8 @@ IN_SPARK: dict[str, Any] = {
     "retries": 2,
     "retry_delay": timedelta(seconds=1),
 }
-STAND_IN: dict[str, Any] = {"application": "none.py", "spark_binary": "spark3-submit", "retries": 2, "retry_delay": 1}
-"""Stages without Spark, where it is only asked what Airflow does: see `reader.py`."""
+READER: dict[str, Any] = {**json.loads(os.environ["CAIRN_TEST_READER"]), "retries": 2, "retry_delay": 1}
+"""Stages that make no Spark job, where it is only asked what Airflow does."""
 
 DIAMOND = {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c")}
 LINE = {"a": (), "b": ("a",), "c": ("b",)}
@@ -95,7 +95,7 @@ def slow(dag_id: str, tolerable: int) -> None:
     with DAG(dag_id, schedule=None, max_active_runs=1, tags=[FAILOVER]):
         trigger = TriggerCheckpointOperator(task_id="trigger", stages=stages, config=config, **where)
         a, b = (
-            SparkEpochOperator(task_id=uid, **where, **callbacks, **(STAND_IN | {"retries": 0})) for uid in ("a", "b")
+            SparkEpochOperator(task_id=uid, **where, **callbacks, **(READER | {"retries": 0})) for uid in ("a", "b")
         )
         trigger >> a >> b
         trigger >> CheckpointSensor(task_id="wait", poke_interval=1.0, **where)
@@ -120,7 +120,7 @@ pipeline("failover_14", {"a": (), "b": ()})
 pipeline(
     "failover_15",
     TWO,
-    stage=STAND_IN | {"retries": 20, "retry_delay": 5},
+    stage=READER | {"retries": 20, "retry_delay": 5},
     storage="s3://failover/jobs",
     aws_conn_id="failover_s3",
 )
