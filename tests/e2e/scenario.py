@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -33,6 +33,8 @@ class Scenario:
     airflow: AirflowHome
     gates: Gates
     store: JobStore
+    group: str = "epoch."
+    """What the ids of the stages' tasks begin with."""
 
     @property
     def name(self) -> str:
@@ -64,15 +66,16 @@ class Scenario:
         assert api.run_state(self.name, run) == state, api.explain(self.name, run)
 
     def task(self, run: str, stage: str) -> TaskState:
-        """Give a stage's task instance."""
-        return self.airflow.api.task(self.name, run, f"epoch.{stage}")
+        """Give a stage's task instance; `b-1` is instance 1 of the mapped task `b`."""
+        task_id, _, index = stage.partition("-")
+        return self.airflow.api.task(self.name, run, f"{self.group}{task_id}", map_index=int(index or -1))
 
     def log(self, run: str, stage: str, number: int) -> str:
         """Give the log of one try of a stage."""
-        return self.airflow.api.log(self.name, run, f"epoch.{stage}", number)
+        return self.airflow.api.log(self.name, run, f"{self.group}{stage}", number)
 
-    def tries(self, run: str, stages: str) -> dict[str, int]:
-        """Say how often stages have run, each named by one letter."""
+    def tries(self, run: str, stages: Iterable[str]) -> dict[str, int]:
+        """Say how often stages have run."""
         return {stage: self.task(run, stage).try_number for stage in stages}
 
     def submissions(self, run: str) -> Counter[str]:
@@ -125,7 +128,7 @@ class Scenario:
             epochs: whose rows are in the state.
             submissions: how often each stage was submitted; as often as it ran, if not given.
         """
-        assert self.tries(run, "".join(tries)) == tries
+        assert self.tries(run, tries) == tries
         submitted = self.submissions(run)
         assert {stage: submitted[stage] for stage in tries} == (submissions or tries)
         assert self.store.outcomes() == outcomes

@@ -138,6 +138,20 @@ def test_a_truncated_output_is_written_again_7(scenario: Scenario) -> None:
     )
 
 
+def test_one_instance_of_a_mapped_stage_runs_again_13(scenario: Scenario) -> None:
+    """semantics F1, F2: a → b[3 mapped] → c, one instance's driver is killed: that instance alone runs again."""
+    scenario.hold("e1", 1, "b-1.written")
+    scenario.start("e1")
+    kill_driver(scenario.reached("e1", 1, "b-1.written"))
+    scenario.ended("e1")
+    scenario.check(
+        "e1",
+        tries={"a": 1, "b-0": 1, "b-1": 2, "b-2": 1, "c": 1},
+        outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED)],
+        ways={"a": 1, "b-0": 1, "b-1": 1, "b-2": 1, "c": 3},
+    )
+
+
 def test_two_regions_fail_at_once_14(scenario: Scenario) -> None:
     """semantics F2, F5: a and b have nothing in common but the checkpoint, and both die: each runs again once."""
     scenario.hold("e1", 1, "a.written", "b.written")

@@ -67,6 +67,20 @@ def test_the_scheduler_dies_9(scenario: Scenario) -> None:
     scenario.check("e1", tries={"a": 1, "b": 1}, outcomes=[(1, 1, COMPLETED)], ways={"a": 1, "b": 1})
 
 
+def test_the_triggerer_dies_10(airflow: AirflowHome, gates: Gates, storage: str) -> None:
+    """The sensor waits in the triggerer, which dies; another one goes on waiting, and nothing runs again."""
+    scenario = Scenario(airflow, gates, JobStore(storage, "failover_10"), group="")
+    scenario.hold("e1", 1, "b.written")
+    scenario.start("e1")
+    scenario.reached("e1", 1, "b.written")
+    airflow.api.wait_for_task(scenario.name, "e1", "wait", states={"deferred"})
+    airflow.kill_component("triggerer")
+    airflow.start_component("triggerer")
+    scenario.release("e1", 1, "b.written")
+    scenario.ended("e1")
+    scenario.check("e1", tries={"a": 1, "b": 1}, outcomes=[(1, 1, COMPLETED)], ways={"a": 1, "b": 1})
+
+
 def test_callbacks_come_again_and_again_11(scenario: Scenario) -> None:
     """semantics F5: five callbacks for one failure, four of them at once, are one failover."""
     scenario.hold("e1", 1, "b.written")

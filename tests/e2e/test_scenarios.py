@@ -9,7 +9,6 @@ from __future__ import annotations
 import pytest
 
 from scripts.harness.airflow_home import AirflowHome
-from tests.e2e.conftest import Gates
 from tests.e2e.store import JobStore
 
 pytestmark = pytest.mark.e2e
@@ -42,26 +41,13 @@ def start(airflow: AirflowHome, job: JobStore) -> None:
 def check_recovered(airflow: AirflowHome, job: JobStore, *, tries: int, outcomes: list[tuple[int, int, str]]) -> None:
     """Wait for the second epoch and check that all came out exactly once."""
     name = job.coordinator.job
-    task = "count" if name == "triggerer_restarted" else "epoch.count"
     airflow.api.wait_for_run(name, "e2")
     assert airflow.api.run_state(name, "e2") == "success", airflow.api.explain(name, "e2")
-    assert airflow.api.task(name, "e2", task).try_number == tries
+    assert airflow.api.task(name, "e2", "epoch.count").try_number == tries
     assert job.outcomes() == outcomes
     assert sorted(row["id"] for row in job.state("count", "seen")) == ROWS
     assert job.value("count", "epochs") == 2
     assert job.unreferenced() == []
-
-
-def test_triggerer_restarted(airflow: AirflowHome, gates: Gates, job: JobStore) -> None:
-    """The sensor waits in the triggerer; the triggerer dies and another one goes on waiting."""
-    gates.hold("triggerer_restarted", "e2", 1, "written")
-    start(airflow, job)
-    gates.wait_until_reached("triggerer_restarted", "e2", 1, "written")
-    airflow.api.wait_for_task("triggerer_restarted", "e2", "wait", states={"deferred"})
-    airflow.kill_component("triggerer")
-    airflow.start_component("triggerer")
-    gates.release("triggerer_restarted", "e2", 1, "written")
-    check_recovered(airflow, job, tries=1, outcomes=[HEALTHY, (2, 1, "COMPLETED")])
 
 
 def test_cleared_after_completion(airflow: AirflowHome, job: JobStore) -> None:
