@@ -192,7 +192,7 @@ class Claims:
         *,
         final: bool = False,
         curable: bool = True,
-        killed: bool = False,
+        unknown: bool = False,
     ) -> FailAnswer:
         """Report that a try of a stage failed (semantics F2, F5): idempotent, from any process, in any order.
 
@@ -204,8 +204,8 @@ class Claims:
             final: no other try follows by itself. Where stages may be left out, the checkpoint goes on without the
                 stage's region if that may fail (F6), and has failed if not.
             curable: False: another try would fail alike, so none is opened (semantics F4).
-            killed: who watched the application was killed, and nobody knows what became of the application itself.
-                Where its driver may live on, that is left to the try that follows, if one does.
+            unknown: nobody knows what became of the application itself: who watched it was killed, or the cluster did
+                not say any more. Where its driver may live on, that is left to the try that follows, if one does.
 
         Raises:
             InvalidConfigError: the pending checkpoint does not expect the stage.
@@ -230,7 +230,7 @@ class Claims:
                 return self._settled(document, "the current attempt has not submitted this stage")
             if handover.claimant != claimant:
                 return self._settled(document, "another try holds the current attempt")
-            if killed and handover.durable and not final:
+            if unknown and handover.durable and not final:
                 return NothingToDo("its driver may have outlived it; the next try waits for that, or fails it over")
             return execution.token
 

@@ -130,10 +130,10 @@ class Coordinator:
         *,
         final: bool = False,
         curable: bool = True,
-        killed: bool = False,
+        unknown: bool = False,
     ) -> FailAnswer:
         """Report that a try of a stage failed; see `Claims.fail`."""
-        return self._claims.fail(epoch, stage, claimant, detail, final=final, curable=curable, killed=killed)
+        return self._claims.fail(epoch, stage, claimant, detail, final=final, curable=curable, unknown=unknown)
 
     def acknowledge(self, ack: AckDocument) -> AckAnswer:
         """Acknowledge all subtasks of an execution; see `StageSide.acknowledge`."""

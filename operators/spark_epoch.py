@@ -154,6 +154,7 @@ class SparkEpochOperator(StageOperator):
             AirflowSkipException: the epoch is completed, with this stage or without it (semantics B3, F6); running it
                 again would fold its input in twice.
             StageFailedError: the application failed, declined, or never opened an epoch.
+            DriverUnknownError: its driver on the cluster lives or may live, and could not be watched any more.
             FencedError: another attempt replaced this one while it ran.
             AirflowRescheduleException: stages that it reads from run again first (semantics F1).
             InvalidConfigError: nothing was triggered for the epoch, or templated storage and job are too long for S3.
@@ -215,7 +216,7 @@ class SparkEpochOperator(StageOperator):
                 self._say_what_is_restored(coordinator, answer.handover)
                 drivers.end_those_before(answer.handover.token)
                 self.log.info("%s: submitting", run.title)
-                self._submit(context, settings, answer, run)
+                self._submit(context, drivers, settings, answer, run)
             run.check_acknowledged()
         except CheckpointError as error:
             kept = left_out(coordinator, epoch, uid)
@@ -242,7 +243,9 @@ class SparkEpochOperator(StageOperator):
             return
         super().on_kill()
 
-    def _submit(self, context: Context, settings: JobSettings, answer: Submit, run: StageRun) -> None:
+    def _submit(
+        self, context: Context, drivers: StageDrivers, settings: JobSettings, answer: Submit, run: StageRun
+    ) -> None:
         # A stored driver id outlives a clear and a try. Under a key of its own it is found by this execution alone, so
         # that nobody reconnects to the driver of another attempt.
         self.keep_drivers_of(answer.handover.token)
@@ -252,7 +255,8 @@ class SparkEpochOperator(StageOperator):
                 super().execute(context)
             except (AirflowSkipException, AirflowFailException):
                 raise
-            except (AirflowException, RuntimeError) as error:
+            except Exception as error:
+                self._check_failed(drivers, run, error)
                 hook = self._hook if isinstance(self._hook, EpochSubmitHook) else None
                 missing = hook.missing_application(str(self.application)) if hook else None
                 raise run.failure(hook.returncode if hook else None, str(error), missing) from error
@@ -267,8 +271,17 @@ class SparkEpochOperator(StageOperator):
             point_at(self._hook, driver)
             self.log.info("%s: waiting for driver %s, which an earlier try submitted", run.title, driver)
             self.poll_until_complete(driver, context)
-        except (AirflowException, RuntimeError) as error:
+        except Exception as error:
+            self._check_failed(drivers, run, error)
             raise run.failure(0, str(error)) from error
+
+    @staticmethod
+    def _check_failed(drivers: StageDrivers, run: StageRun, error: Exception) -> None:
+        """See that it is the application that has failed, and not only who watched it."""
+        if run.declined() is None:
+            drivers.check_lost(run.handover, error)
+        if not isinstance(error, AirflowException | RuntimeError):
+            raise error
 
     def _get_hook(self) -> SparkSubmitHook:
         """Give the provider's hook, with what the application needs of Cairn added: the author's fields stay clean."""
