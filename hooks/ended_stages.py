@@ -1,4 +1,6 @@
-"""Stages whose tasks have ended without an acknowledgement: a person has marked them, so nobody is left to wait for.
+"""Stages whose tasks have ended without an acknowledgement, so that nobody is left to wait for.
+
+A person has marked them, or their last try was killed and nobody reported it.
 
 Airflow has no hook for that, and the driver of a marked task is simply ended. The task that waits for the checkpoint
 begins when the stages' tasks have ended, so it can ask what became of those that have not acknowledged.
@@ -49,8 +51,8 @@ def check_awaited(
     named = ", ".join(f"{_name(task)} ({states[task]})" for task in missing)
     raise NobodyAcknowledgesError(
         f"checkpoint {now.checkpoint} cannot complete: tasks have ended although their stages have not acknowledged: "
-        f"{named}. Were they marked by hand? Nothing of this epoch counts before they have run. Clear them, and this "
-        "task with them",
+        f"{named}. Somebody has marked them, or they failed and nobody could report it. Nothing of this epoch counts "
+        "before they have run. Clear them, and this task with them",
         job=job,
         epoch=run_id_of(epoch),
         attempt=now.attempt,

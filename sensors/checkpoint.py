@@ -93,7 +93,7 @@ class CheckpointSensor(BaseSensorOperator):
     def watch(self, trigger: str, stages: Mapping[str, TaskRef]) -> None:
         """Look for tasks that Airflow has skipped: acknowledge in the place of stages, and skip with the trigger.
 
-        And for tasks that have ended without an acknowledgement, because a person has marked them: that is an error.
+        And for tasks that have ended without an acknowledgement, which is an error.
 
         Args:
             trigger: the id of the task that triggers the checkpoint.

@@ -32,7 +32,8 @@ def test_a_stage_that_was_marked_is_named(run: Run, state: str) -> None:  # sema
         run.look({("b", -1): state})
     assert str(caught.value).startswith(
         "checkpoint 1 cannot complete: tasks have ended although their stages have not acknowledged: "
-        f"epoch.b ({state}). Were they marked by hand? Nothing of this epoch counts before they have run. "
+        f"epoch.b ({state}). Somebody has marked them, or they failed and nobody could report it. "
+        "Nothing of this epoch counts before they have run. "
         "Clear them, and this task with them [job=`flights` "
     )
     assert run.job.coordinator.head().completed == ()
