@@ -150,24 +150,30 @@ class Assembler:
         )
         yield from self._hook_lines()
         taking_part = [spec.uid for spec in document.stages if spec.uid not in self._left_out.stages]
-        awaited: set[str] = set()
+        owed: list[OwedEpoch] = []
+        kept: list[OwedEpoch] = []
         for uid in taking_part:
             ack = self._ack_of(uid)
             twice = self._note_tables(uid, ack.outputs)
             if twice is not None:
                 raise _broken(uid, document.executions[uid], twice)
-            owes = at_least_once.owed_after(document, uid, ack.consumed)
-            awaited.update(upstream for owed in owes for upstream in owed.inputs)
+            owes = at_least_once.owed_after(document, ack)
+            (kept if ack.skipped else owed).extend(owes)
             yield from self._lines_of(ack, owes)
-        if self._left_out.stages:
-            yield from self._lines_of_left_out()
+        yield from self._lines_of_restored(kept)
+        awaited = {uid for each in owed for uid in each.inputs}
         for uid in taking_part:
             if uid in awaited or self._left_out.awaits(uid):
                 yield from self._in_flight_of(self._ack_of(uid))
 
-    def _lines_of_left_out(self) -> Iterator[Line]:
+    def _lines_of_restored(self, kept: Iterable[OwedEpoch]) -> Iterator[Line]:
+        """Yield what the restored checkpoint lends: of stages that are left out, and what is still in flight.
+
+        Args:
+            kept: what stages that were skipped go on owing.
+        """
         try:
-            for line in chain(self._left_out.lent(), self._left_out.in_flight()):
+            for line in chain(self._left_out.lent(), self._left_out.in_flight(kept)):
                 if isinstance(line, StageLine):
                     twice = self._note_tables(line.stage, line.outputs)
                     if twice is not None:
@@ -227,6 +233,7 @@ class Assembler:
             max_parallelism=self._document.max_parallelism.get(ack.stage),
             owes=owes,
             committables=ack.committables,
+            skipped=ack.skipped,
         )
         at = size = 0
         largest = (0, 0)

@@ -4,17 +4,18 @@ What is owed belongs to an edge and not to a stage: the stage takes part in the 
 some of its upstreams. Its acknowledgement names the executions that it has read. What the others wrote is in-flight
 data of the completed checkpoint, and the stage's next run reads that first.
 
-An acknowledgement ends what was owed before, as with stages that were left out. So an edge owes one epoch at most.
+An acknowledgement ends what was owed before, as with stages that were left out. So an edge owes one epoch at most. That
+of a skipped stage ends nothing and adds nothing: nobody ran the stage, and its author chose not to read this epoch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from . import documents
 from .codec import to_json
 from .errors import InvalidConfigError
-from .model import MAX_OWED_BYTES, Execution, OwedEpoch, PendingDocument, StageSpec
+from .model import MAX_OWED_BYTES, AckDocument, Execution, OwedEpoch, PendingDocument, StageSpec
 
 EXACTLY_ONCE = "exactly_once"
 AT_LEAST_ONCE = "at_least_once"
@@ -25,23 +26,23 @@ _LONGEST = OwedEpoch("e" * 250)
 _EXECUTION = Execution("0" * 16, 10**10, 10**6)
 
 
-def owed_after(document: PendingDocument, stage: str, consumed: Mapping[str, str]) -> tuple[OwedEpoch, ...]:
+def owed_after(document: PendingDocument, ack: AckDocument) -> tuple[OwedEpoch, ...]:
     """Give what a stage that has acknowledged owes once the checkpoint has completed.
 
     An upstream that has run again since the stage read from it is owed too: the stage reads it a second time, which is
-    what this mode allows.
+    what this mode allows. A stage that was skipped owes what it owed before, in any mode.
 
     Args:
         document: what the checkpoint expects.
-        stage: the stage's uid.
-        consumed: by upstream, the token of the execution that the stage has read.
+        ack: the stage's acknowledgement.
     """
-    spec = document.stage(stage)
+    spec = document.stage(ack.stage)
+    if ack.skipped:
+        return document.backlogs.get(ack.stage, ())
     if spec is None or not document.limits.at_least_once:
         return ()
-    inputs = {
-        uid: document.executions[uid] for uid in spec.upstream if consumed.get(uid) != document.executions[uid].token
-    }
+    executions = {uid: document.executions[uid] for uid in spec.upstream}
+    inputs = {uid: each for uid, each in executions.items() if ack.consumed.get(uid) != each.token}
     return (OwedEpoch(document.epoch, inputs=inputs),) if inputs else ()
 
 

@@ -70,7 +70,9 @@ def carry(
     executions = before.executions
     acknowledged = acks.marked(files, executions, "acks")
     declined = acks.marked(files, executions, "declines") - acknowledged
-    begun = acks.marked(files, executions, "handover") | acknowledged
+    # Who was told that it does not count had begun, though a cleaner may have taken its handover since.
+    told = {uid for uid, execution in executions.items() if execution.token in rejected}
+    begun = acks.marked(files, executions, "handover") | acknowledged | told
     missing = frozenset(missing).union(*(_unreadable(files, uid, executions[uid]) for uid in declined))
     gone = declined
     if restart not in acknowledged:

@@ -70,6 +70,7 @@ class Claims:
         claimant: str,
         *,
         by_hand: bool = False,
+        came_back: bool = False,
         drivers: adopting.Drivers | None = None,
     ) -> BeginAnswer:
         """Claim the right to submit a stage's application; settle what an earlier try left (semantics F5).
@@ -84,6 +85,8 @@ class Claims:
             claimant: who would submit, one per try; asking again gives the same answer while its execution lives.
             by_hand: a person has asked for this try, and not a retry. Only that follows a failure for good, and only
                 one that stood when it began: otherwise the answer is `Failed`, and nothing is opened (semantics F4).
+            came_back: this try has asked before, and was sent to wait for stages that run again (`UpstreamsNotReady`).
+                An attempt was pending then, so what has failed for good by now has failed since.
             drivers: tells what became of a driver that can outlive who submitted it. While it lives the answer is
                 `Reconnect`: the same attempt goes on. None: no driver does.
 
@@ -95,6 +98,7 @@ class Claims:
             TooMuchContentionError: others kept winning.
         """
         claimed, asked_for = False, by_hand
+        by_hand = by_hand and not came_back
         for _ in range(MAX_TRIES):
             current = self._look(epoch, stage)
             if current is None:
@@ -188,7 +192,7 @@ class Claims:
         *,
         final: bool = False,
         curable: bool = True,
-        killed: bool = False,
+        unknown: bool = False,
     ) -> FailAnswer:
         """Report that a try of a stage failed (semantics F2, F5): idempotent, from any process, in any order.
 
@@ -200,8 +204,8 @@ class Claims:
             final: no other try follows by itself. Where stages may be left out, the checkpoint goes on without the
                 stage's region if that may fail (F6), and has failed if not.
             curable: False: another try would fail alike, so none is opened (semantics F4).
-            killed: who watched the application was killed, and nobody knows what became of the application itself.
-                Where its driver may live on, that is left to the try that follows, if one does.
+            unknown: nobody knows what became of the application itself: who watched it was killed, or the cluster did
+                not say any more. Where its driver may live on, that is left to the try that follows, if one does.
 
         Raises:
             InvalidConfigError: the pending checkpoint does not expect the stage.
@@ -226,7 +230,7 @@ class Claims:
                 return self._settled(document, "the current attempt has not submitted this stage")
             if handover.claimant != claimant:
                 return self._settled(document, "another try holds the current attempt")
-            if killed and handover.durable and not final:
+            if unknown and handover.durable and not final:
                 return NothingToDo("its driver may have outlived it; the next try waits for that, or fails it over")
             return execution.token
 

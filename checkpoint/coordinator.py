@@ -116,10 +116,11 @@ class Coordinator:
         claimant: str,
         *,
         by_hand: bool = False,
+        came_back: bool = False,
         drivers: Drivers | None = None,
     ) -> BeginAnswer:
         """Claim the right to submit a stage's application; see `Claims.begin`."""
-        return self._claims.begin(epoch, stage, claimant, by_hand=by_hand, drivers=drivers)
+        return self._claims.begin(epoch, stage, claimant, by_hand=by_hand, came_back=came_back, drivers=drivers)
 
     def stand_in(self, epoch: str, stage: str, claimant: str) -> Handover | None:
         """Give the handover of a stage that nobody will run; see `Claims.stand_in`."""
@@ -134,10 +135,10 @@ class Coordinator:
         *,
         final: bool = False,
         curable: bool = True,
-        killed: bool = False,
+        unknown: bool = False,
     ) -> FailAnswer:
         """Report that a try of a stage failed; see `Claims.fail`."""
-        return self._claims.fail(epoch, stage, claimant, detail, final=final, curable=curable, killed=killed)
+        return self._claims.fail(epoch, stage, claimant, detail, final=final, curable=curable, unknown=unknown)
 
     def acknowledge(self, ack: AckDocument) -> AckAnswer:
         """Acknowledge all subtasks of an execution; see `StageSide.acknowledge`."""

@@ -41,6 +41,8 @@ class StageRow:
     """Run ids of the epochs that it has still to read, oldest first. Where the checkpoint has completed without this
     stage, the rest is as the one before left it (semantics B3, F6); where the stage has acknowledged, it has still to
     read what upstreams wrote in them (B2)."""
+    skipped: bool = False
+    """Whether its task was skipped: another one has acknowledged, and its state is as the checkpoint before left it."""
     declined: str | None = None
     """Why it will not acknowledge."""
     problem: str | None = None
@@ -171,7 +173,7 @@ def _of_metadata(files: JobFiles, found: CheckpointDetails, entry: CompletedEntr
         if line_of is not None and tally is not None:
             row = _row(found, line_of.stage, line_of.execution)
             row = _filled(replace(row, values=tuple(sorted(line_of.values))), tally, line_of.parallelism)
-            row = replace(row, owes=_runs(line_of.owes))
+            row = replace(row, owes=_runs(line_of.owes), skipped=line_of.skipped)
             if line_of.left_out:
                 yield replace(row, acknowledged=False, acked_subtasks=0)
             else:
@@ -230,6 +232,7 @@ def _of_ack(files: JobFiles, row: StageRow, execution: Execution, keep: int) -> 
                 tally.add(subtask.index, handle)
     except (GoneError, DocumentError) as error:
         return replace(row, problem=str(error))
+    row = replace(row, skipped=ack.skipped)
     return _filled(replace(row, metrics=ack.metrics, values=tuple(sorted(ack.values))), tally, ack.parallelism)
 
 

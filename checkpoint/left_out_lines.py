@@ -1,5 +1,7 @@
 """What the metadata says of stages that a checkpoint leaves out: lent state, what they owe, what is in flight (B3, F6).
 
+A stage whose task was skipped acknowledges, and so lends nothing; but what it owed before stays in flight too (B2).
+
 The lender is the checkpoint that was restored. It is kept from the cleaner while this one is pending, and once this one
 is complete its metadata names every file that is still needed, so that no second rule is needed to keep them.
 """
@@ -39,10 +41,14 @@ class LeftOut:
     def lent(self) -> Iterator[Line]:
         """Yield the lines of the stages that are left out: what the restored checkpoint says of each, and what it owes.
 
+        Nothing is read where there are none.
+
         Raises:
             GoneError: the restored checkpoint's metadata is gone.
             DocumentError: it is broken.
         """
+        if not self.stages:
+            return
         found: set[str] = set()
         lending = False
         for line in self._restored():
@@ -50,7 +56,7 @@ class LeftOut:
                 lending = line.stage in self.stages
                 if lending:
                     found.add(line.stage)
-                    yield replace(line, owes=self._owed[line.stage], committables={})
+                    yield replace(line, owes=self._owed[line.stage], committables={}, skipped=False)
             elif isinstance(line, InFlightLine):
                 break
             elif lending:
@@ -61,24 +67,28 @@ class LeftOut:
                 execution = self._document.executions[spec.uid]
                 yield StageLine(spec.uid, execution, spec.parallelism or 0, owes=self._owed[spec.uid])
 
-    def in_flight(self) -> Iterator[Line]:
-        """Yield what was in flight before, as far as somebody has still to read it.
+    def in_flight(self, kept: Iterable[OwedEpoch] = ()) -> Iterator[Line]:
+        """Yield what was in flight before, as far as somebody has still to read it; nothing is read where nobody has.
+
+        Args:
+            kept: what stages go on owing that take part, because they were skipped.
 
         Raises:
             GoneError: the restored checkpoint's metadata is gone.
             DocumentError: it is broken.
         """
+        awaited = self._in_flight | _inputs(kept)
         wanted = False
-        for line in self._restored():
+        for line in self._restored() if awaited else ():
             if isinstance(line, InFlightLine):
-                wanted = (line.stage, line.execution.token) in self._in_flight
+                wanted = (line.stage, line.execution.token) in awaited
                 if wanted:
                     yield line
             elif wanted and isinstance(line, HandleLine):
                 yield line
 
     def _restored(self) -> Iterator[Line]:
-        if self.stages and self._document.restore is not None:
+        if self._document.restore is not None:
             yield from metadata.read(self._files, self._document.restore.metadata)
 
 

@@ -76,6 +76,8 @@ class StageLine:
     """What the stage has still to read of epochs, oldest first (semantics B2, B3, F6)."""
     committables: dict[OutputName, Json] = field(default_factory=dict, metadata=SPARSE)
     """What it has staged outside, to be committed now (semantics C4)."""
+    skipped: bool = field(default=False, metadata=SPARSE)
+    """Whether nobody ran it, because its task was skipped: all that it names is carried over."""
 
     @property
     def left_out(self) -> bool:

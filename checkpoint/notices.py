@@ -127,7 +127,7 @@ class Notices:
             head = self._told(notice.checkpoint, name)
         for name, failure in failures.items():
             raise ListenerError(
-                f"{_what_to_do(failure, name)}: {one_line(repr(failure.error))}",
+                f"{_what_to_do(self._job, failure, name)}: {one_line(repr(failure.error))}",
                 job=self._job,
                 listener=name,
                 checkpoint=failure.notice.checkpoint,
@@ -166,12 +166,12 @@ class Notices:
         return self._heads.update(decide)[0]
 
 
-def _what_to_do(failure: _Failure, name: str) -> str:
+def _what_to_do(job: str, failure: _Failure, name: str) -> str:
     if failure.unreadable:
         at = failure.notice.checkpoint
         return (
             f"what was staged for checkpoint {at} cannot be read; its notice is kept. Put the file back, or commit by "
-            f"hand and give the notice up by Coordinator.forget_listener({name!r}, checkpoint={at})"
+            f"hand and give the notice up: cairn forget-listener {job} {name} --checkpoint {at} --yes"
         )
     return (
         "the listener failed; its notice is kept and it is told again by whoever comes next. Mend the listener, the "

@@ -117,8 +117,9 @@ def verify(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 
 
 def forget_listener(store: ObjectStore, options: argparse.Namespace) -> Outcome:
-    """Give up the notices of a listener that no longer exists."""
-    return Outcome(*forgetting.forget(_job(store, options.job), options.job, options.listener, yes=options.yes))
+    """Give up the notices of a listener that no longer exists, or one of them."""
+    job = _job(store, options.job)
+    return Outcome(*forgetting.forget(job, options.job, options.listener, options.checkpoint, yes=options.yes))
 
 
 def rewind(store: ObjectStore, options: argparse.Namespace) -> Outcome:

@@ -1,4 +1,4 @@
-"""`cairn forget-listener`: gives up the notices of a listener that no longer exists (semantics C4, D4).
+"""`cairn forget-listener`: gives up the notices of a listener that no longer exists, or one of them (semantics C4, D4).
 
 Only with `--yes`: without it, it changes nothing and says what would be given up.
 """
@@ -14,31 +14,43 @@ from ..checkpoint.head import Notice
 from ..checkpoint.layout import run_id_of
 
 
-def forget(coordinator: Coordinator, job: str, listener: str, *, yes: bool) -> tuple[list[str], dict[str, Any]]:
+def forget(
+    coordinator: Coordinator, job: str, listener: str, checkpoint: int | None, *, yes: bool
+) -> tuple[list[str], dict[str, Any]]:
     """Give up a listener's notices, or say which they are.
 
     Args:
         coordinator: of the job.
         job: its name.
         listener: the listener's name.
+        checkpoint: give up the notice of this one alone; None: all that wait.
         yes: give them up.
 
     Returns:
         What to tell people, and what to tell programs.
 
     Raises:
-        InvalidConfigError: no notice waits for the listener.
+        InvalidConfigError: no notice waits for the listener, or none of that checkpoint.
     """
     all_notices = coordinator.head().notices
-    notices = [each for each in all_notices if listener in each.listeners]
-    if not notices:
+    own = [each for each in all_notices if listener in each.listeners]
+    if not own:
         raise InvalidConfigError(
             "no notice waits for this listener, so there is nothing to give up",
             job=job,
             listener=listener,
             waiting=", ".join(sorted({name for each in all_notices for name in each.listeners})) or "none",
         )
-    given_up = coordinator.forget_listener(listener) if yes else 0
+    notices = [each for each in own if checkpoint in (None, each.checkpoint)]
+    if not notices:
+        raise InvalidConfigError(
+            "no notice of this checkpoint waits for the listener, so there is nothing to give up",
+            job=job,
+            listener=listener,
+            checkpoint=checkpoint,
+            waiting=", ".join(str(each.checkpoint) for each in own),
+        )
+    given_up = coordinator.forget_listener(listener, checkpoint=checkpoint) if yes else 0
     document = {
         "job": job,
         "listener": listener,

@@ -158,6 +158,9 @@ def _parser() -> argparse.ArgumentParser:
     verb = _command(verbs, "forget-listener", "give up the notices of a listener that no longer exists")
     verb.add_argument("job", metavar="JOB")
     verb.add_argument("listener", metavar="NAME")
+    verb.add_argument(
+        "--checkpoint", metavar="ID", type=_checkpoint_id, help="only the notice of this one, because it cannot be told"
+    )
     verb.add_argument("--yes", action="store_true", help="do it; without this, only say which notices they are")
     verb.set_defaults(run=commands.forget_listener)
     text = "list the regions of a DAG: the stages that run again together"

@@ -36,6 +36,8 @@ def lines(files: JobFiles, found: CheckpointDetails, limit: int) -> list[str]:
     written += ["", LEGEND]
     if any(stage.carried for stage in shown):
         written.append("kept from N: as checkpoint N's attempt left it, not run again")
+    if any(stage.skipped for stage in shown):
+        written.append("skipped: its task was, and its state and tables are as the checkpoint before left them")
     for stage in shown:
         if stage.owes:
             did = "reads before its own"
@@ -138,7 +140,7 @@ def _stage_bar(stage: StageRow, longest: int, columns: int) -> str:
 
 def _cells(stage: StageRow, bar: str) -> tuple[str, ...]:
     acks = f"{stage.acked_subtasks}/{stage.parallelism or '?'}"
-    acks = "declined" if stage.declined else "BROKEN" if stage.problem else acks
+    acks = "declined" if stage.declined else "BROKEN" if stage.problem else "skipped" if stage.skipped else acks
     known = stage.metrics is not None or bool(stage.outputs)
     took = text.duration(stage.took_ms) if not stage.carried else "-"
     return (

@@ -21,8 +21,8 @@ SKIPPED = "skipped"
 """Airflow's state of such a task."""
 
 
-def skipped_tasks(ti: Any, tasks: Iterable[TaskRef]) -> set[TaskRef]:
-    """Ask Airflow which of some tasks of a task's own DAG run it has skipped.
+def states_of(ti: Any, tasks: Iterable[TaskRef]) -> dict[TaskRef, str]:
+    """Ask Airflow for the states of some tasks of a task's own DAG run; one that it does not know is missing.
 
     Args:
         ti: the task instance that runs.
@@ -30,15 +30,29 @@ def skipped_tasks(ti: Any, tasks: Iterable[TaskRef]) -> set[TaskRef]:
     """
     wanted = set(tasks)
     plain = sorted(task.task_id for task in wanted if task.map_index < 0)
-    found = {TaskRef(task_id) for task_id in _skipped(ti, plain)} if plain else set()
+    found = {TaskRef(task_id): state for task_id, state in _states(ti, plain).items()} if plain else {}
     for task_id in sorted({task.task_id for task in wanted if task.map_index >= 0}):
         # One question each: Airflow names instance 1 of `b` as it names the task `b_1`.
-        names = _skipped(ti, [task_id])
-        found |= {task for task in wanted if task.task_id == task_id and f"{task_id}_{task.map_index}" in names}
+        states = _states(ti, [task_id])
+        for task in wanted:
+            name = f"{task_id}_{task.map_index}"
+            if task.task_id == task_id and name in states:
+                found[task] = states[name]
     return found
 
 
-def acknowledge_for(coordinator: Coordinator, epoch: str, ti: Any, stages: Mapping[str, TaskRef]) -> tuple[str, ...]:
+def was_skipped(ti: Any, task: TaskRef) -> bool:
+    """Ask Airflow whether it has skipped a task of a task's own DAG run."""
+    return states_of(ti, [task]).get(task) == SKIPPED
+
+
+def acknowledge_for(
+    coordinator: Coordinator,
+    epoch: str,
+    ti: Any,
+    stages: Mapping[str, TaskRef],
+    states: Mapping[TaskRef, str] | None = None,
+) -> tuple[str, ...]:
     """Acknowledge in the place of those stages that Airflow has skipped, each once, whoever does it.
 
     Args:
@@ -46,23 +60,26 @@ def acknowledge_for(coordinator: Coordinator, epoch: str, ti: Any, stages: Mappi
         epoch: the epoch's name.
         ti: the task instance that runs; of the same DAG run.
         stages: their tasks, by uid.
+        states: what Airflow says of these tasks, where it has been asked.
 
     Returns:
         The stages that this call acknowledged.
 
     Raises:
-        CheckpointFailedError: a stage that was skipped has to read epochs again, or owes some.
+        CheckpointFailedError: a stage that was skipped has to read older epochs' input.
         UnavailableError: the store did not answer.
     """
-    skipped = skipped_tasks(ti, stages.values()) if stages else set()
+    if states is None:
+        states = states_of(ti, stages.values())
     done = []
     for uid, task in stages.items():
-        if task in skipped and acknowledge_skipped(coordinator, epoch, uid, str(ti.id)):
+        if states.get(task) == SKIPPED and acknowledge_skipped(coordinator, epoch, uid, str(ti.id)):
             log.info("epoch %s · stage %s was skipped: it goes on with its state unchanged", run_id_of(epoch), uid)
             done.append(uid)
     return tuple(done)
 
 
-def _skipped(ti: Any, task_ids: list[str]) -> set[str]:
+def _states(ti: Any, task_ids: list[str]) -> dict[str, str]:
     states: Mapping[str, Any] = ti.get_task_states(dag_id=ti.dag_id, task_ids=task_ids, run_ids=[ti.run_id])
-    return {name for name, state in states.get(ti.run_id, {}).items() if state == SKIPPED}
+    # The state of a task that is to run, and that nobody has scheduled yet, is None.
+    return {name: str(state) for name, state in states.get(ti.run_id, {}).items() if state is not None}

@@ -39,6 +39,10 @@ UNKNOWN_TO_YARN = "returned HTTP 404 for application"
 """What the provider says where the ResourceManager has forgotten an application, or never knew it."""
 
 
+UNKNOWN = "UNKNOWN"
+"""The state of a driver about which a standalone master, or Kubernetes, cannot tell for the time being."""
+
+
 class DriverUnknownError(CheckpointError):
     """The cluster does not say what became of a driver; nothing was decided, and the next try asks again."""
 
@@ -153,6 +157,26 @@ class StageDrivers:
             return None
         return f"its driver {driver} is gone ({status}) and has not acknowledged"
 
+    def check_lost(self, handover: Handover, error: Exception) -> None:
+        """See that the driver is gone whose watching has failed: unknown is not gone (semantics F2).
+
+        Args:
+            handover: of the execution that this try watches.
+            error: with which the watching ended.
+
+        Raises:
+            DriverUnknownError: it lives, or the cluster does not say; the next try waits for it, or finds it gone.
+        """
+        if not handover.durable or self.why_gone(handover) is not None:
+            return
+        raise DriverUnknownError(
+            "this try lost sight of its driver, which lives or may live: nothing was decided, and the next try asks "
+            f"again. {one_line(error)}",
+            job=handover.job,
+            checkpoint=handover.checkpoint,
+            stage=handover.stage,
+        ) from error
+
     def driver_of(self, token: str) -> str:
         """Give the driver of an execution that this try has taken over.
 
@@ -211,12 +235,13 @@ class StageDrivers:
     def _status(self, token: str, driver: str) -> tuple[str, bool]:
         """Ask the cluster, by the provider's means: the driver's state in its words, and whether it lives."""
         self._operator.keep_drivers_of(token)
-        self._operator._hook = self._plain_hook()
+        before, self._operator._hook = self._operator._hook, self._plain_hook()
         try:
             status: str = self._operator.get_job_status(driver, self._context)
-            return status, self._operator.is_job_active(status)
+            # Kubernetes says so of a pod whose node it cannot reach, and the provider takes it for an end.
+            return status, self._operator.is_job_active(status) or status.upper() == UNKNOWN
         finally:
-            self._operator._hook = None
+            self._operator._hook = before
 
     def _plain_hook(self) -> SparkSubmitHook:
         """Give the hook as the provider builds it; made once."""

@@ -16,14 +16,14 @@ from airflow.sdk.definitions.mappedoperator import MappedOperator
 from ..checkpoint.errors import InvalidConfigError
 from ..hooks.job_settings import check_room, naming
 from ..storage.names import check_name
-from .spark_epoch import SparkEpochOperator, stage_uid
+from .stage_operator import StageOperator, stage_uid
 
 
 @dataclass(frozen=True, slots=True)
 class StageTask:
     """One stage and the task, or the instance of a mapped task, that runs it."""
 
-    operator: SparkEpochOperator
+    operator: StageOperator
     map_index: int = -1
     """-1 where the task is not mapped, as Airflow has it."""
 
@@ -45,7 +45,7 @@ class StageTask:
 
 def is_stage(task: Any) -> bool:
     """Tell whether a task is a stage, or its instances are."""
-    return issubclass(kind_of(task), SparkEpochOperator)
+    return issubclass(kind_of(task), StageOperator)
 
 
 def kind_of(task: Any) -> type:
@@ -116,7 +116,7 @@ def stage_task(task: Any, map_index: int | None) -> StageTask | None:
 def _instance(task: MappedOperator, index: int, arguments: Mapping[str, Any]) -> StageTask:
     with naming(task=task.task_id, map_index=str(index)):
         operator = task.unmap(arguments)
-    assert isinstance(operator, SparkEpochOperator)  # its class was looked at before
+    assert isinstance(operator, StageOperator)  # its class was looked at before
     return StageTask(operator, index)
 
 

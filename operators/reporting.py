@@ -15,13 +15,14 @@ from ..checkpoint import Coordinator, layout
 from ..checkpoint.errors import CheckpointError
 from ..hooks.job_settings import JobSettings, is_rendered_later
 from ..spark.detail import one_line
+from .durable_driver import DriverUnknownError
 from .stage_outcome import failed_prefix
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from ..checkpoint.requests import FailAnswer
-    from .spark_epoch import SparkEpochOperator
+    from .stage_operator import StageOperator
 
 KILLED = "the task's process ended without a result: it was killed, or its machine was lost"
 
@@ -42,8 +43,7 @@ def report(context: Context, uid: str, coordinator: Coordinator) -> FailAnswer:
         _detail(context, uid),
         final=is_final(context),
         curable=not _failed_for_good(context),
-        # Whoever lives to fail says of what. In the dag processor there is at most a line of text.
-        killed=not isinstance(context.get("exception"), BaseException),
+        unknown=_is_unknown(context),
     )
 
 
@@ -57,7 +57,7 @@ def is_final(context: Context) -> bool:
     return ti.try_number > ti.max_tries or _failed_for_good(context)
 
 
-def settings_of(context: Context, task: SparkEpochOperator) -> JobSettings:
+def settings_of(context: Context, task: StageOperator) -> JobSettings:
     """Read a stage's settings; in the dag processor the task comes as it was parsed, its templates not rendered."""
     storage, job = str(task.storage), str(task.job)
     if is_rendered_later(storage) or is_rendered_later(job):
@@ -69,6 +69,13 @@ def settings_of(context: Context, task: SparkEpochOperator) -> JobSettings:
 
 def _failed_for_good(context: Context) -> bool:
     return isinstance(context.get("exception"), AirflowFailException)
+
+
+def _is_unknown(context: Context) -> bool:
+    """Tell whether nobody knows what became of the application: its task was killed, or lost sight of its driver."""
+    error = context.get("exception")
+    # Whoever lives to fail says of what. In the dag processor there is at most a line of text.
+    return isinstance(error, DriverUnknownError) or not isinstance(error, BaseException)
 
 
 def _detail(context: Context, uid: str) -> str:

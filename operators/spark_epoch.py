@@ -32,6 +32,7 @@ from ..checkpoint.requests import (
 )
 from ..hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ..hooks.cluster_driver import point_at
+from ..hooks.completed_epoch import already_completed
 from ..hooks.epoch_submit import EpochSubmitHook
 from ..hooks.job_settings import JobSettings, check_room, check_storage_and_job, naming, rendered_settings, scope_of
 from ..hooks.pausing import start_unless_paused, stop_if_paused
@@ -39,14 +40,14 @@ from ..hooks.skipped_stages import acknowledge_for
 from ..spark.conf import handover_conf
 from ..spark.shipping import runtime_zip
 from ..storage.names import check_name, shorten
-from .completed import already_completed
-from .durable_driver import DurableSubmit, StageDrivers
+from .durable_driver import StageDrivers
 from .exchange import EXCHANGES, Exchange
 from .links import CheckpointLink
 from .secret_checks import check_author_settings
+from .stage_operator import StageOperator, stage_uid
 from .stage_outcome import StageIncurableError, StageRun, left_out
 from .stage_tasks import upstreams_to_look_at, where_of
-from .tries import is_asked_for
+from .tries import came_back, is_asked_for
 from .upstreams_first import let_upstreams_run
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ _TEXTS = (
 )
 
 
-class SparkEpochOperator(DurableSubmit):
+class SparkEpochOperator(StageOperator):
     """Submits a Spark application as one stage of the DAG run's epoch, and is done when the stage has acknowledged.
 
     All options of `SparkSubmitOperator` stay. The application opens its epoch with `with Epoch.current() as epoch:`;
@@ -160,6 +161,7 @@ class SparkEpochOperator(DurableSubmit):
             AirflowSkipException: the epoch is completed, with this stage or without it (semantics B3, F6); running it
                 again would fold its input in twice.
             StageFailedError: the application failed, declined, or never opened an epoch.
+            DriverUnknownError: its driver on the cluster lives or may live, and could not be watched any more.
             FencedError: another attempt replaced this one while it ran.
             AirflowRescheduleException: stages that it reads from run again first (semantics F1), or the DAG is paused
                 (S1).
@@ -178,8 +180,8 @@ class SparkEpochOperator(DurableSubmit):
 
         def begin() -> BeginAnswer:
             acknowledge_for(coordinator, epoch, ti, may_be_skipped)
-            by_hand = is_asked_for(ti, self.retries)
-            return coordinator.begin(epoch, uid, str(ti.id), by_hand=by_hand, drivers=drivers)
+            by_hand, waited = is_asked_for(ti, self.retries), came_back(context)
+            return coordinator.begin(epoch, uid, str(ti.id), by_hand=by_hand, came_back=waited, drivers=drivers)
 
         with settings.naming_connection():
             try:
@@ -228,7 +230,7 @@ class SparkEpochOperator(DurableSubmit):
                 self._say_what_is_restored(coordinator, answer.handover)
                 drivers.end_those_before(answer.handover.token)
                 self.log.info("%s: submitting", run.title)
-                self._submit(context, settings, answer, run)
+                self._submit(context, drivers, settings, answer, run)
             run.check_acknowledged()
         except CheckpointError as error:
             kept = left_out(coordinator, epoch, uid)
@@ -256,7 +258,9 @@ class SparkEpochOperator(DurableSubmit):
             return
         super().on_kill()
 
-    def _submit(self, context: Context, settings: JobSettings, answer: Submit, run: StageRun) -> None:
+    def _submit(
+        self, context: Context, drivers: StageDrivers, settings: JobSettings, answer: Submit, run: StageRun
+    ) -> None:
         # A stored driver id outlives a clear and a try. Under a key of its own it is found by this execution alone, so
         # that nobody reconnects to the driver of another attempt.
         self.keep_drivers_of(answer.handover.token)
@@ -266,7 +270,8 @@ class SparkEpochOperator(DurableSubmit):
                 super().execute(context)
             except (AirflowSkipException, AirflowFailException):
                 raise
-            except (AirflowException, RuntimeError) as error:
+            except Exception as error:
+                self._check_failed(drivers, run, error)
                 hook = self._hook if isinstance(self._hook, EpochSubmitHook) else None
                 missing = hook.missing_application(str(self.application)) if hook else None
                 raise run.failure(hook.returncode if hook else None, str(error), missing) from error
@@ -281,8 +286,17 @@ class SparkEpochOperator(DurableSubmit):
             point_at(self._hook, driver)
             self.log.info("%s: waiting for driver %s, which an earlier try submitted", run.title, driver)
             self.poll_until_complete(driver, context)
-        except (AirflowException, RuntimeError) as error:
+        except Exception as error:
+            self._check_failed(drivers, run, error)
             raise run.failure(0, str(error)) from error
+
+    @staticmethod
+    def _check_failed(drivers: StageDrivers, run: StageRun, error: Exception) -> None:
+        """See that it is the application that has failed, and not only who watched it."""
+        if run.declined() is None:
+            drivers.check_lost(run.handover, error)
+        if not isinstance(error, AirflowException | RuntimeError):
+            raise error
 
     def _get_hook(self) -> SparkSubmitHook:
         """Give the provider's hook, with what the application needs of Cairn added: the author's fields stay clean."""
@@ -390,16 +404,6 @@ def _submission(settings: JobSettings, answer: Submit, runtime: str) -> _Submiss
         region=storage.region,
     )
     return _Submission(storage.driver_conf(), handed, storage.driver_environment(), runtime)
-
-
-def stage_uid(uid: str, map_index: int | None) -> str:
-    """Give the uid of the stage that a task instance runs.
-
-    Args:
-        uid: the task's.
-        map_index: the instance's; None or -1 where the task is not mapped.
-    """
-    return uid if map_index is None or map_index < 0 else f"{uid}-{map_index}"
 
 
 def failed_for_good(run_id: str, answer: Failed) -> str:

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 from ..hooks.clear_body import TaskRef
 from ..hooks.job_settings import scope_of
 from .clearing import Where
+from .mapped_stages import StageTask, instances_of, is_stage
+from .topology import plain_tasks_after, upstreams_that_may_be_skipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .mapped_stages import StageTask
-    from .spark_epoch import SparkEpochOperator
+    from .stage_operator import StageOperator
 
 
-def where_of(task: SparkEpochOperator, dag_id: str, run_id: str) -> Where:
+def where_of(task: StageOperator, dag_id: str, run_id: str) -> Where:
     """Find the tasks of all stages of a stage's job, and the plain tasks that follow each.
 
     Args:
@@ -27,8 +28,6 @@ def where_of(task: SparkEpochOperator, dag_id: str, run_id: str) -> Where:
     Raises:
         InvalidConfigError: the DAG file has changed, and a mapped task of it is no stage any more.
     """
-    from .topology import plain_tasks_after  # it imports the operator, which asks for its siblings itself
-
     stages = _stages_of_job(task)
     plain = plain_tasks_after(stages)
     return Where(
@@ -39,14 +38,12 @@ def where_of(task: SparkEpochOperator, dag_id: str, run_id: str) -> Where:
     )
 
 
-def upstreams_to_look_at(task: SparkEpochOperator) -> dict[str, TaskRef]:
+def upstreams_to_look_at(task: StageOperator) -> dict[str, TaskRef]:
     """Give the tasks of those upstreams of a stage that may have been skipped although the stage runs, by uid.
 
     Args:
         task: the stage's task; outside of a group nothing is known of its upstreams.
     """
-    from .topology import upstreams_that_may_be_skipped
-
     if scope_of(task.task_group) is None:
         return {}
     return _refs(upstreams_that_may_be_skipped(_stages_of_job(task), task.task_id))
@@ -56,9 +53,7 @@ def _refs(stages: Iterable[StageTask]) -> dict[str, TaskRef]:
     return {stage.uid: TaskRef(stage.task_id, stage.map_index) for stage in stages}
 
 
-def _stages_of_job(task: SparkEpochOperator) -> list[StageTask]:
-    from .mapped_stages import instances_of, is_stage
-
+def _stages_of_job(task: StageOperator) -> list[StageTask]:
     # The task that runs is a rendered copy; in the DAG it stands as it was parsed, and so do the others.
     scope = scope_of(task.task_group)
     found = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from airflow.sdk import Context
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
 
@@ -19,3 +20,12 @@ def is_asked_for(ti: RuntimeTaskInstanceProtocol, retries: int | None) -> bool:
         retries: of the task.
     """
     return 1 < ti.try_number == ti.max_tries - (retries or 0) + 1
+
+
+def came_back(context: Context) -> bool:
+    """Tell whether this try has begun before, and put itself off: Airflow counts it as the same one.
+
+    Args:
+        context: Airflow's, of the try.
+    """
+    return context.get("task_reschedule_count", 0) > 0

@@ -23,6 +23,7 @@ from ..checkpoint.reasons import Reason
 from ..checkpoint.requesting import turn_of
 from ..checkpoint.requests import Declined, EpochCompleted, TriggerAnswer, Triggered, check_stages
 from ..checkpoint.source import Source, check_sources
+from ..hooks.completed_epoch import already_completed
 from ..hooks.job_settings import JobSettings, check_storage_and_job, naming, rendered_settings, scope_of
 from ..hooks.pausing import start_unless_paused
 from ..hooks.plugged import listeners_of, master_hooks_of
@@ -33,7 +34,6 @@ from ..storage.names import shorten
 from ..storage.probe import ensure_probed
 from ..triggers.looking import why_failed
 from ..triggers.request import RequestTrigger
-from .completed import already_completed
 from .mapped_stages import StageTask
 from .run_facts import has_ended, kind_of, run_facts, slice_of
 from .starting import check_restore_from, start_if_asked

@@ -15,9 +15,11 @@ from ..checkpoint.head import EndedEntry
 from ..checkpoint.notices import CheckpointListener, check_listeners
 from ..checkpoint.requests import EpochCompleted, Failed, Progress, Ready, Waiting
 from ..hooks.clear_body import TaskRef
+from ..hooks.completed_epoch import already_completed
+from ..hooks.ended_stages import NobodyAcknowledgesError, check_awaited
 from ..hooks.job_settings import JobSettings, check_storage_and_job, naming, rendered_settings
 from ..hooks.pausing import start_unless_paused
-from ..hooks.skipped_stages import acknowledge_for, skipped_tasks
+from ..hooks.skipped_stages import acknowledge_for, states_of, was_skipped
 from ..hooks.telling import tell, tell_if_possible
 from ..storage.errors import CairnError, UnavailableError
 from ..triggers.checkpoint import CheckpointTrigger, describe, goes_on, is_paused
@@ -92,6 +94,8 @@ class CheckpointSensor(BaseSensorOperator):
     def watch(self, trigger: str, stages: Mapping[str, TaskRef]) -> None:
         """Look for tasks that Airflow has skipped: acknowledge in the place of stages, and skip with the trigger.
 
+        And for tasks that have ended without an acknowledgement, which is an error.
+
         Args:
             trigger: the id of the task that triggers the checkpoint.
             stages: the tasks of the stages, by uid; all of them have ended when this task begins.
@@ -109,7 +113,8 @@ class CheckpointSensor(BaseSensorOperator):
         Raises:
             CheckpointFailedError: it ended without completing; the text carries the reason.
             AirflowFailException: the job failed, of too many failed checkpoints or of a try that is followed by no
-                other (semantics F4); the text names the root cause.
+                other (semantics F4); the text names the root cause. Or a person has marked the task of a stage that has
+                not acknowledged; the text names it.
             InvalidConfigError: no checkpoint was ever triggered for the epoch.
             ListenerError: the checkpoint is complete, and a listener failed; the next try tells it again.
             AirflowSkipException: the task that triggers was skipped.
@@ -177,7 +182,7 @@ class CheckpointSensor(BaseSensorOperator):
         try:
             with settings.naming_connection():
                 return self._look_at_store(settings, ti)
-        except JobFailedError as error:
+        except (JobFailedError, NobodyAcknowledgesError) as error:
             # semantics D5: another try would find the same. A retry of a stage starts the job again, or a clear does.
             raise AirflowFailException(str(error)) from error
 
@@ -190,8 +195,11 @@ class CheckpointSensor(BaseSensorOperator):
             if is_paused(progress) and start_unless_paused(coordinator, ti):
                 progress = coordinator.go_on(epoch)
             waits_for = {uid: task for uid, task in self._stage_tasks.items() if uid in _missing(progress)}
-            if waits_for and acknowledge_for(coordinator, epoch, ti, waits_for):
-                progress = coordinator.go_on(epoch)
+            if waits_for:
+                states = states_of(ti, waits_for.values())
+                acknowledge_for(coordinator, epoch, ti, waits_for, states)
+                before, progress = progress, coordinator.go_on(epoch)
+                check_awaited(coordinator.job, epoch, before, progress, waits_for, states)
             if isinstance(progress, Ready):
                 try:
                     completed = coordinator.complete(progress.checkpoint)
@@ -213,6 +221,9 @@ class CheckpointSensor(BaseSensorOperator):
             return None
         if isinstance(progress, Ready):
             return None
+        if isinstance(progress, EpochCompleted):
+            # Not skipped, as the stages are: what follows the group needs the checkpoint, and that is there.
+            self.log.info("%s", already_completed(coordinator, settings.storage, progress))
         return self._ended(coordinator, progress, ti)
 
     def _ended(self, coordinator: Coordinator, progress: Progress, ti: RuntimeTaskInstanceProtocol) -> dict[str, Any]:
@@ -223,7 +234,7 @@ class CheckpointSensor(BaseSensorOperator):
         tell_if_possible(coordinator, self.listeners)
         assert isinstance(progress, Failed)
         if progress.checkpoint == 0:
-            if self._trigger_task is not None and skipped_tasks(ti, [self._trigger_task]):
+            if self._trigger_task is not None and was_skipped(ti, self._trigger_task):
                 raise AirflowSkipException("the task that triggers the checkpoint was skipped, so there is none")
             raise InvalidConfigError(
                 "no checkpoint was ever triggered for this run's epoch: put a TriggerCheckpointOperator of the same "

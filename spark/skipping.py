@@ -17,6 +17,9 @@ from .leaving import acknowledgement
 def acknowledge_skipped(coordinator: Coordinator, epoch: str, stage: str, claimant: str) -> bool:
     """Acknowledge in the place of a stage whose task was skipped; its state and tables go on as they were.
 
+    What it has not read of its upstreams in older epochs, because it did not wait for them, it goes on owing (semantics
+    B2). An older epoch's slice is no such thing: others read that epoch now, and must not see half of it (B1).
+
     Idempotent: there is one acknowledgement of an execution, and of two at once the first one stays (semantics A2). A
     later try of the stage finds it and submits nothing.
 
@@ -30,14 +33,14 @@ def acknowledge_skipped(coordinator: Coordinator, epoch: str, stage: str, claima
         Whether this call acknowledged; False where there was nothing to do.
 
     Raises:
-        CheckpointFailedError: it must not be skipped, because it has to read older epochs, which would be lost.
+        CheckpointFailedError: it must not be skipped, because it has to read older epochs' input, which would be lost.
         InvalidConfigError: the pending checkpoint does not expect the stage.
     """
     handover = coordinator.stand_in(epoch, stage, claimant)
     if handover is None:
         return False
-    if handover.replay or handover.backlog:
-        older = {*(each.epoch for each in handover.replay), *(each.epoch for each in handover.backlog)}
+    older = {each.epoch for each in handover.replay} | {each.epoch for each in handover.backlog if each.slice}
+    if older:
         raise CheckpointFailedError(
             f"the task of stage {stage} was skipped, but the stage has to read older epochs in this one, and they "
             "would be missing from its state for good. Clear the task, and let it run",

@@ -119,3 +119,7 @@ class DocumentError(CairnError):
     """A stored document is broken, foreign, too large or of an unknown format (semantics W5, C5)."""
 
     kind = ErrorKind.DATA
+
+
+class NewerFormatError(DocumentError):
+    """A stored document is of a format that only a newer version reads (semantics C5); nobody here may replace it."""

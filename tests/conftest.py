@@ -13,6 +13,7 @@ from hypothesis import settings
 from scripts.harness.postgres_server import PostgresServer
 from scripts.harness.s3_server import S3Server
 from scripts.setup.java import ensure_java
+from tests.support.signals import pass_no_ignored_signals_on
 
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
@@ -23,6 +24,7 @@ _NEEDS_JAVA = ("spark", "e2e")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep the tests away from the user's own Airflow and AWS set-up, before anything imports them."""
+    pass_no_ignored_signals_on()
     for name in [name for name in os.environ if name.startswith(("AIRFLOW_", "AWS_", "SPARK_"))]:
         del os.environ[name]
     home = tempfile.mkdtemp(prefix="cairn-airflow-unit-")

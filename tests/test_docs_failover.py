@@ -61,6 +61,15 @@ def test_each_row_says_what_its_test_expects(file: str) -> None:
         assert expected is None or expected in rows[number], f"row {number}: {expected}"
 
 
+@pytest.mark.parametrize("number", sorted(row for row, (_, file) in table().items() if "failover" not in file))
+def test_checkpoints_that_a_row_names_are_expected_elsewhere_too(number: int) -> None:
+    seen, file = table()[number]
+    tuples = [each for each in ast.walk(ast.parse((E2E / file).read_text())) if isinstance(each, ast.Tuple)]
+    expected = {ast.unparse(each) for each in tuples}
+    for id_, attempt, how in re.findall(r"(\d+) · (\d+) `([A-Z_]+)`", seen):
+        assert f"({id_}, {attempt}, '{how}')" in expected
+
+
 def test_each_row_stands_once_and_in_order() -> None:
     numbers = [int(found[1]) for found in re.finditer(r"^\| (\d+) \|", (ROOT / "docs/failover.md").read_text(), re.M)]
     assert numbers == sorted(set(numbers))

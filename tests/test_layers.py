@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,35 @@ def broken_rules(path: Path, source: str) -> list[str]:
         if root in {"scripts", "tests"} or (root == "airflow_cairn" and rest[:1] in (["scripts"], ["tests"])):
             broken.append(f"{where}: what builds and tests the package is no part of it")
     return broken
+
+
+def _circle(imports: Mapping[str, set[str]]) -> list[str]:
+    """Give modules that import each other in a circle, the first one last too; none where there is none."""
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports for types and inside functions count too: they hide a circle, and do not open it."""
+    known = {".".join(_name(path)): path for path in modules()}
+    imports = {
+        module: {
+            target
+            for _, name in imports_of(path, path.read_text())
+            for target in (name, name.rpartition(".")[0])
+            if target in known and known[target].name != "__init__.py"
+        }
+        for module, path in known.items()
+        if path.name != "__init__.py"
+    }
+    assert _circle(imports) == []
+    assert set(_circle({**imports, "airflow_cairn.storage.names": {"airflow_cairn.checkpoint.layout"}})) >= {
+        "airflow_cairn.storage.names",
+        "airflow_cairn.checkpoint.layout",
+    }
 
 
 def test_every_import_points_downwards() -> None:

@@ -54,14 +54,22 @@ class AirflowApi:
         Raises:
             AirflowApiError: the status is 400 or higher.
         """
+        answer = self._send(method, path, **options)
+        if answer.status_code == httpx.codes.INTERNAL_SERVER_ERROR and "Database error" in answer.text:
+            # What writes down the request met a task's heartbeat in the one writer that SQLite has (measured). It comes
+            # before the request itself, of which nothing has been done.
+            answer = self._send(method, path, **options)
+        _checked(answer)
+        return answer.json() if answer.content else None
+
+    def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
         answer = self._http.request(method, f"/api/v2{path}", **options)
         if answer.status_code == httpx.codes.UNAUTHORIZED:
             login = self._http.post("/auth/token", json=self._login)
             _checked(login)
             self._http.headers["Authorization"] = f"Bearer {login.json()['access_token']}"
             answer = self._http.request(method, f"/api/v2{path}", **options)
-        _checked(answer)
-        return answer.json() if answer.content else None
+        return answer
 
     def health(self) -> dict[str, str | None]:
         """Give the status of each component: `healthy`, `unhealthy`, or None for one never seen."""

@@ -18,7 +18,7 @@ import psutil
 from ..setup.java import ensure_java
 from ..setup.venv import VENV
 from .airflow_api import AirflowApi
-from .airflow_config import AirflowPorts, Settings, settings_for, write_config
+from .airflow_config import LOCAL_SETTINGS, AirflowPorts, Settings, settings_for, write_config
 from .airflow_database import ensure_database
 from .processes import RealProcess
 from .service import Service
@@ -198,8 +198,9 @@ class AirflowHome(Service):
         return done.stdout
 
     def _write_home(self, settings: Settings) -> None:
-        for folder in (self.home, self.dags_folder, self.home / "plugins", self.logs_folder):
+        for folder in (self.home, self.dags_folder, self.home / "plugins", self.home / "config", self.logs_folder):
             folder.mkdir(parents=True, exist_ok=True)
+        (self.home / "config" / "airflow_local_settings.py").write_text(LOCAL_SETTINGS)
         write_config(self.home / "airflow.cfg", settings)
         passwords = self.home / "passwords.json"
         passwords.touch(mode=0o600)

@@ -231,6 +231,69 @@ def test_the_end_of_a_task_ends_the_driver_that_it_waits_for(job: Job, cluster: 
     assert cluster.events == [f"submit {driver}", f"kill {driver}"]
 
 
+@pytest.fixture
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The provider waits 10 s between its questions to YARN, and 20 s to Kubernetes."""
+    monkeypatch.setattr(hooks_of_provider, "time", SimpleNamespace(sleep=lambda _seconds: None))
+
+
+def lose_sight(job: Job, cluster: ClusterStandIn, state: TaskState, try_number: int, **options: Any) -> None:
+    """A try cannot watch its driver any more; Airflow calls back with what it raised."""
+    ti, operator = Ti(run_id=RUN, try_number=try_number, **{"max_tries": 2, **options}), stage(job, cluster)
+    with pytest.raises(DriverUnknownError) as failed:
+        operator.execute(context(ti, task_state_store=state))
+    restore_latest_checkpoint(context(ti, task=operator, exception=failed.value))
+
+
+# The provider starts a process for each of ten questions to a standalone master.
+@pytest.mark.parametrize(
+    "mode", [pytest.param("standalone", marks=pytest.mark.large), "yarn", "kubernetes"], indirect=True
+)
+@pytest.mark.usefixtures("_no_waiting")
+def test_a_cluster_that_stops_answering_while_a_task_watches(job: Job, cluster: ClusterStandIn) -> None:
+    """semantics F2: first for the try that submitted, then for the one that waits; the driver works on meanwhile."""
+    job.trigger(RUN)
+    state = TaskState()
+
+    def act(_driver: str, conf: dict[str, str], looks: int) -> str:
+        cluster.down = looks in (0, 2)
+        return "RUNNING" if looks < 4 else acknowledge(job, conf)
+
+    cluster.act = act
+    for try_number in (1, 2):
+        lose_sight(job, cluster, state, try_number)
+        assert job.coordinator.head().history == ()
+        cluster.down = False
+    assert retry(job, cluster, state)["attempt"] == 1
+    assert len(cluster.events) == cluster.submitted == 1
+
+
+@pytest.mark.parametrize("mode", ["standalone", "kubernetes"], indirect=True)
+@pytest.mark.usefixtures("_no_waiting")
+def test_a_driver_whose_state_is_unknown_for_a_while(job: Job, cluster: ClusterStandIn) -> None:  # semantics F2
+    """A master that recovers, or a pod's node that cannot be reached."""
+    job.trigger(RUN)
+    state = TaskState()
+    cluster.act = lambda *_: "UNKNOWN"
+    lose_sight(job, cluster, state, 1)
+    (driver,) = cluster.states
+    cluster.states[driver] = "RUNNING"
+    cluster.act = lambda _driver, conf, looks: "RUNNING" if looks == 1 else acknowledge(job, conf)
+    assert retry(job, cluster, state)["attempt"] == 1
+    assert len(cluster.events) == cluster.submitted == 1
+
+
+@pytest.mark.parametrize("mode", ["kubernetes"], indirect=True)
+@pytest.mark.usefixtures("_no_waiting")
+def test_nobody_asks_again_after_the_last_try(job: Job, cluster: ClusterStandIn) -> None:  # semantics F5
+    job.trigger(RUN)
+    cluster.act = lambda *_: "UNKNOWN"
+    lose_sight(job, cluster, TaskState(), 1, max_tries=0)
+    ended = job.coordinator.head().ended_by_id(1)
+    assert ended is not None
+    assert "lost sight of its driver" in ended.detail
+
+
 @pytest.mark.parametrize("mode", ["standalone"], indirect=True)
 def test_a_driver_that_is_slow_to_die_is_of_its_own_attempt_alone(job: Job, cluster: ClusterStandIn) -> None:
     """Two workers are killed: the first once its driver runs, the second before it submits anything."""

@@ -27,7 +27,7 @@ from airflow_cairn.operators import (
     TriggerCheckpointOperator,
     restore_latest_checkpoint,
 )
-from airflow_cairn.operators.tries import is_asked_for
+from airflow_cairn.operators.tries import came_back, is_asked_for
 from airflow_cairn.storage.errors import DocumentError, InvalidNameError, UnavailableError
 from tests.airflow.conftest import DagFile
 from tests.support.airflow_stage import Job, Ti, context
@@ -151,6 +151,22 @@ def test_a_head_that_cannot_be_read_is_no_answer(job: Job) -> None:
 def test_a_clear_is_told_from_a_retry(try_number: int, max_tries: int, retries: int | None, expected: bool) -> None:
     # semantics F4
     assert is_asked_for(Ti(try_number=try_number, max_tries=max_tries), retries) is expected  # type: ignore[arg-type]
+
+
+def test_a_try_that_put_itself_off_is_known() -> None:  # semantics F4
+    assert not came_back(context(Ti()))
+    assert not came_back(context(Ti(), task_reschedule_count=0))
+    assert came_back(context(Ti(), task_reschedule_count=2))
+
+
+def test_a_try_that_a_person_asked_for_before_the_end_fails_too(job: Job) -> None:  # semantics F4
+    """It was sent to wait for its upstreams, and while it waited another stage used up the restarts."""
+    strict(job, NoRestart())
+    fail(job)
+    waited = context(Ti(run_id=RUN, try_number=3, max_tries=5), task_reschedule_count=1)
+    with pytest.raises(AirflowFailException, match="has failed and is not tried again"):
+        stage(job, retries=3).execute(waited)
+    assert job.coordinator.head().pending == ()
 
 
 def test_a_try_after_the_end_fails_at_once_and_one_by_hand_goes_on(

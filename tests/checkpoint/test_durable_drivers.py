@@ -119,7 +119,7 @@ def test_a_late_report_about_the_try_before_changes_nothing(world: World) -> Non
 
 def test_whoever_was_killed_is_left_to_the_try_that_follows(world: World) -> None:
     submitted(world)
-    answer = world.coordinator().fail("a", "clean", "one", "killed", killed=True)
+    answer = world.coordinator().fail("a", "clean", "one", "killed", unknown=True)
     assert isinstance(answer, NothingToDo)
     assert "the next try waits for that" in answer.why
     assert isinstance(begin(world, "two", Cluster()), Reconnect)
@@ -127,12 +127,12 @@ def test_whoever_was_killed_is_left_to_the_try_that_follows(world: World) -> Non
 
 def test_no_try_follows_the_one_that_was_killed(world: World) -> None:
     submitted(world)
-    assert isinstance(world.coordinator().fail("a", "clean", "one", "killed", final=True, killed=True), FailedOver)
+    assert isinstance(world.coordinator().fail("a", "clean", "one", "killed", final=True, unknown=True), FailedOver)
 
 
 def test_a_killed_try_whose_driver_died_with_it_is_a_failover(world: World) -> None:
     begin(world, "one", None)
-    assert isinstance(world.coordinator().fail("a", "clean", "one", "killed", killed=True), FailedOver)
+    assert isinstance(world.coordinator().fail("a", "clean", "one", "killed", unknown=True), FailedOver)
 
 
 def test_of_two_that_take_over_at_once_one_holds_it(world: World) -> None:

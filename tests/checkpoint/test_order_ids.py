@@ -95,6 +95,14 @@ def test_the_process_that_triggers_is_killed_when_it_has_moved_the_sequence(worl
     world.audit("a", "b")
 
 
+def test_two_that_trigger_at_once_fix_the_same_range(dsn: str) -> None:  # semantics T7, T9
+    one, other = order_ids(dsn), order_ids(dsn)
+    for hook in (one, other):
+        hook.restore(1, range_of(1))
+    assert one.trigger(2, 0) == other.trigger(2, 0) == range_of(2)
+    assert position(dsn) == (2 * SIZE, True)
+
+
 def _ask_and_die(storage: str, dsn: str) -> None:
     hook = order_ids(dsn)
     ask = hook.trigger

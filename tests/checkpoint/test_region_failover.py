@@ -296,3 +296,18 @@ def test_a_broken_handover_holds_no_failover_up(world: World) -> None:  # semant
     assert _failed(world, "routes").restarted == ()
     begin = world.coordinator().begin("a", "routes", "routes-2")
     assert begin == UpstreamsNotReady(3, 2, ("clean",), (), ("clean",)), "a person has to clear it"
+
+
+@pytest.mark.parametrize("cleaned", [False, True])
+def test_who_was_told_that_it_does_not_count_had_begun(world: World, cleaned: bool) -> None:  # semantics A2, F1
+    """A cleaner takes what it wrote and its handover; its region runs again all the same."""
+    _begun(world, CHAIN, "clean")
+    late = world.submit("a", "routes").handover
+    world.coordinator().abort(world.pending_id("a"), Reason.JOB_FAILURE, "by hand")
+    assert world.drive(late) is AckAnswer.DISCARDED
+    if cleaned:
+        world.coordinator().clean()
+    pending = world.trigger("a").pending
+    assert {execution.home for execution in pending.executions.values()} == {pending.checkpoint}
+    world.run_epoch("a")
+    world.audit("z", "a")

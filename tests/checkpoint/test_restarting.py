@@ -176,18 +176,41 @@ def test_what_fails_for_good_while_a_try_begins_is_not_what_its_person_asked_for
     assert world.coordinator().head().pending == ()
 
 
+def test_nor_is_what_fails_for_good_while_a_try_waits_for_its_upstreams() -> None:  # semantics F4
+    """A person clears `routes`, which waits for `clean` to run again; `airports` uses up the restarts meanwhile."""
+    world = strict(FixedDelayRestart(1))
+    run_some(world, "a", "clean")
+    (entry,) = world.coordinator().head().pending
+    assert entry.document is not None
+    home = layout.folder(entry.document.executions["clean"].home)
+    world.files.delete([found.key for found in world.files.listing(f"{home}state/clean/")])
+    cleared = world.new_claimant()
+    world.submit("a", "airports", "last")
+    world.submit("a", "routes", "first")
+    world.coordinator().fail("a", "routes", "first", "boom")
+    assert isinstance(world.coordinator().begin("a", "routes", cleared, by_hand=True), UpstreamsNotReady)
+    world.run_stage("a", "clean")
+    assert isinstance(fail(world, stage="airports"), Failed)
+    assert isinstance(world.coordinator().begin("a", "routes", cleared, by_hand=True, came_back=True), Failed)
+    assert world.coordinator().head().pending == ()
+    begun = world.coordinator().begin("a", "routes", world.new_claimant(), by_hand=True)
+    assert isinstance(begun, Submit), "somebody has cleared it after that"
+
+
 def test_output_that_is_lost_again_and_again_ends_a_try_by_hand_too() -> None:  # semantics F1, F4
     """The try comes back after its upstream has run again; to Airflow it is the same one, which a person asked for."""
     world = strict(FixedDelayRestart(2))
     run_some(world, "a", "clean")
     assert isinstance(fail(world, stage="routes"), FailedOver)
-    claimant, answers = world.new_claimant(), []
+    claimant = world.new_claimant()
+    answers: list[type] = []
     for _ in range(3):
         (entry,) = world.coordinator().head().pending
         assert entry.document is not None
         home = layout.folder(entry.document.executions["clean"].home)
         world.files.delete([found.key for found in world.files.listing(f"{home}state/clean/")])
-        answers.append(type(world.coordinator().begin("a", "routes", claimant, by_hand=True)))
+        begun = world.coordinator().begin("a", "routes", claimant, by_hand=True, came_back=bool(answers))
+        answers.append(type(begun))
         if answers[-1] is Failed:
             break
         world.run_stage("a", "clean")

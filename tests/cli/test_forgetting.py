@@ -72,3 +72,21 @@ def test_a_listener_that_nothing_waits_for_is_an_error(
     assert said.out == ""
     assert waiting(world) == before
     assert cairn(world, "nojob", "warehouse", "--yes") == 2
+
+
+def test_one_notice_alone_is_given_up(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cairn(world, JOB, "warehouse", "--checkpoint", "2") == 0
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "warehouse would never be told how these checkpoints ended:",
+        "  2, b: FAILED (CHECKPOINT_DECLINED)",
+    ]
+    assert waiting(world) == [(1, ("warehouse",)), (2, ("warehouse", "mail"))]
+    assert cairn(world, JOB, "warehouse", "--checkpoint", "2", "--yes") == 0
+    assert waiting(world) == [(1, ("warehouse",)), (2, ("mail",))]
+
+
+def test_a_checkpoint_that_it_has_no_notice_of_is_an_error(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    before = waiting(world)
+    assert cairn(world, JOB, "mail", "--checkpoint", "1", "--yes") == 2
+    assert "no notice of this checkpoint waits for the listener" in capsys.readouterr().err
+    assert waiting(world) == before

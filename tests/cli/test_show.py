@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from airflow_cairn.checkpoint import CheckpointConfig
-from airflow_cairn.checkpoint.model import AckMetrics
+from airflow_cairn.checkpoint.model import AckMetrics, StageSpec
 from airflow_cairn.cli.main import main
 from airflow_cairn.cli.text import bar, duration, fit, printable
+from airflow_cairn.spark.skipping import acknowledge_skipped
+from airflow_cairn.storage import open_store
 from tests.checkpoint.early import EarlyWorld
 from tests.checkpoint.world import World
 from tests.support import jobs
@@ -200,3 +202,26 @@ def test_bars_and_names() -> None:
     assert bar([("-", 9)], 8, 8) == "--------"
     assert (fit("abcdefgh", 8), fit("abcdefgh", 5), fit("abcdefgh", 4)) == ("abcdefgh", "ab…gh", "ab…h")
     assert printable("a\x1b[2Jb\u202ec") == "a�[2Jb�c"
+
+
+def test_a_stage_that_was_skipped_is_shown_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "store").mkdir()
+    stages = (StageSpec("clean"), StageSpec("report", ("clean",)))
+    world = World(open_store(f"file://{tmp_path / 'store'}"), stages=stages)
+    world.run_epoch("a")
+    world.trigger("b")
+    world.run_stage("b", "clean")
+    assert acknowledge_skipped(world.coordinator(), "b", "report", "the sensor")
+    pending = shown(world.store.uri, capsys, "2")
+    world.coordinator().complete(2)
+    completed = shown(world.store.uri, capsys, "2")
+    for lines in (pending, completed):
+        assert [line.split()[:2] for line in lines if line.startswith(("clean", "report"))][:2] == [
+            ["clean", "2/2"],
+            ["report", "skipped"],
+        ]
+        assert "skipped: its task was, and its state and tables are as the checkpoint before left them" in lines
+    assert main(["show", "flights", "2", "--json", "--storage", world.store.uri]) == 0
+    found = json.loads(capsys.readouterr().out)["stages"]
+    assert {stage["stage"]: stage["skipped"] for stage in found} == {"clean": False, "report": True}
+    assert not any(line.startswith("skipped: ") for line in shown(world.store.uri, capsys, "1"))

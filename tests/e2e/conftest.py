@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +20,8 @@ from tests.e2e.scenario import Scenario
 from tests.e2e.store import JobStore
 
 HERE = Path(__file__).parent
-SPARK_CONF = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", **fast_conf()}
+READER = HERE / "dags" / "applications" / "reader.py"
+"""The application of stages that make no Spark job."""
 HEARTBEAT_TIMEOUT_S = 12
 CLEARS, LOOKS = "cairn", "looks"
 ON_A_SCHEDULE = "on_a_schedule"
@@ -30,8 +30,28 @@ USERS = {CLEARS: "user", LOOKS: "viewer"}
 """Who clears has no more rights than the documentation asks for."""
 
 
+NOTING = """#!/bin/sh
+for word in "$@"; do
+    case $word in
+        spark.cairn.job=*) job=${{word#*=}} ;;
+        spark.cairn.epoch=*) epoch=${{word#*=}} ;;
+        spark.cairn.stage=*) stage=${{word#*=}} ;;
+        spark.cairn.handover=*) handover=${{word#*=}} ;;
+    esac
+done
+echo "$job $epoch $stage $handover" >> "$CAIRN_TEST_GATES/submitted"
+exec "{real}" "$@"
+"""
+"""A `spark-submit` that writes down for which execution it was started; see `Gates.submitted`."""
+
+
+def spark_conf() -> dict[str, str]:
+    """Give the conf of every driver; the archive in it may have been written since this file was imported."""
+    return {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", **fast_conf()}
+
+
 class Gates:
-    """Stops the test application at named points.
+    """Stops the test application at named points, and knows how often it was submitted.
 
     Args:
         folder: shared with the application.
@@ -64,6 +84,11 @@ class Gates:
         """Tell whether the application has come to a point."""
         return self._gate("reached", job, run, attempt, point).exists()
 
+    def submitted(self, job: str, epoch: str) -> list[tuple[str, str]]:
+        """Give stage and execution of every `spark-submit` that was started for an epoch, in order."""
+        noted = (line.split() for line in (self.folder / "submitted").read_text().splitlines())
+        return [(stage, handover) for *where, stage, handover in noted if where == [job, epoch]]
+
     def _gate(self, kind: str, job: str, run: str, attempt: int, point: str) -> Path:
         return self.folder / kind / job / run / str(attempt) / point
 
@@ -78,7 +103,8 @@ def kill_driver(jvm: psutil.Process) -> None:
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the storage and the gates."""
     folder = tmp_path_factory.mktemp("scenarios")
-    (folder / "storage").mkdir()
+    for name in ("storage", "gates"):
+        (folder / name).mkdir()
     return folder
 
 
@@ -94,11 +120,11 @@ def gates(shared: Path) -> Gates:
     return Gates(shared / "gates")
 
 
-def _reader(folder: Path) -> Path:
-    """Put `reader.py` where it is found as `spark3-submit`."""
+def _commands(folder: Path) -> Path:
+    """Put a `spark-submit` that notes what it is asked before the real one."""
     folder.mkdir()
-    script = folder / "spark3-submit"
-    script.write_text(f"#!{sys.executable}\n{(HERE / 'reader.py').read_text()}")
+    script = folder / "spark-submit"
+    script.write_text(NOTING.format(real=VENV / "bin" / "spark-submit"))
     script.chmod(0o755)
     return folder
 
@@ -120,10 +146,11 @@ def _shares_airflow(item: pytest.Item) -> bool:
 def airflow(shared: Path, storage: str) -> Iterator[AirflowHome]:
     """A real Airflow with the scenarios' DAGs, unpaused except for the one on a schedule."""
     env = {
-        "PATH": os.pathsep.join([str(_reader(shared / "bin")), str(VENV / "bin"), os.environ["PATH"]]),
+        "PATH": os.pathsep.join([str(_commands(shared / "bin")), str(VENV / "bin"), os.environ["PATH"]]),
         "CAIRN_TEST_STORAGE": storage,
         "CAIRN_TEST_GATES": str(shared / "gates"),
-        "CAIRN_TEST_SPARK_CONF": json.dumps(SPARK_CONF),
+        "CAIRN_TEST_SPARK_CONF": json.dumps(spark_conf()),
+        "CAIRN_TEST_READER": json.dumps({"application": str(READER), "conf": spark_conf()}),
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
     }
     home = AirflowHome(shared / "airflow", env=env, heartbeat_timeout=HEARTBEAT_TIMEOUT_S, parallelism=3, users=USERS)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 
 from airflow_cairn.checkpoint import layout
-from airflow_cairn.checkpoint.reasons import Status
 from scripts.harness.airflow_api import TaskState
 from scripts.harness.airflow_home import AirflowHome
 from tests.e2e.store import JobStore
@@ -32,6 +33,8 @@ class Scenario:
     airflow: AirflowHome
     gates: Gates
     store: JobStore
+    group: str = "epoch."
+    """What the ids of the stages' tasks begin with."""
 
     @property
     def name(self) -> str:
@@ -63,16 +66,23 @@ class Scenario:
         assert api.run_state(self.name, run) == state, api.explain(self.name, run)
 
     def task(self, run: str, stage: str) -> TaskState:
-        """Give a stage's task instance."""
-        return self.airflow.api.task(self.name, run, f"epoch.{stage}")
+        """Give a stage's task instance; `b-1` is instance 1 of the mapped task `b`."""
+        task_id, _, index = stage.partition("-")
+        return self.airflow.api.task(self.name, run, f"{self.group}{task_id}", map_index=int(index or -1))
 
     def log(self, run: str, stage: str, number: int) -> str:
         """Give the log of one try of a stage."""
-        return self.airflow.api.log(self.name, run, f"epoch.{stage}", number)
+        return self.airflow.api.log(self.name, run, f"{self.group}{stage}", number)
 
-    def tries(self, run: str, stages: str) -> dict[str, int]:
-        """Say how often stages have run, each named by one letter."""
+    def tries(self, run: str, stages: Iterable[str]) -> dict[str, int]:
+        """Say how often stages have run."""
         return {stage: self.task(run, stage).try_number for stage in stages}
+
+    def submissions(self, run: str) -> Counter[str]:
+        """Say how often each stage was submitted; each time for another execution."""
+        noted = self.gates.submitted(self.name, layout.epoch_name(run))
+        assert len(set(noted)) == len(noted), noted
+        return Counter(stage for stage, _ in noted)
 
     def output(self, checkpoint: int, stage: str) -> list[str]:
         """Give the keys of what a stage wrote for those that read from it."""
@@ -97,11 +107,6 @@ class Scenario:
         told.parent.mkdir(parents=True)
         told.touch()
 
-    def epochs(self) -> list[str]:
-        """Give the runs whose epochs have completed, in the order of their checkpoints."""
-        history = sorted(self.store.coordinator.head().history, key=lambda entry: entry.id)
-        return [layout.run_id_of(entry.epoch) for entry in history if entry.status is Status.COMPLETED]
-
     def check(
         self,
         run: str,
@@ -110,18 +115,25 @@ class Scenario:
         outcomes: Sequence[tuple[int, int, str]],
         ways: Mapping[str, int],
         epochs: Sequence[int] = (1,),
+        submissions: Mapping[str, int] | None = None,
     ) -> None:
         """Check all that every scenario says about a run that has ended.
 
         Args:
             run: which one.
             tries: how often each stage ran.
-            outcomes: id, attempt, status or reason of every checkpoint of the job.
+            outcomes: id, attempt, status or reason of every checkpoint of the job; each first attempt is of the next
+                run, e1 to begin with.
             ways: for each stage, on how many ways each row comes to it.
             epochs: whose rows are in the state.
+            submissions: how often each stage was submitted; as often as it ran, if not given.
         """
-        assert self.tries(run, "".join(tries)) == tries
+        assert self.tries(run, tries) == tries
+        submitted = self.submissions(run)
+        assert {stage: submitted[stage] for stage in tries} == (submissions or tries)
         assert self.store.outcomes() == outcomes
+        begun = accumulate(int(attempt == 1) for _, attempt, _ in outcomes)
+        assert self.store.runs() == [f"e{number}" for number in begun]
         for stage, number in ways.items():
             rows = [(row["id"], row["ways"]) for row in self.store.state(stage, "seen")]
             expected = [(1000 * epoch + row, number) for epoch in epochs for row in range(ROWS)]

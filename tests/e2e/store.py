@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_cairn.checkpoint import Coordinator, metadata
+from airflow_cairn.checkpoint import Coordinator, layout, metadata
 from airflow_cairn.checkpoint.metadata import StageLine
 from airflow_cairn.spark.key_groups import COLUMN
 from airflow_cairn.storage import S3Options, open_store
@@ -31,6 +31,11 @@ class JobStore:
         """Give (id, attempt, status or reason) of every ended checkpoint, in order of ids."""
         history = sorted(self.coordinator.head().history, key=lambda entry: entry.id)
         return [(entry.id, entry.attempt, str(entry.reason or entry.status)) for entry in history]
+
+    def runs(self) -> list[str]:
+        """Give the DAG run of every ended checkpoint, in order of ids."""
+        history = sorted(self.coordinator.head().history, key=lambda entry: entry.id)
+        return [layout.run_id_of(entry.epoch) for entry in history]
 
     def state(self, stage: str, name: str) -> list[dict[str, Any]]:
         """Give the rows of a keyed state in the newest completed checkpoint."""

@@ -1,4 +1,4 @@
-"""What surrounds the stages, on a real Airflow: a stage that lags, a master hook, a listener. `reader.py` is Spark."""
+"""What surrounds the stages, on a real Airflow: a stage that lags, a master hook, a listener."""
 
 from __future__ import annotations
 

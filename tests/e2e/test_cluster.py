@@ -15,7 +15,7 @@ from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.spark_cluster import SparkCluster
 from scripts.harness.wait import wait_until
 from scripts.setup.base import ROOT
-from tests.e2e.conftest import SPARK_CONF
+from tests.e2e.conftest import spark_conf
 from tests.e2e.store import JobStore
 
 pytestmark = pytest.mark.e2e
@@ -42,7 +42,7 @@ def test_the_pipeline_runs_on_a_cluster_by_its_connection_alone(tmp_path: Path) 
             "CAIRN_STORAGE": f"file://{storage}",
             "CAIRN_FLIGHTS": str(flights),
             "CAIRN_FLIGHTS_DAYS": str(DAYS),
-            "CAIRN_FLIGHTS_SPARK_CONF": json.dumps(SPARK_CONF),
+            "CAIRN_FLIGHTS_SPARK_CONF": json.dumps(spark_conf()),
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": cluster.master_url}),
         }
         home = AirflowHome(tmp_path / "airflow", mode="standalone", env=env)

@@ -1,7 +1,7 @@
 """What runs again after a failure, on a real Airflow with real spark-submit: the rows of docs/failover.md.
 
-Each test says how often each task ran, which checkpoints there were, that the state is what a plain recomputation
-gives, and that no file is left that nothing refers to.
+Each test says how often each task ran and `spark-submit` was started, which checkpoints there were, that the state is
+what a plain recomputation gives, and that no file is left that nothing refers to.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def test_what_failed_for_good_costs_its_epoch_alone_5(scenario: Scenario) -> Non
     scenario.ended("e2", "failed")
     scenario.start("e3")
     scenario.ended("e3")
-    assert scenario.tries("e2", "ab") == {"a": 1, "b": 1}
+    assert scenario.tries("e2", "ab") == scenario.submissions("e2") == {"a": 1, "b": 1}
     scenario.check(
         "e3",
         tries={"a": 1, "b": 1},
@@ -138,6 +138,20 @@ def test_a_truncated_output_is_written_again_7(scenario: Scenario) -> None:
     )
 
 
+def test_one_instance_of_a_mapped_stage_runs_again_13(scenario: Scenario) -> None:
+    """semantics F1, F2: a → b[3 mapped] → c, one instance's driver is killed: that instance alone runs again."""
+    scenario.hold("e1", 1, "b-1.written")
+    scenario.start("e1")
+    kill_driver(scenario.reached("e1", 1, "b-1.written"))
+    scenario.ended("e1")
+    scenario.check(
+        "e1",
+        tries={"a": 1, "b-0": 1, "b-1": 2, "b-2": 1, "c": 1},
+        outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED)],
+        ways={"a": 1, "b-0": 1, "b-1": 1, "b-2": 1, "c": 3},
+    )
+
+
 def test_two_regions_fail_at_once_14(scenario: Scenario) -> None:
     """semantics F2, F5: a and b have nothing in common but the checkpoint, and both die: each runs again once."""
     scenario.hold("e1", 1, "a.written", "b.written")
@@ -171,6 +185,8 @@ def test_cleared_by_hand_where_the_api_refuses_19(scenario: Scenario) -> None:
     scenario.check(
         "e1",
         tries={"a": 2, "b": 3},
+        # b's second try said what to clear, and ended.
+        submissions={"a": 2, "b": 2},
         outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED)],
         ways={"a": 1, "b": 1},
     )

@@ -1,4 +1,4 @@
-"""A restart strategy on a real Airflow (semantics F4); `reader.py` stands for Spark."""
+"""A restart strategy on a real Airflow (semantics F4)."""
 
 from __future__ import annotations
 
@@ -56,4 +56,5 @@ def test_a_stage_that_always_fails_fails_after_three_failovers(
     ended(airflow, "r2", "success")
     run(airflow, "r3", "success")
     assert job.outcomes()[5:] == [(6, 5, "COMPLETED"), (7, 1, "COMPLETED")]
+    assert [job.value(stage, "folded") for stage in "ab"] == [["r1", "r2", "r3"]] * 2
     assert job.unreferenced() == []

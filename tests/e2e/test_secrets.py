@@ -15,7 +15,7 @@ from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.ports import free_port
 from scripts.harness.s3_server import S3Server
 from scripts.s3a_jars import s3a_jars
-from tests.e2e.conftest import HERE, SPARK_CONF, Gates
+from tests.e2e.conftest import HERE, Gates, spark_conf
 
 pytestmark = pytest.mark.e2e
 
@@ -24,8 +24,8 @@ SECRET_KEY = "canary-connection-secret-5b1f"
 ENVIRONMENT_SECRET = "canary-environment-secret-77aa"
 CONF_SECRET = "canary-conf-secret-c0ffee"
 CANARIES = (ACCESS_KEY, SECRET_KEY, ENVIRONMENT_SECRET, CONF_SECRET)
-JOB = "killed_before_ack"
-"""Any of the scenarios does; here nothing is killed, the driver is only held while everything is looked at."""
+JOB = "cleared_after_completion"
+"""Any of the scenarios does; here nothing is cleared, the driver is only held while everything is looked at."""
 
 
 def test_no_secret_is_seen_anywhere(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_no_secret_is_seen_anywhere(tmp_path: Path) -> None:
     with S3Server(tmp_path / "s3", access_key=ACCESS_KEY, secret_key=SECRET_KEY) as server:
         server.create_bucket("lake")
         conf = {
-            **SPARK_CONF,
+            **spark_conf(),
             "spark.ui.enabled": "true",
             "spark.ui.port": str(ui_port),
             "spark.eventLog.enabled": "true",

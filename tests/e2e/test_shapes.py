@@ -1,4 +1,4 @@
-"""Regions, plain tasks, mapped and skipped stages on a real Airflow; the drivers are stand-ins that acknowledge."""
+"""Regions, plain tasks, mapped and skipped stages on a real Airflow."""
 
 from __future__ import annotations
 
@@ -46,4 +46,6 @@ def test_each_failure_runs_its_region_again_and_nothing_else(airflow: AirflowHom
     assert "stage asia was skipped: it goes on with its state unchanged" in api.log(JOB, RUN, "epoch.report")
     assert api.xcom(JOB, RUN, "epoch.wait_for_checkpoint")["acks"] == 6
     assert job.outcomes() == [(1, 1, "JOB_FAILOVER_REGION"), (2, 2, "JOB_FAILOVER_REGION"), (3, 3, "COMPLETED")]
+    folded = {stage: job.value(stage, "folded") for stage in ("clean", "europe", "parts-0", "parts-1", "report")}
+    assert folded == {stage: [RUN] for stage in folded}
     assert job.unreferenced() == []

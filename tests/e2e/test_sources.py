@@ -1,4 +1,4 @@
-"""What epochs read, on a real Airflow: files that arrive, and the events of an asset. `reader.py` stands for Spark."""
+"""What epochs read, on a real Airflow: files that arrive, and the events of an asset."""
 
 from __future__ import annotations
 

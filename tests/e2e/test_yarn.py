@@ -96,8 +96,8 @@ def kill_worker(airflow: AirflowHome, run_id: str) -> None:
 
 def follows_its_driver(airflow: AirflowHome, run_id: str) -> bool:
     """Tell whether the run's task has noted its driver and asks YARN about it."""
-    logs = airflow.logs_folder.rglob("*.log")
-    return any("Tracking YARN application" in log.read_text() for log in logs if f"run_id={run_id}" in str(log))
+    logs = (airflow.home / "logs" / f"dag_id={DAG}" / f"run_id={run_id}").rglob("*.log")
+    return any("Tracking YARN application" in log.read_text() for log in logs)
 
 
 def is_taken_over(job: JobStore) -> bool:

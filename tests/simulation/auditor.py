@@ -51,6 +51,10 @@ class Auditor:
         self._listed_until: dict[str, int] = {}
         """The last revision of the head at which an execution was listed by a pending attempt."""
         self._completed_with: set[str] = set()
+        self._begun: dict[str, int] = {}
+        """By its handover's key, the revision of the head at which an execution had begun."""
+        self._attempts: dict[str, PendingDocument] = {}
+        """Of each epoch the newest attempt."""
         self.discarded: set[str] = set()
         self.problem: ViolationError | None = None
         self.requests: RequestAccount | None = None
@@ -80,6 +84,8 @@ class Auditor:
         bare = self.files.bare(key)
         if self.hooks is not None:
             self.hooks.written(bare)
+        if "/handover/" in bare:
+            self._begun.setdefault(bare, self.head.revision)
         if bare == layout.HEAD:
             self._swapped(self.files.read(Head, layout.HEAD, max_bytes=1 << 24)[0])
 
@@ -146,6 +152,7 @@ class Auditor:
             self._documents[entry.id] = self._document(entry)
             if entry.id not in before:
                 self._opened(self._documents[entry.id])
+                self._runs_again(self._documents[entry.id], old.revision)
         self._live = {
             (execution.home, uid, execution.token): document
             for document in [*self._documents.values(), *self._paused(new)]
@@ -196,6 +203,23 @@ class Auditor:
             self.check(execution.token not in self.discarded, "carried what was discarded (A2, F2)", execution.token)
             for key in self._named_by(uid, execution):
                 self.check(self._stands(key), "carried an execution whose files are gone (F2)", key)
+
+    def _runs_again(self, document: PendingDocument, decided_on: int) -> None:
+        """Of two stages that a pipelined exchange joins, neither runs again without the other (semantics F1).
+
+        Who had not begun has nothing to run again; one that begins while the attempt is opened is fenced instead.
+        """
+        before = self._attempts.get(document.epoch)
+        self._attempts[document.epoch] = document
+        if before is None:
+            return
+        for spec in document.stages:
+            for uid in spec.pipelined:
+                for one, other in ((spec.uid, uid), (uid, spec.uid)):
+                    was = before.executions[one]
+                    begun = self._begun.get(layout.handover(was.home, one, was.token), decided_on) < decided_on
+                    torn = document.executions[one] != was and document.executions[other] == before.executions[other]
+                    self.check(not (begun and torn), "half a region runs again (F1)", (document.checkpoint, one))
 
     def _completed(self, entry: CompletedEntry, document: PendingDocument) -> None:
         self.check(entry.epoch not in self.folded, "an epoch completed twice (T9)", entry.epoch)

@@ -14,6 +14,7 @@ IN_A_ROW = 2
 _ALONE = ("plain", "early", "regional", "unaligned", "unaligned regional")
 _TWO_AT_ONCE = ("plain", "early", "regional")
 _AROUND = ("", "source", "hooks", "source hooks")
+_PIPELINED = ("", "routes", "report")
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Kind:
     """Its checkpoints may complete without stages that lag (semantics B3)."""
     saved: bool
     """Somebody takes savepoints of it (semantics P1)."""
+    pipelined: str
+    """The stage that reads the first of its upstreams by a pipelined exchange (semantics F1); empty: none."""
 
     @property
     def leaves_out(self) -> bool:
@@ -59,6 +62,9 @@ def kind_of(seed: int) -> Kind:
         regional="regional" in mode,
         unaligned="unaligned" in mode,
         saved=seed % 5 == 1 or seed % 5 == 2,
+        pipelined=_PIPELINED[turn // len(_ALONE if alone else _TWO_AT_ONCE) % len(_PIPELINED)]
+        if mode == "plain"
+        else "",
     )
 
 

@@ -12,6 +12,7 @@ from airflow_cairn.checkpoint import (
     assembling,
     attempt_document,
     attempts,
+    carrying,
     cleaner,
     committables,
     completing,
@@ -249,15 +250,16 @@ def _owes_nothing(original: Any) -> Any:
 
 @_plant("what is in flight from before is not kept", LeftOut, "in_flight", lambda kind: kind.leaves_out)
 def _lost_in_flight(original: Any) -> Any:
-    return lambda self: iter(())
+    return lambda self, kept=(): iter(())
 
 
 @_plant("what a stage has not read is not owed", assembling, "at_least_once", lambda kind: kind.early)
 def _edge_owes_nothing(original: Any) -> Any:
     class Nothing:
         @staticmethod
-        def owed_after(document: Any, uid: Any, consumed: Any) -> Any:
-            return original.owed_after(document, uid, {**consumed, "clean": document.executions["clean"].token})
+        def owed_after(document: Any, ack: Any) -> Any:
+            read = {**ack.consumed, "clean": document.executions["clean"].token}
+            return original.owed_after(document, replace(ack, consumed=read))
 
     return Nothing
 
@@ -302,3 +304,11 @@ def _half_copied(original: Any) -> Any:
         return carried
 
     return carry
+
+
+@_plant("half a region runs again", carrying, "affected", lambda kind: bool(kind.pipelined))
+def _half_a_region(original: Any) -> Any:
+    def affected(stages: Any, *args: Any, **options: Any) -> Any:
+        return original(tuple(replace(stage, pipelined=()) for stage in stages), *args, **options)
+
+    return affected

@@ -9,6 +9,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 from airflow_cairn.checkpoint import (
     Coordinator,
@@ -41,6 +42,7 @@ from tests.support.memory_store import MemoryStore
 
 JOB = "sim"
 STAGES = (StageSpec("clean"), StageSpec("routes", ("clean",)), StageSpec("report", ("routes", "clean")))
+"""Of a job whose exchanges are all blocking."""
 UPSTREAM = {stage.uid: stage.upstream for stage in STAGES}
 EXPECTED = (CheckpointError, UnavailableError, GoneError, DocumentError)
 """What may go wrong in a process of a sound job. An `InvalidStateError` or a defect of Cairn's own may not."""
@@ -66,6 +68,10 @@ class Job:
         self._tries: set[tuple[str, str]] = set()
         """Stages with a try that Airflow believes to be alive."""
         self.config = config_of(plan.seed)
+        self.stages = tuple(
+            replace(stage, pipelined=stage.upstream[:1]) if stage.uid == plan.kind.pipelined else stage
+            for stage in STAGES
+        )
         self.overtaken: set[str] = set()
         """Epochs whose input another one has read."""
         self.ended: set[str] = set()
@@ -85,7 +91,7 @@ class Job:
         return TriggerRequest(
             epoch,
             Slice(detail={"of": epoch}),
-            STAGES,
+            self.stages,
             self.config,
             Owner("dag", epoch),
             kind,

@@ -36,8 +36,9 @@ def test_nothing_is_lost_doubled_or_left_over(first: int) -> None:
 
 
 def test_the_kinds_of_jobs_differ() -> None:
-    kinds = {replace(kind_of(seed), saved=False) for seed in range(SEEDS)}
     assert {kind_of(seed).saved for seed in range(SEEDS)} == {False, True}
+    assert {kind_of(seed).pipelined for seed in range(SEEDS)} == {"", "routes", "report"}
+    kinds = {replace(kind_of(seed), saved=False, pipelined="") for seed in range(SEEDS)}
     alone = {replace(kind, listened=False) for kind in kinds if kind.concurrent == 1}
     assert len(alone) == 5 * 4, "how checkpoints complete, times what is around"
     assert len(kinds) == 2 * 5 * 4 + 3, "with listeners and without; two at once in three ways"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from airflow_cairn.checkpoint import acks
-from airflow_cairn.checkpoint.errors import InvalidStateError
+from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidStateError
 from airflow_cairn.checkpoint.model import Handover, StageSpec
 from airflow_cairn.spark import Epoch
 from airflow_cairn.spark.backlog import Backlog
@@ -15,7 +16,9 @@ from airflow_cairn.spark.carried import Carried
 from airflow_cairn.spark.inputs import Inputs
 from airflow_cairn.spark.skipping import acknowledge_skipped
 from airflow_cairn.spark.stored import StageContents, of_acknowledgement
-from tests.checkpoint.world import World
+from tests.checkpoint.early import EARLY, EarlyWorld
+from tests.checkpoint.lagging import UNALIGNED, complete_without, run_some
+from tests.checkpoint.world import CONFIG, World
 from tests.spark.pipeline import Pipeline, counts, rows
 
 if TYPE_CHECKING:
@@ -74,6 +77,65 @@ def test_of_a_mapped_task_the_others_are_read() -> None:
     assert inputs.parts("part-0", None, None) == []
     assert inputs.skipped("part-0")
     assert not inputs.skipped("part")
+
+
+def skip_routes(world: World, epoch: str) -> int:
+    """An epoch in which only `report` runs; gives the checkpoint."""
+    world.trigger(epoch)
+    world.run_stage(epoch, "report")
+    assert acknowledge_skipped(world.coordinator(), epoch, "routes", "the sensor")
+    checkpoint = world.pending_id(epoch)
+    world.coordinator().complete(checkpoint)
+    world.coordinator().clean()
+    assert world.standing() == world.referred(), "no orphan, and nothing missing"
+    return checkpoint
+
+
+def test_a_branch_may_stay_untaken_where_stages_read_what_is_there() -> None:  # semantics B2
+    early = EarlyWorld(stages=STAGES)
+    for epoch in ("a", "b", "c"):
+        checkpoint = skip_routes(early, epoch)
+        assert early.owed_reads(checkpoint)["routes"] == {}, "its author chose not to read this"
+    checkpoint = early.run_epoch("d")
+    assert [epoch for epoch, _ in early.reads(checkpoint)["routes"]["report"]] == ["d"]
+
+
+def test_a_skipped_stage_goes_on_owing_what_it_had_not_read() -> None:  # semantics B2, C3
+    """It ran in `a`, before its upstream had acknowledged; that is neither lost nor read twice."""
+    early = EarlyWorld(config=replace(EARLY, retained=1), stages=STAGES)
+    early.trigger("a")
+    early.run_stage("a", "routes")
+    early.run_epoch("a")
+    for epoch in ("b", "c"):
+        checkpoint = skip_routes(early, epoch)
+        assert [owed for owed, _ in early.owed_reads(checkpoint)["routes"]["report"]] == ["a"]
+        assert [found.whole for found in early.coordinator().verify()] == [True]
+    checkpoint = early.run_epoch("d")
+    assert [epoch for epoch, _ in early.reads(checkpoint)["routes"]["report"]] == ["a", "d"]
+    assert early.owed_reads(checkpoint)["routes"] == {}
+
+
+def test_what_it_goes_on_owing_may_be_lost_as_anything_else() -> None:  # semantics B2, R1
+    early = EarlyWorld(config=replace(EARLY, retained=3), stages=STAGES)
+    early.run_epoch("before")
+    early.trigger("a")
+    early.run_stage("a", "routes")
+    early.run_epoch("a")
+    skip_routes(early, "b")
+    lost = next(key for key in sorted(early.referred()) if "exchange" in key)
+    early.store.delete([f"flights/{lost}"])
+    assert [each.epoch for each in early.trigger("c").pending.replay] == ["a", "b"]
+
+
+def test_a_stage_that_was_left_out_must_not_be_skipped() -> None:  # semantics B1, B3
+    """It owes a slice, and so may those that read from it: they would see that epoch of others, and not of it."""
+    world = World(config=UNALIGNED, stages=STAGES)
+    run_some(world, "a", "report")
+    complete_without(world, "a", "routes")
+    world.config = CONFIG
+    world.trigger("b")
+    with pytest.raises(CheckpointFailedError, match=r"has to read older epochs .* epochs=`a`"):
+        acknowledge_skipped(world.coordinator(), "b", "routes", "the sensor")
 
 
 @pytest.mark.spark

@@ -36,7 +36,7 @@ class Ti:
 
     xcoms: dict[str, Any] = field(default_factory=dict)
     task_states: dict[tuple[str, int], str] = field(default_factory=dict)
-    """Of the run's other task instances, by task and map index; `success` where none is given."""
+    """Of the run's other task instances, by task and map index; `running` where none is given."""
     stats_tags: dict[str, str] = field(default_factory=dict)
     """What the provider counts by."""
     paused: bool = False
@@ -57,7 +57,7 @@ class Ti:
             for (task, index), state in self.task_states.items()
             if task in task_ids
         }
-        return {self.run_id: {**{task: "success" for task in task_ids if (task, 0) not in self.task_states}, **named}}
+        return {self.run_id: {**{task: "running" for task in task_ids if (task, 0) not in self.task_states}, **named}}
 
     def get_dag(self, dag_id: str) -> SimpleNamespace:
         """Say what the API server would."""

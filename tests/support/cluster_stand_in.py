@@ -18,9 +18,19 @@ from typing import Any
 from tests.support.api_stand_in import Answer, ApiStandIn, Asked
 
 WORDS = {
-    "standalone": {"RUNNING": "RUNNING", "DONE": "FINISHED", "FAILED": "FAILED", "KILLED": "KILLED"},
+    "standalone": {
+        "RUNNING": "RUNNING",
+        "DONE": "FINISHED",
+        **{each: each for each in ("FAILED", "KILLED", "UNKNOWN")},
+    },
     "yarn": {"RUNNING": "RUNNING", "DONE": "FINISHED", "FAILED": "FAILED", "KILLED": "KILLED"},
-    "kubernetes": {"RUNNING": "Running", "DONE": "Succeeded", "FAILED": "Failed", "KILLED": "Failed"},
+    "kubernetes": {
+        "RUNNING": "Running",
+        "DONE": "Succeeded",
+        "FAILED": "Failed",
+        "KILLED": "Failed",
+        "UNKNOWN": "Unknown",
+    },
 }
 
 

@@ -14,6 +14,7 @@ from airflow_cairn.checkpoint import CheckpointConfig, CheckpointNotice, MasterH
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
 
 STORAGE = os.environ["CAIRN_TEST_STORAGE"]
+READER = json.loads(os.environ["CAIRN_TEST_READER"])
 SAID = Path(os.environ["CAIRN_TEST_GATES"]).parent / "said"
 
 
@@ -57,8 +58,8 @@ class Sink:
 
 
 def stage(name: str) -> SparkEpochOperator:
-    """Make a stage; the test puts `reader.py` into the place of `spark3-submit`."""
-    return SparkEpochOperator(task_id=name, application="none.py", spark_binary="spark3-submit")
+    """Make a stage."""
+    return SparkEpochOperator(task_id=name, **READER)
 
 
 with DAG("slow_stage", schedule=None, max_active_runs=2):

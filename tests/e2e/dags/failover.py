@@ -41,8 +41,8 @@ IN_SPARK: dict[str, Any] = {
     "retries": 2,
     "retry_delay": timedelta(seconds=1),
 }
-STAND_IN: dict[str, Any] = {"application": "none.py", "spark_binary": "spark3-submit", "retries": 2, "retry_delay": 1}
-"""Stages without Spark, where it is only asked what Airflow does: see `reader.py`."""
+READER: dict[str, Any] = {**json.loads(os.environ["CAIRN_TEST_READER"]), "retries": 2, "retry_delay": 1}
+"""Stages that make no Spark job, where it is only asked what Airflow does."""
 
 DIAMOND = {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c")}
 LINE = {"a": (), "b": ("a",), "c": ("b",)}
@@ -86,17 +86,24 @@ def pipeline(
                     made[each] >> made[uid]
 
 
-def slow(dag_id: str, tolerable: int) -> None:
-    """Make a DAG of the pieces without the group: the sensor waits from the start, so that it sees what expires."""
+def mapped(dag_id: str) -> None:
+    """Make a DAG whose second stage is mapped three times."""
+    with DAG(dag_id, schedule=None, tags=[FAILOVER]), CheckpointedTaskGroup("epoch", storage=STORAGE):
+        a = SparkEpochOperator(task_id="a", application_args=[GATES], **IN_SPARK)
+        b = SparkEpochOperator.partial(task_id="b", **IN_SPARK).expand(application_args=[[GATES, "a"]] * 3)
+        c = SparkEpochOperator(task_id="c", application_args=[GATES, "b-0", "b-1", "b-2"], **IN_SPARK)
+        a >> b >> c
+
+
+def in_pieces(dag_id: str, config: CheckpointConfig, stage: Mapping[str, Any]) -> None:
+    """Make a DAG of the pieces without the group: the sensor waits from the start, beside the stages."""
     stages = (StageSpec("a"), StageSpec("b", upstream=("a",)))
-    config = CheckpointConfig(timeout=timedelta(seconds=45), tolerable_failed_checkpoints=tolerable)
     where: dict[str, Any] = {"storage": STORAGE, "job": dag_id}
     callbacks: dict[str, Any] = dict.fromkeys(("on_retry_callback", "on_failure_callback"), restore_latest_checkpoint)
     with DAG(dag_id, schedule=None, max_active_runs=1, tags=[FAILOVER]):
         trigger = TriggerCheckpointOperator(task_id="trigger", stages=stages, config=config, **where)
-        a, b = (
-            SparkEpochOperator(task_id=uid, **where, **callbacks, **(STAND_IN | {"retries": 0})) for uid in ("a", "b")
-        )
+        a = SparkEpochOperator(task_id="a", application_args=[GATES], **where, **callbacks, **stage)
+        b = SparkEpochOperator(task_id="b", application_args=[GATES, "a"], **where, **callbacks, **stage)
         trigger >> a >> b
         trigger >> CheckpointSensor(task_id="wait", poke_interval=1.0, **where)
 
@@ -114,18 +121,21 @@ pipeline("failover_3", DIAMOND, [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")]
 pipeline("failover_4", DIAMOND)
 for number in (5, 6, 7, 8, 9, 12):
     pipeline(f"failover_{number}", TWO)
+in_pieces("failover_10", RETAIN_TWO, IN_SPARK)
 often = [deliver_at_once, restore_latest_checkpoint]
 pipeline("failover_11", TWO, stage=IN_SPARK | {"on_retry_callback": often, "on_failure_callback": often})
+mapped("failover_13")
 pipeline("failover_14", {"a": (), "b": ()})
 pipeline(
     "failover_15",
     TWO,
-    stage=STAND_IN | {"retries": 20, "retry_delay": 5},
+    stage=READER | {"retries": 20, "retry_delay": 5},
     storage="s3://failover/jobs",
     aws_conn_id="failover_s3",
 )
 for name, tolerable in {"some": 1, "none": 0}.items():
-    slow(f"failover_16_{name}", tolerable)
+    impatient = CheckpointConfig(timeout=timedelta(seconds=45), tolerable_failed_checkpoints=tolerable)
+    in_pieces(f"failover_16_{name}", impatient, READER | {"retries": 0})
 pipeline("failover_17", TWO, runs=3)
 pipeline("failover_19", TWO, [("a", "b")], airflow_api_conn_id="refused_api")
 for point in ("started", "writing", "written", "acknowledged"):

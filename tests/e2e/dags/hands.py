@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 from airflow.sdk import DAG
@@ -10,11 +11,12 @@ from airflow_cairn.checkpoint import CheckpointConfig
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
 
 STORAGE = os.environ["CAIRN_TEST_STORAGE"]
+READER = json.loads(os.environ["CAIRN_TEST_READER"])
 
 
 def stage(name: str) -> SparkEpochOperator:
-    """Make a stage; the test puts `reader.py` into the place of `spark3-submit`."""
-    return SparkEpochOperator(task_id=name, application="none.py", spark_binary="spark3-submit", retries=0)
+    """Make a stage."""
+    return SparkEpochOperator(task_id=name, retries=0, **READER)
 
 
 for name in ("hands_clear", "hands_mark", "hands_delete", "hands_rewind"):

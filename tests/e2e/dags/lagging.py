@@ -32,4 +32,4 @@ with (
 ):
     stage("read") >> stage("count")
     # Reads from nobody, so that no checkpoint completes before it: the test says when, by holding it.
-    SparkEpochOperator(task_id="gate", application="none.py", spark_binary="spark3-submit")
+    SparkEpochOperator(task_id="gate", **json.loads(os.environ["CAIRN_TEST_READER"]))

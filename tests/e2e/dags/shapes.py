@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any
 
@@ -10,7 +11,7 @@ from airflow.sdk import DAG, task
 
 from airflow_cairn.operators import CheckpointedTaskGroup, Pipelined, SparkEpochOperator
 
-READER: dict[str, Any] = {"application": "none.py", "spark_binary": "spark3-submit", "retries": 1, "retry_delay": 1}
+READER: dict[str, Any] = {**json.loads(os.environ["CAIRN_TEST_READER"]), "retries": 1, "retry_delay": 1}
 
 
 @task.branch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from datetime import timedelta
 from pathlib import Path
@@ -13,13 +14,12 @@ from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
 
 STORAGE = os.environ["CAIRN_TEST_STORAGE"]
 GATES = Path(os.environ["CAIRN_TEST_GATES"])
+READER = json.loads(os.environ["CAIRN_TEST_READER"])
 
 
 def reading() -> SparkEpochOperator:
-    """Make the one stage; the test puts `reader.py` into the place of `spark3-submit`."""
-    return SparkEpochOperator(
-        task_id="read", application="none.py", spark_binary="spark3-submit", retries=2, retry_delay=timedelta(seconds=1)
-    )
+    """Make the one stage."""
+    return SparkEpochOperator(task_id="read", retries=2, retry_delay=timedelta(seconds=1), **READER)
 
 
 with (

@@ -1,7 +1,7 @@
-"""Counts rows into a state, and stops at named points for as long as the test wants it to.
+"""Counts rows into a state, and stops when they are written for as long as the test wants it to.
 
-counting.py GATES: below that folder the file `hold/<job>/<run>/<attempt>/<point>` makes this application wait at the
-point; it says that it has arrived by `reached/<job>/<run>/<attempt>/<point>`, which holds the process id of the JVM.
+counting.py GATES: below that folder the file `hold/<job>/<run>/<attempt>/written` makes this application wait; it says
+that it has arrived by `reached/<job>/<run>/<attempt>/written`, which holds the process id of the JVM.
 The runs are named e1, e2, …; each has rows of its own.
 """
 
@@ -10,8 +10,6 @@ from __future__ import annotations
 import sys
 import threading
 from pathlib import Path
-
-from pyspark.sql import functions as F
 
 from airflow_cairn.spark import Epoch
 
@@ -36,20 +34,10 @@ if __name__ == "__main__":
     with epoch:
         jvm = int(epoch.spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
         point = f"{epoch.job}/{epoch.run_id}/{epoch.attempt}"
-        stop_at(gates, f"{point}/started", jvm)
-
-        def slowly(number: int) -> int:
-            """Pass a number on; the first one of the second partition stops on the way."""
-            if number % 1000 == ROWS // PARTITIONS:
-                stop_at(gates, f"{point}/writing", jvm)
-            return number
-
         first = int(epoch.run_id.removeprefix("e")) * 1000
-        numbers = epoch.spark.range(first, first + ROWS, numPartitions=PARTITIONS)
-        today = numbers.select(F.udf(slowly, "long")("id").alias("id"))
+        today = epoch.spark.range(first, first + ROWS, numPartitions=PARTITIONS)
         before = epoch.state("seen")
         epoch.snapshot("seen", today if before is None else before.union(today), key=["id"])
         epoch.publish("recent", epoch.spark.range(first, first + ROWS))
         epoch.put("epochs", epoch.get("epochs", 0) + 1)
         stop_at(gates, f"{point}/written", jvm)
-    stop_at(gates, f"{point}/acknowledged", jvm)

@@ -1,4 +1,6 @@
-"""Stands in for `spark-submit` where what an epoch reads is looked at: notes it and acknowledges, without a JVM.
+"""A stage that acknowledges without a Spark job, where it is only asked what Airflow does and what an epoch reads.
+
+It starts no session, which is most of what a driver's start costs; `spark-submit` and its JVM are as in any stage.
 
 Its state is a list of the runs that it has read, in order; an epoch folded in twice or left out shows there.
 
@@ -14,6 +16,8 @@ import sys
 import threading
 from pathlib import Path
 
+from pyspark import SparkConf, SparkContext
+
 from airflow_cairn.checkpoint import Coordinator, layout, metadata
 from airflow_cairn.checkpoint.metadata import StageLine
 from airflow_cairn.checkpoint.model import AckDocument, Handover, SubtaskAck
@@ -23,15 +27,16 @@ from airflow_cairn.spark.conf import parse
 
 def main() -> int:
     """Note and acknowledge; gives the exit status."""
-    words, gates = sys.argv[1:], Path(os.environ["CAIRN_TEST_GATES"])
-    conf = dict(words[at + 1].split("=", 1) for at, word in enumerate(words) if word == "--conf")
-    handed = parse(conf.get)
+    gates = Path(os.environ["CAIRN_TEST_GATES"])
+    SparkContext._ensure_initialized()
+    handed = parse(SparkConf().get)
     coordinator = Coordinator(handed.open_store(), handed.job)
     handover, _ = coordinator.files.read(Handover, handed.handover_key)
     where = f"{handover.job}/{layout.run_id_of(handover.epoch)}/{handover.attempt}"
     owes = [layout.run_id_of(each.epoch) for each in handover.backlog]
     note(gates / "read" / where / handover.stage, json.dumps({"sources": handover.slice.sources, "owes": owes}))
-    note(gates / "reached" / where / handover.stage, str(os.getpid()))
+    # The parent is the JVM of spark-submit, as of any driver in client mode.
+    note(gates / "reached" / where / handover.stage, str(os.getppid()))
     pause = threading.Event()
     while (gates / "hold" / where / handover.stage).exists():
         pause.wait(0.05)

@@ -1,0 +1,103 @@
+"""What `bench.recovery` makes of the tries that it has seen: plain arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Try:
+    """One try of one task; times in seconds since any moment that all share."""
+
+    task: str
+    number: int
+    """From 1."""
+    begin: float
+    end: float
+    is_stage: bool = True
+    """Not so: the tasks that trigger a checkpoint and wait for it."""
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.begin
+
+
+@dataclass(frozen=True)
+class Run:
+    """All tries of one DAG run, in any order."""
+
+    tries: Sequence[Try]
+
+    @property
+    def wall(self) -> float:
+        """From the first task's begin to the last one's end."""
+        return max(each.end for each in self.tries) - min(each.begin for each in self.tries)
+
+    @property
+    def stages(self) -> list[Try]:
+        return [each for each in self.tries if each.is_stage]
+
+    @property
+    def again(self) -> list[Try]:
+        """The stages' tries that repeat what has run before."""
+        return [each for each in self.stages if each.number > 1]
+
+    @property
+    def beside_stages(self) -> float:
+        """What an epoch takes beside its stages: before the first begins, and after the last has ended."""
+        return self.wall - (max(each.end for each in self.stages) - min(each.begin for each in self.stages))
+
+    def until_it_runs_again(self, died: str) -> float:
+        """Give the seconds from the end of the try that died to the begin of the first try that repeats anything."""
+        end = next(each.end for each in self.stages if each.task == died and each.number == 1)
+        return min(each.begin for each in self.again) - end
+
+    def recovery(self, died: str) -> float:
+        """Give the seconds from the end of the try that died to where its stage has succeeded."""
+        first, second = (next(each for each in self.stages if (each.task, each.number) == (died, n)) for n in (1, 2))
+        return second.end - first.end
+
+
+def seconds(tries: Collection[Try]) -> float:
+    return sum(each.seconds for each in tries)
+
+
+def figures(
+    healthy: Run, region: Run, full: Run, retry: Run, *, together: Collection[str], died: str
+) -> dict[str, object]:
+    """Give the figures of `bench.recovery` as its documentation defines them.
+
+    Args:
+        healthy: in which nothing died.
+        region: with Cairn's region failover.
+        full: with `failover="full"`.
+        retry: with Airflow's retry, without Cairn.
+        together: the tasks of the region of the one that died.
+        died: whose first try was killed.
+    """
+    whole = seconds(healthy.stages)
+    region_share = seconds([each for each in healthy.stages if each.task in together]) / whole
+    fixed_share = healthy.beside_stages / healthy.wall
+    arms: Mapping[str, Run] = {"region": region, "full": full, "retry": retry, "healthy": healthy}
+    return {
+        "rerun_share": round(seconds(region.again) / whole, 3),
+        "region_share": round(region_share, 3),
+        "wall_ratio_full": round(region.wall / full.wall, 3),
+        "wall_ratio_retry": round(region.wall / retry.wall, 3),
+        "fixed_share": round(fixed_share, 3),
+        "recovery_share": round(region.recovery(died) / healthy.wall, 3),
+        "wall_again_share": round(region.wall / healthy.wall - 1, 3),
+        "target": round(region_share + fixed_share, 3),
+        "arms": {
+            name: {
+                "wall_s": round(run.wall, 1),
+                "task_s": round(seconds(run.stages), 1),
+                "again": sorted({each.task for each in run.again}),
+                "again_s": round(seconds(run.again), 1),
+                "until_it_runs_again_s": None if run is healthy else round(run.until_it_runs_again(died), 1),
+                "beside_stages_s": round(run.beside_stages, 1),
+            }
+            for name, run in arms.items()
+        },
+    }
