@@ -143,7 +143,7 @@ class Claims:
                     holder=handover.claimant if isinstance(handover, Handover) else "unknown",
                 )
             else:
-                why = self._take_over(handover, claimant, drivers if durable else None)
+                why = self._take_over(handover, claimant, drivers)
                 if why is None:
                     continue
                 lost = self._fail_over(current, epoch, stage, why, asked_for=asked_for)

@@ -69,7 +69,13 @@ class DurableSubmit(SparkSubmitOperator):
         driver: str | None = super().submit_job(context)
         store = context.get("task_state_store")
         if store is not None and driver is not None:
-            store.set(LAST_DRIVER, {"token": self._token, "driver": driver})
+            try:
+                store.set(LAST_DRIVER, {"token": self._token, "driver": driver})
+            except Exception:
+                # No later try could find it.
+                log.warning("driver %s is ended at once, because Airflow did not store that it was submitted", driver)
+                self.on_kill()
+                raise
         return driver
 
     def get_job_status(self, external_id: JsonValue, context: Context) -> str:
@@ -134,13 +140,16 @@ class StageDrivers:
             handover: of the execution.
 
         Raises:
-            DriverUnknownError: the cluster did not answer.
+            DriverUnknownError: Airflow or the cluster did not answer, or the Spark connection names no cluster.
         """
-        last = self._last()
-        if last is None or last[0] != handover.token:
-            return "the try before ended before it had noted which driver it submitted"
-        driver = last[1]
+        if not self._operator.durable:
+            return "the try before ended without acknowledging"
+        driver = "unknown"
         try:
+            last = self._last()
+            if last is None or last[0] != handover.token:
+                return "the try before ended before it had noted which driver it submitted"
+            driver = last[1]
             status, lives = self._status(*last)
         except Exception as error:  # which one is the provider's and the mode's affair
             raise DriverUnknownError(
@@ -234,6 +243,11 @@ class StageDrivers:
 
     def _status(self, token: str, driver: str) -> tuple[str, bool]:
         """Ask the cluster, by the provider's means: the driver's state in its words, and whether it lives."""
+        if not is_tracked(self._plain_hook()):
+            # The provider takes a connection that it cannot read for YARN in client mode.
+            raise AirflowException(
+                f"Spark connection {self._operator._conn_id} cannot be read, or no longer has cluster mode"
+            )
         self._operator.keep_drivers_of(token)
         before, self._operator._hook = self._operator._hook, self._plain_hook()
         try:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from airflow.providers.apache.spark.hooks import spark_submit as hooks_of_provider
 from airflow.providers.apache.spark.operators import spark_submit as operators_of_provider
+from airflow.sdk.exceptions import AirflowException
 
 from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.checkpoint.model import Handover
@@ -191,6 +192,42 @@ def test_a_cluster_that_does_not_answer_decides_nothing(job: Job, cluster: Clust
     assert cluster.submitted == 1
 
 
+@pytest.mark.parametrize("mode", ["kubernetes"], indirect=True)
+def test_a_connection_that_cannot_be_read_decides_nothing(
+    job: Job, cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The provider swallows the error, and would submit to YARN in client mode."""
+
+    def refuse(*_: object) -> None:
+        raise AirflowException("the API server does not answer")
+
+    state = TaskState()
+    outlived(job, cluster, state)
+    with monkeypatch.context() as patch:
+        patch.setattr(hooks_of_provider.SparkSubmitHook, "get_connection", refuse)
+        with pytest.raises(DriverUnknownError, match="connection cluster cannot be read"):
+            retry(job, cluster, state)
+    assert retry(job, cluster, state)["attempt"] == 1
+    assert cluster.submitted == 1
+
+
+def test_a_driver_that_cannot_be_noted_is_ended(job: Job, cluster: ClusterStandIn) -> None:
+    """Nobody could find it again: it would use the cluster in vain."""
+
+    class Refuses(TaskState):
+        def set(self, key: str, value: Any) -> None:
+            raise ConnectionError("the API server does not answer")
+
+    job.trigger(RUN)
+    operator = stage(job, cluster)
+    with pytest.raises(ConnectionError):
+        operator.execute(context(Ti(run_id=RUN), task_state_store=Refuses()))
+    (driver,) = cluster.states
+    assert cluster.events == [f"submit {driver}", f"kill {driver}"]
+    finish_at_once(job, cluster)
+    assert retry(job, cluster, TaskState())["attempt"] == 2
+
+
 def test_a_worker_that_is_killed_before_it_noted_its_driver(job: Job, cluster: ClusterStandIn) -> None:
     """The window that stays open: nobody knows the driver, so it is a failover, and its acknowledgement counts not."""
 
@@ -336,10 +373,11 @@ def test_a_worker_that_was_given_up_does_not_end_what_another_try_waits_for(
     assert [event.split()[0] for event in cluster.events] == ["submit"]
 
 
-@pytest.mark.parametrize("mode", ["standalone"], indirect=True)
-def test_without_durable_a_retry_is_a_failover(job: Job, cluster: ClusterStandIn) -> None:
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("mode", ["kubernetes"], indirect=True)
+def test_without_durable_a_retry_is_a_failover(job: Job, cluster: ClusterStandIn, first: bool) -> None:
     state = TaskState()
-    outlived(job, cluster, state, durable=False)
+    outlived(job, cluster, state, durable=first)
     finish_at_once(job, cluster)
     assert retry(job, cluster, state, durable=False)["attempt"] == 2
     assert cluster.submitted == 2

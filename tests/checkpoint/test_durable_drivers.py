@@ -70,14 +70,19 @@ def test_a_driver_that_is_gone_is_a_failover(world: World) -> None:  # semantics
     assert world.drive(handover) is AckAnswer.DISCARDED  # semantics A2
 
 
-@pytest.mark.parametrize("first", [True, False])
-def test_a_driver_that_cannot_be_found_again_is_not_asked_for(world: World, first: bool) -> None:
-    """Client mode, at the first try or at the second: the connection may have changed between them."""
-    begin(world, "one", Cluster(outlives=first))
-    cluster = Cluster(outlives=not first)
+def test_a_driver_that_dies_with_its_task_is_not_asked_for(world: World) -> None:
+    """Client mode at the first try; the connection has changed since."""
+    begin(world, "one", Cluster(outlives=False))
+    cluster = Cluster()
     answer = begin(world, "two", cluster)
     assert isinstance(answer, Submit)
     assert (answer.handover.attempt, cluster.asked) == (2, [])
+
+
+def test_a_driver_that_outlives_its_task_is_asked_for_whatever_the_next_one_would_do(world: World) -> None:
+    handover, cluster = submitted(world), Cluster(outlives=False)
+    assert isinstance(begin(world, "two", cluster), Reconnect)
+    assert cluster.asked == [handover.token]
 
 
 def test_a_cluster_that_does_not_answer_decides_nothing(world: World) -> None:
