@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
-    from .stored import Stored
-
 COLUMN = "_cairn_key_group"
 """The stored column: the row's key group. What an application reads by its epoch does not have it."""
 _TARGET = "_cairn_partition"
@@ -46,13 +44,13 @@ def number_of(handover: Handover, restored: Iterable[Output]) -> int:
     return handover.max_parallelism or stored or KEY_GROUPS
 
 
-def of_subtask(handover: Handover, subtask: int, stored: Stored | None) -> range:
+def of_subtask(handover: Handover, subtask: int, output: Output | None) -> range:
     """Give the key groups of a state that a subtask has at the stage's parallelism (semantics R4).
 
     Args:
         handover: of the stage.
         subtask: its 0-based index.
-        stored: the state; None where the restored checkpoint holds none.
+        output: the state; None where the restored checkpoint holds none.
 
     Raises:
         InvalidStateError: the stage names no parallelism or has no such subtask, or the state has no key.
@@ -71,15 +69,15 @@ def of_subtask(handover: Handover, subtask: int, stored: Stored | None) -> range
             subtask=subtask,
             parallelism=handover.parallelism,
         )
-    if stored is None:
+    if output is None:
         return range(0)
-    if stored.output.key_groups is None:
+    if output.key_groups is None:
         raise InvalidStateError(
             "the state was written without a key, so no part of it belongs to a subtask. Read all of it, or write "
-            f"it by epoch.snapshot({stored.output.name!r}, …, key=…)",
+            f"it by epoch.snapshot({output.name!r}, …, key=…)",
             stage=handover.stage,
         )
-    return key_groups_of(subtask, handover.parallelism, stored.output.key_groups)
+    return key_groups_of(subtask, handover.parallelism, output.key_groups)
 
 
 def check_key(output_id: str, df: DataFrame, key: Sequence[str]) -> None:
