@@ -130,7 +130,8 @@ class Epoch(EpochFacts):
         """
         self._check_open("state")
         stored = self._carried.restored(f"state.{check_name('state', name)}")
-        groups = None if subtask is None else key_groups.of_subtask(self._handover, subtask, stored and stored.output)
+        output = stored.output if stored else None
+        groups = None if subtask is None else key_groups.of_subtask(self._handover, subtask, output)
         return frame(self.spark, self._files, stored, groups) if stored else None
 
     def read(
