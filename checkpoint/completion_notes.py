@@ -22,7 +22,7 @@ from . import layout
 from .documents import MAX_HEAD_BYTES
 from .errors import TooMuchContentionError
 from .head import Head
-from .job_files import JobFiles, encode
+from .job_files import JobFiles
 from .model import EpochCompletedDocument
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ def note(files: JobFiles, epoch: str, checkpoint: int) -> None:
             return
         # A lost answer is settled by the next look: what is there says whether it landed.
         with suppress(OutcomeUnknownError):
-            files.store.replace(files.full(key), encode(wanted), expected_etag=etag)
+            files.replace(key, wanted, expected_etag=etag)
     raise TooMuchContentionError(
         "the note of a completed epoch kept changing; nothing of the head was written, try again",
         job=files.job,

@@ -113,8 +113,8 @@ class CheckpointSensor(BaseSensorOperator):
         Raises:
             CheckpointFailedError: it ended without completing; the text carries the reason.
             AirflowFailException: the job failed, of too many failed checkpoints or of a try that is followed by no
-                other (semantics F4); the text names the root cause. Or a person has marked the task of a stage that has
-                not acknowledged; the text names it.
+                other (semantics F4); the text names the root cause. Or every task that has not acknowledged has ended,
+                because somebody marked it or because it failed and nobody could report it; the text names them.
             InvalidConfigError: no checkpoint was ever triggered for the epoch.
             ListenerError: the checkpoint is complete, and a listener failed; the next try tells it again.
             AirflowSkipException: the task that triggers was skipped.
