@@ -43,13 +43,16 @@ DEFAULT_TIMEOUT = timedelta(hours=24)
 """An epoch may have to end first, and then some terabytes may have to pass through one machine."""
 
 
-def drain_run(request: str) -> str:
-    """Give the id of the DAG run that is a job's last one: the same request has the same (semantics P2).
+def drain_run(request: str, before: SavepointEntry | None = None) -> str:
+    """Give the id of the DAG run that is to be a job's last one: the same request has the same (semantics P2).
 
     Args:
         request: the request's id.
+        before: the request's savepoint as it stands. If it has failed, its last run is over, and the next one is
+            called otherwise: Airflow has a run's id once.
     """
-    return f"cairn_drain__{hashlib.sha256(request.encode()).hexdigest()[:12]}"
+    seed = request if before is None or before.status is not Status.FAILED else f"{request}\n{before.id}"
+    return f"cairn_drain__{hashlib.sha256(seed.encode()).hexdigest()[:12]}"
 
 
 def in_silence(_: SavepointProgress) -> None:
@@ -217,8 +220,8 @@ class Savepoints:
             )
         if head.stopped is Stopped.SHUTDOWN:
             raise SavepointRefusedError(
-                f"no savepoint is taken ({Reason.CHECKPOINT_COORDINATOR_SHUTDOWN}): the job's coordinator was shut "
-                "down. Resume the job first",
+                f"no savepoint is taken ({Reason.CHECKPOINT_COORDINATOR_SHUTDOWN}): the job has stopped. It may have "
+                "left a savepoint (`cairn savepoints`); to take another one, resume the job first",
                 job=self._files.job,
             )
         if request.drain is not None:
@@ -280,6 +283,14 @@ class Savepoints:
                 "a savepoint was asked for with this request id already, "
                 + ("with which the job stops" if entry.stops else "with which the job does not stop")
                 + ". Choose another request id",
+                job=self._files.job,
+                request=request.request,
+                savepoint=entry.uri,
+            )
+        if request.drain is not None and not entry.drains:
+            raise SavepointRefusedError(
+                "a stop was asked for with this request id already, without a last run. Ask again without drain, give "
+                "it up (`cairn resume`), or choose another request id",
                 job=self._files.job,
                 request=request.request,
                 savepoint=entry.uri,

@@ -11,7 +11,17 @@ from ..storage.port import ObjectStore
 from . import acks, layout
 from .coordinator import Coordinator
 from .errors import NoCheckpointError
-from .head import CompletedEntry, DeclinedRequest, EndedEntry, Head, PendingEntry, Slowest, Stopped, WaitingRequest
+from .head import (
+    CompletedEntry,
+    DeclinedRequest,
+    EndedEntry,
+    Head,
+    PendingEntry,
+    SavepointEntry,
+    Slowest,
+    Stopped,
+    WaitingRequest,
+)
 from .reasons import RequestKind, Status
 
 Entry = PendingEntry | CompletedEntry | EndedEntry
@@ -118,6 +128,8 @@ class Listing:
     """What the job refuses; None: nothing (semantics S1)."""
     declined: tuple[DeclinedRequest, ...] = ()
     """The last requests that no checkpoint came of, newest first (semantics T1)."""
+    stopping: SavepointEntry | None = None
+    """The savepoint with which the job is being stopped (semantics P2)."""
 
 
 def listing(coordinator: Coordinator) -> Listing:
@@ -126,7 +138,7 @@ def listing(coordinator: Coordinator) -> Listing:
     def look(head: Head) -> Listing:
         known = _known(head)
         rows = (row_of(coordinator, head, known[checkpoint]) for checkpoint in sorted(known, reverse=True))
-        return Listing(head.job, tuple(rows), head.waiting, head.stopped, head.declined[::-1])
+        return Listing(head.job, tuple(rows), head.waiting, head.stopped, head.declined[::-1], head.stopping())
 
     return coordinator.observe(look)
 

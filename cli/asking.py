@@ -57,7 +57,7 @@ def ask(
         AirflowUnavailableError: it could not be reached, or answered what it should not.
     """
     runtime = runtime or system_runtime()
-    request = request_id or runtime.new_token()
+    request = runtime.new_token() if request_id is None else request_id
     check_name("request", request)
     run_id = f"cairn__{request}"
     api = AirflowApi(url, environ.get(TOKEN))

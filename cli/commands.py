@@ -48,6 +48,7 @@ def checkpoints(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     document = {
         "job": options.job,
         "stopped": found.stopped,
+        "stopping": found.stopping.id if found.stopping else None,
         "checkpoints": [{**asdict(row), "duration_ms": row.duration_ms} for row in shown],
         "checkpoints_left_out": len(found.checkpoints) - len(shown),
         "waiting": [
@@ -133,11 +134,18 @@ def resume(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 
     Raises:
         InvalidConfigError: an option about a savepoint is given, and none is named.
+        NoCheckpointError: no savepoint is named, and there is no such job.
     """
     if options.source is None and (options.claim or options.again or options.allow_non_restored_state):
         raise InvalidConfigError("--claim, --again and --allow-non-restored-state are about a savepoint: give --from")
-    savepoint = None if options.source is None else opened(options.source, options)
-    return Outcome(*resuming.resume(Coordinator(store, options.job), savepoint, options))
+    job = Coordinator(store, options.job)
+    if options.source is not None:
+        return Outcome(*resuming.resume(job, opened(options.source, options), options))
+    if job.head().revision == 0:
+        raise NoCheckpointError(
+            "the storage has no such job; name a savepoint to start from", **_where(store, options.job)
+        )
+    return Outcome(*resuming.go_on(job))
 
 
 def savepoint(store: ObjectStore, options: argparse.Namespace) -> Outcome:
@@ -164,8 +172,8 @@ def dispose(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 
 
 def is_path(word: str) -> bool:
-    """Tell a savepoint's folder from a job's name, which holds no colon."""
-    return ":" in word
+    """Tell a savepoint's folder from a job's name, which holds neither a colon nor a slash."""
+    return ":" in word or "/" in word
 
 
 def opened(uri: str, options: argparse.Namespace) -> ObjectStore:
@@ -186,9 +194,13 @@ def state(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 def _job(store: ObjectStore, name: str) -> Coordinator:
     coordinator = Coordinator(store, name)
     if coordinator.head().revision == 0:
-        known = ", ".join(row.job for row in views.jobs(store)) or "none"
-        raise NoCheckpointError("the storage has no such job", job=name, storage=store.uri, jobs=known)
+        raise NoCheckpointError("the storage has no such job", **_where(store, name))
     return coordinator
+
+
+def _where(store: ObjectStore, name: str) -> dict[str, str]:
+    known = ", ".join(row.job for row in views.jobs(store)) or "none"
+    return {"job": name, "storage": store.uri, "jobs": known}
 
 
 def _verification_lines(found: Verification) -> Iterator[str]:

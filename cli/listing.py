@@ -60,7 +60,17 @@ def lines(found: Listing, limit: int) -> list[str]:
     """
     columns = text.width()
     shown, left_out = found.checkpoints[:limit], len(found.checkpoints) - limit
-    written = [f"{found.job} is {found.stopped}", ""] if found.stopped else []
+    written = [f"{found.job} is {text.how_stopped(found.stopped)}", ""] if found.stopped else []
+    if found.stopping is not None:
+        waits = f" after {run_id_of(found.stopping.epoch)}" if found.stopping.waits else ""
+        written += [
+            *text.paragraph(
+                f"{found.job} is being stopped with savepoint {found.stopping.id}{waits}; no other run begins. `cairn "
+                f"resume {found.job}` gives that up",
+                columns,
+            ),
+            "",
+        ]
     written += _table(shown, columns)
     if any(row.retained for row in shown):
         written.append("* can be restored")

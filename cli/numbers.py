@@ -15,7 +15,7 @@ def lines(found: JobStats) -> list[str]:
     """Say what there is to say of a job."""
     columns = text.width()
     written = [
-        f"job {found.job}{f' is {found.stopped}' if found.stopped else ''}",
+        f"job {found.job}{f' is {text.how_stopped(found.stopped)}' if found.stopped else ''}",
         (
             f"  triggered {found.triggered}, in progress {found.in_progress}, completed {found.completed}, "
             f"failed {found.failed}, restored {found.restored}"

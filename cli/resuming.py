@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..checkpoint import Coordinator
-from ..checkpoint.errors import NoCheckpointError, ResumeRefusedError
+from ..checkpoint.errors import ResumeRefusedError
 from ..checkpoint.importing import ImportWish, Started, StartPlan
 from ..checkpoint.layout import run_id_of
 from ..storage import ensure_probed
@@ -19,13 +19,13 @@ from .progress import ProgressLine
 
 
 def resume(
-    coordinator: Coordinator, savepoint: ObjectStore | None, options: argparse.Namespace
+    coordinator: Coordinator, savepoint: ObjectStore, options: argparse.Namespace
 ) -> tuple[list[str], dict[str, Any]]:
     """Start a job from a savepoint, once the person at the terminal agrees to what that gives up.
 
     Args:
         coordinator: of the job.
-        savepoint: a store that is rooted at the savepoint's folder; None to go on from where the job stands.
+        savepoint: a store that is rooted at the savepoint's folder.
         options: the command's words: `yes`, `again`, `claim`, `allow_non_restored_state`.
 
     Returns:
@@ -33,11 +33,8 @@ def resume(
 
     Raises:
         NoSavepointError: there is no savepoint, or only a part of one.
-        NoCheckpointError: no savepoint is named, and there is no such job.
         ResumeRefusedError: nobody agreed, or the job changed meanwhile; nothing was given up.
     """
-    if savepoint is None:
-        return _go_on(coordinator)
     ensure_probed(coordinator.files.store, nonce=secrets.token_hex(8))
     plan = coordinator.start_plan(savepoint)
     goes_back = plan.standing is None or options.again
@@ -49,15 +46,26 @@ def resume(
     return [*_said(coordinator.job, savepoint, plan, found)], _document(coordinator.job, found)
 
 
-def _go_on(coordinator: Coordinator) -> tuple[list[str], dict[str, Any]]:
+def go_on(coordinator: Coordinator) -> tuple[list[str], dict[str, Any]]:
+    """Let a job that was stopped, or is being stopped, go on from where it stands (semantics S1, P2).
+
+    Args:
+        coordinator: of the job.
+
+    Returns:
+        Lines and document that say what was done.
+    """
     head = coordinator.head()
-    if head.revision == 0:
-        raise NoCheckpointError("the storage has no such job; name a savepoint to start from", job=coordinator.job)
     coordinator.resume()
-    latest = head.latest_id()
+    latest, stopping = head.latest_id(), head.stopping()
     where = f"the next epoch restores checkpoint {latest}" if latest else "it has no checkpoint and starts empty"
-    was = f"{coordinator.job} was {head.stopped} and goes on" if head.stopped else f"{coordinator.job} was not stopped"
-    return [f"{was}: {where}"], {"job": coordinator.job, "checkpoint": latest, "was_stopped": head.stopped}
+    was = f"{text.how_stopped(head.stopped)} and goes on" if head.stopped else "not stopped"
+    if stopping is not None:
+        was = f"being stopped with savepoint {stopping.id}, which is given up"
+    lines = text.paragraph(f"{coordinator.job} was {was}: {where}", text.width())
+    gave_up = stopping.id if stopping else None
+    document = {"job": coordinator.job, "checkpoint": latest, "was_stopped": head.stopped, "gave_up_stop": gave_up}
+    return lines, document
 
 
 def _ask(job: str, plan: StartPlan) -> None:

@@ -43,18 +43,37 @@ def savepoint(
         SavepointRefusedError: it was refused; nothing was opened.
         NoCheckpointError: there is nothing to take a savepoint of.
     """
-    request = options.request_id or f"by hand {system_runtime().new_token()}"
-    if not options.request_id:
-        # Said before anything is done, because whoever asks with it again goes on with what was begun.
-        print(f"request id: {request}", file=sys.stderr)
-    wish = SavepointRequest(options.target, request, renew=True)
+    wish = SavepointRequest(options.target, request_of(options, "by-hand"), renew=True)
     with ProgressLine("copied") as line:
         entry = coordinator.savepoint(wish, opened, line.show)
+        if options.wait and entry.waits:
+            say_that_it_waits(entry)
         while options.wait and entry.waits:
             wait(INTERVAL_S)
             # If it has failed meanwhile, that is to be said, and not to be tried once more.
             entry = coordinator.savepoint(replace(wish, renew=False), opened, line.show)
     return list(_said(coordinator.job, entry)), document_of(entry), entry.status is Status.FAILED
+
+
+def request_of(options: argparse.Namespace, kind: str) -> str:
+    """Give the request's id; one that is made up is said, because whoever asks with it again goes on with what began.
+
+    Args:
+        options: the command's words: `request_id`.
+        kind: what an id that is made up begins with.
+    """
+    if options.request_id is not None:
+        given: str = options.request_id
+        return given
+    # No spaces, so that it can be pasted into a shell as it stands.
+    request = f"{kind}-{system_runtime().new_token()}"
+    print(f"request id: {request}", file=sys.stderr)
+    return request
+
+
+def say_that_it_waits(entry: SavepointEntry) -> None:
+    """Say at the terminal what `--wait` waits for, which may take hours."""
+    print(f"waiting for {text.printable(run_id_of(entry.epoch))} to complete; Ctrl-C ends only this", file=sys.stderr)
 
 
 def savepoints(coordinator: Coordinator) -> Found:

@@ -18,7 +18,7 @@ from ..storage.errors import CairnError
 from . import text
 from .airflow_api import TOKEN, AirflowApi
 from .progress import ProgressLine
-from .savepoints import INTERVAL_S, document_of
+from .savepoints import INTERVAL_S, document_of, request_of, say_that_it_waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +73,23 @@ def stop(
         SavepointRefusedError: it was refused; nothing was opened, and the job goes on.
         NoCheckpointError: there is nothing to take a savepoint of.
     """
-    request = options.request_id or f"stop {system_runtime().new_token()}"
-    if not options.request_id:
-        # Said before anything is done, because whoever asks with it again goes on with what was begun.
-        print(f"request id: {request}", file=sys.stderr)
-    run = drain_run(request) if options.drain else None
-    _check(coordinator.job, airflow, drains=run is not None)
-    last = epoch_name(run) if run else None
+    request = request_of(options, "stop")
+    before = coordinator.look_for_savepoint(request)
+    if before is None or before.status is Status.FAILED:
+        _check(coordinator.job, airflow, drains=options.drain)
+    last = epoch_name(drain_run(request, before)) if options.drain else None
     wish = SavepointRequest(options.target, request, renew=True, stop=True, drain=last)
     with ProgressLine("copied") as line:
         entry = coordinator.savepoint(wish, opened, line.show)
+        # Whoever asks again need not say once more that it drains.
+        run = run_id_of(entry.epoch) if entry.drains else None
         if run is not None and entry.waits:
             if airflow is not None:
                 airflow.api.start_run(airflow.dag_id, run, system_runtime().now_ms())
             elif options.wait:
                 print("\n".join(_trigger_it(run)), file=sys.stderr)
+        if options.wait and entry.waits:
+            say_that_it_waits(entry)
         while options.wait and entry.waits:
             wait(INTERVAL_S)
             # If it has failed meanwhile, that is to be said, and not to be tried once more.
@@ -96,7 +98,7 @@ def stop(
     if airflow is not None and entry.status is Status.COMPLETED and stopped is Stopped.SHUTDOWN:
         _pause(airflow, coordinator.job, entry)
     document = {"job": coordinator.job, "stopped": stopped, **document_of(entry)}
-    lines = list(_said(coordinator.job, entry, run, airflow, stopped=stopped is not None))
+    lines = list(_said(coordinator.job, entry, run, airflow, stopped=stopped is Stopped.SHUTDOWN))
     return lines, document | {"last_run": run}, entry.status is Status.FAILED
 
 

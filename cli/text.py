@@ -142,6 +142,11 @@ def size(count: int) -> str:
     return f"{amount:.1f} TiB"
 
 
+def how_stopped(stopped: str) -> str:
+    """Say in what way a job is stopped, so that it reads well behind "is"."""
+    return "shut down" if stopped == "shutdown" else stopped
+
+
 def restart(count: int, left: int | None) -> str:
     """Say what a restart strategy has counted of an epoch (semantics F4).
 

@@ -1,4 +1,4 @@
-"""Airflow's public REST API, as far as Cairn needs it: look at a task instance, clear some of one run, pause a DAG."""
+"""Airflow's REST API, as far as Cairn needs it: look at tasks, clear some of one run, start a run, pause a DAG."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowSecretsBackendAccessDenied
 from airflow.sdk.log import mask_secret
 
+from ..checkpoint.errors import InvalidConfigError
 from ..storage.errors import CairnError, ErrorKind
 from .airflow_api_access import ApiAccess, access_of
 from .clear_body import TaskRef, clear_body
@@ -178,6 +179,21 @@ class AirflowApiHook(BaseHook):
         """
         path = f"/dags/{_quoted(dag_id)}?update_mask=is_paused"
         self._json(self._send("PATCH", path, {"is_paused": True}, repeat=True))
+
+    def check_runs(self, dag_id: str) -> None:
+        """See that a run of a DAG would start.
+
+        Args:
+            dag_id: of the DAG.
+
+        Raises:
+            AirflowApiRefusedError: the API refuses the connection's login, token or rights.
+            AirflowApiError: the API did not answer as it should, or has no such DAG.
+            InvalidConfigError: the DAG is paused, or the connection cannot be used.
+            AirflowNotFoundException: the connection is not defined.
+        """
+        if self._json(self._send("GET", f"/dags/{_quoted(dag_id)}", repeat=True)).get("is_paused"):
+            raise InvalidConfigError("the DAG is paused, so a run of it would not start: unpause it", dag=dag_id)
 
     def start_run(self, dag_id: str, run_id: str, now_ms: int) -> bool:
         """Make a run of a DAG; True if this call made it, False if it was there before.

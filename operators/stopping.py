@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..checkpoint.errors import DagNotPausedError, InvalidConfigError
 from ..checkpoint.head import SavepointEntry, Stopped
-from ..checkpoint.layout import epoch_name
+from ..checkpoint.layout import epoch_name, run_id_of
+from ..checkpoint.reasons import Status
 from ..checkpoint.runtime import system_runtime
 from ..checkpoint.savepoints import SavepointRequest, drain_run
 from ..hooks.airflow_api import AIRFLOW_API_CONN_ID, AirflowApiHook
@@ -64,8 +65,16 @@ class StopWithSavepointOperator(SavepointOperator):
     def request_for(self, context: Context, *, renew: bool) -> SavepointRequest:
         """Give what is asked of the job."""
         request = super().request_for(context, renew=renew)
-        last = epoch_name(drain_run(request.request)) if self.drain else None
-        return replace(request, stop=True, drain=last)
+        if not self.drain:
+            return replace(request, stop=True)
+        settings = rendered_settings(self)
+        with settings.naming_connection():
+            before = settings.coordinator().look_for_savepoint(request.request)
+        if (before is None or before.status is Status.FAILED) and self.airflow_api_conn_id is not None:
+            # Before the job is held: nobody else starts the run that it would wait for.
+            with AirflowApiHook(self.airflow_api_conn_id) as api:
+                api.check_runs(self._dag_id)
+        return replace(request, stop=True, drain=epoch_name(drain_run(request.request, before)))
 
     def _take(self, context: Context, *, renew: bool) -> dict[str, Any]:
         """Take the savepoint, and pause the DAG once the job has stopped with it."""
@@ -83,7 +92,7 @@ class StopWithSavepointOperator(SavepointOperator):
 
     def _wait(self, entry: SavepointEntry) -> NoReturn:
         if self.drain and self.airflow_api_conn_id is not None:
-            run_id = drain_run(entry.request)
+            run_id = run_id_of(entry.epoch)
             with AirflowApiHook(self.airflow_api_conn_id) as api:
                 if api.start_run(self._dag_id, run_id, system_runtime().now_ms()):
                     self.log.info("the job's last run has been made: %s of %s", run_id, self._dag_id)

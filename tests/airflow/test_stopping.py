@@ -30,12 +30,17 @@ class Dag:
 
     paused: bool = False
     refuses: bool = False
+    exists: bool = True
     runs: list[str] = field(default_factory=list)
 
     def __call__(self, asked: Asked) -> Answer:
         path, _, query = asked.path.removeprefix("/api/v2/dags/flights").partition("?")
         if self.refuses:
             return 403, {"detail": "Forbidden"}
+        if not self.exists:
+            return 404, {"detail": "The DAG was not found"}
+        if (asked.method, path) == ("GET", ""):
+            return 200, {"dag_id": "flights", "is_paused": self.paused}
         if (asked.method, path, query, asked.body) == ("PATCH", "", "update_mask=is_paused", {"is_paused": True}):
             self.paused = True
         elif (asked.method, path) == ("POST", "/dagRuns"):
@@ -140,6 +145,30 @@ def test_the_last_run_is_made_and_told(job: Job, target: str, dag: Dag) -> None:
     job.coordinator.complete(checkpoint)
     found = task.execute_complete(context(Ti(run_id="upgrade")), {"status": "ask", "detail": "", "kind": None})
     assert (found["epoch"], found["stopped"]) == (epoch_name(run), True)
+
+
+def test_a_last_run_that_could_not_start_holds_no_job(job: Job, target: str, dag: Dag) -> None:  # semantics P2
+    job.complete("r1")
+    dag.paused = True
+    with pytest.raises(InvalidConfigError, match=r"the DAG is paused, so a run of it would not start.*dag=`flights`"):
+        stop(job, target, drain=True)
+    dag.paused, dag.exists = False, False
+    with pytest.raises(AirflowApiError, match=r"status=`404`.*The DAG was not found"):
+        stop(job, target, drain=True)
+    assert job.coordinator.head().savepoints == ()
+
+
+def test_the_next_try_has_a_last_run_of_its_own(job: Job, target: str, dag: Dag) -> None:  # semantics P2
+    job.complete("r1")
+    task = operator(job, target, drain=True)
+    for _ in range(2):
+        with pytest.raises(TaskDeferred) as caught:
+            task.execute(context(Ti(run_id="upgrade")))
+        assert caught.value.trigger.epoch == epoch_name(dag.runs[-1])
+        job.coordinator.abort(job.trigger(dag.runs[-1]), Reason.JOB_FAILURE, "its DAG run has ended")
+        with pytest.raises(SavepointFailedError, match="JOB_FAILURE"):
+            task.execute_complete(context(Ti(run_id="upgrade")), {"status": "ask", "detail": "", "kind": None})
+    assert len(dag.runs) == 2
 
 
 def test_a_dag_that_is_not_there_is_an_error(dag: Dag) -> None:

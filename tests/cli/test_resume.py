@@ -147,7 +147,7 @@ def test_there_is_no_savepoint(root: Path, capsys: pytest.CaptureFixture[str]) -
 def test_a_job_that_was_stopped_goes_on(root: Path, capsys: pytest.CaptureFixture[str]) -> None:  # semantics S1
     job(root).coordinator().shutdown()
     assert cairn(root, "resume", "flights") == 0
-    assert capsys.readouterr().out == "flights was shutdown and goes on: the next epoch restores checkpoint 3\n"
+    assert capsys.readouterr().out == "flights was shut down and goes on: the next epoch restores checkpoint 3\n"
     assert job(root).coordinator().head().stopped is None
     assert cairn(root, "resume", "flights") == 0
     assert capsys.readouterr().out.startswith("flights was not stopped: ")

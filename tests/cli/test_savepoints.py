@@ -92,6 +92,7 @@ def test_a_request_id_is_made_up_and_said(root: Path, capsys: pytest.CaptureFixt
     assert cairn(root, "savepoint", "flights", f"file://{root}/out") == 0
     first = capsys.readouterr()
     request = first.err.removeprefix("request id: ").strip()
+    assert request.startswith("by-hand-"), "a shell takes it for one word"
     assert cairn(root, "savepoint", "flights", f"file://{root}/out", "--request-id", request) == 0
     assert capsys.readouterr().out == first.out
 
@@ -112,7 +113,9 @@ def test_a_running_epoch_is_waited_for(
 
     monkeypatch.setattr(commands, "Event", Pause)
     assert cairn(root, *words, "--wait", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["run_id"] == "e2"
+    said = capsys.readouterr()
+    assert json.loads(said.out)["run_id"] == "e2"
+    assert said.err == "waiting for e2 to complete; Ctrl-C ends only this\n"
 
 
 def test_one_that_fails_is_an_exit_status(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,6 +134,7 @@ def test_one_that_fails_is_an_exit_status(root: Path, capsys: pytest.CaptureFixt
         ("{store}/flights/x", "the target lies in the job's own folder"),
         ("{store}", "the target lies among the storage's jobs"),
         ("gs://bucket/x", "there is no storage for the scheme gs"),
+        ("/lake/kept", "this is no storage URI: it has no scheme"),
         (None, "the savepoint has no target"),
     ],
 )
@@ -189,6 +193,8 @@ def test_verify_takes_a_path_or_a_job(capsys: pytest.CaptureFixture[str], monkey
     with pytest.raises(SystemExit):
         main(["verify", "flights"])
     assert "the storage is missing" in capsys.readouterr().err
+    assert main(["verify", "/lake/kept/savepoint-flights-1"]) == 2
+    assert "this is no storage URI: it has no scheme" in capsys.readouterr().err
     assert main(["verify", "file:///nowhere", "3"]) == 2
     assert "a savepoint holds one checkpoint" in capsys.readouterr().err
 

@@ -101,7 +101,7 @@ def test_it_waits_if_asked_to(root: Path, capsys: pytest.CaptureFixture[str]) ->
     options = Namespace(target=f"file://{root}/out", request_id=None, drain=False, wait=True)
     _, document, failed = stopping.stop(Coordinator(world.store, "flights"), options, open_store, wait)
     assert (document["run_id"], document["stopped"], failed, len(waited)) == ("e2", "shutdown", False, 1)
-    assert capsys.readouterr().err.startswith("request id: stop ")
+    assert capsys.readouterr().err.startswith("request id: stop-")
 
 
 def test_if_it_fails_the_job_goes_on(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -217,6 +217,53 @@ def test_the_last_run_is_started(root: Path, dag: Dag, capsys: pytest.CaptureFix
     assert stop(root, "--drain") == 0
     assert dag.runs == [drain_run("upgrade")]
     assert "airflow dags trigger" not in capsys.readouterr().out
+
+
+def test_the_same_stop_is_told_by_its_id_alone(
+    root: Path, dag: Dag, capsys: pytest.CaptureFixture[str]
+) -> None:  # semantics P2
+    assert stop(root, "--drain") == 0
+    capsys.readouterr()
+    assert stop(root, "--json") == 0, "it drains, whether that is said again or not"
+    assert json.loads(capsys.readouterr().out)["last_run"] == drain_run("upgrade")
+    job(root).run_epoch(epoch_name(drain_run("upgrade")))
+    assert stop(root, "--drain") == 0
+    assert dag.paused
+    assert stop(root, "--drain") == 0, "no last run is wanted any more, so the pause is no obstacle"
+
+
+def test_a_last_run_that_failed_is_followed_by_another(root: Path, dag: Dag) -> None:  # semantics P2
+    world = job(root)
+    for _ in range(2):
+        assert stop(root, "--drain") == 0
+        pending = world.trigger(epoch_name(dag.runs[-1])).pending.checkpoint
+        world.coordinator().abort(pending, Reason.JOB_FAILURE, "its DAG run has ended")
+    assert len(set(dag.runs)) == 2, "Airflow has a run's id once"
+
+
+def test_a_stop_without_a_last_run_gets_none_later(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job(root).trigger("e2")
+    assert stop(root) == 0
+    assert stop(root, "--drain") == 2
+    assert "a stop was asked for with this request id already, without a last run" in capsys.readouterr().err
+
+
+def test_a_job_that_is_being_stopped_says_so(root: Path, capsys: pytest.CaptureFixture[str]) -> None:  # semantics P2
+    job(root).trigger("e2")
+    assert stop(root) == 0
+    capsys.readouterr()
+    assert cairn(root, "checkpoints", "flights") == 0
+    said = capsys.readouterr().out.splitlines()[0]
+    assert said == (
+        "flights is being stopped with savepoint 3 after e2; no other run begins. `cairn resume flights` gives that up"
+    )
+    assert cairn(root, "checkpoints", "flights", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["stopping"] == 3
+    assert cairn(root, "resume", "flights") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.startswith("flights was being stopped with savepoint 3, which is given up: the next epoch restores ch")
+    assert cairn(root, "resume", "flights", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["gave_up_stop"] is None
 
 
 def test_a_dag_is_for_airflow(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
