@@ -29,6 +29,8 @@ from airflow_cairn.storage.s3 import S3Store
 from airflow_cairn.storage.s3_wire import Wire
 from scripts.harness.s3_server import REGION, S3Server
 
+from .results import tell
+
 JOB, BUCKET = "bench", "bench"
 SIZES = (100, 1_000, 10_000, 100_000)
 STAGES = (1, 4, 16)
@@ -181,11 +183,7 @@ def main() -> None:
         from .plot import draw  # here, so that it takes no part in the memory that is measured
 
         draw(result, options.plot)
-    if options.json:
-        print(json.dumps(result))
-        return
-    for name, value in result.items():
-        print(f"{name}: {value}")
+    tell(result, as_json=options.json)
 
 
 if __name__ == "__main__":

@@ -53,6 +53,7 @@ from scripts.harness.spark_start import archive, archiving_conf, fast_conf
 
 from .driver_start import seconds as run_an_application
 from .recovery_figures import Run, Try, figures
+from .results import tell
 
 REGIONS = (("s1", "s2", "s3"), ("s4", "s5", "s6"), ("s7", "s8", "s9", "s10"))
 DIES = "s6"
@@ -174,11 +175,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cairn-bench-") as name:
         result = measure(Path(name))
-    if options.json:
-        print(json.dumps(result))
-        return
-    for name, value in result.items():
-        print(f"{name}: {value}")
+    tell(result, as_json=options.json)
 
 
 if __name__ == "__main__":

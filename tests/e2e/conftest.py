@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,12 +90,6 @@ class Gates:
 
     def _gate(self, kind: str, job: str, run: str, attempt: int, point: str) -> Path:
         return self.folder / kind / job / run / str(attempt) / point
-
-
-def kill_driver(jvm: psutil.Process) -> None:
-    """Kill a Spark driver at once: the JVM and the Python below it."""
-    for victim in [jvm, *jvm.children(recursive=True)]:
-        victim.send_signal(signal.SIGKILL)
 
 
 @pytest.fixture(scope="session")

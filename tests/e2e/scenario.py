@@ -59,6 +59,17 @@ class Scenario:
         for point in points:
             self.gates.release(self.name, run, attempt, point)
 
+    def stopped_at(self, run: str, *points: str) -> list[psutil.Process]:
+        """Start a run whose first attempt stands still at points; gives the JVM of the driver at each."""
+        self.hold(run, 1, *points)
+        self.start(run)
+        return [self.reached(run, 1, point) for point in points]
+
+    def killed_at(self, run: str, *points: str) -> None:
+        """Start a run and kill the driver at each point, once one stands at every point."""
+        for driver in self.stopped_at(run, *points):
+            kill_driver(driver)
+
     def ended(self, run: str, state: str = "success") -> None:
         """Wait until a run has ended so."""
         api = self.airflow.api
@@ -117,7 +128,7 @@ class Scenario:
         epochs: Sequence[int] = (1,),
         submissions: Mapping[str, int] | None = None,
     ) -> None:
-        """Check all that every scenario says about a run that has ended.
+        """Wait until a run has ended well, and check all that every scenario says about one.
 
         Args:
             run: which one.
@@ -128,6 +139,7 @@ class Scenario:
             epochs: whose rows are in the state.
             submissions: how often each stage was submitted; as often as it ran, if not given.
         """
+        self.ended(run)
         assert self.tries(run, tries) == tries
         submitted = self.submissions(run)
         assert {stage: submitted[stage] for stage in tries} == (submissions or tries)
@@ -139,6 +151,12 @@ class Scenario:
             expected = [(1000 * epoch + row, number) for epoch in epochs for row in range(ROWS)]
             assert sorted(rows) == expected, stage
         assert self.store.unreferenced() == []
+
+
+def kill_driver(jvm: psutil.Process) -> None:
+    """Kill a Spark driver at once: the JVM and the Python below it."""
+    for victim in [jvm, *jvm.children(recursive=True)]:
+        victim.send_signal(signal.SIGKILL)
 
 
 def kill_task(jvm: psutil.Process) -> None:

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import kill_driver
-from tests.e2e.scenario import COMPLETED, FAILOVER, Scenario
+from tests.e2e.scenario import COMPLETED, FAILOVER, Scenario, kill_driver
 
 # Each starts up to seven drivers, one after the other; how long that takes is up to the machine.
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
@@ -19,10 +18,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 def test_the_failed_stage_runs_again_1(scenario: Scenario) -> None:
     """semantics F1, F2: a → b → c, b's driver is killed: b runs again, a and c run once."""
-    scenario.hold("e1", 1, "b.written")
-    scenario.start("e1")
-    kill_driver(scenario.reached("e1", 1, "b.written"))
-    scenario.ended("e1")
+    scenario.killed_at("e1", "b.written")
     scenario.check(
         "e1",
         tries={"a": 1, "b": 2, "c": 1},
@@ -33,10 +29,7 @@ def test_the_failed_stage_runs_again_1(scenario: Scenario) -> None:
 
 def test_the_region_runs_again_2(scenario: Scenario) -> None:
     """semantics F1, F2: a ~ b → c, b's driver is killed: a and b run again, c runs once."""
-    scenario.hold("e1", 1, "b.written")
-    scenario.start("e1")
-    kill_driver(scenario.reached("e1", 1, "b.written"))
-    scenario.ended("e1")
+    scenario.killed_at("e1", "b.written")
     scenario.check(
         "e1",
         tries={"a": 2, "b": 2, "c": 1},
@@ -50,15 +43,12 @@ def test_the_region_runs_again_2(scenario: Scenario) -> None:
 
 def test_a_running_sibling_is_stopped_first_3(scenario: Scenario) -> None:
     """semantics F3: a diamond, all pipelined; b dies while c runs, and c's driver is gone before c runs again."""
-    scenario.hold("e1", 1, "b.written", "c.written")
     scenario.hold("e1", 2, "c.started")
-    scenario.start("e1")
-    running = scenario.reached("e1", 1, "c.written")
-    kill_driver(scenario.reached("e1", 1, "b.written"))
+    dying, running = scenario.stopped_at("e1", "b.written", "c.written")
+    kill_driver(dying)
     scenario.reached("e1", 2, "c.started")
     assert not running.is_running()
     scenario.release("e1", 2, "c.started")
-    scenario.ended("e1")
     scenario.check(
         "e1",
         tries={"a": 2, "b": 2, "c": 2, "d": 1},
@@ -69,14 +59,11 @@ def test_a_running_sibling_is_stopped_first_3(scenario: Scenario) -> None:
 
 def test_a_sibling_of_another_region_runs_on_4(scenario: Scenario) -> None:
     """semantics F1, F2: a diamond, all blocking; b dies while c runs, and c's own driver acknowledges."""
-    scenario.hold("e1", 1, "b.written", "c.written")
-    scenario.start("e1")
-    running = scenario.reached("e1", 1, "c.written")
-    kill_driver(scenario.reached("e1", 1, "b.written"))
+    dying, running = scenario.stopped_at("e1", "b.written", "c.written")
+    kill_driver(dying)
     scenario.reached("e1", 2, "b.written")
     assert running.is_running()
     scenario.release("e1", 1, "c.written")
-    scenario.ended("e1")
     scenario.check(
         "e1",
         tries={"a": 1, "b": 2, "c": 1, "d": 1},
@@ -93,7 +80,6 @@ def test_what_failed_for_good_costs_its_epoch_alone_5(scenario: Scenario) -> Non
     scenario.start("e2")
     scenario.ended("e2", "failed")
     scenario.start("e3")
-    scenario.ended("e3")
     assert scenario.tries("e2", "ab") == scenario.submissions("e2") == {"a": 1, "b": 1}
     scenario.check(
         "e3",
@@ -108,12 +94,9 @@ def test_what_failed_for_good_costs_its_epoch_alone_5(scenario: Scenario) -> Non
 
 def test_a_missing_output_is_written_again_6(scenario: Scenario) -> None:
     """semantics F1: a → b; what a wrote is deleted before b dies, so a runs again too, through a blocking exchange."""
-    scenario.hold("e1", 1, "b.started")
-    scenario.start("e1")
-    driver = scenario.reached("e1", 1, "b.started")
+    (driver,) = scenario.stopped_at("e1", "b.started")
     scenario.lose_output(1, "a")
     kill_driver(driver)
-    scenario.ended("e1")
     scenario.check(
         "e1",
         tries={"a": 2, "b": 2},
@@ -124,12 +107,9 @@ def test_a_missing_output_is_written_again_6(scenario: Scenario) -> None:
 
 def test_a_truncated_output_is_written_again_7(scenario: Scenario) -> None:
     """semantics F1: a → b; one file of what a wrote is cut short before b dies, so a runs again too."""
-    scenario.hold("e1", 1, "b.started")
-    scenario.start("e1")
-    driver = scenario.reached("e1", 1, "b.started")
+    (driver,) = scenario.stopped_at("e1", "b.started")
     scenario.shorten_output(1, "a")
     kill_driver(driver)
-    scenario.ended("e1")
     scenario.check(
         "e1",
         tries={"a": 2, "b": 2},
@@ -140,10 +120,7 @@ def test_a_truncated_output_is_written_again_7(scenario: Scenario) -> None:
 
 def test_one_instance_of_a_mapped_stage_runs_again_13(scenario: Scenario) -> None:
     """semantics F1, F2: a → b[3 mapped] → c, one instance's driver is killed: that instance alone runs again."""
-    scenario.hold("e1", 1, "b-1.written")
-    scenario.start("e1")
-    kill_driver(scenario.reached("e1", 1, "b-1.written"))
-    scenario.ended("e1")
+    scenario.killed_at("e1", "b-1.written")
     scenario.check(
         "e1",
         tries={"a": 1, "b-0": 1, "b-1": 2, "b-2": 1, "c": 1},
@@ -154,12 +131,7 @@ def test_one_instance_of_a_mapped_stage_runs_again_13(scenario: Scenario) -> Non
 
 def test_two_regions_fail_at_once_14(scenario: Scenario) -> None:
     """semantics F2, F5: a and b have nothing in common but the checkpoint, and both die: each runs again once."""
-    scenario.hold("e1", 1, "a.written", "b.written")
-    scenario.start("e1")
-    drivers = [scenario.reached("e1", 1, point) for point in ("a.written", "b.written")]
-    for driver in drivers:
-        kill_driver(driver)
-    scenario.ended("e1")
+    scenario.killed_at("e1", "a.written", "b.written")
     scenario.check(
         "e1",
         tries={"a": 2, "b": 2},
@@ -170,9 +142,7 @@ def test_two_regions_fail_at_once_14(scenario: Scenario) -> None:
 
 def test_cleared_by_hand_where_the_api_refuses_19(scenario: Scenario) -> None:
     """a ~ b: the callback and the next try say what to clear; somebody does, and all is as if Cairn had."""
-    scenario.hold("e1", 1, "b.written")
-    scenario.start("e1")
-    kill_driver(scenario.reached("e1", 1, "b.written"))
+    scenario.killed_at("e1", "b.written")
     scenario.ended("e1", "failed")
     for number in (1, 2):
         log = scenario.log("e1", "b", number)
@@ -181,7 +151,6 @@ def test_cleared_by_hand_where_the_api_refuses_19(scenario: Scenario) -> None:
         assert "no-token-of-this-airflow" not in log
     assert scenario.tries("e1", "ab") == {"a": 1, "b": 2}
     scenario.airflow.api.clear(scenario.name, "e1", ["epoch.a", "epoch.b"], downstream=True)
-    scenario.ended("e1")
     scenario.check(
         "e1",
         tries={"a": 2, "b": 3},

@@ -15,8 +15,8 @@ from airflow_cairn.storage import S3Options
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.s3_server import S3Server
 from scripts.harness.wait import wait_until
-from tests.e2e.conftest import Gates, kill_driver
-from tests.e2e.scenario import COMPLETED, FAILOVER, Scenario, kill_task
+from tests.e2e.conftest import Gates
+from tests.e2e.scenario import COMPLETED, FAILOVER, Scenario, kill_driver, kill_task
 from tests.e2e.store import JobStore
 from tests.support.s3_proxy import Rule, S3Proxy, lose_the_request
 
@@ -29,10 +29,8 @@ OUTAGE_S = 60
 
 def test_a_zombie_acknowledges_late_8(scenario: Scenario) -> None:
     """semantics A2, F3, F5: b's task process is killed, its driver lives on: told DISCARDED, its files deleted."""
-    scenario.hold("e1", 1, "b.written")
     scenario.hold("e1", 2, "b.written")
-    scenario.start("e1")
-    zombie = scenario.reached("e1", 1, "b.written")
+    (zombie,) = scenario.stopped_at("e1", "b.written")
     kill_task(zombie)
     scenario.reached("e1", 2, "b.written")
     assert zombie.is_running()
@@ -42,7 +40,6 @@ def test_a_zombie_acknowledges_late_8(scenario: Scenario) -> None:
     zombie.wait(timeout=60)
     assert list(files.listing("chk-0000000001/state/b/")) == []
     scenario.release("e1", 2, "b.written")
-    scenario.ended("e1")
     scenario.check(
         "e1",
         tries={"a": 1, "b": 2},
@@ -54,39 +51,30 @@ def test_a_zombie_acknowledges_late_8(scenario: Scenario) -> None:
 def test_the_scheduler_dies_9(scenario: Scenario) -> None:
     """b ends well while there is no scheduler; the next one goes on from there, and nothing runs again."""
     airflow = scenario.airflow
-    scenario.hold("e1", 1, "b.written")
-    scenario.start("e1")
-    scenario.reached("e1", 1, "b.written")
+    scenario.stopped_at("e1", "b.written")
     # Alone, as an out-of-memory killer does: the executor's workers are its children, and b's task runs on in one.
     airflow.process("scheduler").kill()
     scenario.release("e1", 1, "b.written")
     airflow.api.wait_for_task(scenario.name, "e1", "epoch.b", states={"success"})
     airflow.kill_component("scheduler")
     airflow.start_component("scheduler")
-    scenario.ended("e1")
     scenario.check("e1", tries={"a": 1, "b": 1}, outcomes=[(1, 1, COMPLETED)], ways={"a": 1, "b": 1})
 
 
 def test_the_triggerer_dies_10(airflow: AirflowHome, gates: Gates, storage: str) -> None:
     """The sensor waits in the triggerer, which dies; another one goes on waiting, and nothing runs again."""
     scenario = Scenario(airflow, gates, JobStore(storage, "failover_10"), group="")
-    scenario.hold("e1", 1, "b.written")
-    scenario.start("e1")
-    scenario.reached("e1", 1, "b.written")
+    scenario.stopped_at("e1", "b.written")
     airflow.api.wait_for_task(scenario.name, "e1", "wait", states={"deferred"})
     airflow.kill_component("triggerer")
     airflow.start_component("triggerer")
     scenario.release("e1", 1, "b.written")
-    scenario.ended("e1")
     scenario.check("e1", tries={"a": 1, "b": 1}, outcomes=[(1, 1, COMPLETED)], ways={"a": 1, "b": 1})
 
 
 def test_callbacks_come_again_and_again_11(scenario: Scenario) -> None:
     """semantics F5: five callbacks for one failure, four of them at once, are one failover."""
-    scenario.hold("e1", 1, "b.written")
-    scenario.start("e1")
-    kill_driver(scenario.reached("e1", 1, "b.written"))
-    scenario.ended("e1")
+    scenario.killed_at("e1", "b.written")
     scenario.check(
         "e1",
         tries={"a": 1, "b": 2},
@@ -104,13 +92,10 @@ def test_no_callback_comes_12(scenario: Scenario) -> None:
     The callback comes with the next dag processor, when all is over, and changes nothing.
     """
     airflow = scenario.airflow
-    scenario.hold("e1", 1, "b.written")
-    scenario.start("e1")
-    driver = scenario.reached("e1", 1, "b.written")
+    (driver,) = scenario.stopped_at("e1", "b.written")
     airflow.kill_component("dag-processor")
     kill_task(driver)
     kill_driver(driver)
-    scenario.ended("e1")
     expected = [(1, 1, FAILOVER), (2, 2, COMPLETED)]
     scenario.check("e1", tries={"a": 1, "b": 2}, outcomes=expected, ways={"a": 1, "b": 1})
     before = scenario.store.coordinator.head()
@@ -139,9 +124,7 @@ def test_the_storage_is_away_for_a_minute_15(scenario: Scenario, s3_server: S3Se
         api.request("POST", "/connections", json=connection)
         options = S3Options(s3_server.endpoint_url, s3_server.region, keys["login"], keys["password"])
         store = JobStore("s3://failover/jobs", name, options)
-        scenario.hold("e1", 1, "b")
-        scenario.start("e1")
-        driver = scenario.reached("e1", 1, "b")
+        (driver,) = scenario.stopped_at("e1", "b")
         proxy.rules = [Rule(method, "", lose_the_request, 10**6) for method in ("GET", "HEAD", "PUT", "POST", "DELETE")]
         back = time.monotonic() + OUTAGE_S
         kill_driver(driver)
@@ -196,9 +179,7 @@ def test_a_checkpoint_expires_16(airflow: AirflowHome, gates: Gates, storage: st
 def test_three_runs_at_once_17(scenario: Scenario) -> None:
     """semantics T2, B1: the first run fails and retries while two others wait; the epochs keep their order."""
     api, name = scenario.airflow.api, scenario.name
-    scenario.hold("e1", 1, "b.written")
-    scenario.start("e1")
-    driver = scenario.reached("e1", 1, "b.written")
+    (driver,) = scenario.stopped_at("e1", "b.written")
     for run in ("e2", "e3"):
         scenario.start(run)
         api.wait_for_task(name, run, TRIGGER, states={"deferred"})

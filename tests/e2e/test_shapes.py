@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from scripts.harness.airflow_home import AirflowHome
-from tests.e2e.conftest import Gates, kill_driver
+from tests.e2e.conftest import Gates
+from tests.e2e.scenario import kill_driver
 from tests.e2e.store import JobStore
 
 pytestmark = pytest.mark.e2e

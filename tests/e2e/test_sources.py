@@ -10,7 +10,8 @@ import pytest
 
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.wait import wait_until
-from tests.e2e.conftest import Gates, kill_driver
+from tests.e2e.conftest import Gates
+from tests.e2e.scenario import kill_driver
 from tests.e2e.store import JobStore
 
 pytestmark = pytest.mark.e2e

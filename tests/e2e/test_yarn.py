@@ -22,7 +22,7 @@ from airflow_cairn.checkpoint.model import Handover
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.wait import wait_until
 from scripts.harness.yarn_cluster import YarnCluster
-from tests.e2e.conftest import kill_driver
+from tests.e2e.scenario import kill_driver
 from tests.e2e.store import JobStore
 
 pytestmark = pytest.mark.e2e

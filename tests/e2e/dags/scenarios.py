@@ -1,4 +1,4 @@
-"""One DAG a scenario, so that they share one Airflow; what happens to each is up to the test of its name."""
+"""One DAG a scenario, so that they share one Airflow; what happens in each is up to the test of its name."""
 
 from __future__ import annotations
 
@@ -18,13 +18,11 @@ GATES = os.environ["CAIRN_TEST_GATES"]
 AWS_CONN_ID = os.environ.get("CAIRN_TEST_AWS_CONN_ID")
 CONF = json.loads(os.environ["CAIRN_TEST_SPARK_CONF"])
 
-SCENARIO = "scenario"
-"""The tag of each DAG that has a healthy epoch before its test."""
-
-
-def counting() -> SparkEpochOperator:
-    """Make the one stage that every scenario has."""
-    return SparkEpochOperator(
+with (
+    DAG("cleared_after_completion", schedule=None, max_active_runs=1),
+    CheckpointedTaskGroup("epoch", storage=STORAGE, aws_conn_id=AWS_CONN_ID, config=CheckpointConfig(retained=2)),
+):
+    SparkEpochOperator(
         task_id="count",
         application=str(APPLICATIONS / "counting.py"),
         application_args=[GATES],
@@ -32,13 +30,6 @@ def counting() -> SparkEpochOperator:
         retries=2,
         retry_delay=timedelta(seconds=1),
     )
-
-
-with (
-    DAG("cleared_after_completion", schedule=None, max_active_runs=1, tags=[SCENARIO]),
-    CheckpointedTaskGroup("epoch", storage=STORAGE, aws_conn_id=AWS_CONN_ID, config=CheckpointConfig(retained=2)),
-):
-    counting()
 
 with (
     DAG("never_opens_an_epoch", schedule=None),
