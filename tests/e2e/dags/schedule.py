@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
 from datetime import timedelta
-from typing import Any
 
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
@@ -19,7 +19,7 @@ with DAG(
 ):
     EmptyOperator(task_id="nothing")
 
-READER: dict[str, Any] = {"application": "none.py", "spark_binary": "spark3-submit", "retries": 0}
+READER = {**json.loads(os.environ["CAIRN_TEST_READER"]), "retries": 0}
 
 with (
     DAG("paused", schedule=None, max_active_runs=1),
