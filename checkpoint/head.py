@@ -445,6 +445,9 @@ class Head:
     """Where savepoints are made that name no place, as of the last trigger (semantics P1)."""
     savepoints: tuple[SavepointEntry, ...] = field(default=(), metadata=SPARSE)
     """Savepoints by id; of those that have ended the newest, as long as they are not disposed of."""
+    forgotten: Count = field(default=0, metadata=SPARSE)
+    """How often a savepoint was forgotten whose folder may be being emptied; later folders are named by it, so that
+    none is used twice."""
     writes: tuple[Token, ...] = ()
     """Ids of the last writes, newest last; how a writer whose answer was lost learns its outcome (semantics W2)."""
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..storage.port import ObjectStore
-from . import completion_notes, decisions, layout, savepoint_verify
+from . import completion_notes, decisions, layout, savepoint_head, savepoint_verify
 from .errors import DocumentError, InvalidConfigError, NoSavepointError, ResumeRefusedError
 from .head import CompletedEntry, Head, ImportEntry, ImportRecord, SavepointOrigin
 from .head_store import Decision, HeadStore, changed
@@ -102,6 +102,10 @@ class Importing:
             DocumentError: its metadata is broken, altered, or of a newer format.
             InvalidConfigError: it lies in the job's own prefix.
         """
+        claimed = self._heads.observe(lambda head, _now_ms: _claimed(head, folder))
+        if claimed is not None:
+            # Its files may be gone: all that starting from it does is to go on deleting them.
+            return StartPlan(claimed.origin, 0, 0, claimed.checkpoint, NOTHING)
         savepoint = self._found(folder)
         origin = _origin(folder, savepoint)
         end = savepoint.end
@@ -161,7 +165,7 @@ class Importing:
 
     def _without_reading(self, head: Head, folder: ObjectStore, wish: ImportWish) -> Started | None:
         """Give the answer where the savepoint need not be looked at; it may be gone by now."""
-        claimed = next((each for each in head.imports if each.claimed and each.origin.uri == folder.uri), None)
+        claimed = _claimed(head, folder)
         if claimed is not None:
             return Started(claimed.checkpoint, created=False, origin=claimed.origin)
         latest = head.latest_completed()
@@ -307,6 +311,9 @@ class Importing:
             return 0
         known = head.completed_by_id(checkpoint) or head.ended_by_id(checkpoint)
         epoch = known.epoch if known is not None else None
+        if epoch is None and head.import_of(checkpoint) is not None:
+            # It completed no epoch, so neither the history nor a note knows of it once it is retained no more.
+            epoch = layout.import_epoch(checkpoint)
         if epoch is None and completion_notes.read(self._files, origin.epoch) == checkpoint:
             epoch = origin.epoch
         if epoch != origin.epoch:
@@ -331,15 +338,15 @@ class Importing:
         """
 
         def owed(head: Head, _now_ms: int) -> bool:
-            return any(each.claimed and each.origin.uri == folder.uri for each in head.imports)
+            return _claimed(head, folder) is not None
 
         def decide(head: Head, _now_ms: int) -> Decision[None]:
             imports = tuple(
                 replace(each, claimed=False) if each.origin.uri == folder.uri else each for each in head.imports
             )
             # One that this very job has taken is none of its history any more.
-            left = tuple(each for each in head.savepoints if each.uri != folder.uri or not each.ended)
-            return Decision(None, changed(head, replace(head, imports=imports, savepoints=left)))
+            left = savepoint_head.forgotten(head, folder.uri)
+            return Decision(None, changed(head, replace(left, imports=imports)))
 
         if not self._heads.observe(owed):
             return
@@ -368,6 +375,11 @@ def _origin(folder: ObjectStore, savepoint: Savepoint) -> SavepointOrigin:
     return SavepointOrigin(
         folder.uri, savepoint.end.sha256, savepoint.header.job, savepoint.source.checkpoint, savepoint.source.epoch
     )
+
+
+def _claimed(head: Head, folder: ObjectStore) -> ImportRecord | None:
+    """Give the record of the job's start from what lies in this folder, if the job has still to delete it."""
+    return next((each for each in head.imports if each.claimed and each.origin.uri == folder.uri), None)
 
 
 def _standing(head: Head, origin: SavepointOrigin) -> ImportRecord | None:

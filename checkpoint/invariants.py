@@ -108,3 +108,4 @@ def _of_savepoints(old: Head, new: Head) -> Iterator[tuple[str, bool]]:
         all(now[i].source == e.source for i, e in before.items() if i in now and e.source is not None),
     )
     yield "the savepoints are bounded (P3)", len(now) <= MAX_SAVEPOINTS
+    yield "what is forgotten is counted (P3)", new.forgotten >= old.forgotten + (len(now) < len(before))

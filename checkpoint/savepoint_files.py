@@ -15,10 +15,10 @@ from ..storage.errors import GoneError
 from ..storage.port import DeleteFailure, Lost, ObjectStore
 from . import documents
 from .codec import from_json, to_json
-from .errors import DocumentError, NoSavepointError, SavepointRefusedError
+from .errors import DocumentError, SavepointRefusedError
 from .job_files import JobFiles
 from .model import Job, RequestId
-from .savepoint_format import METADATA, SavepointHeader, read
+from .savepoint_format import METADATA
 
 log = logging.getLogger(__name__)
 
@@ -90,18 +90,9 @@ class SavepointFiles(JobFiles):
             return False
         return True
 
-    def withdraw(self, savepoint: int) -> None:
-        """Delete the metadata, if it is that of this savepoint and not of another in the same folder.
-
-        Args:
-            savepoint: its id.
-        """
-        try:
-            first = next(read(self.store), None)
-        except (NoSavepointError, DocumentError):
-            return
-        if isinstance(first, SavepointHeader) and (first.job, first.savepoint) == (self.job, savepoint):
-            self.delete([METADATA])
+    def leave(self) -> None:
+        """Give up a folder that was claimed, and in which nothing was made."""
+        self.delete([REQUEST])
 
     def empty(self) -> list[DeleteFailure]:
         """Delete everything in the folder: what makes it a savepoint first, what says whose it is last.

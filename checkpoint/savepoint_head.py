@@ -18,6 +18,10 @@ EPOCH_IS_LOST = frozenset({Reason.JOB_FAILURE, Reason.CHECKPOINT_COORDINATOR_SUS
 """Ends of an attempt after which nobody opens the epoch's next one by himself; what waits for it fails with it."""
 
 
+IMPORT_TIMEOUT_MS = 7 * 24 * 3_600_000
+"""After this long a start from a savepoint that has not ended is given up; what was copied is deleted then."""
+
+
 def awaited(head: Head) -> bool:
     """Tell whether a savepoint waits for the next checkpoint; it has to be aligned and whole then (semantics T4)."""
     return any(entry.waits for entry in head.savepoints)
@@ -32,12 +36,27 @@ def opened(head: Head, entry: SavepointEntry) -> Head:
     """Take a savepoint in under the next id, in the place of one of the same request that had failed (T5).
 
     Beyond `MAX_SAVEPOINTS` the head, which is not full, forgets the oldest that has ended. Its folder stays: it is its
-    owner's.
+    owner's, and with its metadata in it no other one is made there.
     """
     kept = [each for each in head.savepoints if each.request != entry.request]
+    forgotten = head.forgotten
     while len(kept) >= MAX_SAVEPOINTS:
-        kept.remove(next(each for each in kept if each.ended))
-    return replace(head, next_id=entry.id + 1, savepoints=(*kept, entry))
+        oldest = next(each for each in kept if each.ended)
+        kept.remove(oldest)
+        forgotten += oldest.status is Status.FAILED
+    return replace(head, next_id=entry.id + 1, savepoints=(*kept, entry), forgotten=forgotten)
+
+
+def forgotten(head: Head, uri: str) -> Head:
+    """Forget a savepoint that has ended, because its files are gone (semantics P3).
+
+    Who deletes in its folder may be late, and a deletion may land late. So a folder is never used again: the next one
+    of the same request has another name, by the count that grows here.
+    """
+    left = tuple(each for each in head.savepoints if each.uri != uri or not each.ended)
+    if left == head.savepoints:
+        return head
+    return replace(head, savepoints=left, forgotten=head.forgotten + 1)
 
 
 def completed(head: Head, checkpoint: CompletedEntry) -> Head:
@@ -72,7 +91,12 @@ def lost(head: Head, ended: EndedEntry, now_ms: int) -> Head:
 
 
 def expire(head: Head, now_ms: int) -> Head:
-    """Fail every savepoint that has not ended in time, so that its checkpoint is not kept for good (semantics D2)."""
+    """Fail every savepoint that has not ended in time, so that its checkpoint is not kept for good (semantics D2).
+
+    Nor are the copies of one that somebody began to start the job from, and never went on with.
+    """
+    if head.importing is not None and now_ms >= head.importing.started_at_ms + IMPORT_TIMEOUT_MS:
+        head = replace(head, importing=None)
     for entry in head.savepoints:
         if entry.status is Status.PENDING and now_ms >= entry.expires_at_ms:
             after = (entry.expires_at_ms - entry.requested_at_ms) // 1000

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 
 from ..storage.errors import CairnError, GoneError, InvalidRequestError
@@ -145,10 +145,14 @@ class Savepoints:
 
     def look(self, request: str) -> SavepointEntry | None:
         """Give the savepoint of a request as it stands, settling what has expired; None if the head knows of none."""
+        return self._settled().savepoint_by_request(request)
 
-        def decide(head: Head, now_ms: int) -> Decision[SavepointEntry | None]:
+    def _settled(self) -> Head:
+        """Settle what has expired, and give the head that follows."""
+
+        def decide(head: Head, now_ms: int) -> Decision[Head]:
             settled = completing.settle(self._files, head, now_ms)
-            return Decision(settled.savepoint_by_request(request), changed(head, settled))
+            return Decision(settled, changed(head, settled))
 
         return self._heads.update(decide)[1]
 
@@ -156,21 +160,26 @@ class Savepoints:
         """Have the head forget a savepoint that has ended, because its files are gone (semantics P3)."""
 
         def decide(head: Head, _now_ms: int) -> Decision[None]:
-            left = tuple(each for each in head.savepoints if each.uri != uri or not each.ended)
-            return Decision(None, replace(head, savepoints=left) if left != head.savepoints else None)
+            return Decision(None, changed(head, savepoint_head.forgotten(head, uri)))
 
         self._heads.update(decide)
 
     def _opened(self, request: SavepointRequest, open_folder: OpenFolder) -> SavepointEntry:
-        entry = self.look(request.request)
+        while True:
+            entry = self._known_or_opened(request, open_folder)
+            if entry is not None:
+                return entry
+
+    def _known_or_opened(self, request: SavepointRequest, open_folder: OpenFolder) -> SavepointEntry | None:
+        """Give the savepoint that there is, or open one; None if one was forgotten meanwhile: then look again."""
+        looked = self._settled()
+        entry = looked.savepoint_by_request(request.request)
         if entry is not None and not (entry.status is Status.FAILED and request.renew):
             if entry.status is Status.FAILED:
                 self._folder(entry, open_folder).empty()
             return self._same_target(entry, request)
         target = self._target(request)
-        # Never the folder of one that has failed: somebody may be about to empty that.
-        wish = request.request if entry is None else f"{request.request}\n{entry.id}"
-        name = savepoint_format.folder_name(self._files.job, wish, storage=self._files.store.uri)
+        name = self._folder_name(request.request, looked)
         self._check_outside(target)
         self._check_apart(target)
         self._heads.observe(lambda head, _now_ms: self._source(head, request))
@@ -179,11 +188,14 @@ class Savepoints:
             self._folder(self._same_target(entry, request), open_folder).empty()
         folder.claim(request.request)
 
-        def decide(head: Head, now_ms: int) -> Decision[SavepointEntry]:
+        def decide(head: Head, now_ms: int) -> Decision[SavepointEntry | None]:
             settled = completing.settle(self._files, head, now_ms)
             known = settled.savepoint_by_request(request.request)
             if known is not None and (entry is None or known.id != entry.id):
                 return Decision(self._same_target(known, request), changed(head, settled))
+            if settled.forgotten != looked.forgotten:
+                # Perhaps one in this very folder, in which somebody may still be deleting.
+                return Decision(None, changed(head, settled))
             source, epoch = self._source(settled, request)
             opened = SavepointEntry(
                 id=settled.next_id,
@@ -199,7 +211,17 @@ class Savepoints:
             )
             return Decision(opened, savepoint_head.opened(settled, opened))
 
-        return self._heads.update(decide)[1]
+        found = self._heads.update(decide)[1]
+        if found is None or found.folder != name:
+            folder.leave()
+        return found
+
+    def _folder_name(self, request: str, head: Head) -> str:
+        """Give a folder in which nothing has failed or was disposed of: somebody may be about to empty that."""
+        entry = head.savepoint_by_request(request)
+        parts = [f"{entry.id}" if entry else "", f"forgotten {head.forgotten}" if head.forgotten else ""]
+        wish = "\n".join([request, *(part for part in parts if part)])
+        return savepoint_format.folder_name(self._files.job, wish, storage=self._files.store.uri)
 
     def _source(self, head: Head, request: SavepointRequest) -> tuple[RestorePointer | None, str]:
         """Give what a savepoint is made from, and its epoch; no pointer while an epoch is waited for."""
@@ -351,16 +373,14 @@ class Savepoints:
         current = head.savepoint_by_id(entry.id)
         if current is not None and current.status is Status.COMPLETED:
             return current
+        folder.empty()
         if current is None:
-            # The folder may be another one's by now, that was asked for with the same request id.
-            folder.withdraw(entry.id)
             raise SavepointRefusedError(
                 "the head knows nothing of this savepoint any more: another call has completed it, and it was disposed "
                 "of since; or it had failed, and another one took its place. Ask again",
                 job=self._files.job,
                 savepoint=entry.uri,
             )
-        folder.empty()
         return current
 
     def _is_pending(self, savepoint: int) -> bool:

@@ -174,6 +174,7 @@ EXAMPLES: dict[type, Any] = {
                            1_700_086_400_000, _BEFORE, Status.FAILED, RestorePointer(1, _REF), 1_700_000_900_000, 2, 9,
                            Reason.IO_EXCEPTION, "x: it is gone", stops=True, drains=True),
         ),
+        forgotten=2,
         rewinds=(RewindRecord(1, 2, 1_700_000_550_000, imported=3),),
         importing=ImportEntry(_ORIGIN, 6, "00000000000000a6", 1_700_000_700_000),
         imports=(

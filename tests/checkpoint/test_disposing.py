@@ -18,7 +18,7 @@ from airflow_cairn.storage import DeleteFailure, ObjectStore, UnavailableError
 from airflow_cairn.storage.port import DeleteFailures
 from tests.checkpoint.savepoints import TARGET, Below, asked, assert_whole, folder, standing, take
 from tests.checkpoint.world import World
-from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, RecordingStore
+from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore, RecordingStore
 
 
 def _dispose(world: World, entry: SavepointEntry, store: ObjectStore | None = None, *, force: bool = False) -> Disposal:
@@ -65,6 +65,48 @@ def test_whoever_does_it_again_finishes(world: World, at: int, fault: Fault) -> 
         _dispose(world, entry)
     assert standing(world, entry) == []
     assert world.coordinator().head().savepoints == (other,)
+
+
+@pytest.mark.parametrize("at", range(2))
+def test_a_deletion_that_lands_late_does_no_harm_to_one_made_anew(world: World, at: int) -> None:  # semantics P3, W2
+    entry, other = _two(world)
+    made: list[SavepointEntry] = []
+
+    def meanwhile() -> None:
+        _dispose(world, entry)
+        made.append(take(world))
+
+    # Its deletion is on its way while somebody else finishes, and the same request is made once more.
+    _dispose(world, entry, InterleavingStore(world.store, "delete", at, meanwhile))
+    assert made[0].folder != entry.folder
+    assert_whole(world, made[0])
+    assert world.coordinator().head().savepoints == (other, *made)
+
+
+def test_whoever_opens_one_while_another_is_forgotten_leaves_nothing_behind(world: World) -> None:  # semantics P1, P3
+    entry, _ = _two(world)
+    # What names the folder changes between the claim of the folder and the swap that opens the savepoint.
+    made = take(world, asked("nightly"), InterleavingStore(world.store, "replace", 0, lambda: _dispose(world, entry)))
+    assert_whole(world, made)
+    assert {key.split("/")[2] for key in world.memory.all_keys("elsewhere/")} == {
+        each.folder for each in world.coordinator().head().savepoints
+    }
+
+
+def test_the_folder_of_one_that_failed_is_not_used_again_though_it_is_forgotten(world: World) -> None:  # semantics P1
+    world.run_epoch("e1")
+    with pytest.raises(UnavailableError):
+        take(world, store=FaultyStore(world.store, 4, Fault.FAILS))
+    world.clock.advance(timedelta(hours=1))
+    failed = take(world)
+
+    def meanwhile() -> None:
+        _dispose(world, failed)
+        assert_whole(world, take(world))
+
+    # Who is about to empty its folder is late.
+    take(world, store=InterleavingStore(world.store, "delete", 0, meanwhile))
+    assert_whole(world, world.coordinator().head().savepoints[0])
 
 
 class Locked(Below):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -27,7 +28,7 @@ from airflow_cairn.checkpoint.reasons import Reason, RequestKind
 from airflow_cairn.checkpoint.requests import EpochCompleted, Triggered
 from airflow_cairn.checkpoint.savepoint_format import METADATA
 from airflow_cairn.checkpoint.savepoint_verify import SavepointProgress
-from airflow_cairn.storage import Lost, ObjectStore, open_store
+from airflow_cairn.storage import Lost, ObjectStore, UnavailableError, open_store
 from tests.checkpoint import world as world_module
 from tests.checkpoint.lagging import UNALIGNED, complete_without, run_some
 from tests.checkpoint.listed_folder import Job
@@ -172,6 +173,55 @@ def test_an_older_savepoint_of_the_job_is_known_by_the_note_of_its_epoch(
     assert found.gave_up.back_to == 2
     assert isinstance(old.ask("e1"), EpochCompleted)
     assert isinstance(old.ask("e3"), Triggered), "also where only a note knew that it had completed"
+
+
+def test_one_of_a_checkpoint_that_was_made_from_a_savepoint_is_known_too(old: World) -> None:  # semantics T9
+    made = old.coordinator().start_from(saved(old)).checkpoint
+    folder = saved(old, "before the upgrade")
+    for epoch in ("e3", "e4", "e5", "e6"):
+        old.run_epoch(epoch)
+    assert old.coordinator().head().completed_by_id(made) is None, "no longer retained"
+    found = old.coordinator().start_from(folder)
+    assert (found.gave_up.back_to, found.gave_up.epochs) == (made, ("e3", "e4", "e5", "e6"))
+    assert isinstance(old.ask("e2"), EpochCompleted), "the savepoint holds it"
+    audit_started(old, "e1", "e2")
+
+
+def test_one_that_nobody_goes_on_with_is_given_up(old: World) -> None:  # semantics D2, C3
+    folder = saved(old)
+    with suppress(Crashed):
+        old.coordinator(FaultyStore(old.store, 3, Fault.CRASH_AFTER)).start_from(folder)
+    old.clock.advance(timedelta(days=6))
+    old.run_epoch("e3")
+    head = old.coordinator().head()
+    assert head.importing is not None
+    assert [key for key in old.standing() if head.importing.token in key], "what was copied waits for who goes on"
+    old.clock.advance(timedelta(days=2))
+    old.run_epoch("e4")
+    audit_started(old, "e1", "e2", "e3", "e4")
+    old.coordinator().start_from(folder)
+    audit_started(old, "e1", "e2")
+
+
+def test_whoever_copies_for_longer_than_that_is_told(old: World) -> None:  # semantics D2
+    def look(_: SavepointProgress) -> None:
+        old.clock.advance(timedelta(days=2))
+        old.coordinator().look_for_savepoint("none")
+
+    with pytest.raises(ResumeRefusedError, match="this import was given up"):
+        old.coordinator().start_from(saved(old), on_progress=look)
+    audit_started(old, "e1", "e2")
+
+
+def test_half_a_deletion_of_a_claimed_one_is_in_the_plan(old: World) -> None:  # semantics R6
+    folder, claim, new = saved(old), ImportWish(claim=True), World()
+    with suppress(UnavailableError):
+        new.coordinator().start_from(FaultyStore(folder, 1, Fault.FAILS), claim)
+    assert [each.key for each in folder.list("")] == [METADATA]
+    plan = new.coordinator().start_plan(folder)
+    assert (plan.standing, plan.gives_up.anything) == (1, False)
+    new.coordinator().start_from(folder, claim)
+    assert list(folder.list("")) == []
 
 
 def test_one_of_a_checkpoint_that_was_rewound_goes_back_before_it(old: World) -> None:  # semantics R5
