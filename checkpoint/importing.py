@@ -63,6 +63,8 @@ class Started:
     files: int = 0
     size_bytes: int = 0
     gave_up: GivenUp = NOTHING
+    allowed: bool = False
+    """Whether a start that had not allowed it was told by this call that the restore may leave state behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,10 @@ class Importing:
 
         What the savepoint does not hold counts no more: later checkpoints of the job leave, what is pending ends with
         `CHECKPOINT_COORDINATOR_SUSPEND`, and what has completed since has to run again.
+
+        Where the job has started from it before, and nothing has completed since, all that is done is to allow
+        non-restored state if the wish says so: whoever was told by the trigger that state is unclaimed names the same
+        savepoint once more, with that word (semantics R3).
 
         Args:
             folder: a store that is rooted at the savepoint's folder.
@@ -208,7 +214,8 @@ class Importing:
                 return Decision(done)
             record = _standing(head, origin)
             if record is not None and not wish.again:
-                return Decision(Started(record.checkpoint, created=False, origin=record.origin))
+                after = _allowing(head, record, wish)
+                return Decision(Started(record.checkpoint, False, record.origin, allowed=after is not None), after)
             self._check_agreed(head, origin, wish, agreed, now_ms)
             standing = head.importing
             if standing is not None and standing.origin.sha256 == origin.sha256:
@@ -227,7 +234,8 @@ class Importing:
             done = next((each for each in head.imports if each.token == opened.token), None)
             if done is not None:
                 # By this call, whose answer was lost, or by another one that went on with the same import.
-                return Decision(_started(done, copied, gave_up))
+                after = _allowing(head, done, wish)
+                return Decision(replace(_started(done, copied, gave_up), allowed=after is not None), after)
             if head.importing is None or head.importing.token != opened.token:
                 raise ResumeRefusedError(
                     "this import was given up, or that of another savepoint took its place; nothing of it is used. "
@@ -242,8 +250,8 @@ class Importing:
                 opened.origin, checkpoint, now_ms, opened.token, wish.allow_non_restored_state, wish.claim
             )
             entry = self._entry(opened, copied, checkpoint, now_ms)
-            after = imported(settled, entry, record, gave_up.back_to, now_ms)
-            return Decision(_started(record, copied, gave_up, created=True), after)
+            begun = imported(settled, entry, record, gave_up.back_to, now_ms)
+            return Decision(_started(record, copied, gave_up, created=True), begun)
 
         return self._heads.update(decide)[1]
 
@@ -386,6 +394,16 @@ def _standing(head: Head, origin: SavepointOrigin) -> ImportRecord | None:
     """Give the record of the job's start from this savepoint, unless the job has gone back behind it since."""
     found = (each for each in reversed(head.imports) if each.origin.sha256 == origin.sha256)
     return next((each for each in found if head.rewind_of(each.checkpoint) is None), None)
+
+
+def _allowing(head: Head, record: ImportRecord, wish: ImportWish) -> Head | None:
+    """Give the head in which the next restore may leave state behind; None where that is so, or not wished, or past."""
+    latest = head.latest_completed()
+    allows = wish.allow_non_restored_state and not record.allow_non_restored_state
+    if not allows or latest is None or latest.id != record.checkpoint:
+        return None
+    imports = (replace(each, allow_non_restored_state=True) if each is record else each for each in head.imports)
+    return replace(head, imports=tuple(imports))
 
 
 def _started(record: ImportRecord, copied: Copied, gave_up: GivenUp, *, created: bool = False) -> Started:

@@ -15,7 +15,7 @@ from itertools import islice
 from . import assignment, attempt_document, decisions, layout, replaced, restore
 from .carrying import NOTHING, Carried
 from .errors import NonRestoredStateError, SourceMovedError, UndeliveredNoticesError
-from .head import MAX_NOTICES, EndedEntry, Head, PendingEntry
+from .head import MAX_NOTICES, EndedEntry, Head, ImportRecord, PendingEntry
 from .head_text import one_line
 from .hook_answers import check_claimed
 from .job_files import JobFiles
@@ -118,7 +118,7 @@ class Opener:
         came_from = head.import_of(restored_from)
         # Whoever started the job from a savepoint may have allowed it, for the restore from that alone.
         if not opening.allow_non_restored_state and not (came_from and came_from.allow_non_restored_state):
-            self._check_claimed(choice, opening)
+            self._check_claimed(choice, opening, came_from)
         restart = opening.restart or Restart(0, memory=head.restart_memory)
         head = replace(head, restart_memory=restart.memory)
         draining = head.drains(opening.epoch)
@@ -195,7 +195,7 @@ class Opener:
                 listeners=", ".join(waiting) or ", ".join(opening.listeners),
             )
 
-    def _check_claimed(self, choice: restore.RestoreChoice, opening: Opening) -> None:
+    def _check_claimed(self, choice: restore.RestoreChoice, opening: Opening, came_from: ImportRecord | None) -> None:
         if choice.pointer is not None:
             check_claimed(choice.pointer.checkpoint, choice.hooks, opening.hooks, self._files.job)
         stages = opening.stages
@@ -203,12 +203,19 @@ class Opener:
         unclaimed = sorted(
             (each for each in choice.stages if each.state and each.uid not in claimed), key=lambda each: each.uid
         )
+        new = sorted(claimed - {each.uid for each in choice.stages})
+        allowing = "CheckpointConfig(allow_non_restored_state=True)"
+        if came_from is not None:
+            allowing += (
+                f". For this restore alone: `cairn resume {self._files.job} --from {came_from.origin.uri} "
+                "--allow-non-restored-state`"
+            )
         unread = sorted(set(_inputs(choice)) - {(stage.uid, uid) for stage in stages for uid in stage.upstream})
         if unread and not unclaimed and choice.pointer is not None:
             raise NonRestoredStateError(
                 "the checkpoint holds data that a stage has still to read, and the stage no longer reads from there. "
                 "Put the edge between the two back until the stage has caught up, or leave the data behind by "
-                "CheckpointConfig(allow_non_restored_state=True)",
+                f"{allowing}",
                 job=self._files.job,
                 checkpoint=choice.pointer.checkpoint,
                 unread=", ".join(f"{stage} from {uid}" for stage, uid in unread),
@@ -216,11 +223,12 @@ class Opener:
         if unclaimed and choice.pointer is not None:
             raise NonRestoredStateError(
                 "the checkpoint holds state that no stage claims: was a stage renamed or removed? Give the stage its "
-                "old name by `uid=`, or leave that state behind by CheckpointConfig(allow_non_restored_state=True)",
+                f"old name by `uid=`, or leave that state behind by {allowing}",
                 job=self._files.job,
                 checkpoint=choice.pointer.checkpoint,
                 unclaimed=", ".join(each.uid for each in unclaimed),
                 state=_listed(f"{each.uid}: {name}" for each in unclaimed for name in each.state),
+                new=", ".join(new) or "none",
                 stages=", ".join(sorted(stage.uid for stage in stages)),
             )
 

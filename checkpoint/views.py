@@ -72,6 +72,11 @@ class CheckpointRow:
     restored_from: int | None
     retained: bool
     """Whether it can be restored."""
+    savepoint: str | None = None
+    """Of a checkpoint that a savepoint was copied to (semantics R6): where its folder was."""
+    savepoint_job: str | None = None
+    savepoint_checkpoint: int | None = None
+    """What it was taken of."""
     left_out: tuple[str, ...] = ()
     """Stages that it completed without (semantics B3, F6)."""
     others: tuple[str, ...] = ()
@@ -207,6 +212,8 @@ def row_of(coordinator: Coordinator, head: Head, entry: Entry) -> CheckpointRow:
     ended = entry if isinstance(entry, EndedEntry) else None
     rewind = head.rewind_of(entry.id) if status is Status.COMPLETED else None
     done = ended if status is Status.COMPLETED else None
+    came_from = head.import_of(entry.id)
+    origin = came_from.origin if came_from else None
     return CheckpointRow(
         id=entry.id,
         run_id=layout.run_id_of(entry.epoch),
@@ -227,6 +234,9 @@ def row_of(coordinator: Coordinator, head: Head, entry: Entry) -> CheckpointRow:
         ended_at_ms=ended_at_ms,
         restored_from=entry.restored_from,
         retained=head.completed_by_id(entry.id) is not None,
+        savepoint=origin.uri if origin else None,
+        savepoint_job=origin.job if origin else None,
+        savepoint_checkpoint=origin.checkpoint if origin else None,
         left_out=head.left_out_of(entry.id),
         rewound_to=rewind.to if rewind else None,
         restarts=0 if isinstance(entry, CompletedEntry) else entry.restarts,

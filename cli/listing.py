@@ -122,7 +122,7 @@ def _cells(row: CheckpointRow, run: int) -> tuple[str, ...]:
         text.duration(row.duration_ms),
         "-" if row.new_bytes is None else text.size(row.new_bytes),
         text.size(row.size_bytes) if row.status is Status.COMPLETED else "-",
-        str(row.restored_from or "-"),
+        "savepoint" if row.savepoint else str(row.restored_from or "-"),
         text.moment(row.triggered_at_ms),
     )
 

@@ -99,6 +99,13 @@ def _plan(job: str, plan: StartPlan) -> Iterator[str]:
 
 def _said(job: str, savepoint: ObjectStore, plan: StartPlan, found: Started) -> Iterator[str]:
     columns = text.width()
+    if found.allowed:
+        yield from text.paragraph(
+            f"{job} has started from this savepoint before, as checkpoint {found.checkpoint}; the next epoch, which "
+            "restores that, may now leave behind what no stage claims",
+            columns,
+        )
+        return
     if not found.created:
         yield from text.paragraph(
             f"{job} has started from this savepoint before, as checkpoint {found.checkpoint}; nothing was changed. To "
@@ -129,6 +136,7 @@ def _document(job: str, found: Started) -> dict[str, Any]:
         "job": job,
         "checkpoint": found.checkpoint,
         "created": found.created,
+        "allowed": found.allowed,
         "files": found.files,
         "size_bytes": found.size_bytes,
         "gave_up": list(found.gave_up.checkpoints),

@@ -8,6 +8,7 @@ from ..checkpoint.details import CheckpointDetails, StageRow
 from ..checkpoint.job_files import JobFiles
 from ..checkpoint.reasons import Status
 from ..checkpoint.tally import SubtaskRow
+from ..checkpoint.views import CheckpointRow
 from . import text
 
 _WAITED, _RAN, _WROTE, _SUBTASK = ".", "=", "#", "-"
@@ -69,7 +70,7 @@ def _head(job: str, found: CheckpointDetails, columns: int) -> Iterator[str]:
         yield from text.labelled(
             "slowest", f"{found.slowest.stage}, {text.duration(found.slowest.end_to_end_ms)}", columns
         )
-    yield f"  restored from  {row.restored_from or 'nothing: it started empty'}"
+    yield from text.labelled("restored from", _came_from(row), columns)
     if row.status is Status.COMPLETED:
         yield f"  size           {text.size(row.size_bytes)}"
     yield f"  retained       {'yes' if row.retained else 'no'}"
@@ -89,6 +90,12 @@ def _head(job: str, found: CheckpointDetails, columns: int) -> Iterator[str]:
         yield from text.labelled("opened because", found.cause, columns)
     if found.replay:
         yield from text.labelled("reads again", ", ".join(found.replay), columns)
+
+
+def _came_from(row: CheckpointRow) -> str:
+    if row.savepoint is not None:
+        return f"the savepoint {row.savepoint}, of checkpoint {row.savepoint_checkpoint} of {row.savepoint_job}"
+    return str(row.restored_from or "nothing: it started empty")
 
 
 def _subtasks(found: CheckpointDetails) -> str:

@@ -130,6 +130,8 @@ def start_if_asked(
     folder = replace(settings, storage=check_storage_uri(uri)).hook().open_store()
     log.info("starting %s from the savepoint %s", settings.job, folder.uri)
     found = coordinator.start_from(folder, wish)
+    if found.allowed:
+        log.info("the job has started from it before; it may leave behind now what no stage claims")
     if not found.created:
         log.info("the job had started from it before, or was not new: it stands at checkpoint %d", found.checkpoint)
         return found

@@ -88,6 +88,14 @@ def test_state_of_other_stages_needs_a_word(job: Job, kept: Path) -> None:  # se
         operator(job, stages=[StageSpec("routes")]).execute(told(asked(kept, "first")))
 
 
+def test_the_next_run_may_say_that_word(job: Job, kept: Path, said: Said) -> None:  # semantics R3
+    trigger = operator(job, stages=[StageSpec("routes"), StageSpec("hubs")])
+    with pytest.raises(NonRestoredStateError, match=r"unclaimed=`airports, clean, report`.*new=`hubs`"):
+        trigger.execute(told(asked(kept, "first")))
+    assert trigger.execute(told(asked(kept, "first", allow_non_restored_state=True), "r2"))["restored_from"] == 1
+    assert "it may leave behind now what no stage claims" in said.text
+
+
 def test_an_epoch_that_has_completed_does_not_go_back(job: Job, kept: Path) -> None:  # semantics T9
     job.complete("r1")
     with pytest.raises(AirflowSkipException, match="epoch r1 is completed"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -375,8 +376,45 @@ RENAMED = tuple(replace(stage, uid=stage.uid.replace("report", "summary"), upstr
 def test_a_stage_that_was_renamed_is_named_with_those_there_are(old: World) -> None:  # semantics R3
     new = World(stages=RENAMED)
     new.coordinator().start_from(saved(old))
-    with pytest.raises(NonRestoredStateError, match=r"unclaimed=`report`.*stages=`airports, clean, routes, summary`"):
+    with pytest.raises(NonRestoredStateError, match=r"unclaimed=`report`.*new=`summary`.*stages=`airports, clean, ro"):
         new.trigger("e3")
+
+
+def test_what_was_not_allowed_at_first_can_be_allowed_by_naming_it_again(old: World) -> None:  # semantics R3
+    """Whoever does what the trigger's error says."""
+    new, folder = World(stages=RENAMED), saved(old)
+    new.coordinator().start_from(folder)
+    told = f"`cairn resume flights --from {folder.uri} --allow-non-restored-state`"
+    with pytest.raises(NonRestoredStateError, match=re.escape(told)):
+        new.trigger("e3")
+    ids = new.coordinator().head().next_id
+    allowed = new.coordinator().start_from(folder, ImportWish(allow_non_restored_state=True))
+    assert (allowed.checkpoint, allowed.created, allowed.allowed, allowed.files) == (1, False, True, 0)
+    before = new.coordinator().head()
+    assert before.next_id == ids, "nothing is copied again"
+    assert not new.coordinator().start_from(folder, ImportWish(allow_non_restored_state=True)).allowed, "it is already"
+    assert not new.coordinator().start_from(folder).allowed, "and stays so"
+    assert new.coordinator().head() == before
+    new.run_epoch("e3")
+    assert new.folded()["summary"] == ["e3"]
+
+
+def test_what_comes_after_its_restore_is_not_allowed_by_it(old: World) -> None:  # semantics R3
+    new, folder = World(), saved(old)
+    new.coordinator().start_from(folder)
+    new.run_epoch("e3")
+    before = new.coordinator().head()
+    assert not new.coordinator().start_from(folder, ImportWish(allow_non_restored_state=True)).allowed
+    assert new.coordinator().head() == before
+
+
+def test_whoever_copied_beside_one_who_did_not_allow_it_allows_it(old: World) -> None:  # semantics R3
+    """Both copy under the same names; the other one's swap is the one that lands."""
+    new, folder = World(stages=RENAMED), saved(old)
+    beside = InterleavingStore(new.store, "create", 2, lambda: new.coordinator().start_from(folder))
+    found = new.coordinator(beside).start_from(folder, ImportWish(allow_non_restored_state=True))
+    assert (found.checkpoint, found.created, found.allowed) == (1, False, True)
+    new.run_epoch("e3")
 
 
 def test_state_may_be_left_behind_by_the_restore_from_it_alone(old: World) -> None:  # semantics R3

@@ -130,6 +130,39 @@ def test_without_a_terminal_it_has_to_be_agreed_to_beforehand(root: Path, capsys
     assert "has started from this savepoint before, as checkpoint 4; nothing was changed" in capsys.readouterr().out
 
 
+def test_what_was_not_allowed_at_first_is_allowed_by_saying_so(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """semantics R3."""
+    words = ("resume", "rides", "--from", f"file://{root / SAVEPOINT}")
+    assert cairn(root, *words) == 0
+    capsys.readouterr()
+    assert cairn(root, *words, "--allow-non-restored-state") == 0
+    assert capsys.readouterr().out.replace("\n  ", " ") == (
+        "rides has started from this savepoint before, as checkpoint 1; the next epoch, which restores that, may now "
+        "leave behind what no stage claims\n"
+    )
+    assert cairn(root, *words, "--allow-non-restored-state") == 0
+    assert "nothing was changed" in capsys.readouterr().out
+
+
+def test_the_checkpoint_says_which_savepoint_it_was(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """semantics R6: in the list and by itself."""
+    assert cairn(root, "resume", "rides", "--from", f"file://{root / SAVEPOINT}") == 0
+    capsys.readouterr()
+    assert cairn(root, "show", "rides", "1") == 0
+    shown = capsys.readouterr().out.replace("\n" + " " * 17, " ")
+    assert f"  restored from  the savepoint file://{root / SAVEPOINT}, of checkpoint 2 of flights\n" in shown
+    assert cairn(root, "checkpoints", "rides") == 0
+    assert " savepoint " in capsys.readouterr().out.splitlines()[2]
+    assert cairn(root, "show", "rides", "1", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    found = {name: value for name, value in document["checkpoint"].items() if name.startswith("savepoint")}
+    assert found == {
+        "savepoint": f"file://{root / SAVEPOINT}",
+        "savepoint_job": "flights",
+        "savepoint_checkpoint": 2,
+    }
+
+
 def test_a_savepoint_that_is_claimed_is_gone_afterwards(root: Path) -> None:
     assert cairn(root, "resume", "rides", "--from", f"file://{root / SAVEPOINT}", "--claim") == 0
     assert not [found for found in (root / SAVEPOINT).rglob("*") if found.is_file()]
