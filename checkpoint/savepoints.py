@@ -211,7 +211,11 @@ class Savepoints:
             )
             return Decision(opened, savepoint_head.opened(settled, opened))
 
-        found = self._heads.update(decide)[1]
+        try:
+            found = self._heads.update(decide)[1]
+        except (SavepointRefusedError, NoCheckpointError):
+            folder.leave()
+            raise
         if found is None or found.folder != name:
             folder.leave()
         return found
