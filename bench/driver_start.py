@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from scripts.harness.spark_start import archive, archiving_conf, fast_conf
+from scripts.harness.spark_start import ensure_archive, fast_conf
 from scripts.setup.java import ensure_java
 
 _APPLICATION = """
@@ -60,10 +60,9 @@ def main() -> None:
     options = parser.parse_args()
     plain: list[float] = []
     fast: list[float] = []
+    ensure_archive()
     with tempfile.TemporaryDirectory(prefix="cairn-bench-") as name:
         folder = Path(name)
-        if not archive().exists():
-            seconds(folder, -1, archiving_conf())
         for run in range(options.runs):
             plain.append(seconds(folder, 2 * run, {}))
             fast.append(seconds(folder, 2 * run + 1, fast_conf()))

@@ -49,9 +49,8 @@ from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.storage import open_store
 from scripts.demo.compare import state_files
 from scripts.harness.airflow_home import USERNAME, AirflowHome
-from scripts.harness.spark_start import archive, archiving_conf, fast_conf
+from scripts.harness.spark_start import ensure_archive, fast_conf
 
-from .driver_start import seconds as run_an_application
 from .recovery_figures import Run, Try, figures
 from .results import tell
 
@@ -142,8 +141,7 @@ def measure(folder: Path) -> dict[str, object]:
     Raises:
         RuntimeError: a run did not end as it should, or something else ran again.
     """
-    if not archive().exists():
-        run_an_application(folder, 0, archiving_conf())
+    ensure_archive()
     (folder / "storage").mkdir()
     env = {
         "CAIRN_BENCH": json.dumps(told_to_dags(folder)),

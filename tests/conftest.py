@@ -43,11 +43,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Bring Java once the selection is known, and only if a selected test starts a JVM."""
+    """Bring Java and the archive of classes once the selection is known, and only if a selected test starts a JVM."""
     if session.config.option.collectonly:
         return
     if any(item.get_closest_marker(name) for item in session.items for name in _NEEDS_JAVA):
         os.environ["JAVA_HOME"] = str(ensure_java())
+        from scripts.harness.spark_start import ensure_archive  # here: it imports PySpark
+
+        ensure_archive()
 
 
 @pytest.fixture(scope="session")

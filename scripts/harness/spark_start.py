@@ -7,17 +7,21 @@ ignores an archive that does not fit it.
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
+import tempfile
 from functools import cache
 from pathlib import Path
 
 import pyspark
 
-from ..setup.base import CACHE
+from ..setup.base import CACHE, only_one, say
 from ..setup.java import ensure_java
+from ..setup.venv import VENV
 
 _SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 OPTION = "spark.driver.extraJavaOptions"
+EXECUTOR_OPTION = "spark.executor.extraJavaOptions"
 
 
 @cache
@@ -32,17 +36,58 @@ def archive() -> Path:
 
 
 def fast_conf() -> dict[str, str]:
-    """Give the Spark conf of a driver that starts from the archive, where there is one."""
+    """Give the Spark conf of an application whose JVMs start from the archive, where there is one.
+
+    An executor on a standalone cluster of this machine has the driver's class path, so the archive fits it too: it
+    takes a third of the processor time that it takes as it is.
+    """
     found = archive()
-    return {
-        OPTION: f"{_SMALL} -XX:SharedArchiveFile={found} -Xlog:cds=off -Xlog:cds+dynamic=off"
-        if found.exists()
-        else _SMALL
-    }
+    options = (
+        f"{_SMALL} -XX:SharedArchiveFile={found} -Xlog:cds=off -Xlog:cds+dynamic=off" if found.exists() else _SMALL
+    )
+    return {OPTION: options, EXECUTOR_OPTION: options}
 
 
-def archiving_conf() -> dict[str, str]:
-    """Give the Spark conf of a driver that writes the archive when it ends, which takes it 10 to 20 s more."""
-    found = archive()
+def archiving_conf(target: Path | None = None) -> dict[str, str]:
+    """Give the Spark conf of a driver that writes the archive when it ends, which takes it 10 to 20 s more.
+
+    Args:
+        target: where to; None for where drivers look for it.
+    """
+    found = target or archive()
     found.parent.mkdir(parents=True, exist_ok=True)
     return {OPTION: f"{_SMALL} -XX:ArchiveClassesAtExit={found} -Xlog:cds=off -Xlog:cds+dynamic=off"}
+
+
+def ensure_archive() -> None:
+    """Write the archive, unless it is there, by a driver that does a little of what the tests' drivers do."""
+    if archive().exists():
+        return
+    with only_one():
+        if archive().exists():
+            return
+        say("archiving the classes that a Spark driver loads")
+        draft = archive().with_suffix(".draft")
+        with tempfile.TemporaryDirectory(prefix="cairn-archive-") as folder:
+            words = [word for name, value in archiving_conf(draft).items() for word in ("--conf", f"{name}={value}")]
+            subprocess.run(
+                [
+                    VENV / "bin" / "spark-submit",
+                    *("--master", "local[2]", "--conf", "spark.ui.enabled=false"),
+                    *("--conf", "spark.sql.shuffle.partitions=2", *words),
+                    Path(__file__).with_name("first_driver.py"),
+                    f"{folder}/rows",
+                ],
+                env={
+                    **os.environ,
+                    "PYSPARK_PYTHON": str(VENV / "bin" / "python"),
+                    "JAVA_HOME": str(ensure_java()),
+                    "SPARK_LOCAL_IP": "127.0.0.1",
+                    "SPARK_LOCAL_HOSTNAME": "localhost",
+                },
+                cwd=folder,
+                check=True,
+                capture_output=True,
+            )
+        # Only a whole one: a driver that starts meanwhile reads none.
+        draft.replace(archive())
