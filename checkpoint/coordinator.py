@@ -21,7 +21,7 @@ from .finishing import Finishing
 from .head import EndedEntry, Head, PendingEntry, SavepointEntry, Stopped
 from .head_store import Decision, HeadStore, changed
 from .hook_answers import HookAnswers
-from .importing import AS_USUAL, Importing, ImportWish, Started, StartPlan
+from .importing import AS_USUAL, Importing, ImportWish, Runs, Started, StartPlan
 from .job_files import JobFiles
 from .master_hooks import MasterHook
 from .model import AckDocument, DeclineDocument, Handover, Owner, PendingDocument
@@ -272,10 +272,11 @@ class Coordinator:
         wish: ImportWish = AS_USUAL,
         *,
         agreed: StartPlan | None = None,
+        runs: Runs | None = None,
         on_progress: Callable[[SavepointProgress], None] = lambda _: None,
     ) -> Started:
         """Start the job from a savepoint: copy it in, as the newest checkpoint; see `Importing.start`."""
-        return self._importing.start(folder, wish, agreed=agreed, on_progress=on_progress)
+        return self._importing.start(folder, wish, agreed=agreed, runs=runs, on_progress=on_progress)
 
     def savepoint(
         self,

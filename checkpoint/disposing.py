@@ -16,7 +16,7 @@ from ..storage.names import RESERVED
 from ..storage.port import DeleteFailure, ObjectStore
 from . import restore, savepoint_verify
 from .coordinator import Coordinator
-from .errors import InvalidConfigError, NoSavepointError, SavepointRefusedError
+from .errors import DocumentError, InvalidConfigError, NoSavepointError, SavepointRefusedError
 from .head import Head, SavepointEntry
 from .job_files import JobFiles
 from .options import check_whole
@@ -45,12 +45,13 @@ class Disposal:
     """What could not be deleted; disposing again goes on with it (semantics W7)."""
 
 
-def plan(store: ObjectStore, folder: ObjectStore) -> Disposal:
+def plan(store: ObjectStore, folder: ObjectStore, open_folder: OpenFolder | None = None) -> Disposal:
     """Say what throwing a savepoint away would delete, and what speaks against it; changes nothing.
 
     Args:
         store: the storage whose jobs are asked whether they need it.
         folder: a store that is rooted at the savepoint's folder.
+        open_folder: opens other savepoints, to see whether they stand; None: they count for nothing.
 
     Raises:
         NoSavepointError: there is none, and no job of the storage knows of one.
@@ -64,17 +65,25 @@ def plan(store: ObjectStore, folder: ObjectStore) -> Disposal:
         if job is None:
             raise
         return Disposal(folder.uri, job, None, 0, 0)
-    against = tuple(_against(store, folder.uri, savepoint.header.job))
+    against = tuple(_against(store, folder.uri, savepoint.header.job, open_folder))
     return Disposal(folder.uri, savepoint.header.job, savepoint, savepoint.end.files, savepoint.end.size_bytes, against)
 
 
-def dispose(store: ObjectStore, folder: ObjectStore, runtime: Runtime, *, force: bool = False) -> Disposal:
+def dispose(
+    store: ObjectStore,
+    folder: ObjectStore,
+    runtime: Runtime,
+    open_folder: OpenFolder | None = None,
+    *,
+    force: bool = False,
+) -> Disposal:
     """Throw a savepoint away, and have its job forget it; go on where that stopped before (semantics P3).
 
     Args:
         store: the storage whose jobs are asked whether they need it.
         folder: a store that is rooted at the savepoint's folder.
         runtime: clock and ids.
+        open_folder: opens other savepoints, to see whether they stand; None: they count for nothing.
         force: also where something speaks against it. One that is being made is never thrown away.
 
     Raises:
@@ -82,7 +91,7 @@ def dispose(store: ObjectStore, folder: ObjectStore, runtime: Runtime, *, force:
         SavepointRefusedError: something speaks against it; nothing was deleted.
         DocumentError: its metadata is broken, altered or of a newer format.
     """
-    found = plan(store, folder)
+    found = plan(store, folder, open_folder)
     if found.against and not force:
         raise SavepointRefusedError(
             f"the savepoint is still needed: {'; '.join(found.against)}. It was not deleted; --force (force=True) does "
@@ -178,13 +187,14 @@ def prune(
     kept: list[tuple[str, str]] = []
     for entry in rule.outdated(mine, runtime.now_ms()):
         try:
-            disposed.append(dispose(store, open_folder(entry.uri), runtime))
-        except SavepointRefusedError as error:
+            disposed.append(dispose(store, open_folder(entry.uri), runtime, open_folder))
+        except (SavepointRefusedError, DocumentError) as error:
+            # One that cannot be read, as of a newer Cairn, does not keep all others for ever.
             kept.append((entry.uri, error.message))
     return Pruned(tuple(disposed), tuple(kept))
 
 
-def _against(store: ObjectStore, uri: str, job: str) -> Iterator[str]:
+def _against(store: ObjectStore, uri: str, job: str, open_folder: OpenFolder | None) -> Iterator[str]:
     for name, head in _heads(store):
         if isinstance(head, CairnError):
             yield f"the job {name} cannot be asked whether it needs it: {head}"
@@ -193,16 +203,35 @@ def _against(store: ObjectStore, uri: str, job: str) -> Iterator[str]:
             yield f"the job {name} is being started from it"
         if any(each.claimed and each.origin.uri == uri for each in head.imports):
             yield f"the job {name} owns it (--claim), and deletes it itself when it is next started from it"
-        if name == job and _known(head, uri) and not _other_way_back(store, name, head, uri):
-            yield f"the job {name} has no other way back: none of its retained checkpoints is whole"
+        leads_back = name == job and _known(head, uri)
+        if (leads_back or uri in _origins(head)) and not _other_way_back(store, name, head, uri, open_folder):
+            yield (
+                f"the job {name} has no other way back: none of its retained checkpoints is whole, and no other "
+                "savepoint of it stands"
+            )
 
 
-def _other_way_back(store: ObjectStore, job: str, head: Head, uri: str) -> bool:
-    others = (each for each in head.savepoints if each.uri != uri)
-    if any(each.status is Status.COMPLETED for each in others):
-        return True
+def _other_way_back(store: ObjectStore, job: str, head: Head, uri: str, open_folder: OpenFolder | None) -> bool:
     files = JobFiles(store, job)
-    return any(restore.verify(files, entry).whole for entry in reversed(head.completed))
+    if any(restore.verify(files, entry).whole for entry in reversed(head.completed)):
+        return True
+    if open_folder is None:
+        return False
+    # The head knows what was made. The owner may have deleted it since (semantics P1).
+    made = (each.uri for each in reversed(head.savepoints) if each.status is Status.COMPLETED)
+    return any(_stands(open_folder(each)) for each in (*made, *_origins(head)) if each != uri)
+
+
+def _origins(head: Head) -> tuple[str, ...]:
+    """Give the savepoints that the job has started from, newest first, unless it went back behind that since."""
+    return tuple(each.origin.uri for each in reversed(head.imports) if head.rewind_of(each.checkpoint) is None)
+
+
+def _stands(folder: ObjectStore) -> bool:
+    try:
+        return not savepoint_verify.lacking(folder, savepoint_verify.load(folder))
+    except (NoSavepointError, DocumentError):
+        return False
 
 
 def _known(head: Head, uri: str) -> bool:

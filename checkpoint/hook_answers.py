@@ -11,11 +11,12 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..storage.errors import CairnError, GoneError
 from . import decisions, documents, layout, metadata
+from .claimed_state import check_claimed_by_hooks
 from .codec import Json, to_json
 from .errors import (
     CheckpointFailedError,
@@ -23,7 +24,6 @@ from .errors import (
     InvalidConfigError,
     InvalidStateError,
     MasterHookError,
-    NonRestoredStateError,
 )
 from .head import Head
 from .head_store import Decision, HeadStore
@@ -157,7 +157,8 @@ class HookAnswers:
         """
         if pointer is not None and not allow_non_restored_state:
             stateful = [state.name for state in self._states(pointer)]
-            check_claimed(pointer.checkpoint, stateful, [hook.name for hook in hooks], self._files.job)
+            names = [hook.name for hook in hooks]
+            check_claimed_by_hooks(stateful, names, job=self._files.job, checkpoint=pointer.checkpoint)
         self._go_back(pointer, hooks)
 
     def _go_back(self, pointer: RestorePointer | None, hooks: Sequence[MasterHook]) -> None:
@@ -232,30 +233,6 @@ def close_all(hooks: Sequence[MasterHook]) -> None:
             call(hook.name, "close", hook.timeout, hook.close)
         except CairnError:
             log.exception("the master hook %s could not be closed", hook.name)
-
-
-def check_claimed(checkpoint: int, stateful: Iterable[str], names: Collection[str], job: str) -> None:
-    """Check that each state of a checkpoint belongs to a hook that is there.
-
-    Args:
-        checkpoint: the completed checkpoint.
-        stateful: names of the hooks that it holds state of.
-        names: of the hooks that are there.
-        job: the job's name.
-
-    Raises:
-        NonRestoredStateError: one belongs to none (semantics T7, R3).
-    """
-    unclaimed = sorted(set(stateful) - set(names))
-    if unclaimed:
-        raise NonRestoredStateError(
-            "the checkpoint holds state that no master hook claims: was a hook renamed or removed? Give it its old "
-            "name, or leave that state behind by allow_non_restored_state=True",
-            job=job,
-            checkpoint=checkpoint,
-            unclaimed=", ".join(unclaimed),
-            hooks=", ".join(sorted(names)) or "none",
-        )
 
 
 def _restore(hook: MasterHook, checkpoint: int, state: Json | bytes | None) -> None:

@@ -14,14 +14,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..storage.port import ObjectStore
-from . import completion_notes, decisions, layout, savepoint_head, savepoint_verify
+from . import assignment, completion_notes, decisions, layout, savepoint_head, savepoint_verify
+from .claimed_state import ALLOWING, check_claimed_by_hooks, check_claimed_by_stages
 from .errors import DocumentError, InvalidConfigError, NoSavepointError, ResumeRefusedError
 from .head import CompletedEntry, Head, ImportEntry, ImportRecord, SavepointOrigin
 from .head_store import Decision, HeadStore, changed
 from .import_copy import Copied, ImportCopy, ends_of
 from .imported import NOTHING, GivenUp, given_up, imported
 from .job_files import JobFiles
-from .model import DocumentRef
+from .model import DocumentRef, StageSpec
 from .runtime import Runtime
 from .savepoint_files import REQUEST
 from .savepoint_format import METADATA
@@ -48,6 +49,17 @@ class ImportWish:
 
 
 AS_USUAL = ImportWish()
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """What the job runs, for whoever knows it: a savepoint that does not fit is refused before anything is given up."""
+
+    stages: tuple[StageSpec, ...]
+    hooks: tuple[str, ...] = ()
+    """Names of its master hooks."""
+    allow_non_restored_state: bool = False
+    """Whether each of its epochs may leave behind what no stage claims; the wish may allow it for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +137,7 @@ class Importing:
         wish: ImportWish = AS_USUAL,
         *,
         agreed: StartPlan | None = None,
+        runs: Runs | None = None,
         on_progress: Callable[[SavepointProgress], None] = lambda _: None,
     ) -> Started:
         """Copy a savepoint into the job and make it the newest checkpoint, once.
@@ -140,12 +153,15 @@ class Importing:
             folder: a store that is rooted at the savepoint's folder.
             wish: how.
             agreed: what the caller takes it to do; if it would give up something else by now, it is refused.
+            runs: what the job runs; None: its next trigger sees whether the savepoint fits.
             on_progress: told after each file.
 
         Raises:
             NoSavepointError: there is no savepoint, or only a part of one; nothing of the job has changed.
             DocumentError: its metadata is broken, altered, or of a newer format.
             InvalidConfigError: it lies in the job's own prefix.
+            NonRestoredStateError: it holds state of a stage or a hook that the job has not (semantics R3).
+            InvalidStateError: a stage cannot be restored at its parallelism (semantics R4).
             ResumeRefusedError: something would be given up that nobody agreed to, or another import took the place of
                 this one; nothing was given up.
         """
@@ -154,6 +170,8 @@ class Importing:
             self._finish_claim(folder)
             return found
         savepoint = self._found(folder)
+        if runs is not None:
+            _check_fits(savepoint, runs, wish, job=self._files.job, savepoint=folder.uri)
         self._heads.ensure()
         opened = self._open(folder, savepoint, wish, agreed)
         if isinstance(opened, ImportEntry):
@@ -190,8 +208,7 @@ class Importing:
                 savepoint=folder.uri,
             )
         savepoint = savepoint_verify.load(folder)
-        sizes = {found.key: found.size_bytes for found in folder.list("")}
-        lacking = [file.key for file in savepoint.files if sizes.get(file.key) != file.size_bytes]
+        lacking = savepoint_verify.lacking(folder, savepoint)
         if lacking:
             raise NoSavepointError(
                 "the savepoint is not whole: files are missing, or of another size, as if a copy of it had broken off. "
@@ -368,6 +385,15 @@ class Importing:
             log.warning("the savepoint %s could not be deleted: %s", folder.uri, failures[0])
             return
         self._heads.update(decide)
+
+
+def _check_fits(found: Savepoint, runs: Runs, wish: ImportWish, **where: str) -> None:
+    """See what the next trigger would see (semantics R3, R4); what a lagging stage owes is left to that."""
+    if not wish.allow_non_restored_state and not runs.allow_non_restored_state:
+        allowing = f"{ALLOWING}. For this start alone: allow_non_restored_state beside restore_from"
+        check_claimed_by_hooks(found.hooks, runs.hooks, **where)
+        check_claimed_by_stages(found.stages, runs.stages, allowing, **where)
+    assignment.match(found.stages, runs.stages, **where)
 
 
 def _id_for(head: Head, opened: ImportEntry) -> int:

@@ -8,16 +8,15 @@ there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 
 from . import assignment, attempt_document, decisions, layout, replaced, restore
 from .carrying import NOTHING, Carried
+from .claimed_state import ALLOWING, check_claimed_by_hooks, check_claimed_by_stages
 from .errors import NonRestoredStateError, SourceMovedError, UndeliveredNoticesError
 from .head import MAX_NOTICES, EndedEntry, Head, ImportRecord, PendingEntry
 from .head_text import one_line
-from .hook_answers import check_claimed
 from .job_files import JobFiles
 from .model import (
     Execution,
@@ -196,40 +195,26 @@ class Opener:
             )
 
     def _check_claimed(self, choice: restore.RestoreChoice, opening: Opening, came_from: ImportRecord | None) -> None:
-        if choice.pointer is not None:
-            check_claimed(choice.pointer.checkpoint, choice.hooks, opening.hooks, self._files.job)
-        stages = opening.stages
-        claimed = {stage.uid for stage in stages}
-        unclaimed = sorted(
-            (each for each in choice.stages if each.state and each.uid not in claimed), key=lambda each: each.uid
-        )
-        new = sorted(claimed - {each.uid for each in choice.stages})
-        allowing = "CheckpointConfig(allow_non_restored_state=True)"
+        if choice.pointer is None:
+            return
+        job, checkpoint, stages = self._files.job, choice.pointer.checkpoint, opening.stages
+        allowing = ALLOWING
         if came_from is not None:
             allowing += (
-                f". For this restore alone: `cairn resume {self._files.job} --from {came_from.origin.uri} "
+                f". For this restore alone: `cairn resume {job} --from {came_from.origin.uri} "
                 "--allow-non-restored-state`"
             )
+        check_claimed_by_hooks(choice.hooks, opening.hooks, job=job, checkpoint=checkpoint)
+        check_claimed_by_stages(choice.stages, stages, allowing, job=job, checkpoint=checkpoint)
         unread = sorted(set(_inputs(choice)) - {(stage.uid, uid) for stage in stages for uid in stage.upstream})
-        if unread and not unclaimed and choice.pointer is not None:
+        if unread:
             raise NonRestoredStateError(
                 "the checkpoint holds data that a stage has still to read, and the stage no longer reads from there. "
                 "Put the edge between the two back until the stage has caught up, or leave the data behind by "
                 f"{allowing}",
-                job=self._files.job,
-                checkpoint=choice.pointer.checkpoint,
+                job=job,
+                checkpoint=checkpoint,
                 unread=", ".join(f"{stage} from {uid}" for stage, uid in unread),
-            )
-        if unclaimed and choice.pointer is not None:
-            raise NonRestoredStateError(
-                "the checkpoint holds state that no stage claims: was a stage renamed or removed? Give the stage its "
-                f"old name by `uid=`, or leave that state behind by {allowing}",
-                job=self._files.job,
-                checkpoint=choice.pointer.checkpoint,
-                unclaimed=", ".join(each.uid for each in unclaimed),
-                state=_listed(f"{each.uid}: {name}" for each in unclaimed for name in each.state),
-                new=", ".join(new) or "none",
-                stages=", ".join(sorted(stage.uid for stage in stages)),
             )
 
     def _max_parallelism(self, choice: restore.RestoreChoice, stages: tuple[StageSpec, ...]) -> dict[str, int]:
@@ -263,12 +248,6 @@ class Opener:
 
 def _restarts_left(head: Head, rule: RestartRule | None, count: int, now_ms: int) -> int | None:
     return None if rule is None else left(rule, head.restart_memory, count, now_ms)
-
-
-def _listed(names: Iterable[str]) -> str:
-    """List the first of many names for an error text."""
-    first = list(islice(names, 11))
-    return ", ".join(first[:10]) + (", …" if len(first) > 10 else "")
 
 
 def _inputs(choice: restore.RestoreChoice) -> Iterator[tuple[str, str]]:

@@ -100,6 +100,17 @@ def load(folder: ObjectStore) -> Savepoint:
     return Savepoint(header, source, end, tuple(stages), tuple(hooks), tuple(files.values()))
 
 
+def lacking(folder: ObjectStore, savepoint: Savepoint) -> list[str]:
+    """Give the keys of files that are missing or of another size, as one listing tells; reads none of them.
+
+    Args:
+        folder: a store that is rooted at the savepoint's folder.
+        savepoint: what the files should be, from `load`.
+    """
+    sizes = {found.key: found.size_bytes for found in folder.list("")}
+    return [file.key for file in savepoint.files if sizes.get(file.key) != file.size_bytes]
+
+
 def damages(
     folder: ObjectStore, savepoint: Savepoint, on_progress: Callable[[SavepointProgress], None] = lambda _: None
 ) -> Iterator[SavepointDamage]:

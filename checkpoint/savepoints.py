@@ -32,6 +32,7 @@ from .reasons import Reason, Status
 from .savepoint_copy import Copying
 from .savepoint_files import SavepointFiles
 from .savepoint_format import SavepointHeader
+from .savepoint_target import among_jobs, check_target
 from .savepoint_verify import SavepointProgress
 
 OpenFolder = Callable[[str], ObjectStore]
@@ -180,7 +181,6 @@ class Savepoints:
             return self._same_target(entry, request)
         target = self._target(request)
         name = self._folder_name(request.request, looked)
-        self._check_outside(target)
         self._check_apart(target)
         self._heads.observe(lambda head, _now_ms: self._source(head, request))
         folder = SavepointFiles(open_folder(f"{target}/{name}"), self._files.job)
@@ -273,28 +273,13 @@ class Savepoints:
             )
         return target
 
-    def _check_outside(self, target: str) -> None:
-        own = f"{self._files.store.uri}/{self._files.job}"
-        if f"{target}/".startswith(f"{own}/"):
-            raise SavepointRefusedError(
-                "the target lies in the job's own folder, whose files are the job's to delete; name a folder outside "
-                "of it",
-                target=target,
-                job=self._files.job,
-                folder=own,
-            )
-
     def _check_apart(self, target: str) -> None:
-        """Refuse the storage's root, where every folder is taken for a job, and the folder of another job."""
+        """Refuse the job's own folder, that of another job, and the storage's root."""
         root = self._files.store.uri
+        check_target(target, root, self._files.job)
         folder = target.removeprefix(f"{root}/").partition("/")[0] if target.startswith(f"{root}/") else None
-        if target == root or (folder and self._is_job(folder)):
-            raise SavepointRefusedError(
-                "the target lies among the storage's jobs; name a folder outside of the storage, or one in it that is "
-                "no job's",
-                target=target,
-                storage=root,
-            )
+        if folder and self._is_job(folder):
+            raise among_jobs(target, root)
 
     def _is_job(self, folder: str) -> bool:
         try:

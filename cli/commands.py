@@ -168,7 +168,7 @@ def savepoints(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 
 def dispose(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """Throw a savepoint away."""
-    return Outcome(*savepoints_of.dispose(store, opened(options.path, options), options))
+    return Outcome(*savepoints_of.dispose(store, lambda uri: opened(uri, options), options))
 
 
 def is_path(word: str) -> bool:

@@ -131,14 +131,14 @@ def verify(folder: ObjectStore) -> tuple[list[str], dict[str, Any], bool]:
 
 
 def dispose(
-    store: ObjectStore, folder: ObjectStore, options: argparse.Namespace
+    store: ObjectStore, opened: OpenFolder, options: argparse.Namespace
 ) -> tuple[list[str], dict[str, Any], bool]:
     """Throw a savepoint away, once the person at the terminal agrees.
 
     Args:
         store: the storage whose jobs are asked whether they need it.
-        folder: a store that is rooted at the savepoint's folder.
-        options: the command's words: `force`, `yes`.
+        opened: opens a savepoint's folder.
+        options: the command's words: `path`, `force`, `yes`.
 
     Returns:
         Lines and document that say what was deleted, and whether something could not be.
@@ -147,10 +147,11 @@ def dispose(
         NoSavepointError: there is none, and no job knows of one.
         SavepointRefusedError: a job needs it, or nobody agreed; nothing was deleted.
     """
-    plan = disposing.plan(store, folder)
+    folder = opened(options.path)
+    plan = disposing.plan(store, folder, opened)
     if not options.yes and (options.force or not plan.against):
         _ask(plan)
-    found = disposing.dispose(store, folder, system_runtime(), force=options.force)
+    found = disposing.dispose(store, folder, system_runtime(), opened, force=options.force)
     lines = [*_lost(found), f"deleted: {found.uri}"]
     if found.failures:
         lines = [f"could not be deleted, say it again to go on: {each.key}: {each.reason}" for each in found.failures]

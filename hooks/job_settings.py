@@ -13,9 +13,10 @@ from ..checkpoint import Coordinator, layout
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.layout import check_job
 from ..checkpoint.notices import CheckpointListener
+from ..checkpoint.savepoint_target import check_target
 from ..storage import check_storage_uri
 from ..storage.errors import CairnError, ForbiddenError
-from ..storage.names import MAX_KEY_BYTES
+from ..storage.names import MAX_KEY_BYTES, shorten
 from ..storage.uris import parse_storage_uri
 from .airflow_api import AIRFLOW_API_CONN_ID
 from .storage import CheckpointStorageHook
@@ -133,6 +134,28 @@ def check_storage_and_job(storage: object, job: object, **where: str | None) -> 
             check_storage_uri(storage)
         if not is_rendered_later(job):
             check_job(job)  # type: ignore[arg-type]  # anything may stand here; the check refuses what is no text
+
+
+def check_savepoint_target(target: object, storage: object, job: object, **where: str | None) -> None:
+    """Check where savepoints are to lie, as far as it is known where the DAG is parsed (semantics P1).
+
+    Args:
+        target: URI of the folder below which each gets its own; None: none is named.
+        storage: the storage URI.
+        job: the job's name.
+        **where: `task` or `group` and its id, for the message.
+
+    Raises:
+        SavepointRefusedError: it lies in the job's own folder, or is the storage's root.
+        UnsupportedStorageError: the URI's scheme is none of ours.
+        InvalidKeyError: the URI is not of an accepted form.
+    """
+    if target is None or is_rendered_later(target):
+        return
+    with naming(**where, target=shorten(target)):
+        folder = check_storage_uri(target)
+    if not is_rendered_later(storage) and not is_rendered_later(job):
+        check_target(folder, check_storage_uri(storage), str(job), **where)
 
 
 def check_room(storage: object, job: object, stage: str, **where: str | None) -> None:

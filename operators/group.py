@@ -19,14 +19,14 @@ from ..checkpoint.source import Source, check_sources
 from ..hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ..hooks.airflow_api_check import check_airflow_api
 from ..hooks.clear_body import TaskRef
-from ..hooks.job_settings import CheckpointScope, check_storage_and_job, naming, scope_of
+from ..hooks.job_settings import CheckpointScope, check_savepoint_target, check_storage_and_job, naming, scope_of
 from ..hooks.slice_detail import check_slice_detail
 from ..sensors.checkpoint import CheckpointSensor
 from .callbacks import restore_latest_checkpoint
 from .group_checks import check_last, check_reads, check_uids, stages_in
 from .regions import tooltip_of
 from .retry_policy import restart_by
-from .starting import check_restore_from
+from .starting import RunWish, check_wish
 from .topology import show_exchanges
 from .trigger import TriggerCheckpointOperator
 from .trigger_checks import check_config, check_poll_interval, fit_schedule
@@ -65,6 +65,9 @@ class CheckpointedTaskGroup(TaskGroup):
         listeners: who is told, at least once, how each checkpoint ended: a list of `CheckpointListener`s.
         restore_from: the folder of a savepoint that the job starts from while it has no checkpoint (may be a template);
             read with `aws_conn_id`.
+        allow_non_restored_state: with `restore_from`: that start may leave behind what no stage claims. `config` has
+            the word for every restore.
+        claim: with `restore_from`: the job owns the savepoint, and deletes it when it has been copied.
         deferrable: whether `trigger_checkpoint` and `wait_for_checkpoint` wait in the triggerer; with False they are
             run by workers, the one rescheduled, the other poking.
         poll_interval: seconds (or a timedelta) between two looks of the triggerer while `trigger_checkpoint` waits for
@@ -76,8 +79,10 @@ class CheckpointedTaskGroup(TaskGroup):
     Raises:
         InvalidConfigError: no storage is given, `config` is no CheckpointConfig, the pause does not fit the DAG's
             schedule, `slice_detail` is no JSON object, `source`, `master_hooks` or `listeners` hold something else or
-            do not fit the config, the interval is not positive, or the group lies in another one.
+            do not fit the config, the interval is not positive, `restore_from` lies in the job's own prefix or its two
+            words come without it, or the group lies in another one.
         InvalidNameError: the job's name is outside the grammar (semantics W1).
+        SavepointRefusedError: the config's `savepoint_target` lies in the job's own folder, or is the storage's root.
         UnsupportedStorageError: the storage's scheme is none of ours.
     """
 
@@ -95,6 +100,8 @@ class CheckpointedTaskGroup(TaskGroup):
         master_hooks: Sequence[MasterHook] | None = None,
         listeners: Sequence[CheckpointListener] | None = None,
         restore_from: str | None = None,
+        allow_non_restored_state: bool = False,
+        claim: bool = False,
         deferrable: bool = True,
         poll_interval: timedelta | float = 2.0,
         airflow_api_conn_id: str | None = AIRFLOW_API_CONN_ID,
@@ -119,8 +126,9 @@ class CheckpointedTaskGroup(TaskGroup):
         self._config = fit_schedule(self.dag, check_config(config, group=self.group_id), group=self.group_id)
         check_slice_detail(slice_detail, group=self.group_id)
         self._slice_detail = slice_detail
-        self._restore_from = restore_from
-        check_restore_from(restore_from, storage, job, group=self.group_id)
+        wish = RunWish(restore_from, allow_non_restored_state, claim)
+        self._start = check_wish(wish, storage, job, group=self.group_id)
+        check_savepoint_target(self._config.savepoint_target, storage, job, group=self.group_id)
         with naming(group=self.group_id):
             self._sources = check_sources(source, self._config.max_concurrent_checkpoints)
             self._master_hooks = check_hooks(master_hooks, self._config.max_concurrent_checkpoints)
@@ -155,7 +163,9 @@ class CheckpointedTaskGroup(TaskGroup):
             source=self._sources,
             master_hooks=self._master_hooks,
             listeners=scope.listeners,
-            restore_from=self._restore_from,
+            restore_from=self._start.restore_from,
+            allow_non_restored_state=self._start.allow_non_restored_state,
+            claim=self._start.claim,
             deferrable=self._deferrable,
             poll_interval=self._poll_interval,
         )

@@ -16,9 +16,17 @@ from ..checkpoint.head import SavepointEntry
 from ..checkpoint.reasons import Status
 from ..checkpoint.savepoint_verify import SavepointProgress
 from ..checkpoint.savepoints import DEFAULT_TIMEOUT, SavepointRequest
-from ..hooks.job_settings import check_storage_and_job, is_rendered_later, naming, rendered_settings
+from ..hooks.job_settings import (
+    check_savepoint_target,
+    check_storage_and_job,
+    is_rendered_later,
+    naming,
+    rendered_settings,
+)
 from ..hooks.storage import CheckpointStorageHook
+from ..storage import check_storage_uri
 from ..storage.errors import ErrorKind
+from ..storage.names import shorten
 from ..storage.port import ObjectStore
 from ..triggers.looking import why_failed
 from ..triggers.savepoint import SavepointTrigger
@@ -66,6 +74,7 @@ class SavepointOperator(BaseOperator):
     Raises:
         InvalidConfigError: no storage or job is given, or an option is out of its bounds.
         InvalidNameError: the job's name is outside the grammar (semantics W1), or the request id is none.
+        SavepointRefusedError: the target lies in the job's own folder, or is the storage's root.
         UnsupportedStorageError: the storage's or the target's scheme is none of ours.
     """
 
@@ -102,7 +111,8 @@ class SavepointOperator(BaseOperator):
         with naming(task=self.task_id):
             self.poll_interval = check_poll_interval(poll_interval)
             known = None if is_rendered_later(request_id) else request_id
-            SavepointRequest(None if is_rendered_later(target) else target, known or "x", timeout, parallel)
+            SavepointRequest(None, known or "x", timeout, parallel)
+        check_savepoint_target(target, storage, job, task=self.task_id)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Take it, or go on with it.
@@ -236,7 +246,7 @@ class DisposeSavepointOperator(BaseOperator):
     Raises:
         InvalidConfigError: it is not clear what to throw away, no storage is given, or an option is out of its bounds.
         InvalidNameError: the job's name is outside the grammar (semantics W1).
-        UnsupportedStorageError: the storage's scheme is none of ours.
+        UnsupportedStorageError: the storage's or the savepoint's scheme is none of ours.
     """
 
     template_fields: Sequence[str] = ("storage", "job", "savepoint", "series")
@@ -275,8 +285,13 @@ class DisposeSavepointOperator(BaseOperator):
         if history and ((keep is None and max_age is None) or force):
             raise InvalidConfigError("a history is cut by keep or max_age, and never by force", task=self.task_id)
         check_storage_and_job(storage, "any" if savepoint is not None else job, task=self.task_id)
+        if not isinstance(force, bool):
+            raise InvalidConfigError("force must be True or False", task=self.task_id, force=shorten(force))
         with naming(task=self.task_id):
             self._rule()
+        if savepoint is not None and not is_rendered_later(savepoint):
+            with naming(task=self.task_id, savepoint=shorten(savepoint)):
+                check_storage_uri(savepoint)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Throw away.
@@ -312,7 +327,7 @@ class DisposeSavepointOperator(BaseOperator):
 
     def _one(self, store: ObjectStore, uri: str, context: Context) -> list[disposing.Disposal]:
         try:
-            return [disposing.dispose(store, self._opened(uri), system_runtime(), force=self.force)]
+            return [disposing.dispose(store, self._opened(uri), system_runtime(), self._opened, force=self.force)]
         except NoSavepointError:
             if context["ti"].try_number <= 1:
                 raise

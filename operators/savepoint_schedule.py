@@ -47,6 +47,7 @@ def savepoint_dag(
     Raises:
         InvalidConfigError: an option is out of its bounds.
         InvalidNameError: the job's name is outside the grammar (semantics W1).
+        SavepointRefusedError: the target lies in the job's own folder, or is the storage's root.
         UnsupportedStorageError: the storage's or the target's scheme is none of ours.
     """
     options = {"catchup": False, "max_active_runs": 1, **dag_options}

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from ..checkpoint import Coordinator
 from ..checkpoint.errors import InvalidConfigError
-from ..checkpoint.importing import ImportWish, Started
+from ..checkpoint.head import Head
+from ..checkpoint.importing import ImportWish, Runs, Started
 from ..checkpoint.layout import epoch_name, run_id_of
 from ..hooks.job_settings import JobSettings, is_rendered_later, naming
 from ..storage import check_storage_uri
@@ -28,12 +29,40 @@ _FROM, _ALLOW, _CLAIM = "restore_from", "allow_non_restored_state", "claim"
 
 @dataclass(frozen=True, slots=True)
 class RunWish:
-    """What a DAG run's conf says to Cairn."""
+    """What a DAG says, or a DAG run's conf, about where the job starts from."""
 
     restore_from: str | None = None
     """The folder of a savepoint that the job is to start from."""
     allow_non_restored_state: bool = False
+    """Leave behind what no stage claims, this once (semantics R3)."""
     claim: bool = False
+    """The job owns the savepoint, and deletes it once it has a copy (semantics R6)."""
+
+
+def check_wish(wish: RunWish, storage: object, job: object, **where: str | None) -> RunWish:
+    """Check what a DAG says about its start, as far as it is known without a look at the savepoint.
+
+    Args:
+        wish: what the author gave.
+        storage: the storage's URI.
+        job: the job's name.
+        **where: `task` or `group` and its id, for the message.
+
+    Raises:
+        InvalidConfigError: it lies in the job's own prefix, or says how to start and not from what.
+        UnsupportedStorageError: the URI's scheme is none of ours.
+        InvalidKeyError: it is no URI of an accepted form.
+    """
+    for name in (_ALLOW, _CLAIM):
+        value = getattr(wish, name)
+        if not isinstance(value, bool):
+            raise InvalidConfigError(f"{name} must be True or False", **where, **{name: shorten(value)})
+        if value and wish.restore_from is None:
+            raise InvalidConfigError(
+                f"{name} is about a savepoint to start from: give restore_from too, or leave it out", **where
+            )
+    check_restore_from(wish.restore_from, storage, job, **where)
+    return wish
 
 
 def check_restore_from(restore_from: object, storage: object, job: object, **where: str | None) -> None:
@@ -96,7 +125,7 @@ def wish_of(conf: object) -> RunWish:
 
 
 def start_if_asked(
-    context: Context, settings: JobSettings, coordinator: Coordinator, restore_from: str | None
+    context: Context, settings: JobSettings, coordinator: Coordinator, dag: RunWish, runs: Runs
 ) -> Started | None:
     """Start the job from a savepoint, where this run's conf says so, or the DAG does and the job is new.
 
@@ -106,7 +135,8 @@ def start_if_asked(
         context: the task's.
         settings: which job; its connection reads the savepoint too.
         coordinator: of the job.
-        restore_from: what the DAG says.
+        dag: what the DAG says.
+        runs: what the job runs; a savepoint that does not fit changes nothing.
 
     Returns:
         None where nothing was to be done.
@@ -114,22 +144,22 @@ def start_if_asked(
     Raises:
         InvalidConfigError: the conf is wrong.
         NoSavepointError: there is no savepoint, or only a part of one.
+        NonRestoredStateError: it holds state that nothing claims (semantics R3).
+        InvalidStateError: a stage cannot be restored at its parallelism (semantics R4).
         CairnError: it could not be read or copied.
     """
-    conf = wish_of(context["dag_run"].conf)
-    if conf.restore_from is not None:
+    said = wish_of(context["dag_run"].conf)
+    if said.restore_from is not None:
         if not coordinator.is_new_epoch(epoch_name(context["ti"].run_id)):
             return None
-        wish = ImportWish(conf.allow_non_restored_state, conf.claim)
-    elif restore_from is None or coordinator.head().completed:
+    elif dag.restore_from is None or not _concerns(coordinator.head(), dag.restore_from):
         return None
-    else:
-        wish = ImportWish(only_if_new=True)
-    uri = conf.restore_from or restore_from
-    check_restore_from(uri, settings.storage, settings.job)
-    folder = replace(settings, storage=check_storage_uri(uri)).hook().open_store()
+    told = dag if said.restore_from is None else said
+    wish = ImportWish(told.allow_non_restored_state, told.claim, only_if_new=told is dag)
+    check_restore_from(told.restore_from, settings.storage, settings.job)
+    folder = replace(settings, storage=check_storage_uri(told.restore_from)).hook().open_store()
     log.info("starting %s from the savepoint %s", settings.job, folder.uri)
-    found = coordinator.start_from(folder, wish)
+    found = coordinator.start_from(folder, wish, runs=runs)
     if found.allowed:
         log.info("the job has started from it before; it may leave behind now what no stage claims")
     if not found.created:
@@ -139,3 +169,11 @@ def start_if_asked(
     for epoch in (*found.gave_up.epochs, *found.gave_up.pending_epochs):
         log.warning("the savepoint does not hold the DAG run %s: it has to run again", run_id_of(epoch))
     return found
+
+
+def _concerns(head: Head, restore_from: str) -> bool:
+    """Tell whether a job is new; or owns the savepoint that its DAG names, and died before it had deleted that."""
+    if not head.completed:
+        return True
+    newest = head.import_of(head.completed[-1].id)
+    return newest is not None and newest.claimed and newest.origin.uri == check_storage_uri(restore_from)

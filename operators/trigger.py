@@ -16,6 +16,7 @@ from ..checkpoint.errors import CheckpointError, InvalidConfigError, InvalidStat
 from ..checkpoint.fixing import Refused
 from ..checkpoint.head import Stopped
 from ..checkpoint.hook_answers import close_all
+from ..checkpoint.importing import Runs
 from ..checkpoint.master_hooks import MasterHook, check_hooks
 from ..checkpoint.model import Owner, Slice, StageSpec
 from ..checkpoint.notices import CheckpointListener, check_listeners
@@ -24,7 +25,14 @@ from ..checkpoint.requesting import turn_of
 from ..checkpoint.requests import Declined, EpochCompleted, TriggerAnswer, Triggered, check_stages
 from ..checkpoint.source import Source, check_sources
 from ..hooks.completed_epoch import already_completed
-from ..hooks.job_settings import JobSettings, check_storage_and_job, naming, rendered_settings, scope_of
+from ..hooks.job_settings import (
+    JobSettings,
+    check_savepoint_target,
+    check_storage_and_job,
+    naming,
+    rendered_settings,
+    scope_of,
+)
 from ..hooks.pausing import start_unless_paused
 from ..hooks.plugged import listeners_of, master_hooks_of
 from ..hooks.slice_detail import check_slice_detail
@@ -36,7 +44,7 @@ from ..triggers.looking import why_failed
 from ..triggers.request import RequestTrigger
 from .mapped_stages import StageTask
 from .run_facts import has_ended, kind_of, run_facts, slice_of
-from .starting import check_restore_from, start_if_asked
+from .starting import RunWish, check_wish, start_if_asked
 from .topology import stages_of
 from .trigger_checks import check_config, check_poll_interval, check_specs, fit_schedule, name_schedule
 
@@ -100,6 +108,9 @@ class TriggerCheckpointOperator(BaseOperator):
             packages come on top.
         restore_from: the folder of a savepoint that the job starts from while it has no checkpoint (templated); read
             with `aws_conn_id`. A run's conf may name one too: `{"cairn": {"restore_from": …}}`.
+        allow_non_restored_state: with `restore_from`: that start may leave behind what no stage claims. `config` has
+            the word for every restore.
+        claim: with `restore_from`: the job owns the savepoint, and deletes it when it has been copied.
         deferrable: wait in the triggerer; with False the task is rescheduled.
         poll_interval: seconds (or a timedelta) between two looks of the triggerer; more than 0.
         recheck_interval: how long to wait before the task itself looks again, and asks whether the DAG runs before it
@@ -116,8 +127,10 @@ class TriggerCheckpointOperator(BaseOperator):
         InvalidConfigError: there are no stages or they are no job, no storage is given, `config` is no
             CheckpointConfig, `slice_detail` is no JSON object, `source`, `master_hooks` or `listeners` hold something
             else or do not fit the config, an interval is not positive, the pause does not fit the DAG's schedule, or
-            `kind` is neither `MANUAL` nor `PERIODIC`, or `restore_from` lies in the job's own prefix.
+            `kind` is neither `MANUAL` nor `PERIODIC`, `restore_from` lies in the job's own prefix, or its two words
+            come without it.
         InvalidNameError: the job's name or a stage's is outside the grammar (semantics W1).
+        SavepointRefusedError: the config's `savepoint_target` lies in the job's own folder, or is the storage's root.
         UnsupportedStorageError: the storage's scheme is none of ours.
     """
 
@@ -137,6 +150,8 @@ class TriggerCheckpointOperator(BaseOperator):
         master_hooks: Sequence[MasterHook] | None = None,
         listeners: Sequence[CheckpointListener] | None = None,
         restore_from: str | None = None,
+        allow_non_restored_state: bool = False,
+        claim: bool = False,
         deferrable: bool = True,
         poll_interval: timedelta | float = 2.0,
         recheck_interval: timedelta = timedelta(seconds=15),
@@ -173,7 +188,10 @@ class TriggerCheckpointOperator(BaseOperator):
         check_storage_and_job(self.storage, self.job, task=self.task_id)
         check_slice_detail(slice_detail, task=self.task_id)
         self.restore_from = restore_from
-        check_restore_from(restore_from, self.storage, self.job, task=self.task_id)
+        self.allow_non_restored_state = allow_non_restored_state
+        self.claim = claim
+        check_wish(self._wish(), self.storage, self.job, task=self.task_id)
+        check_savepoint_target(self.config.savepoint_target, self.storage, self.job, task=self.task_id)
         self._stage_tasks: tuple[StageTask, ...] = ()
         # A group fills them in when its block is left.
         if self.stages or scope_of(self.task_group) is None:
@@ -185,6 +203,9 @@ class TriggerCheckpointOperator(BaseOperator):
                 task=self.task_id,
                 recheck_interval=repr(recheck_interval),
             )
+
+    def _wish(self) -> RunWish:
+        return RunWish(self.restore_from, self.allow_non_restored_state, self.claim)
 
     def take_stages_from(self, tasks: Sequence[StageTask]) -> None:
         """Let tasks be the stages, and the edges between them say what reads what, wherever the DAG draws those edges.
@@ -285,7 +306,8 @@ class TriggerCheckpointOperator(BaseOperator):
         tell_if_possible(coordinator, self.listeners)
         try:
             with settings.naming_connection():
-                start_if_asked(context, settings, coordinator, self.restore_from)
+                runs = Runs(request.stages, request.hooks, self.config.allow_non_restored_state)
+                start_if_asked(context, settings, coordinator, self._wish(), runs)
                 answer = self._ask(coordinator, request, ti)
         except CairnError as error:
             # semantics T1. Its class stays, because that says whether another try may help.

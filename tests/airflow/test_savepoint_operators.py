@@ -22,7 +22,7 @@ from airflow_cairn.checkpoint.errors import (
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.operators import DisposeSavepointOperator, SavepointOperator, savepoint_dag
 from airflow_cairn.operators.savepoint import SavepointFailedError
-from airflow_cairn.storage import InvalidNameError, UnsupportedStorageError, open_store
+from airflow_cairn.storage import InvalidKeyError, InvalidNameError, UnsupportedStorageError, open_store
 from airflow_cairn.triggers import SavepointTrigger
 from tests.airflow.conftest import Said
 from tests.support.airflow_stage import Job, Ti, context
@@ -136,7 +136,16 @@ def test_nothing_completed(job: Job, target: str) -> None:
         ({"storage": None}, InvalidConfigError, "no storage is given"),
         ({"job": None}, InvalidConfigError, "no job is given"),
         ({"job": "../x"}, InvalidNameError, "this job name cannot be used"),
-        ({"target": "gs://bucket/x"}, UnsupportedStorageError, "no storage for the scheme gs"),
+        ({"target": "gs://bucket/x"}, UnsupportedStorageError, r"no storage for the scheme gs.*gs://bucket/x"),
+        ({"target": "/kept"}, InvalidKeyError, "this is no storage URI: it has no scheme"),
+        ({"target": 7}, InvalidKeyError, "this is no storage URI: it is no text"),
+        (
+            {"target": "file:///s/flights/kept"},
+            SavepointRefusedError,
+            r"lies in the job's own folder.*name a folder outside of it.*task=`take`.*folder=`file:///s/flights`",
+        ),
+        ({"target": "file:///s/flights/"}, SavepointRefusedError, "lies in the job's own folder"),
+        ({"target": "file:///s"}, SavepointRefusedError, r"lies among the storage's jobs.*storage=`file:///s`"),
         ({"request_id": "a\nb"}, InvalidNameError, "a request id has 1 to 500 char"),
         ({"timeout": timedelta(0)}, InvalidConfigError, "timeout must be a timedelta of more than zero"),
         ({"parallel": 0}, InvalidConfigError, "parallel"),
@@ -153,6 +162,13 @@ def test_bad_options_are_refused_where_the_dag_is_parsed(
 
 def test_templates_are_checked_when_rendered() -> None:
     SavepointOperator(task_id="take", storage="{{ x }}", job="{{ y }}", target="{{ z }}", request_id="{{ w }}")
+    SavepointOperator(task_id="take", storage="file:///s", job="{{ y }}", target="file:///s/flights")
+    SavepointOperator(task_id="take", storage="file:///s", job="flights", target="file:///s/flights-kept")
+
+
+def test_the_factory_refuses_a_target_in_the_job() -> None:  # semantics P1
+    with pytest.raises(SavepointRefusedError, match="lies in the job's own folder"):
+        savepoint_dag("flights", "@daily", "file:///s/flights/kept", storage="file:///s")
 
 
 def test_one_is_thrown_away(job: Job, target: str) -> None:  # semantics P3
@@ -186,10 +202,12 @@ def test_the_only_way_back_is_not(job: Job, target: str, said: Said) -> None:  #
         ({"job": "flights", "keep": 0}, "keep"),
         ({"job": "flights", "max_age": timedelta(0)}, "max_age must be a timedelta of more than zero"),
         ({"savepoint": "file:///x", "storage": None}, "no storage is given"),
+        ({"savepoint": "file:///x", "force": "no"}, r"force must be True or False.*force=`'no'`"),
+        ({"savepoint": "gs://bucket/x"}, r"no storage for the scheme gs.*task=`dispose`"),
     ],
 )
 def test_it_has_to_be_clear_what_to_throw_away(options: dict[str, Any], problem: str) -> None:
-    with pytest.raises(InvalidConfigError, match=problem):
+    with pytest.raises((InvalidConfigError, UnsupportedStorageError), match=problem):
         DisposeSavepointOperator(**{"task_id": "dispose", "storage": "file:///s", **options})
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,17 @@ import pytest
 from airflow.sdk.api.datamodels._generated import DagRun as SdkDagRun
 from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
 
-from airflow_cairn.checkpoint.errors import InvalidConfigError, NonRestoredStateError, NoSavepointError
+from airflow_cairn.checkpoint.errors import (
+    InvalidConfigError,
+    InvalidStateError,
+    NonRestoredStateError,
+    NoSavepointError,
+)
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
 from airflow_cairn.operators.starting import RunWish, wish_of
+from airflow_cairn.storage import open_store
+from airflow_cairn.storage.errors import UnavailableError
+from airflow_cairn.storage.local import LocalStore
 from tests.airflow.conftest import DagFile, Said
 from tests.checkpoint.saved import saved
 from tests.checkpoint.world import STAGES, World
@@ -92,8 +102,61 @@ def test_the_next_run_may_say_that_word(job: Job, kept: Path, said: Said) -> Non
     trigger = operator(job, stages=[StageSpec("routes"), StageSpec("hubs")])
     with pytest.raises(NonRestoredStateError, match=r"unclaimed=`airports, clean, report`.*new=`hubs`"):
         trigger.execute(told(asked(kept, "first")))
+    job.coordinator.start_from(open_store(f"file://{kept / 'first'}"))  # by the command, which knows no stages
+    with pytest.raises(NonRestoredStateError, match=r"For this restore alone: `cairn resume flights --from file://"):
+        trigger.execute(told(None))
     assert trigger.execute(told(asked(kept, "first", allow_non_restored_state=True), "r2"))["restored_from"] == 1
     assert "it may leave behind now what no stage claims" in said.text
+
+
+def test_what_does_not_fit_gives_nothing_up(job: Job, kept: Path) -> None:  # semantics R3, R4
+    job.complete("r1")
+    before = job.coordinator.head()
+    for stages, error, text in (
+        (
+            [StageSpec("routes")],
+            NonRestoredStateError,
+            r"the checkpoint holds state that no stage claims.*For this start alone.*savepoint=`",
+        ),
+        (
+            SPECS,
+            InvalidStateError,
+            r"max_parallelism differs.*stage=`report` max_p.*=`16` restored_max_p.*=`128`",
+        ),
+    ):
+        specs = [replace(each, parallelism=4, max_parallelism=16) for each in stages]
+        with pytest.raises(error, match=text):
+            operator(job, stages=specs).execute(told(asked(kept, "first"), "r2"))
+        after = job.coordinator.head()
+        assert (after.imports, after.importing, after.completed) == ((), None, before.completed)
+
+
+def test_a_dag_may_leave_state_behind_for_its_start(job: Job, kept: Path) -> None:  # semantics R3
+    trigger = operator(
+        job, stages=[StageSpec("routes")], restore_from=f"file://{kept / 'first'}", allow_non_restored_state=True
+    )
+    assert trigger.execute(told(None))["restored_from"] == 1
+    assert job.coordinator.head().imports[0].allow_non_restored_state
+
+
+def test_a_dag_may_claim_it(
+    job: Job, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics R6
+    mine = shutil.copytree(kept / "first", tmp_path / "mine")
+    trigger = operator(job, restore_from=f"file://{mine}", claim=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStore, "delete", _fails)
+        with pytest.raises(UnavailableError):
+            trigger.execute(told(None))
+    assert (mine / "_metadata").exists(), "the task died before it could delete it"
+    assert trigger.execute(told(None))["restored_from"] == 1
+    assert not [found for found in mine.rglob("*") if found.is_file()]
+    head = job.coordinator.head()
+    assert (len(head.imports), head.imports[0].claimed) == (1, False)
+
+
+def _fails(*_: object) -> None:
+    raise UnavailableError("the disk is gone")
 
 
 def test_an_epoch_that_has_completed_does_not_go_back(job: Job, kept: Path) -> None:  # semantics T9
@@ -147,6 +210,13 @@ with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", storage="file
         ("'hdfs://namenode/x'", "there is no storage for the scheme hdfs"),
         ("'/kept/x'", "this is no storage URI: it has no scheme"),
         ("17", "this is no storage URI: it is no text"),
+        ("'s3://kept/x', claim='yes'", "claim must be True or False"),
+        ("None, claim=True", "claim is about a savepoint to start from: give restore_from too"),
+        ("None, allow_non_restored_state=True", "allow_non_restored_state is about a savepoint to start from"),
+        (
+            "None, config=CheckpointConfig(savepoint_target='file:///lake/flights/kept')",
+            "the target lies in the job's own folder, whose files are the job's to delete; name a folder outside of it",
+        ),
         ("'file:///lake/flights/x'", "restore_from lies in the job's own prefix, which the job cleans"),
     ],
 )
@@ -158,6 +228,7 @@ def test_the_dag_is_checked_when_it_is_parsed(dag_file: DagFile, value: str, tex
 
 def test_the_group_hands_it_to_its_trigger(dag_file: DagFile) -> None:
     for value in ("s3://kept/x", "{{ var.value.savepoint }}"):
-        trigger: Any = dag_file.dag(_GROUP.format(repr(value))).task_dict["epoch.trigger_checkpoint"]
-        assert trigger.restore_from == value
+        words = f"{value!r}, claim=True, allow_non_restored_state=True"
+        trigger: Any = dag_file.dag(_GROUP.format(words)).task_dict["epoch.trigger_checkpoint"]
+        assert (trigger.restore_from, trigger.claim, trigger.allow_non_restored_state) == (value, True, True)
         assert "restore_from" in trigger.template_fields

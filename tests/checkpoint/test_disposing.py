@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_cairn.checkpoint import Runtime
+from airflow_cairn.checkpoint import Coordinator, Runtime
 from airflow_cairn.checkpoint.disposing import Disposal, HistoryRule, dispose, plan, prune
 from airflow_cairn.checkpoint.errors import InvalidConfigError, NoSavepointError, SavepointRefusedError
 from airflow_cairn.checkpoint.head import SavepointEntry
@@ -24,7 +24,7 @@ from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, Interleavi
 def _dispose(world: World, entry: SavepointEntry, store: ObjectStore | None = None, *, force: bool = False) -> Disposal:
     runtime = Runtime(world.clock, world.new_token)
     store = store or world.store
-    return dispose(store, Below(store, entry.uri), runtime, force=force)
+    return dispose(store, Below(store, entry.uri), runtime, lambda uri: Below(world.store, uri), force=force)
 
 
 def _two(world: World) -> tuple[SavepointEntry, SavepointEntry]:
@@ -161,10 +161,32 @@ def test_the_only_way_back_is_refused(world: World) -> None:  # semantics P3, R1
     assert standing(world, entry) == []
 
 
+def _damage(world: World, job: str) -> None:
+    world.memory.put(next(key for key in world.memory.all_keys(f"{job}/chk-") if "state.totals" in key), b"?")
+
+
 def test_another_savepoint_is_another_way_back(world: World) -> None:
     entry, _ = _two(world)
-    world.memory.put(next(key for key in world.memory.all_keys("flights/") if "state.totals" in key), b"?")
+    _damage(world, "flights")
     _dispose(world, entry)
+
+
+@pytest.mark.parametrize("gone", [["_metadata"], ["part-0"]])
+def test_one_that_its_owner_has_deleted_is_none(world: World, gone: list[str]) -> None:  # semantics P1, P3
+    entry, other = _two(world)
+    _damage(world, "flights")
+    folder(world, other).delete([key for key in standing(world, other) if key.endswith(tuple(gone))][:1])
+    with pytest.raises(SavepointRefusedError, match="no other savepoint of it stands"):
+        _dispose(world, entry)
+
+
+def test_the_only_way_back_of_a_job_that_started_from_it_is_refused(world: World) -> None:  # semantics P3, R1
+    entry, _ = _two(world)
+    Coordinator(world.store, "fork").start_from(folder(world, entry))
+    _damage(world, "fork")
+    with pytest.raises(SavepointRefusedError, match="the job fork has no other way back"):
+        _dispose(world, entry)
+    assert_whole(world, entry)
 
 
 def test_a_job_that_cannot_be_asked_is_in_the_way(world: World) -> None:
@@ -284,6 +306,20 @@ def test_a_series_is_pruned_and_nothing_else(world: World) -> None:  # semantics
     assert ([each.uri for each in found.disposed], found.kept) == ([entry.uri for entry in nightly[:2]], ())
     assert world.coordinator().head().savepoints == (by_hand, *nightly[2:])
     assert [standing(world, entry) for entry in nightly[:2]] == [[], []]
+
+
+def test_one_that_cannot_be_read_keeps_no_other(world: World) -> None:  # semantics P3, C5
+    world.run_epoch("e1")
+    first, second, _ = (take(world, asked(f"{number}")) for number in range(3))
+    newer = folder(world, first).get("_metadata").data.replace(b'"format":1', b'"format":2', 1)
+    folder(world, first).delete(["_metadata"])
+    folder(world, first).create("_metadata", newer)
+    runtime = Runtime(world.clock, world.new_token)
+    found = prune(world.store, "flights", HistoryRule(keep=1), lambda uri: Below(world.store, uri), runtime)
+    assert [each.uri for each in found.disposed] == [second.uri]
+    ((uri, why),) = found.kept
+    assert uri == first.uri
+    assert "the document was written by a newer Cairn" in why
 
 
 def test_what_is_needed_is_kept_beyond_its_time(world: World) -> None:  # semantics P3
