@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from airflow_cairn.checkpoint import metadata
@@ -25,6 +25,8 @@ from airflow_cairn.checkpoint.savepoints import SavepointRequest
 from airflow_cairn.spark.key_groups import COLUMN
 from airflow_cairn.spark.unhash import unhashed
 from airflow_cairn.storage import open_store
+from tests.spark import row_groups
+from tests.spark.drawn_state import HARD, ITEMS, Frame, frames
 from tests.spark.pipeline import Pipeline, counts, rows
 
 if TYPE_CHECKING:
@@ -146,19 +148,11 @@ def test_a_session_without_adaptive_execution_gets_no_more_files_than_it_shuffle
 @pytest.mark.spark
 def test_a_subtask_reads_its_own_row_groups_only(spark: SparkSession, at: At) -> None:  # semantics R4
     """Written by 2 subtasks, read by 7. What Spark decodes is what Parquet's statistics leave over."""
-    hadoop: Any = spark._jsc
-    hadoop.hadoopConfiguration().setInt("parquet.block.size", 32 * 1024)
-    hadoop.hadoopConfiguration().setInt("parquet.block.size.row.check.min", 100)
-    hadoop.hadoopConfiguration().setInt("parquet.page.size.row.check.min", 100)
-    try:
+    with row_groups.small(spark):
         many = spark.range(0, 20_000, 1, 2).selectExpr("id", "sha2(string(id), 512) as text")
         run(at(2), "one", many, key="id")
-    finally:
-        for option in ("parquet.block.size", "parquet.block.size.row.check.min", "parquet.page.size.row.check.min"):
-            hadoop.hadoopConfiguration().unset(option)
     footers = [pq.ParquetFile(file).metadata for file in files_of(at())]
-    row_groups = [each.row_group(number) for each in footers for number in range(each.num_row_groups)]
-    assert len(row_groups) > 28
+    assert sum(each.num_row_groups for each in footers) > 28
     pipeline = at(7)
     pipeline.trigger("two")
     with pipeline.epoch("two") as epoch:
@@ -172,20 +166,9 @@ def test_a_subtask_reads_its_own_row_groups_only(spark: SparkSession, at: At) ->
             got = checked.collect()
             assert all(row.found in mine for row in got)
             seen += [row.id for row in got]
-            in_row_groups = sum(
-                each.num_rows
-                for each in row_groups
-                if each.column(2).statistics.min <= mine[-1] and each.column(2).statistics.max >= mine[0]
-            )
-            assert len(got) <= scanned(checked) <= in_row_groups < 20_000 / 3
+            at_most = row_groups.rows_at_most(footers, 2, mine)
+            assert len(got) <= row_groups.scanned(checked) <= at_most < 20_000 / 3
         assert sorted(seen) == list(range(20_000)), "each row belongs to one subtask"
-
-
-def scanned(frame: DataFrame) -> int:
-    """Give how many rows Spark's scan handed on, before any filter, when the frame was collected."""
-    executed: Any = frame._jdf.queryExecution()
-    leaves = executed.executedPlan().collectLeaves()
-    return sum(leaves.apply(n).metrics().apply("numOutputRows").value() for n in range(leaves.length()))
 
 
 @pytest.mark.spark
@@ -259,73 +242,57 @@ def key_groups(pipeline: Pipeline) -> dict[str, int | None]:
     return {output.id: output.key_groups for output in stage.outputs}
 
 
-DOUBLES = st.sampled_from(["NaN", "-0.0", "0.0", "Infinity", "-1e-300", "1.5"]).map("double('{}')".format)
-TEXTS = st.text(max_size=6).map(lambda text: f"decode(unhex('{text.encode(errors='ignore').hex()}'), 'utf-8')")
-VALUES: dict[str, st.SearchStrategy[str]] = {
-    "INT": st.integers(-(2**31), 2**31 - 1).map("int('{}')".format),
-    "BIGINT": st.integers(-9, 9).map("bigint('{}')".format),
-    "BOOLEAN": st.sampled_from(["true", "false"]),
-    "DOUBLE": DOUBLES,
-    "FLOAT": st.sampled_from(["NaN", "-0.0", "0.0", "3.5"]).map("float('{}')".format),
-    "DECIMAL(38,10)": st.decimals(-(10**27), 10**27, places=10).map("CAST('{}' AS DECIMAL(38,10))".format),
-    "DECIMAL(5,2)": st.decimals(-9, 9, places=2).map("CAST('{}' AS DECIMAL(5,2))".format),
-    "DATE": st.dates().map("DATE '{}'".format),
-    "TIMESTAMP": st.integers(-(2**44), 2**50).map("timestamp_micros({})".format),
-    "TIMESTAMP_NTZ": st.integers(-(2**44), 2**50).map("CAST(timestamp_micros({}) AS TIMESTAMP_NTZ)".format),
-    "BINARY": st.binary(max_size=4).map(lambda data: f"unhex('{data.hex()}')"),
-    "STRING": st.one_of(TEXTS, st.integers(0, 3).map("repeat('{}', 1048576)".format)),
-    "STRUCT<a: DOUBLE, b: STRING>": st.tuples(DOUBLES, TEXTS).map(
-        lambda pair: "struct({} AS a, {} AS b)".format(*pair)
-    ),
-    "ARRAY<DOUBLE>": st.lists(DOUBLES, max_size=2).map(
-        lambda items: f"CAST(array({', '.join(items)}) AS ARRAY<DOUBLE>)"
-    ),
-}
-
-
-@st.composite
-def frames(draw: st.DrawFn) -> tuple[str, list[str]]:
-    """Give a query of one to a few rows, and its key columns."""
-    types = draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=2, max_size=3))
-    cell = {kind: st.one_of(VALUES[kind], VALUES[kind], st.just("NULL")) for kind in types}
-    lines = draw(st.lists(st.tuples(*(cell[kind] for kind in types)), min_size=1, max_size=6))
-    selects = (
-        ", ".join(f"CAST({value} AS {kind}) AS c{at}" for at, (value, kind) in enumerate(zip(line, types, strict=True)))
-        for line in lines
-    )
-    return " UNION ALL ".join(f"SELECT {each}" for each in selects), [f"c{at}" for at in range(len(types) - 1)]
-
-
 def exactly(frame: DataFrame) -> list[str]:
     """Give the rows as text in which NaN equals itself and -0.0 is not 0.0."""
     return sorted(repr(tuple(row)) for row in frame.collect())
 
 
+@contextmanager
+def in_zone(spark: SparkSession, zone: str) -> Iterator[None]:
+    """Let the session be in a time zone for a while."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        yield
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(before))
+
+
 @pytest.mark.spark
 @pytest.mark.large
-@settings(max_examples=4, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(st.lists(frames(), min_size=3, max_size=3), st.integers(1, 5), st.integers(1, 5))
-def test_random_keys_survive_a_savepoint_and_any_parallelism(
+@settings(max_examples=3, derandomize=True, suppress_health_check=list(HealthCheck))
+@example(HARD, ["x" * 30_000, None, 2**60], [3, 2])
+@given(
+    st.lists(frames(), min_size=3, max_size=3), ITEMS, st.lists(st.integers(1, 5), min_size=2, max_size=2, unique=True)
+)
+def test_random_state_survives_a_savepoint_and_any_parallelism(
     spark: SparkSession,
     tmp_path_factory: pytest.TempPathFactory,
-    drawn: list[tuple[str, list[str]]],
-    before: int,
-    after: int,
+    drawn: list[Frame],
+    items: list[Any],
+    parallelisms: list[int],
 ) -> None:
     """semantics R4, P1, R6: kept in a savepoint, moved, copied into another job byte for byte, read there in parts"""
     from pyspark.sql import functions as F
 
     lake, kept = tmp_path_factory.mktemp("lake"), tmp_path_factory.mktemp("kept")
+    before, after = parallelisms
 
     def at(name: str, parallelism: int) -> Pipeline:
         return Pipeline(f"file://{lake}", spark, (StageSpec("routes", (), parallelism),), job=name)
 
-    written = [spark.sql(query) for query, _key in drawn]
     first, second = at("old", before), at("new", after)
     first.trigger("one")
-    with first.epoch("one") as epoch:
-        for number, (frame, (_query, key)) in enumerate(zip(written, drawn, strict=True)):
+    with in_zone(spark, "America/New_York"), first.epoch("one") as epoch:
+        written = []
+        for number, (query, key) in enumerate(drawn):
+            frame = spark.sql(query)
+            written.append((exactly(frame), frame.dtypes))
             epoch.snapshot(f"s{number}", frame, key=key)
+        per_subtask = [items[subtask::before] for subtask in range(before)]
+        epoch.snapshot_list("split", per_subtask)
+        epoch.snapshot_list("union", per_subtask, mode="union")
+        epoch.snapshot_list("broadcast", [items] * before, mode="broadcast")
     first.complete("one")
     content = sorted(file.read_bytes() for file in files_of(first))
     taken = first.coordinator.savepoint(SavepointRequest(f"file://{kept}", "x"), open_store)
@@ -333,20 +300,25 @@ def test_random_keys_survive_a_savepoint_and_any_parallelism(
     second.coordinator.start_from(open_store(f"file://{moved}"))
     shutil.rmtree(moved)
     second.trigger("two")
-    with second.epoch("two") as epoch:
-        for number, (frame, (_query, key)) in enumerate(zip(written, drawn, strict=True)):
+    with in_zone(spark, "Asia/Kathmandu"), second.epoch("two") as epoch:
+        for number, (_query, key) in enumerate(drawn):
             whole = epoch.state(f"s{number}")
             assert whole is not None
-            assert whole.dtypes == frame.dtypes
+            assert whole.dtypes == written[number][1]
             parts = [epoch.state(f"s{number}", subtask=subtask) for subtask in range(after)]
             numbered = reduce(
                 lambda left, right: left.union(right),
                 [part.withColumn("subtask", F.lit(n)) for n, part in enumerate(parts) if part is not None],
-            ).cache()
-            assert exactly(whole) == exactly(numbered.drop("subtask")) == exactly(frame)
-            owners = numbered.groupBy(*key).agg(F.count_distinct("subtask").alias("owners"))
-            assert owners.where("owners > 1").count() == 0, "keys that Spark holds equal are in one subtask"
-            numbered.unpersist()
+            )
+            held = F.collect_list(F.struct(*whole.columns)).alias("held")
+            by_key = numbered.groupBy(*key).agg(held, F.collect_set("subtask").alias("owners")).collect()
+            assert sorted(repr(tuple(row)) for each in by_key for row in each.held) == written[number][0]
+            assert all(len(each.owners) == 1 for each in by_key), "keys that Spark holds equal are in one subtask"
+        given_out, all_of_it = epoch.list_state("split") or [], [item for each in per_subtask for item in each]
+        assert [item for each in given_out for item in each] == all_of_it
+        assert [len(each) for each in given_out] == [len(all_of_it[subtask::after]) for subtask in range(after)]
+        assert epoch.list_state("union") == [all_of_it] * after
+        assert epoch.list_state("broadcast") == [items] * after
     second.complete("two")
     assert sorted(file.read_bytes() for file in files_of(second)) == content
     second.forget()

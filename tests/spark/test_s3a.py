@@ -44,7 +44,7 @@ def run_epochs(server: S3Server, storage: str, jars: list[Path], tmp_path: Path)
 
 @pytest.mark.parametrize("magic", [True, False], ids=["magic", "renaming"])
 def test_epochs_on_s3(s3_server: S3Server, s3_bucket: str, tmp_path: Path, magic: bool) -> None:
-    """semantics A4, A5, C4, W1, W7"""
+    """semantics A4, A5, C4, R4, P1, W1, W7"""
     jars = [jar for jar in s3a_jars() if magic or "spark-hadoop-cloud" not in jar.name]
     found = run_epochs(s3_server, f"s3://{s3_bucket}/team/cairn", jars, tmp_path)
     assert found["magic"] is magic
@@ -64,7 +64,18 @@ def test_epochs_on_s3(s3_server: S3Server, s3_bucket: str, tmp_path: Path, magic
     assert found["after failure"] == []
     assert found["fenced"].startswith("this attempt has been replaced")
     assert found["after fence"] == []
+    if magic:
+        _check_rescaled(found)
     client = s3_server.client()
     assert not client.list_multipart_uploads(Bucket=s3_bucket).get("Uploads")
     keys = [item["Key"] for item in client.list_objects_v2(Bucket=s3_bucket, Prefix="team/cairn/")["Contents"]]
     assert not [key for key in keys if key.endswith("/") or "_SUCCESS" in key or "magic" in key or "_temporary" in key]
+
+
+def _check_rescaled(found: dict[str, Any]) -> None:
+    """semantics R4, P1: from 2 subtasks by a savepoint to 7, and from DataFrames to 3"""
+    assert found["rescaled"]
+    assert found["bootstrapped"]
+    assert found["same rows"], "as the command prints them, and as Spark reads the path that it prints"
+    assert len(found["rows read"]) == 7
+    assert all(0 < read <= in_row_groups < 6_000 / 3 for read, in_row_groups in found["rows read"])

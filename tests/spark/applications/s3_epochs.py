@@ -1,4 +1,4 @@
-"""Two epochs, a failure and a replaced driver on S3, in one driver with s3a; prints what came of each."""
+"""Epochs, a failure, a replaced driver and rescaled state on S3, in one driver with s3a; prints what came of each."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from airflow_cairn.spark import committer, table
 from airflow_cairn.storage import S3Options
 from airflow_cairn.storage.names import MAX_KEY_BYTES
 from airflow_cairn.storage.uris import parse_storage_uri
+from tests.spark.applications.s3_rescaled import Rescaled
 from tests.spark.pipeline import Pipeline, counts, rows, session_builder
 
 
@@ -36,7 +37,8 @@ def tree(folder: Path) -> dict[str, str]:
 
 storage, endpoint, region, conf = sys.argv[1:]
 spark = session_builder().config(map=json.loads(conf)).getOrCreate()
-pipeline = Pipeline(storage, spark, s3=S3Options(endpoint_url=endpoint, region=region))
+s3 = S3Options(endpoint_url=endpoint, region=region)
+pipeline = Pipeline(storage, spark, s3=s3)
 found: dict[str, object] = {"magic": committer.choose(spark, "s3a://lake/").magic}
 found["protocol before"] = spark.conf.get(committer.PROTOCOL)
 
@@ -97,11 +99,13 @@ found["after fence"] = pipeline.listing("chk-0000000005/state/")
 # The longest names that a DAG may have here: what the committers make below an output's folder has room.
 longest, root = "n" * 250, len(parse_storage_uri(storage).path) + 1
 job = "j" * (MAX_KEY_BYTES - root - longest_key("", longest))
-widest = Pipeline(storage, spark, (StageSpec(longest),), job=job, s3=S3Options(endpoint_url=endpoint, region=region))
+widest = Pipeline(storage, spark, (StageSpec(longest),), job=job, s3=s3)
 widest.trigger("one")
 with widest.epoch("one", longest) as epoch:
     epoch.snapshot(longest, counts(spark, ("A-B", 1)))
 found["longest name"] = len(job)
 widest.complete("one")
+if found["magic"]:
+    found |= Rescaled(spark, storage, s3).found()
 print("FOUND", json.dumps(found))
 spark.stop()
