@@ -37,7 +37,7 @@ from ..hooks.pausing import start_unless_paused
 from ..hooks.plugged import listeners_of, master_hooks_of
 from ..hooks.slice_detail import check_slice_detail
 from ..hooks.telling import tell_if_possible
-from ..storage.errors import CairnError, ErrorKind, InvalidNameError
+from ..storage.errors import CairnError, ErrorKind, InvalidKeyError, NewerFormatError, UnsupportedStorageError
 from ..storage.names import shorten
 from ..storage.probe import ensure_probed
 from ..triggers.looking import why_failed
@@ -71,9 +71,16 @@ class SourceRefusedError(CheckpointError):
 NO_CURE = ExceptionRetryPolicy(
     [
         RetryRule(
-            exception=[InvalidStateError, NonRestoredStateError, InvalidNameError],
+            exception=[
+                InvalidStateError,
+                NonRestoredStateError,
+                InvalidKeyError,
+                InvalidConfigError,
+                UnsupportedStorageError,
+                NewerFormatError,
+            ],
             action=RetryAction.FAIL,
-            reason="no retry cures this: the DAG and the latest checkpoint do not fit together",
+            reason="no retry cures this: what the run was told is wrong, or does not fit the latest checkpoint",
         )
     ]
 )
@@ -120,7 +127,7 @@ class TriggerCheckpointOperator(BaseOperator):
             nothing wrong (see `CheckpointSensor`); the next try finds its place in the line, or its checkpoint (T9).
         retry_delay: seconds (or a timedelta) between two tries.
         retry_policy: fails the task at once where another try would meet the same: state that no stage claims, or that
-            cannot be restored at its parallelism, a wrong name (semantics F4).
+            cannot be restored at its parallelism, a wrong name, conf or savepoint's folder (semantics F4).
         **kwargs: what every operator takes.
 
     Raises:

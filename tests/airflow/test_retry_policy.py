@@ -17,7 +17,13 @@ from airflow_cairn.checkpoint import (
     NoRestart,
     RegionalCheckpoints,
 )
-from airflow_cairn.checkpoint.errors import InvalidStateError, MasterHookError, NonRestoredStateError
+from airflow_cairn.checkpoint.errors import (
+    InvalidConfigError,
+    InvalidStateError,
+    MasterHookError,
+    NonRestoredStateError,
+    NoSavepointError,
+)
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.restarts import RestartStrategy
 from airflow_cairn.operators import (
@@ -28,7 +34,13 @@ from airflow_cairn.operators import (
     restore_latest_checkpoint,
 )
 from airflow_cairn.operators.tries import came_back, is_asked_for
-from airflow_cairn.storage.errors import DocumentError, InvalidNameError, UnavailableError
+from airflow_cairn.storage.errors import (
+    DocumentError,
+    InvalidNameError,
+    NewerFormatError,
+    UnavailableError,
+    UnsupportedStorageError,
+)
 from tests.airflow.conftest import DagFile
 from tests.support.airflow_stage import Job, Ti, context
 
@@ -243,6 +255,10 @@ def test_two_who_decide_are_refused(dag_file: DagFile) -> None:  # semantics F4,
         (NonRestoredStateError("state that no stage claims"), RetryAction.FAIL),
         (InvalidStateError("another parallelism"), RetryAction.FAIL),
         (InvalidNameError("a uid"), RetryAction.FAIL),
+        (InvalidConfigError("the run's conf"), RetryAction.FAIL),
+        (UnsupportedStorageError("a savepoint at ftp://"), RetryAction.FAIL),
+        (NewerFormatError("a savepoint of a newer Cairn"), RetryAction.FAIL),
+        (NoSavepointError("not copied yet"), RetryAction.DEFAULT),
         (UnavailableError("later"), RetryAction.DEFAULT),
         (MasterHookError("not yet"), RetryAction.DEFAULT),
     ],
