@@ -65,21 +65,23 @@ def run_type_of(context: Context) -> str:
     return str(getattr(found, "value", found))
 
 
-def slice_of(context: Context, detail: dict[str, Any] | None) -> Slice:
+def slice_of(context: Context, detail: dict[str, Any] | None, *, has_source: bool = False) -> Slice:
     """Give the input slice of a run's epoch (semantics T8): its data interval, in ISO 8601 with offset.
 
     Args:
         context: the task's context.
         detail: what else belongs to the input.
+        has_source: whether a source says what the epoch reads; then nothing is missing without a window.
     """
     dag_run = context["dag_run"]
     start, end = dag_run.data_interval_start, dag_run.data_interval_end
     if start is not None and start == end:
-        log.warning(
-            "the run's data interval has no length, so the epoch's slice has no start; to give each epoch a window "
-            "schedule the DAG with CheckpointTimetable or CronDataIntervalTimetable, and for runs by hand give the "
-            "group the source DataInterval()"
-        )
+        if not has_source:
+            log.warning(
+                "the run's data interval has no length, so the epoch's slice has no start; to give each epoch a window "
+                "schedule the DAG with CheckpointTimetable or CronDataIntervalTimetable, and for runs by hand give the "
+                "group the source DataInterval()"
+            )
         start = None
     return Slice(_iso(start), _iso(end), dict(detail or {}))
 

@@ -91,6 +91,7 @@ class StopWithSavepointOperator(SavepointOperator):
         return {**found, "stopped": stopped}
 
     def _wait(self, entry: SavepointEntry) -> NoReturn:
+        self.log.info("the job %s is being stopped: no other run begins than the one that is waited for", self.job)
         if self.drain and self.airflow_api_conn_id is not None:
             run_id = run_id_of(entry.epoch)
             with AirflowApiHook(self.airflow_api_conn_id) as api:

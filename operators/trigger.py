@@ -42,6 +42,7 @@ from ..storage.names import shorten
 from ..storage.probe import ensure_probed
 from ..triggers.looking import why_failed
 from ..triggers.request import RequestTrigger
+from .last_run import LastRunBlockedError, make_room
 from .mapped_stages import StageTask
 from .run_facts import has_ended, kind_of, run_facts, slice_of
 from .starting import RunWish, check_wish, start_if_asked
@@ -81,7 +82,12 @@ NO_CURE = ExceptionRetryPolicy(
             ],
             action=RetryAction.FAIL,
             reason="no retry cures this: what the run was told is wrong, or does not fit the latest checkpoint",
-        )
+        ),
+        RetryRule(
+            exception=LastRunBlockedError,
+            action=RetryAction.FAIL,
+            reason="a retry would keep the place that the job's last run needs",
+        ),
     ]
 )
 """What Airflow does with a failed try of a task that triggers."""
@@ -127,7 +133,8 @@ class TriggerCheckpointOperator(BaseOperator):
             nothing wrong (see `CheckpointSensor`); the next try finds its place in the line, or its checkpoint (T9).
         retry_delay: seconds (or a timedelta) between two tries.
         retry_policy: fails the task at once where another try would meet the same: state that no stage claims, or that
-            cannot be restored at its parallelism, a wrong name, conf or savepoint's folder (semantics F4).
+            cannot be restored at its parallelism, a wrong name, conf or savepoint's folder (semantics F4); or where the
+            job's last run needs the place of this one (P2).
         **kwargs: what every operator takes.
 
     Raises:
@@ -255,6 +262,7 @@ class TriggerCheckpointOperator(BaseOperator):
             AirflowRescheduleException: it has to wait and is not `deferrable`, or the DAG is paused (semantics S1);
                 asks to be run again later.
             TriggerDeclinedError: it was declined for another reason.
+            LastRunBlockedError: it would have to wait for a run that Airflow starts only in its place.
             SourceRefusedError: a source has nothing that this run may read.
             CairnError: it failed on the way (semantics T1): the store did not answer (`IO_EXCEPTION`, which counts
                 against `tolerable_failed_checkpoints`), or anything else (`TRIGGER_CHECKPOINT_FAILURE`). The class is
@@ -300,7 +308,11 @@ class TriggerCheckpointOperator(BaseOperator):
         ti = context["ti"]
         request = TriggerRequest(
             epoch=layout.epoch_name(ti.run_id),
-            slice=slice_of(context, check_slice_detail(self.slice_detail, rendered=True, task=self.task_id)),
+            slice=slice_of(
+                context,
+                check_slice_detail(self.slice_detail, rendered=True, task=self.task_id),
+                has_source=bool(self.sources),
+            ),
             stages=self.declared_stages(),
             config=self.config,
             owner=Owner(ti.dag_id, ti.run_id),
@@ -327,6 +339,8 @@ class TriggerCheckpointOperator(BaseOperator):
             retry_at = self._retry_at(answer)
             ti.xcom_push(DECLINED_KEY, _told(answer, retry_at))
             if retry_at is not None:
+                if answer.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND:
+                    make_room(self.get_dag(), coordinator, ti)
                 self._wait(settings, request, answer, retry_at)
             raise TriggerDeclinedError(
                 f"no checkpoint was triggered: {answer.reason}: {answer.detail}", job=settings.job, epoch=ti.run_id

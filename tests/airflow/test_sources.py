@@ -193,12 +193,14 @@ def test_a_run_that_may_read_nothing_is_refused_with_what_to_do(
         (interval("overlap", 5, 7), (6, 7)),
         (interval("backfill", 3, 4, "backfill"), (3, 4)),
         (interval("by hand, with a logical date", 6, 7, "manual"), (6, 7)),
+        (interval("without a length", 8, 8, "manual"), (6, 8)),
     ],
     ids=lambda value: value.run_id if isinstance(value, Run) else "",
 )
-def test_what_each_kind_of_run_reads(job: Job, run: Run, window: tuple[int, int]) -> None:  # semantics T8
+def test_what_each_kind_of_run_reads(job: Job, run: Run, window: tuple[int, int], said: Said) -> None:  # semantics T8
     trigger(job, DataInterval(), interval("first", 5, 6))
     finish(job, "first")
     trigger(job, DataInterval(), run)
     fixed = job.begin(run.run_id).slice
     assert (fixed.start, fixed.end) == tuple(day(number).isoformat() for number in window)
+    assert "has no length" not in said.text, "the source says what to read"
