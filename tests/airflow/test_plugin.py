@@ -49,6 +49,7 @@ def test_every_module_that_the_provider_names_is_there() -> None:
                 importlib.import_module(module)
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("module", ["plugin.cairn_plugin", "plugin.provider_info"])
 def test_what_every_process_loads_names_nothing_of_a_dag(module: str, tmp_path: Path) -> None:
     loaded = modules_after(f"import airflow_cairn.{module}", tmp_path)
@@ -61,6 +62,7 @@ def test_what_every_process_loads_names_nothing_of_a_dag(module: str, tmp_path: 
     assert not {"pyspark", "boto3", "botocore"} & loaded
 
 
+@pytest.mark.large
 def test_a_dag_file_loads_neither_spark_nor_boto3(tmp_path: Path) -> None:
     loaded = modules_after(
         "from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator, TriggerCheckpointOperator\n"

@@ -47,6 +47,7 @@ def large() -> bytes:
     return metadata.encode(_lines(HANDLES))
 
 
+@pytest.mark.large
 def test_100_000_files_are_written_and_read_as_a_stream(large: bytes) -> None:  # semantics C5
     files, ref = _stored(large)
     recording = RecordingStore(files.store)
@@ -64,6 +65,7 @@ def test_small_metadata_costs_one_request() -> None:
     assert recording.total == 1
 
 
+@pytest.mark.large
 def test_wherever_it_is_cut_is_noticed(large: bytes) -> None:  # semantics W5, R1
     random = Random(20261121)
     ref = reference(KEY, large)

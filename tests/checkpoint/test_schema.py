@@ -108,6 +108,7 @@ def test_the_golden_documents_are_valid(name: str, document: Any) -> None:  # se
     assert the_reader_takes(name, document)
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(("name", "document"), SUBJECTS, ids=lambda value: value if isinstance(value, str) else "")
 def test_both_judge_alike_each_change_at_each_place(name: str, document: Any) -> None:  # semantics W5
     """A field that is missing, one too many, a value of another type, a status that does not fit."""

@@ -273,6 +273,7 @@ def test_a_file_that_changed(tmp_path: Path, world: World, on_change: str, expec
     assert folder.run("3") == ([] if on_change == "read" else expected)
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("inline_bytes", [INLINE_BYTES, 150], ids=["in the documents", "on the shelf"])
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(st.sampled_from(["put", "run", "fail", "clear", "damage"]), max_size=14))

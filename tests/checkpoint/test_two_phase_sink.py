@@ -100,6 +100,7 @@ def test_told_twice_is_committed_once(world: World, dsn: str) -> None:  # semant
     assert rows(dsn, "orders") == ONCE
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_notifier_that_is_killed(world: World, dsn: str, when: str) -> None:  # semantics C4
     """A real process and SIGKILL: before the transaction, and between it and the write that takes the notice away."""

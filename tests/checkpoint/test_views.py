@@ -57,6 +57,7 @@ def test_checkpoints_newest_first(busy: World) -> None:
     assert rows[2].size_bytes == busy.coordinator().head().completed[-1].size_bytes > 0
 
 
+@pytest.mark.large
 def test_a_retained_checkpoint_is_shown_though_the_history_has_forgotten_it(world: World) -> None:
     world.config = CheckpointConfig(timeout=TIMEOUT, retained=200)
     world.stages = world.stages[:1]

@@ -131,6 +131,7 @@ def test_nobody_waits_for_a_driver_that_was_told_so(world: World) -> None:
         routes.writes()
 
 
+@pytest.mark.large
 def test_a_driver_learns_that_it_is_not_wanted_however_long_ago_that_was(world: World) -> None:
     routes = below_clean(world)
     world.clock.advance(TIMEOUT)

@@ -37,6 +37,7 @@ def check(store: ObjectStore, keys: list[str], start_after: str) -> None:
     assert list(store.list("")) == []
 
 
+@pytest.mark.large
 @given(trees, segments)
 def test_files(keys: list[str], start_after: str):
     with tempfile.TemporaryDirectory() as folder:
