@@ -116,7 +116,10 @@ def _may_have_been_committed(head: Head, notice: Notice) -> bool:
     """Tell whether the epoch completed after an aborted attempt and was rewound, whatever became of it since.
 
     Who listens has been told to commit what that checkpoint held, or still is, and it may hold what this attempt had.
+    Where the history reaches back to this attempt no more, it may have forgotten that checkpoint, too.
     """
+    if head.ended_by_id(notice.checkpoint) is None and any(each.through > notice.checkpoint for each in head.rewinds):
+        return True
     return any(
         each.status is Status.COMPLETED and each.id > notice.checkpoint and head.rewind_of(each.id) is not None
         for each in head.ended_of_epoch(notice.epoch)

@@ -163,6 +163,25 @@ def test_where_the_outcome_is_forgotten_nothing_is_to_be_dropped(world: World, e
     assert heard(ear)[0] == (1, "FAILED", [])
 
 
+def test_what_was_committed_before_a_rewind_is_not_to_be_dropped_though_it_is_forgotten(
+    world: World, ear: Ear, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics C4, D4
+    monkeypatch.setattr(decisions, "MAX_HISTORY", 3)
+    run(world, trigger_told(world, "z").pending.epoch)
+    trigger_told(world, "a")
+    stage(world, "a", "clean", orders="c1")
+    world.submit("a", "routes", "first")
+    world.coordinator().fail("a", "routes", "first", "killed")
+    run(world, "a")
+    world.coordinator().rewind(1)
+    for epoch in ("b", "c", "d"):
+        trigger_told(world, epoch)
+        run(world, epoch)
+    assert world.coordinator().head().ended_by_id(3) is None, "nobody but the notices knows of it"
+    world.coordinator().deliver([ear])
+    assert heard(ear)[1:3] == [(2, "FAILED", []), (3, "COMPLETED", ["c1", "a-routes"])]
+
+
 @pytest.mark.parametrize("again", [False, True], ids=["undone", "completed anew"])
 def test_what_was_committed_before_a_rewind_is_not_to_be_dropped(world: World, ear: Ear, again: bool) -> None:
     # semantics C4, D4: the checkpoint that was undone held it, and its notice still waits
