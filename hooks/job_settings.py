@@ -77,13 +77,27 @@ class JobSettings:
         Raises:
             ForbiddenError: the block's own, with the connection's id.
         """
-        try:
+        with naming_connections(aws_conn_id=self.aws_conn_id):
             yield
-        except ForbiddenError as error:
-            if not self.hook().is_s3:
-                raise
-            whose = self.aws_conn_id or "none, so boto3's own chain"
-            raise ForbiddenError(error.message, **{**error.fields, "aws_conn_id": whose}) from error
+
+
+@contextmanager
+def naming_connections(**conn_ids: str | None) -> Iterator[None]:
+    """Let a refusal by an S3 store that is raised in the block also say whose credentials there are.
+
+    Args:
+        **conn_ids: Airflow's connections by the arguments that name them; None: boto3's own chain.
+
+    Raises:
+        ForbiddenError: the block's own, with the connections' ids.
+    """
+    try:
+        yield
+    except ForbiddenError as error:
+        if not str(error.fields.get("store", "")).startswith("s3://"):
+            raise
+        whose = {name: conn_id or "none, so boto3's own chain" for name, conn_id in conn_ids.items()}
+        raise ForbiddenError(error.message, **{**error.fields, **whose}) from error
 
 
 def is_rendered_later(value: object) -> bool:

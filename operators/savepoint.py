@@ -21,6 +21,7 @@ from ..hooks.job_settings import (
     check_storage_and_job,
     is_rendered_later,
     naming,
+    naming_connections,
     rendered_settings,
 )
 from ..hooks.storage import CheckpointStorageHook
@@ -162,7 +163,7 @@ class SavepointOperator(BaseOperator):
     def _take(self, context: Context, *, renew: bool) -> dict[str, Any]:
         settings = rendered_settings(self)
         request = self.request_for(context, renew=renew)
-        with settings.naming_connection():
+        with naming_connections(**_conn_ids(self)):
             entry = settings.coordinator().savepoint(request, self._opened, _Tenths(self.log.info))
         if entry.waits:
             self._wait(entry)
@@ -203,6 +204,12 @@ class SavepointOperator(BaseOperator):
         )
         self.defer(trigger=trigger, method_name="execute_complete")
         raise AssertionError("defer() does not return")
+
+
+def _conn_ids(task: SavepointOperator | DisposeSavepointOperator) -> dict[str, str | None]:
+    """Give the connections by which a task reaches stores, as its author has named them."""
+    named = {"aws_conn_id": task.aws_conn_id, "target_aws_conn_id": task.target_aws_conn_id}
+    return {name: conn_id for name, conn_id in named.items() if conn_id is not None or name == "aws_conn_id"}
 
 
 def request_of(ti: Any) -> str:
@@ -306,14 +313,15 @@ class DisposeSavepointOperator(BaseOperator):
             ForbiddenError: a store refuses the connection's credentials.
         """
         assert self.storage is not None
-        hook = CheckpointStorageHook(self.storage, self.aws_conn_id)
-        store = hook.open_store()
-        if self.savepoint is None:
-            assert self.job is not None
-            found = disposing.prune(store, self.job, self._rule(), self._opened, system_runtime(), series=self.series)
-            disposed, kept = list(found.disposed), dict(found.kept)
-        else:
-            disposed, kept = self._one(store, self.savepoint, context), {}
+        store = CheckpointStorageHook(self.storage, self.aws_conn_id).open_store()
+        with naming_connections(**_conn_ids(self)):
+            if self.savepoint is None:
+                assert self.job is not None
+                rule, runtime = self._rule(), system_runtime()
+                found = disposing.prune(store, self.job, rule, self._opened, runtime, series=self.series)
+                disposed, kept = list(found.disposed), dict(found.kept)
+            else:
+                disposed, kept = self._one(store, self.savepoint, context), {}
         for uri, why in kept.items():
             self.log.warning("kept: %s: %s", uri, why)
         left = [f"{each.uri}: {failure.key}: {failure.reason}" for each in disposed for failure in each.failures]

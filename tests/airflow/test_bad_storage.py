@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from airflow_cairn.operators import (
+    DisposeSavepointOperator,
     RestoreLatestCheckpointOperator,
+    SavepointOperator,
     SparkEpochOperator,
     StageSpec,
     TriggerCheckpointOperator,
@@ -19,7 +21,7 @@ from airflow_cairn.sensors import CheckpointSensor
 from airflow_cairn.storage.errors import CairnError, ErrorKind, ForbiddenError
 from airflow_cairn.triggers import CheckpointTrigger
 from scripts.harness.s3_server import S3Server
-from tests.support.airflow_stage import Ti, context
+from tests.support.airflow_stage import Job, Ti, context
 
 pytestmark = pytest.mark.s3
 
@@ -92,3 +94,22 @@ def test_the_triggerer_says_it_too(s3_bucket: str, lake: Callable[[str], None]) 
     assert (found["status"], found["kind"]) == ("error", str(ErrorKind.FORBIDDEN))
     assert "the store refuses these credentials" in found["detail"]
     assert "aws_conn_id=`lake`" in found["detail"]
+
+
+@pytest.mark.parametrize("asks", ["take", "dispose"])
+def test_a_target_that_refuses_names_its_own_connection(
+    asks: str, job: Job, s3_bucket: str, lake: Callable[[str], None]
+) -> None:  # semantics P1, W3
+    lake(WRONG)
+    job.complete("r1")
+    where: dict[str, Any] = {"task_id": asks, "storage": job.storage, "target_aws_conn_id": "lake"}
+    kept = f"s3://{s3_bucket}/kept"
+    task = (
+        SavepointOperator(job="flights", target=kept, **where)
+        if asks == "take"
+        else DisposeSavepointOperator(savepoint=f"{kept}/savepoint-flights-1", **where)
+    )
+    with pytest.raises(ForbiddenError, match=rf"refuses these credentials.*store=`{kept}/sav.*conn_id=`lake`") as told:
+        task.execute(context(Ti(run_id="r1")))
+    assert told.value.fields["target_aws_conn_id"] == "lake"
+    assert job.coordinator.head().savepoints == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from airflow_cairn.checkpoint.head import SavepointEntry
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.checkpoint.savepoint_verify import SavepointProgress
 from airflow_cairn.checkpoint.savepoints import SavepointRequest
-from airflow_cairn.storage import GoneError, ObjectStore, S3Options, open_store
+from airflow_cairn.storage import ForbiddenError, GoneError, ObjectStore, S3Options, open_store
 from airflow_cairn.storage.s3 import S3Store
 from scripts.harness.s3_server import S3Server
 from tests.checkpoint.savepoints import asked
@@ -127,6 +128,22 @@ def test_what_cannot_be_copied_on_the_server(options: S3Options, world: World) -
     assert S3Store("s3://kept", options).copy_from(MemoryStore(), "a", "b", etag=etag) is None, "another store"
     with pytest.raises(GoneError):
         S3Store("s3://kept", options).copy_from(source, "absent", "b", etag=etag)
+
+
+@pytest.mark.s3
+def test_the_real_server_refuses_the_target(s3_server: S3Server, s3_bucket: str) -> None:  # semantics P1, W3
+    options = S3Options(
+        endpoint_url=s3_server.endpoint_url, access_key=s3_server.access_key, secret_key=s3_server.secret_key
+    )
+    world = World(S3Store(f"s3://{s3_bucket}/cairn", options))
+    world.run_epoch("e1")
+    before = world.coordinator().head()
+    with pytest.raises(
+        ForbiddenError, match=r"refuses these credentials \(SignatureDoesNotMatch.*Check the keys"
+    ) as told:
+        _take(world, replace(options, secret_key="wrong"), asked("refused", f"s3://{s3_bucket}/kept"))
+    assert str(told.value.fields["store"]).startswith(f"s3://{s3_bucket}/kept/savepoint-flights-")
+    assert world.coordinator().head() == before, "nothing was opened"
 
 
 @pytest.mark.s3

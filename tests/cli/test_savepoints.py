@@ -149,7 +149,9 @@ def test_what_is_refused(
 def test_a_target_without_the_right_to_write(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (root / "out").write_text("a file, where a folder should be")
     assert cairn(root, "savepoint", "flights", f"file://{root}/out") == 2
-    assert "cairn: " in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "the root of this storage, or a folder above it, is a file. Name a folder" in said
+    assert f"store=`file://{root}/out/savepoint-flights-" in said
     assert job(root).coordinator().head().savepoints == ()
 
 
