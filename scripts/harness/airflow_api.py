@@ -77,9 +77,10 @@ class AirflowApi:
         _checked(answer)
         return {name: facts["status"] for name, facts in answer.json().items() if facts}
 
-    def dag_ids(self) -> list[str]:
-        """Give the ids of the DAGs that have been parsed."""
-        return [dag["dag_id"] for dag in self.request("GET", "/dags", params={"limit": 1000})["dags"]]
+    def dag_ids(self, tag: str | None = None) -> list[str]:
+        """Give the ids of the DAGs that have been parsed, or of those with a tag."""
+        params = {"limit": 1000} | ({"tags": tag} if tag else {})
+        return [dag["dag_id"] for dag in self.request("GET", "/dags", params=params)["dags"]]
 
     def wait_for_dag_files(self, names: Collection[str], timeout: float = 300) -> None:
         """Wait until each of some DAG files has been parsed and has a DAG.

@@ -43,6 +43,14 @@ class JobStore:
         tables = (pq.read_table(pa.BufferReader(part)) for part in parts)
         return [row for table in tables for row in table.drop_columns(COLUMN).to_pylist()]
 
+    def table(self, name: str) -> list[dict[str, Any]]:
+        """Give the rows of a published table in the newest completed checkpoint."""
+        latest = self.coordinator.head().latest_completed()
+        assert latest is not None
+        keys = [found.key for found in self.files.listing(latest.tables[name]) if found.key.endswith(".parquet")]
+        parts = (self.files.store.get(self.files.full(key)).data for key in keys)
+        return [row for part in parts for row in pq.read_table(pa.BufferReader(part)).to_pylist()]
+
     def value(self, stage: str, name: str) -> Any:
         """Give a small JSON state of the newest completed checkpoint."""
         latest = self.coordinator.head().latest_completed()

@@ -16,6 +16,7 @@ with DAG(
     "on_a_schedule",
     schedule=CheckpointTimetable(timedelta(seconds=5), min_pause=timedelta(seconds=2), jitter="on_a_schedule"),
     catchup=False,
+    tags=["by_its_test"],
 ):
     EmptyOperator(task_id="nothing")
 

@@ -1,0 +1,81 @@
+"""The flights pipeline under several names and at several parallelisms; each but the first starts from a savepoint."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pendulum
+from airflow.sdk import DAG, CronDataIntervalTimetable
+
+import airflow_cairn
+from airflow_cairn.checkpoint import CheckpointConfig
+from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
+
+APPLICATIONS = Path(airflow_cairn.__file__).parent / "dags" / "applications"
+FLIGHTS = f"{os.environ['CAIRN_TEST_GATES']}/flights.parquet"
+FIRST_DAY = pendulum.datetime(2001, 1, 1, tz="UTC")
+EVERY_DAY, EVERY_TWO_DAYS = "0 0 * * *", "0 0 */2 * *"
+CONF = json.loads(os.environ["CAIRN_TEST_SPARK_CONF"])
+ON_S3 = CONF | {"spark.jars": os.environ["CAIRN_TEST_S3_JARS"]}
+
+
+def stage(uid: str, *arguments: str, application: str | None = None, **options: Any) -> SparkEpochOperator:
+    """Make a stage of one of the pipeline's applications, which is called like it unless it is named."""
+    return SparkEpochOperator(
+        task_id=uid,
+        application=str(APPLICATIONS / f"{application or uid}.py"),
+        application_args=list(arguments),
+        retries=2,
+        retry_delay=timedelta(seconds=1),
+        **options,
+    )
+
+
+def group(storage: str, **options: Any) -> CheckpointedTaskGroup:
+    """Make the group of a job; the S3 server is that of the connection, which the test makes."""
+    config = CheckpointConfig(retained=2)
+    return CheckpointedTaskGroup("epoch", storage=storage, aws_conn_id="resume_s3", config=config, **options)
+
+
+def flights(dag_id: str, cron: str, day: int, parallelism: int, **options: Any) -> None:
+    """Make the pipeline as `dags/flights.py` has it, for one run.
+
+    Args:
+        dag_id: of the DAG, and the job's name.
+        cron: when it runs.
+        day: on which the run's input begins, from 1 on; it begins behind what the savepoint holds.
+        parallelism: of the stages with keyed state.
+        **options: of the group.
+    """
+    when = FIRST_DAY.add(days=day - 1)
+    with (
+        DAG(
+            dag_id,
+            schedule=CronDataIntervalTimetable(cron, timezone="UTC"),
+            start_date=when,
+            end_date=when,
+            catchup=True,
+            max_active_runs=1,
+            tags=["by_its_test"],
+        ),
+        group("s3://resume/cairn", **options),
+    ):
+        keyed: dict[str, Any] = {"parallelism": parallelism, "max_parallelism": 128, "conf": ON_S3}
+        routes, airports = stage("routes", **keyed), stage("airports", **keyed)
+        stage("clean", FLIGHTS, conf=ON_S3) >> [routes, airports] >> stage("report", conf=ON_S3)
+
+
+flights("flights_2", EVERY_TWO_DAYS, 1, 2)
+flights("flights_7", EVERY_DAY, 3, 7, restore_from="{{ var.value.flights_savepoint }}")
+flights("flights_3", EVERY_DAY, 4, 3)
+
+with DAG("flights_renamed", schedule=None, max_active_runs=1), group(os.environ["CAIRN_TEST_STORAGE"]):
+    legs = stage("legs", application="routes", parallelism=2, conf=CONF)
+    airports = stage("airports", parallelism=2, conf=CONF)
+    # The application reads `routes`, by that name; here it is only asked for its acknowledgement.
+    report = SparkEpochOperator(task_id="report", **json.loads(os.environ["CAIRN_TEST_READER"]))
+    stage("clean", FLIGHTS, conf=CONF) >> [legs, airports] >> report
