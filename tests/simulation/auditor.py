@@ -19,6 +19,7 @@ from tests.simulation.accounts import FailureAccount, RequestAccount, SourceAcco
 from tests.simulation.held import held
 from tests.simulation.kinds import Kind
 from tests.simulation.notice_account import NoticeAccount
+from tests.simulation.owner_account import OwnerAccount
 from tests.simulation.savepoint_account import SavepointAccount
 from tests.simulation.sequence import HookAccount
 from tests.simulation.state_account import StateAccount
@@ -42,7 +43,11 @@ class Auditor:
         self.files = JobFiles(memory, job)
         self.head = Head(job=job)
         self.folded: list[str] = []
-        """Epochs in the order in which they completed."""
+        """Epochs in the order in which they completed, as far as they count."""
+        self.ever_folded: set[str] = set()
+        """All that ever completed."""
+        self.held_at: dict[int, tuple[list[str], int]] = {}
+        """By completed checkpoint, the epochs that counted by then, and how much of a source was read."""
         self.outcomes: dict[int, Status] = {}
         self._seen_pending: dict[int, str] = {}
         self._documents: dict[int, PendingDocument] = {}
@@ -64,6 +69,7 @@ class Auditor:
         self.hooks = HookAccount(self) if kind.hooked else None
         self.states = StateAccount(self, kind)
         self.savepoints = SavepointAccount(self) if kind.saved else None
+        self.owner = OwnerAccount(self) if kind.owned else None
         self.damaged: dict[str, frozenset[str]] = {}
         """Metadata of checkpoints that were damaged from outside, and what still stands of what it names."""
 
@@ -98,6 +104,11 @@ class Auditor:
             if layout.execution_of(key) in self._live:
                 own = run is not None and f"/{run}/" in key
                 self.check(own, "deleted what a pending attempt may name (C3)", f"{key} by {actor}")
+            if self.head.importing is not None:
+                copied = layout.checkpoint_of(key) == self.head.importing.home
+                self.check(not copied, "deleted what a job is being started from (C3, R6)", f"{key} by {actor}")
+        if self.savepoints is not None:
+            self.savepoints.deleting(list(keys), actor)
 
     def aborting(self, key: str) -> None:
         """Look at an upload that is about to be aborted (semantics W7)."""
@@ -108,7 +119,7 @@ class Auditor:
         """Look at what a driver is told (semantics A2)."""
         if answer is AckAnswer.SUCCESS:
             listed = self._listed_until.get(ack.token, -1) >= asked_at
-            known = listed or ack.token in self._completed_with or ack.epoch in self.folded
+            known = listed or ack.token in self._completed_with or ack.epoch in self.ever_folded
             self.check(known, "told SUCCESS to an execution that nobody lists (A2, W4)", ack.token)
             if not listed:
                 self.states.counted(ack)
@@ -118,7 +129,7 @@ class Auditor:
 
     def completed(self, epoch: str, checkpoint: int) -> None:
         """Look at an answer that says `completed` (semantics D3)."""
-        known = self.outcomes.get(checkpoint) is Status.COMPLETED and epoch in self.folded
+        known = self.outcomes.get(checkpoint) is Status.COMPLETED and epoch in self.ever_folded
         self.check(known, "said completed of what is not (D3)", f"{epoch} in {checkpoint}")
 
     def not_completed(self, checkpoint: int) -> None:
@@ -138,6 +149,8 @@ class Auditor:
             self.hooks.swapped(new)
         if self.savepoints is not None:
             self.savepoints.swapped(old, new)
+        if self.owner is not None:
+            self.owner.swapped(old, new)
         if self.failures is not None:
             self.failures.swapped(old, new)
         if self.requests is not None:
@@ -168,7 +181,10 @@ class Auditor:
             self.check(there, "a pending checkpoint vanished without an outcome (D3)", entry_id)
         retained = {entry.id for entry in old.completed}
         for done in new.completed:
-            if done.id not in retained:
+            record = new.import_of(done.id) if self.owner is not None else None
+            if done.id not in retained and self.owner is not None and record is not None:
+                self.owner.imported(done, record)
+            elif done.id not in retained:
                 self.check(done.id in before, "completed what was not pending (D3)", done.id)
                 self._completed(done, documents[done.id])
         for ended in new.history:
@@ -197,6 +213,8 @@ class Auditor:
             self.source.opened(document)
         if self.hooks is not None:
             self.hooks.opened(document)
+        if self.owner is not None:
+            self.owner.opened(document)
         for uid, execution in document.executions.items():
             if execution.home == document.checkpoint:
                 continue
@@ -224,8 +242,10 @@ class Auditor:
     def _completed(self, entry: CompletedEntry, document: PendingDocument) -> None:
         self.check(entry.epoch not in self.folded, "an epoch completed twice (T9)", entry.epoch)
         self.folded.append(entry.epoch)
+        self.ever_folded.add(entry.epoch)
         if self.source is not None:
             self.source.completed(entry, document)
+        self.note(entry.id)
         try:
             found = held(self.files, entry.metadata)
         except GoneError as error:
@@ -246,6 +266,16 @@ class Auditor:
             self.check(current or document.limits.at_least_once, "a stage read from what was run again (F1)", uid)
         for key in self._refs(entry.metadata):
             self.check(self._stands(key), "a completed checkpoint names what is gone (C3)", key)
+
+    def note(self, checkpoint: int) -> None:
+        """Note what a completed checkpoint holds."""
+        self.held_at[checkpoint] = (list(self.folded), self.source.folded if self.source is not None else 0)
+
+    def go_back(self, folded: list[str], numbers: int) -> None:
+        """Let nothing count but these epochs, and what they have read of a source."""
+        self.folded = list(folded)
+        if self.source is not None:
+            self.source.folded = numbers
 
     # What is referred to.
 
@@ -332,4 +362,6 @@ class Auditor:
         if self.savepoints is not None:
             self.savepoints.at_rest()
             ended |= self.savepoints.ids
+        if self.owner is not None:
+            ended |= self.owner.ids
         self.check(ended == set(range(1, self.head.next_id)), "an id has no outcome (D3)", ended)

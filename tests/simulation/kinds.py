@@ -37,6 +37,8 @@ class Kind:
     """Its checkpoints may complete without stages that lag (semantics B3)."""
     saved: bool
     """Somebody takes savepoints of it (semantics P1)."""
+    owned: bool
+    """Its owner stops it with savepoints, starts it from them, goes back, and throws them away (P2, P3, R6)."""
     pipelined: str
     """The stage that reads the first of its upstreams by a pipelined exchange (semantics F1); empty: none."""
 
@@ -62,6 +64,7 @@ def kind_of(seed: int) -> Kind:
         regional="regional" in mode,
         unaligned="unaligned" in mode,
         saved=seed % 5 == 1 or seed % 5 == 2,
+        owned=seed % 5 == 2,
         pipelined=_PIPELINED[turn // len(_ALONE if alone else _TWO_AT_ONCE) % len(_PIPELINED)]
         if mode == "plain"
         else "",

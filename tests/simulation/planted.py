@@ -17,7 +17,9 @@ from airflow_cairn.checkpoint import (
     committables,
     completing,
     decisions,
+    disposing,
     forgetting,
+    imported,
     left_out_lines,
     live,
     requesting,
@@ -31,6 +33,7 @@ from airflow_cairn.checkpoint.cleaner import Cleaner
 from airflow_cairn.checkpoint.head import Head
 from airflow_cairn.checkpoint.head_store import HeadStore
 from airflow_cairn.checkpoint.hook_answers import HookAnswers
+from airflow_cairn.checkpoint.importing import Importing, Started
 from airflow_cairn.checkpoint.left_out_lines import LeftOut
 from airflow_cairn.checkpoint.metadata import HandleLine
 from airflow_cairn.checkpoint.model import AckDocument
@@ -38,6 +41,8 @@ from airflow_cairn.checkpoint.notices import Notices
 from airflow_cairn.checkpoint.reasons import AckAnswer
 from airflow_cairn.checkpoint.requests import TriggerRequest
 from airflow_cairn.checkpoint.savepoint_copy import Copying as SavepointCopying
+from airflow_cairn.checkpoint.savepoint_files import REQUEST
+from airflow_cairn.checkpoint.savepoints import Savepoints
 from airflow_cairn.checkpoint.stage_side import StageSide
 from airflow_cairn.storage import UnavailableError
 from tests.simulation.kinds import Kind
@@ -312,3 +317,55 @@ def _half_a_region(original: Any) -> Any:
         return original(tuple(replace(stage, pipelined=()) for stage in stages), *args, **options)
 
     return affected
+
+
+@_plant("an epoch begins while the job is being stopped", Head, "kept_from", lambda kind: kind.owned)
+def _not_kept_from(original: Any) -> Any:
+    return lambda self, epoch: None
+
+
+@_plant("the job goes on where its savepoint has completed", decisions, "stop", lambda kind: kind.owned)
+def _does_not_stop(original: Any) -> Any:
+    def stop(head: Head, how: Any, now_ms: int) -> Head:
+        fresh = any(each.stops and each.ended_at_ms == now_ms for each in head.savepoints)
+        return head if fresh else original(head, how, now_ms)
+
+    return stop
+
+
+@_plant("what a job is being started from is not kept", cleaner, "find_live", lambda kind: kind.owned)
+def _copies_not_kept(original: Any) -> Any:
+    def find(files: Any, attempts: Any, head: Head, known: Any) -> Any:
+        return original(files, attempts, replace(head, importing=None), known)
+
+    return find
+
+
+@_plant("what a savepoint does not hold counts still", imported, "_rewinds", lambda kind: kind.owned)
+def _counts_still(original: Any) -> Any:
+    return lambda head, *args: head.rewinds
+
+
+@_plant("a savepoint is forgotten before its files are gone", disposing, "_delete", lambda kind: kind.owned)
+def _forgotten_first(original: Any) -> Any:
+    def delete(folder: Any, found: Any) -> Any:
+        named = [] if found.savepoint is None else [file.key for file in found.savepoint.files]
+        return list(folder.delete(named))
+
+    return delete
+
+
+@_plant("the folder of a savepoint is used again", Savepoints, "_folder_name", lambda kind: kind.owned)
+def _used_again(original: Any) -> Any:
+    return lambda self, request, head: original(self, request, replace(head, forgotten=0))
+
+
+@_plant("a savepoint is deleted that the job has no copy of", Importing, "_open", lambda kind: kind.owned)
+def _claimed_first(original: Any) -> Any:
+    def open_(self: Any, folder: Any, savepoint: Any, wish: Any, agreed: Any) -> Any:
+        opened = original(self, folder, savepoint, wish, agreed)
+        if wish.claim and not isinstance(opened, Started):
+            folder.delete([REQUEST])
+        return opened
+
+    return open_

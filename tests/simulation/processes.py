@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from airflow_cairn.checkpoint import (
     Coordinator,
@@ -30,7 +31,7 @@ from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.requests import EpochCompleted, Ready, Submit, TriggerAnswer, Triggered, Waiting
 from airflow_cairn.storage import DocumentError, GoneError, UnavailableError
 from tests.checkpoint.parties import ledger
-from tests.simulation import outside
+from tests.simulation import outside, owner
 from tests.simulation.accounts import FailureAccount, RequestAccount
 from tests.simulation.auditor import Auditor
 from tests.simulation.drivers import Driver
@@ -149,6 +150,7 @@ class Job:
             (3 if self.plan.kind.listened else 0, lambda: outside.notify(self)),
             (3, lambda: outside.damage(self)),
             (2 if self.plan.kind.saved else 0, lambda: outside.savepoint(self)),
+            *((weight if self.plan.kind.owned else 0, partial(act, self)) for weight, act in owner.ACTS),
         ]
         weights = [weight for weight, _ in kinds]
         self.rng.choices([kind for _, kind in kinds], weights)[0]()
@@ -172,8 +174,9 @@ class Job:
         self.hub.spawn(name, guarded, lambda crash: ended(well and crash is None))
 
     def _old_trigger(self) -> None:
-        if self.auditor.folded:
-            outside.trigger(self, self.rng.choice(self.auditor.folded))
+        mine = [epoch for epoch in self.auditor.folded if epoch.startswith("e")]
+        if mine:
+            outside.trigger(self, self.rng.choice(mine))
 
     def _sensor(self) -> None:
         epoch = self.open_epoch()
@@ -284,6 +287,9 @@ class Job:
         coordinator.resume()
         for _ in range(5):
             answer = self.trigger(coordinator, self.request(epoch), lambda owner: True)
+            if isinstance(answer, EpochCompleted):
+                counts = epoch in self.auditor.folded
+                self.auditor.check(counts, "said completed of what counts no more (R5, T9)", answer)
             if isinstance(answer, EpochCompleted | Refused):
                 return
             # Another epoch may have completed in between: then nothing carries over, and it all runs again.

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from airflow_cairn.checkpoint import metadata, savepoint_format, savepoint_verify
 from airflow_cairn.checkpoint.errors import NoSavepointError
-from airflow_cairn.checkpoint.head import Head, SavepointEntry
+from airflow_cairn.checkpoint.head import Head, ImportRecord, SavepointEntry
 from airflow_cairn.checkpoint.metadata import HandleLine, Line
 from airflow_cairn.checkpoint.model import RestorePointer
 from airflow_cairn.checkpoint.reasons import Status
+from airflow_cairn.checkpoint.savepoint_format import METADATA
 from airflow_cairn.storage import DocumentError, GoneError
 from airflow_cairn.storage.port import ObjectStore
-from tests.checkpoint.savepoints import Below
+from tests.checkpoint.savepoints import TARGET, Below
 
 if TYPE_CHECKING:
     from tests.simulation.auditor import Auditor
@@ -35,6 +36,13 @@ class SavepointAccount:
         self.made = 0
         self._sources: dict[int, tuple[Line, ...]] = {}
         """By savepoint, what its checkpoint said when it became its source."""
+        self._known: dict[str, SavepointEntry] = {}
+        """By folder, every savepoint that there ever was."""
+        self.thrown: set[str] = set()
+        """Folders of savepoints that their owner has deleted, or whose metadata is gone."""
+        self.foreign: dict[str, list[str]] = {}
+        """Folders of other jobs' savepoints, each with the epochs that it holds."""
+        self.foreign_source: dict[str, int] = {}
 
     def swapped(self, old: Head, new: Head) -> None:
         """Look at a version of the head and the next."""
@@ -44,11 +52,63 @@ class SavepointAccount:
             if known is None:
                 self._auditor.check(entry.id not in self.ids, "a savepoint's id is used again (T5)", entry.id)
                 self.ids.add(entry.id)
+                self._auditor.check(entry.uri not in self._known, "a savepoint's folder is used again (P3)", entry)
+            self._known[entry.uri] = entry
             if entry.source is not None and entry.id not in self._sources:
                 self._sources[entry.id] = self._said(entry.source)
             if entry.status is Status.COMPLETED and (known is None or known.status is not Status.COMPLETED):
                 self.made += 1
                 self.whole(entry)
+        kept = {entry.id for entry in new.savepoints}
+        for entry in old.savepoints:
+            gone = entry.id not in kept and entry.status is Status.COMPLETED
+            self._auditor.check(
+                not gone or entry.uri in self.thrown, "a savepoint was forgotten before its files are gone (P3)", entry
+            )
+
+    def deleting(self, keys: list[str], actor: str) -> None:
+        """Look at what is about to be deleted in the folders of savepoints (semantics P3, R6)."""
+        root = Below(self._auditor.files.store, TARGET).prefix
+        for key in keys:
+            if not key.startswith(root):
+                continue
+            folder, _, name = key.removeprefix(root).partition("/")
+            uri = f"{TARGET}/{folder}"
+            owned = any(each.claimed and each.origin.uri == uri for each in self._auditor.head.imports)
+            entry = next((each for each in self._auditor.head.savepoints if each.uri == uri), None)
+            if actor.startswith("starts"):
+                late = uri in self.thrown or entry is None
+                self._auditor.check(owned or late, "a savepoint is deleted that the job has no copy of (R6)", uri)
+            elif entry is not None and actor.startswith("disposes"):
+                self._auditor.check(entry.ended, "a savepoint is thrown away that is being made (P3)", entry)
+                newer = any(each.id > entry.id for each in self._known.values())
+                self._auditor.check(newer, "the newest savepoint is thrown away (P3)", entry)
+            elif entry is not None and actor:
+                still = entry.status is Status.COMPLETED and not owned
+                self._auditor.check(not still, "a savepoint is deleted that stands (P1)", (entry, actor))
+            if name == METADATA:
+                self.thrown.add(uri)
+
+    def contents(self, record: ImportRecord) -> tuple[list[str], int]:
+        """Give the epochs that a savepoint holds, and how much of a source."""
+        uri = record.origin.uri
+        if uri in self.foreign:
+            return self.foreign[uri], self.foreign_source[uri]
+        entry = self._known[uri]
+        return self.holds(entry), self.source_at(entry)
+
+    def holds(self, entry: SavepointEntry) -> list[str]:
+        """Give the epochs that a savepoint holds."""
+        return self._at(entry)[0]
+
+    def source_at(self, entry: SavepointEntry) -> int:
+        """Give how much of a source it holds."""
+        return self._at(entry)[1]
+
+    def _at(self, entry: SavepointEntry) -> tuple[list[str], int]:
+        source = self._known[entry.uri].source
+        assert source is not None
+        return self._auditor.held_at[source.checkpoint]
 
     def _said(self, source: RestorePointer) -> tuple[Line, ...]:
         """What a checkpoint says, as a savepoint repeats it; nothing where it was damaged from outside."""
@@ -80,7 +140,7 @@ class SavepointAccount:
         """See that all that completed stands, and nothing is under way."""
         for entry in self._auditor.head.savepoints:
             self._auditor.check(entry.ended, "a savepoint is under way at rest (D2)", entry)
-            if entry.status is Status.COMPLETED:
+            if entry.status is Status.COMPLETED and entry.uri not in self.thrown:
                 self.whole(entry)
 
     def _folder(self, entry: SavepointEntry) -> ObjectStore:

@@ -117,6 +117,13 @@ class HookAccount:
             self._check(ref.token not in self._withdrawn, "answers that were withdrawn are used (T7, W4)", ref)
             self._named.setdefault(ref.token, set()).add(document.checkpoint)
 
+    def imported(self, checkpoint: int, held: Held) -> None:
+        """Take note of where the ids go on after a start from a savepoint."""
+        answer = held.hooks["ids"].value if held.hooks.keys() == {"ids"} else None
+        following = answer.get("next") if isinstance(answer, dict) else None
+        self._check(isinstance(following, int), "a savepoint lost its hooks' answers (T7, P1)", held.hooks)
+        self._next[checkpoint] = int(str(following))
+
     def completed(self, document: PendingDocument, held: Held) -> None:
         """Look at what a completed checkpoint holds of the hooks."""
         answer = held.hooks["ids"].value if held.hooks.keys() == {"ids"} else None

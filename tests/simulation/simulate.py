@@ -10,12 +10,21 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from airflow_cairn.checkpoint import attempt_document, decisions, head_store, hook_answers, invariants
+from airflow_cairn.checkpoint import (
+    attempt_document,
+    decisions,
+    head_store,
+    hook_answers,
+    import_copy,
+    invariants,
+    savepoint_head,
+)
+from airflow_cairn.checkpoint.errors import SavepointRefusedError
 from airflow_cairn.storage.errors import CairnError
-from tests.simulation import outside
+from tests.simulation import outside, owner
 from tests.simulation.auditor import ViolationError
 from tests.simulation.hub import Plan, plan
 from tests.simulation.planted import put_in_place
@@ -57,6 +66,7 @@ def short_memories(held: int) -> Iterator[None]:
             (head_store, "WRITE_LOG", WRITE_LOG),
             (hook_answers, "call", call_here),
             (attempt_document, "MAX_HELD", held),
+            (import_copy, "ThreadPoolExecutor", owner.Here),
         ):
             stack.enter_context(put_in_place(where, attribute, value))
         yield
@@ -85,6 +95,8 @@ def _settle(job: Job) -> None:
     if job.auditor.problem:
         raise job.auditor.problem
     head = job.auditor.head
+    if head.importing is not None:
+        job.hub.now_ms += savepoint_head.IMPORT_TIMEOUT_MS  # nobody goes on with it
     for epoch in [*(entry.epoch for entry in head.pending), *(place.epoch for place in head.waiting)]:
         job.settle(epoch)
     last = len(job.auditor.folded) + 1
@@ -95,7 +107,9 @@ def _settle(job: Job) -> None:
     coordinator = job.coordinator()
     if job.auditor.savepoints is not None:
         for request in job.auditor.savepoints.requests:
-            outside.take(job, coordinator, request)
+            with suppress(SavepointRefusedError):  # one with which the job stops, or stopped
+                outside.take(job, coordinator, request)
+        owner.finish(job, coordinator)
     if job.plan.kind.listened:
         outside.give_up(job, coordinator)
         outside.tell(job, coordinator)
