@@ -2,7 +2,8 @@
 
 Run it as `.venv/bin/python -m bench.savepoint [--files N] [--mib N] [--runs N] [--json]` on a machine that does nothing
 else. By default the state is 5 GB in 40 files, on the real S3 server on loopback. Each run measures both ways of
-copying, in turn, from bucket to bucket and from the bucket to local files.
+copying, in turn, from bucket to bucket and from the bucket to local files; of a savepoint also how many bytes of the
+files passed through this process, and of each way the process's peak memory (on Linux).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from random import Random
+from threading import Lock
 from typing import Any
 
 import boto3
@@ -27,12 +29,38 @@ from airflow_cairn.checkpoint.model import AckDocument, Output, Slice, StageSpec
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.checkpoint.requests import Submit, Triggered
 from airflow_cairn.checkpoint.savepoints import SavepointRequest
-from airflow_cairn.storage import S3Options, open_store
+from airflow_cairn.storage import ObjectStore, S3Options, open_store
+from airflow_cairn.storage.s3 import S3Store
 from scripts.harness.s3_server import S3Server
 
 JOB, LAKE, KEPT = "bench", "lake", "kept"
 PARALLEL = 8
 """Files that either way copies at once."""
+CLEAR, STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
+SUFFIX = ".parquet"
+"""Of the state's files."""
+
+
+class Counted(S3Store):
+    """A store that counts the bytes of files that are read here.
+
+    Args:
+        uri: the store's.
+        options: the way to it.
+    """
+
+    def __init__(self, uri: str, options: S3Options) -> None:
+        super().__init__(uri, options)
+        self.read_bytes = 0
+        self._lock = Lock()
+
+    def read_range(self, key: str, start: int, length: int) -> bytes:
+        """Read a piece of a file, as everything does that a savepoint holds and that is no document."""
+        found = super().read_range(key, start, length)
+        if key.endswith(SUFFIX):
+            with self._lock:
+                self.read_bytes += len(found)
+        return found
 
 
 class Bench:
@@ -55,7 +83,8 @@ class Bench:
         )
         for bucket in (LAKE, KEPT):
             self.client.create_bucket(Bucket=bucket)
-        self.coordinator = Coordinator(open_store(f"s3://{LAKE}/cairn", s3=options), JOB)
+        self.store = Counted(f"s3://{LAKE}/cairn", options)
+        self.coordinator = Coordinator(self.store, JOB)
         self.keys = self._complete(files, int(mib * (1 << 20)))
 
     def _complete(self, files: int, size: int) -> list[str]:
@@ -70,7 +99,7 @@ class Bench:
         content = random.randbytes(size)
         subtasks = []
         for number in range(files):
-            key = f"{folder}part-{number:05d}.parquet"
+            key = f"{folder}part-{number:05d}{SUFFIX}"
             etag = self.client.put_object(Bucket=LAKE, Key=f"cairn/{JOB}/{key}", Body=content)["ETag"]
             subtasks.append(SubtaskAck(number, (StateHandle("state.totals", key, size, etag),)))
         self.coordinator.acknowledge(
@@ -93,10 +122,13 @@ class Bench:
     def savepoint(self, target: str, run: int) -> SavepointEntry:
         """Take a savepoint."""
         request = SavepointRequest(target, f"run {run} to {target}", parallel=PARALLEL)
-        entry = self.coordinator.savepoint(request, lambda uri: open_store(uri, s3=self.options))
+        entry = self.coordinator.savepoint(request, self._opened)
         assert entry.status is Status.COMPLETED, entry.detail
         assert entry.files == len(self.keys)
         return entry
+
+    def _opened(self, uri: str) -> ObjectStore:
+        return open_store(uri, s3=self.options)
 
     def copy(self, run: int) -> None:
         """Copy the same files from bucket to bucket by boto3."""
@@ -137,11 +169,17 @@ def measure(options: S3Options, files: int, mib: float, runs: int) -> dict[str, 
     bench = Bench(options, files, mib)
     ways = ("savepoint_s3", "boto3_s3", "savepoint_files", "boto3_files")
     seconds: dict[str, list[float]] = {name: [] for name in ways}
+    read: dict[str, int] = {}
+    peak: dict[str, float] = dict.fromkeys(ways, 0.0)
 
     def timed(name: str, work: Callable[[], object]) -> None:
+        read_before = bench.store.read_bytes
+        _forget_peak()
         began = time.perf_counter()
         work()
         seconds[name].append(time.perf_counter() - began)
+        read[name] = bench.store.read_bytes - read_before
+        peak[name] = max(peak[name], _peak_mb())
 
     for run in range(runs):
         timed("savepoint_s3", partial(bench.savepoint, f"s3://{KEPT}/cairn", run))
@@ -157,8 +195,22 @@ def measure(options: S3Options, files: int, mib: float, runs: int) -> dict[str, 
         "mib": mib,
         "ratio_s3": round(medians["savepoint_s3"] / medians["boto3_s3"], 2),
         "ratio_files": round(medians["savepoint_files"] / medians["boto3_files"], 2),
+        "client_bytes_s3": read["savepoint_s3"],
+        "client_bytes_files": read["savepoint_files"],
+        "peak_mb": {name: round(each) for name, each in peak.items()},
         "seconds": {name: [round(each, 2) for each in found] for name, found in seconds.items()},
     }
+
+
+def _forget_peak() -> None:
+    """Let the system count this process's peak memory from now on; not everywhere can it be told to."""
+    if CLEAR.exists():
+        CLEAR.write_text("5")
+
+
+def _peak_mb() -> float:
+    lines = STATUS.read_text().splitlines() if STATUS.exists() else []
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:")), 0.0)
 
 
 def main() -> None:
@@ -179,7 +231,9 @@ def main() -> None:
         return
     print(f"{wish.files} files of {wish.mib:g} MiB; a savepoint takes, of the time that boto3 takes for them:")
     print(f"  {found['ratio_s3']} from bucket to bucket, {found['ratio_files']} to local files")
+    print(f"  bytes that passed through here: {found['client_bytes_s3']}, {found['client_bytes_files']}")
     print(f"  seconds: {found['seconds']}")
+    print(f"  peak memory in MB: {found['peak_mb']}")
 
 
 if __name__ == "__main__":

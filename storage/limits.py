@@ -55,4 +55,5 @@ def first(chunks: Iterator[bytes], length: int) -> bytes:
         found += chunk
         if len(found) >= length:
             break
-    return bytes(found[:length])
+    del found[length:]
+    return bytes(found)

@@ -331,7 +331,7 @@ class LocalStore(ObjectStore):
         self._step("temp written")
         temp.settle()
         self._step("temp durable")
-        return tag_of(chunks(temp.fd, 0))
+        return temp.tag()
 
     def _make_durable(self, parent: int, key: str) -> None:
         try:

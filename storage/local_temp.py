@@ -7,10 +7,11 @@ that lock itself, so age plays no part: a writer that stalls for an hour keeps i
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .clock import TokenSource
 from .local_folders import HIDDEN, open_folder, opened
@@ -26,12 +27,18 @@ class TempFile:
     fd: int
     name: str
     folder_fd: int
+    _digest: hashlib._Hash = field(default_factory=hashlib.sha256)
 
     def write(self, data: bytes) -> None:
         """Append `data`, all of it."""
+        self._digest.update(data)
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(self.fd, rest) :]
+
+    def tag(self) -> str:
+        """Give the tag of what was written, as a reader will find it."""
+        return f"sha256:{self._digest.hexdigest()}"
 
     def settle(self) -> None:
         """Wait until what was written is on the disk."""

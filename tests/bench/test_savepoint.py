@@ -28,3 +28,6 @@ def test_a_small_run() -> None:  # semantics P1
     }
     assert found["ratio_s3"] > 0
     assert found["ratio_files"] > 0
+    assert found["client_bytes_s3"] == 0
+    assert found["client_bytes_files"] == 3 * int(0.1 * (1 << 20))
+    assert set(found["peak_mb"]) == set(found["seconds"])
