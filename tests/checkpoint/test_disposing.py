@@ -336,3 +336,61 @@ def test_what_is_needed_is_kept_beyond_its_time(world: World) -> None:  # semant
     assert [uri for uri, _ in found.kept] == [first.uri]
     assert "the job flights owns it" in found.kept[0][1]
     assert world.coordinator().head().savepoints == (first, second)
+
+
+# What a savepoint that is gone means for the job, and what works while that does not run.
+
+
+@pytest.mark.parametrize("started", [False, True], ids=["the job that it was taken of", "a job started from it"])
+def test_a_savepoint_deleted_a_second_before_a_failure(world: World, started: bool) -> None:  # semantics R1, R6, F2
+    world.run_epoch("e1")
+    entry = take(world)
+    if started:
+        world.coordinator().start_from(folder(world, entry))
+    world.trigger("e2")
+    world.run_stage("e2", "clean")
+    lost = world.submit("e2", "routes", "first")
+    assert lost.handover.claimant == "first"
+    folder(world, entry).delete(standing(world, entry))
+    world.clock.advance(timedelta(seconds=1))
+    world.coordinator().fail("e2", "routes", "first", "killed")
+    world.run_epoch("e2")
+    assert world.folded() == {stage.uid: ["e1", "e2"] for stage in world.stages}
+    # Nor is the next one, in which all is restored anew.
+    world.coordinator().restore_latest(required=True)
+    world.run_epoch("e3")
+    assert world.folded() == {stage.uid: ["e1", "e2", "e3"] for stage in world.stages}
+    assert all(found.whole for found in world.coordinator().verify())
+
+
+def _paused(world: World) -> None:
+    world.trigger("e2")
+    world.run_stage("e2", "clean")
+    world.coordinator().pause()
+
+
+def _stopped(world: World) -> None:
+    take(world, asked("n9", stop=True))
+
+
+@pytest.mark.parametrize("idle", [_paused, _stopped], ids=["paused", "stopped"])
+def test_what_is_too_old_goes_while_no_run_is_active(world: World, idle: Callable[[World], None]) -> None:
+    # semantics P3, C3, S1
+    world.run_epoch("e1")
+    made = [take(world, asked(f"n{number}")) for number in range(3)]
+    idle(world)
+    stray = "flights/chk-0000000001/state/clean/9-00000000000000ff/x"
+    world.memory.put(stray, b"of a driver that died")
+    runtime = Runtime(world.clock, world.new_token)
+    found = prune(world.store, "flights", HistoryRule(keep=1), lambda uri: Below(world.store, uri), runtime, series="n")
+    kept = world.coordinator().head().savepoints
+    assert [each.uri for each in found.disposed] == [each.uri for each in made if each not in kept]
+    assert len(kept) == 1
+    assert_whole(world, kept[0])
+    assert [standing(world, each) for each in made if each not in kept] == [[]] * len(found.disposed)
+    report = world.coordinator().clean()
+    assert (report.deleted, report.failures) == (1, ())
+    assert stray not in world.memory.all_keys("flights/")
+    world.coordinator().resume()
+    world.run_epoch("e2")
+    assert world.folded()["clean"] == ["e1", "e2"]
