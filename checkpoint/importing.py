@@ -120,13 +120,19 @@ class Importing:
         if claimed is not None:
             # Its files may be gone: all that starting from it does is to go on deleting them.
             return StartPlan(claimed.origin, 0, 0, claimed.checkpoint, NOTHING)
-        savepoint = self._found(folder)
+        try:
+            savepoint = self._found(folder)
+        except NoSavepointError:
+            before = self._gone_since(folder)
+            if before is None:
+                raise
+            return StartPlan(before.origin, 0, 0, before.checkpoint, NOTHING)
         origin = _origin(folder, savepoint)
         end = savepoint.end
 
         def look(head: Head, now_ms: int) -> StartPlan:
             gives_up = given_up(decisions.expire(head, now_ms), self._back_to(head, origin))
-            record = _standing(head, origin)
+            record = _standing(head, lambda each: each.sha256 == origin.sha256)
             return StartPlan(origin, end.files, end.size_bytes, record.checkpoint if record else None, gives_up)
 
         return self._heads.observe(look)
@@ -147,7 +153,8 @@ class Importing:
 
         Where the job has started from it before, and nothing has completed since, all that is done is to allow
         non-restored state if the wish says so: whoever was told by the trigger that state is unclaimed names the same
-        savepoint once more, with that word (semantics R3).
+        savepoint once more, with that word (semantics R3). The savepoint may be gone by then, deleted by its owner or,
+        because it was claimed, by the job.
 
         Args:
             folder: a store that is rooted at the savepoint's folder.
@@ -169,7 +176,13 @@ class Importing:
         if found is not None:
             self._finish_claim(folder)
             return found
-        savepoint = self._found(folder)
+        try:
+            savepoint = self._found(folder)
+        except NoSavepointError:
+            before = None if wish.again else self._gone_since(folder)
+            if before is None:
+                raise
+            return self._stands(before, wish)
         if runs is not None:
             _check_fits(savepoint, runs, wish, job=self._files.job, savepoint=folder.uri)
         self._heads.ensure()
@@ -197,6 +210,19 @@ class Importing:
             record = next((each for each in head.imports if each.origin.uri == folder.uri), None)
             return Started(latest.id, created=False, origin=record.origin if record else None)
         return None
+
+    def _gone_since(self, folder: ObjectStore) -> ImportRecord | None:
+        """Give the job's start from a savepoint of which nothing is left, not even a part."""
+        record = self._heads.observe(lambda head, _now_ms: _standing(head, lambda each: each.uri == folder.uri))
+        return record if record is not None and next(iter(folder.list("")), None) is None else None
+
+    def _stands(self, record: ImportRecord, wish: ImportWish) -> Started:
+        """Answer whoever names again what the job has started from, and is gone since."""
+
+        def decide(head: Head, _now_ms: int) -> Decision[Started]:
+            return _told(head, next((each for each in head.imports if each.token == record.token), record), wish)
+
+        return self._heads.update(decide)[1]
 
     def _found(self, folder: ObjectStore) -> Savepoint:
         """Read the savepoint's metadata, and see by one listing that its files are there."""
@@ -229,10 +255,9 @@ class Importing:
             done = self._without_reading(head, folder, wish)
             if done is not None:
                 return Decision(done)
-            record = _standing(head, origin)
+            record = _standing(head, lambda each: each.sha256 == origin.sha256)
             if record is not None and not wish.again:
-                after = _allowing(head, record, wish)
-                return Decision(Started(record.checkpoint, False, record.origin, allowed=after is not None), after)
+                return _told(head, record, wish)
             self._check_agreed(head, origin, wish, agreed, now_ms)
             standing = head.importing
             if standing is not None and standing.origin.sha256 == origin.sha256:
@@ -416,10 +441,16 @@ def _claimed(head: Head, folder: ObjectStore) -> ImportRecord | None:
     return next((each for each in head.imports if each.claimed and each.origin.uri == folder.uri), None)
 
 
-def _standing(head: Head, origin: SavepointOrigin) -> ImportRecord | None:
-    """Give the record of the job's start from this savepoint, unless the job has gone back behind it since."""
-    found = (each for each in reversed(head.imports) if each.origin.sha256 == origin.sha256)
+def _standing(head: Head, same: Callable[[SavepointOrigin], bool]) -> ImportRecord | None:
+    """Give the record of the job's start from a savepoint, unless the job has gone back behind it since."""
+    found = (each for each in reversed(head.imports) if same(each.origin))
     return next((each for each in found if head.rewind_of(each.checkpoint) is None), None)
+
+
+def _told(head: Head, record: ImportRecord, wish: ImportWish) -> Decision[Started]:
+    """Answer whoever names again what the job has started from."""
+    after = _allowing(head, record, wish)
+    return Decision(Started(record.checkpoint, False, record.origin, allowed=after is not None), after)
 
 
 def _allowing(head: Head, record: ImportRecord, wish: ImportWish) -> Head | None:

@@ -17,6 +17,7 @@ from airflow_cairn.checkpoint.errors import (
     NonRestoredStateError,
     NoSavepointError,
 )
+from airflow_cairn.checkpoint.importing import ImportWish
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
 from airflow_cairn.operators.starting import RunWish, wish_of
 from airflow_cairn.storage import open_store
@@ -85,6 +86,14 @@ def test_a_run_may_be_told_to_go_back(job: Job, kept: Path, said: Said) -> None:
     with pytest.raises(TaskDeferred):
         operator(job, stages=stages).execute(told(asked(kept, "first"), "r1"))
     assert job.coordinator.head().imports == head.imports, "a run that has been there before does not go back again"
+
+
+def test_a_retry_finds_what_its_first_try_has_copied_and_deleted(job: Job, kept: Path, tmp_path: Path) -> None:
+    """semantics R6: the first try died between the start and its checkpoint."""
+    folder = Path(shutil.copytree(kept / "first", tmp_path / "claimed"))
+    job.coordinator.start_from(open_store(f"file://{folder}"), ImportWish(claim=True))
+    assert not [found for found in folder.rglob("*") if found.is_file()]
+    assert operator(job).execute(told(asked(tmp_path, "claimed", claim=True)))["restored_from"] == 1
 
 
 def test_what_a_run_says_comes_before_what_the_dag_says(job: Job, kept: Path) -> None:

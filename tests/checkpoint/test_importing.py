@@ -399,6 +399,43 @@ def test_what_was_not_allowed_at_first_can_be_allowed_by_naming_it_again(old: Wo
     assert new.folded()["summary"] == ["e3"]
 
 
+@pytest.mark.parametrize("claim", [False, True])
+def test_what_has_been_copied_and_is_gone_may_be_named_again(old: World, claim: bool) -> None:  # semantics R1, R3, R6
+    """A task that is retried, and whoever allows its state to be left behind then."""
+    new, folder = World(stages=RENAMED), saved(old)
+    new.coordinator().start_from(folder, ImportWish(claim=claim))
+    if not claim:
+        thrown_away(folder)
+    before = new.coordinator().head()
+    again = new.coordinator().start_from(folder, ImportWish(claim=claim))
+    assert (again.checkpoint, again.created, again.allowed) == (1, False, False)
+    plan = new.coordinator().start_plan(folder)
+    assert (plan.standing, plan.gives_up.anything) == (1, False)
+    assert new.coordinator().head() == before
+    with pytest.raises(NoSavepointError, match="its _metadata is missing"):
+        new.coordinator().start_from(folder, ImportWish(again=True))
+    assert new.coordinator().start_from(folder, ImportWish(allow_non_restored_state=True)).allowed
+    new.run_epoch("e3")
+
+
+def test_a_part_of_what_has_been_copied_is_no_savepoint(old: World) -> None:  # semantics C5
+    """Another one that is being copied to where the first one was."""
+    new, folder = World(), saved(old)
+    new.coordinator().start_from(folder)
+    assert folder.delete([METADATA]) == []
+    with pytest.raises(NoSavepointError, match="its _metadata is missing"):
+        new.coordinator().start_from(folder)
+
+
+def test_what_the_job_has_gone_back_behind_has_to_be_there(old: World) -> None:  # semantics R5
+    folder = saved(old)
+    old.coordinator().start_from(folder)
+    old.coordinator().rewind(1)
+    thrown_away(folder)
+    with pytest.raises(NoSavepointError, match="its _metadata is missing"):
+        old.coordinator().start_from(folder)
+
+
 def test_what_comes_after_its_restore_is_not_allowed_by_it(old: World) -> None:  # semantics R3
     new, folder = World(), saved(old)
     new.coordinator().start_from(folder)
