@@ -220,7 +220,9 @@ class Importing:
         """Answer whoever names again what the job has started from, and is gone since."""
 
         def decide(head: Head, _now_ms: int) -> Decision[Started]:
-            return _told(head, next((each for each in head.imports if each.token == record.token), record), wish)
+            return Decision(
+                *_told(head, next((each for each in head.imports if each.token == record.token), record), wish)
+            )
 
         return self._heads.update(decide)[1]
 
@@ -257,7 +259,7 @@ class Importing:
                 return Decision(done)
             record = _standing(head, lambda each: each.sha256 == origin.sha256)
             if record is not None and not wish.again:
-                return _told(head, record, wish)
+                return Decision(*_told(head, record, wish))
             self._check_agreed(head, origin, wish, agreed, now_ms)
             standing = head.importing
             if standing is not None and standing.origin.sha256 == origin.sha256:
@@ -447,10 +449,10 @@ def _standing(head: Head, same: Callable[[SavepointOrigin], bool]) -> ImportReco
     return next((each for each in found if head.rewind_of(each.checkpoint) is None), None)
 
 
-def _told(head: Head, record: ImportRecord, wish: ImportWish) -> Decision[Started]:
+def _told(head: Head, record: ImportRecord, wish: ImportWish) -> tuple[Started, Head | None]:
     """Answer whoever names again what the job has started from."""
     after = _allowing(head, record, wish)
-    return Decision(Started(record.checkpoint, False, record.origin, allowed=after is not None), after)
+    return Started(record.checkpoint, False, record.origin, allowed=after is not None), after
 
 
 def _allowing(head: Head, record: ImportRecord, wish: ImportWish) -> Head | None:
