@@ -6,7 +6,7 @@ import re
 
 from scripts.setup.base import ROOT
 
-_LAYERS = ("operators", "sensors", "triggers", "hooks", "spark", "checkpoint")
+_LAYERS = ("operators", "sensors", "triggers", "hooks", "spark", "checkpoint", "storage")
 _CELL = re.compile(r"^\| `([^`]+)` \|", re.MULTILINE)
 _VARIABLE = re.compile(r"…|\b\d+\b|\broutes\b|·|\battempt 2\b|\bopened\b|(?<=from) checkpoint")
 
