@@ -19,7 +19,13 @@ from airflow_cairn.checkpoint import (
     Runtime,
     TriggerRequest,
 )
-from airflow_cairn.checkpoint.errors import CheckpointError, CheckpointFailedError, InvalidStateError, SourceMovedError
+from airflow_cairn.checkpoint.errors import (
+    CheckpointError,
+    CheckpointFailedError,
+    CheckpointNotReadyError,
+    InvalidStateError,
+    SourceMovedError,
+)
 from airflow_cairn.checkpoint.fixing import Refused
 from airflow_cairn.checkpoint.model import (
     Handover,
@@ -292,8 +298,9 @@ class Job:
                 self.auditor.check(counts, "said completed of what counts no more (R5, T9)", answer)
             if isinstance(answer, EpochCompleted | Refused):
                 return
-            # Another epoch may have completed in between: then nothing carries over, and it all runs again.
-            with suppress(CheckpointFailedError, SourceMovedError, GoneError, DocumentError):
+            # Another epoch may have completed in between: then nothing carries over, and it all runs again. What is
+            # restored may have been damaged: then the attempt that follows has hooks of its own to be asked.
+            with suppress(CheckpointFailedError, CheckpointNotReadyError, SourceMovedError, GoneError, DocumentError):
                 for stage in STAGES:
                     self._numbers += 1
                     begun = coordinator.begin(epoch, stage.uid, f"settler-{self._numbers}")
