@@ -192,16 +192,24 @@ def test_a_stop_in_the_middle_of_an_epoch(airflow: AirflowHome, gates: Gates, la
     assert job.unreferenced() == []
 
 
-def test_a_drain_lets_the_last_window_out(airflow: AirflowHome, lake: Lake, storage: str) -> None:
-    """semantics P2: what no time would close goes out in one last epoch, and nothing goes out twice."""
+def test_a_drain_lets_the_last_window_out(airflow: AirflowHome, gates: Gates, lake: Lake, storage: str) -> None:
+    """semantics P2: what no time would close goes out in one last epoch, and nothing goes out twice.
+
+    The job has one run at a time, and another one is queued when it is told to stop: that gives its place to the last.
+    """
     api, name, stopping = airflow.api, "savepoints_drain", "savepoints_drain_it"
     job = JobStore(storage, name)
     first, last = (int(datetime(2020, 1, *when, tzinfo=UTC).timestamp()) // HOUR_S for when in ((1, 0), (4, 11)))
     run(airflow, name, "e1", datetime(2020, 1, 2, 5, tzinfo=UTC))
-    run(airflow, name, "e2", datetime(2020, 1, 3, 7, tzinfo=UTC))
-    assert [row["window"] for row in job.state("windows", "open")] == [first + 54]
-    assert job.value("windows", "drained") is False
-    run(airflow, stopping, "now")
+    assert [row["window"] for row in job.state("windows", "open")] == [first + 24]
+    gates.hold(name, "e2", 1, "windows")
+    api.trigger(name, "e2", logical_date=datetime(2020, 1, 3, 7, tzinfo=UTC))
+    gates.wait_until_reached(name, "e2", 1, "windows")
+    api.trigger(name, "e3", logical_date=datetime(2020, 1, 4, tzinfo=UTC))
+    api.trigger(stopping, "now")
+    api.wait_for_task(stopping, "now", "stop", states={"deferred"})
+    gates.release(name, "e2", 1, "windows")
+    ended(airflow, stopping, "now")
     found = api.xcom(stopping, "now", "stop")
     last_run = drain_run(f"{stopping}/stop/now")
     assert found["stopped"] is True
@@ -210,6 +218,9 @@ def test_a_drain_lets_the_last_window_out(airflow: AirflowHome, lake: Lake, stor
     assert job.outcomes() == [(1, 1, COMPLETED), (2, 1, COMPLETED), (4, 1, COMPLETED)]
     assert job.runs() == ["e1", "e2", last_run]
     assert tries(airflow, name, last_run)["windows"] == ("success", 1)
+    assert tries(airflow, name, "e3")["trigger_checkpoint"] == ("failed", 1)
+    log = api.log(name, "e3", "epoch.trigger_checkpoint")
+    assert "Clear this run when the job has been resumed" in log, log
     assert job.value("windows", "drained") is True
     assert job.state("windows", "open") == []
 

@@ -54,7 +54,10 @@ with (
     SparkEpochOperator(
         task_id="windows",
         application=str(APPLICATIONS / "windows.py"),
-        application_args=[str(int(each.timestamp()) // HOUR_S) for each in (FIRST_EVENT, LAST_EVENT)],
+        application_args=[
+            os.environ["CAIRN_TEST_GATES"],
+            *(str(int(each.timestamp()) // HOUR_S) for each in (FIRST_EVENT, LAST_EVENT)),
+        ],
         conf=KEEPING["conf"],
         retries=0,
     )

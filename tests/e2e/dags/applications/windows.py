@@ -1,14 +1,17 @@
 """Sums an event an hour into windows of six hours; those that are not over stay in the state until they are.
 
 A window is over when the epoch's input has come to its end, or when the job drains (semantics P2): then all are.
-windows.py FIRST LAST: the hours since 1970 of the first event, and of the one after the last.
+windows.py GATES FIRST LAST: the hours since 1970 of the first event, and of the one after the last. It can be held as
+`counting.py` can, at the point of its stage's name.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from datetime import datetime
 
+from counting import stop_at  # type: ignore[import-not-found]  # Spark finds it in this folder
 from pyspark.sql import functions as F
 
 from airflow_cairn.spark import Epoch
@@ -22,8 +25,9 @@ def hour_of(moment: str | None, otherwise: int) -> int:
 
 
 if __name__ == "__main__":
-    first, last = map(int, sys.argv[1:])
+    first, last = map(int, sys.argv[2:])
     with Epoch.current() as epoch:
+        stop_at(sys.argv[1], f"{epoch.job}/{epoch.run_id}/{epoch.attempt}/{epoch.stage}", os.getpid())
         start, end = hour_of(epoch.slice.start, first), hour_of(epoch.slice.end, last)
         hours = epoch.spark.range(max(start, first), max(start, min(end, last)), numPartitions=1)
         new = hours.select((F.col("id") - F.col("id") % HOURS).alias("window"), (F.col("id") % 11).alias("amount"))
