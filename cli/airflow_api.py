@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
+import time
 from datetime import UTC, datetime
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
@@ -18,10 +19,13 @@ TOKEN = "CAIRN_AIRFLOW_TOKEN"
 """The variable that holds the token; an argument would show it to everybody on the machine."""
 TIMEOUT_S = 30.0
 """For each step of a request."""
+WAITS_S = (0.5, 2.0, 5.0)
+"""Between the tries of a request that an overloaded server answers with an error."""
 MAX_ANSWER = 1 << 20
 """Bytes of an answer that are read."""
 
 _HTTP_OK, _CREATED, _NOT_FOUND, _CONFLICT, _REFUSED = 200, 201, 404, 409, frozenset({401, 403})
+_OVERLOADED = frozenset({429, 500, 502, 503, 504})
 
 
 class AirflowUnavailableError(CairnError):
@@ -134,12 +138,24 @@ class AirflowApi:
             raise self.unexpected(status, found)
 
     def send(self, method: str, path: str, body: object = None) -> tuple[int, object]:
-        """Send one request; gives status and JSON, or None where the answer is no JSON.
+        """Send a request; gives status and JSON, or None where the answer is no JSON.
+
+        All that is asked for here may be asked for twice: a pause, a run whose id is named. So a server that says that
+        it cannot just now is asked again.
 
         Raises:
             AirflowRefusedError: the token is not taken, or lacks the right.
             AirflowUnavailableError: there was no answer; the request may have arrived.
         """
+        found = self._once(method, path, body)
+        for wait_s in WAITS_S:
+            if found[0] not in _OVERLOADED:
+                break
+            time.sleep(wait_s)
+            found = self._once(method, path, body)
+        return found
+
+    def _once(self, method: str, path: str, body: object) -> tuple[int, object]:
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
         wire = self._connection()
         try:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from airflow_cairn.cli import airflow_api
 from airflow_cairn.cli.airflow_api import TOKEN
 from airflow_cairn.cli.main import main
 from tests.support.api_stand_in import Answer, ApiStandIn, Asked
@@ -49,6 +50,7 @@ def airflow() -> Airflow:
 
 @pytest.fixture
 def server(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiStandIn]:
+    monkeypatch.setattr(airflow_api, "WAITS_S", (0.0, 0.0, 0.0))
     monkeypatch.setenv(TOKEN, SECRET)
     with ApiStandIn(airflow) as stand_in:
         yield stand_in

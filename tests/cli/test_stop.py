@@ -17,7 +17,7 @@ from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.requests import Declined
 from airflow_cairn.checkpoint.savepoints import drain_run
-from airflow_cairn.cli import stopping
+from airflow_cairn.cli import airflow_api, stopping
 from airflow_cairn.cli.main import main
 from airflow_cairn.storage import open_store
 from tests.checkpoint.world import CONFIG, World
@@ -139,11 +139,16 @@ class Dag:
 
     paused: bool = False
     refuses_to_pause: bool = False
+    overloaded: int = 0
+    """So many requests are answered that the server cannot just now."""
     runs: list[str] = field(default_factory=list)
 
     def __call__(self, asked: Asked) -> Answer:
         if asked.path.partition("?")[0] not in ("/api/v2/dags/flights", "/api/v2/dags/flights/dagRuns"):
             return 404, {"detail": "not found"}
+        if self.overloaded and asked.method == "PATCH":
+            self.overloaded -= 1
+            return 500, {"detail": {"reason": "Database error"}}
         if asked.method == "PATCH":
             if self.refuses_to_pause:
                 return 403, {"detail": "Forbidden"}
@@ -157,6 +162,7 @@ class Dag:
 @pytest.fixture
 def dag(monkeypatch: pytest.MonkeyPatch) -> Iterator[Dag]:
     found = Dag()
+    monkeypatch.setattr(airflow_api, "WAITS_S", (0.0, 0.0, 0.0))
     with ApiStandIn(found) as server:
         monkeypatch.setenv("CAIRN_AIRFLOW_URL", server.url)
         monkeypatch.setenv("CAIRN_AIRFLOW_TOKEN", "canary")
@@ -199,6 +205,14 @@ def test_if_only_the_pause_fails_the_savepoint_is_kept_and_named(
     dag.refuses_to_pause = False
     assert stop(root) == 0, "the same once more"
     assert dag.paused
+
+
+@pytest.mark.parametrize(("times", "status"), [(3, 0), (4, 2)])
+def test_an_api_that_cannot_just_now_is_asked_again(root: Path, dag: Dag, times: int, status: int) -> None:
+    """semantics P2: an Airflow on SQLite answers so when a request meets a task's heartbeat (measured)."""
+    dag.overloaded = times
+    assert stop(root) == status
+    assert dag.paused == (status == 0)
 
 
 def test_a_dag_that_does_not_exist_is_found_out_before_the_job_is_held(
