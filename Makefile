@@ -21,12 +21,13 @@ demo: ## Run the pipeline, kill it, watch it recover: [FLIGHTS=path] [EPOCHS=n] 
 	@$(SETUP) venv java $(if $(filter s3,$(STORAGE)),s3server jars)
 	@$(BIN)/python -m scripts.demo $(demo_flags)
 
-# What needs real parts runs one test after the other: one Airflow and one Spark at a time.
+# What needs real parts runs in two lanes, each one test after the other: those that share one Airflow, and all others
+# (tests/lanes.py).
 test: ## Run every test, on real Airflow, Spark and S3
 	@$(SETUP)
 	@status=0; \
 	$(BIN)/pytest -n logical --dist worksteal -m "not ($(REAL))" || status=$$?; \
-	$(BIN)/pytest -m "$(REAL)" || status=$$?; \
+	$(BIN)/pytest -n 2 --dist loadscope -m "$(REAL)" || status=$$?; \
 	exit $$status
 
 test-fast: ## Run what needs neither Airflow nor Spark (under two minutes)

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
 
 from scripts.harness.postgres_server import PostgresServer
 from scripts.harness.s3_server import S3Server
 from scripts.setup.java import ensure_java
+from tests.lanes import Lanes
 from tests.support.signals import pass_no_ignored_signals_on
 
 settings.register_profile("default", deadline=None)
@@ -51,6 +53,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         from scripts.harness.spark_start import ensure_archive  # here: it imports PySpark
 
         ensure_archive()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes | None:
+    """Give `--dist loadscope` the lanes; what else xdist can do stays as it is."""
+    return Lanes(config, log) if config.option.dist == "loadscope" else None
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,7 @@ import pytest
 
 from tests.e2e.scenario import COMPLETED, FAILOVER, Scenario, kill_driver
 
-# Each starts up to seven drivers, one after the other; how long that takes is up to the machine.
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.e2e
 
 
 def test_the_failed_stage_runs_again_1(scenario: Scenario) -> None:

@@ -20,7 +20,7 @@ from tests.e2e.scenario import COMPLETED, FAILOVER, Scenario, kill_driver, kill_
 from tests.e2e.store import JobStore
 from tests.support.s3_proxy import Rule, S3Proxy, lose_the_request
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.e2e
 
 EXPIRED = "CHECKPOINT_EXPIRED"
 TRIGGER = "epoch.trigger_checkpoint"

@@ -15,6 +15,7 @@ from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.checkpoint.model import Slice
 from airflow_cairn.checkpoint.requests import Failed
 from airflow_cairn.spark.shipping import runtime_zip
+from scripts.harness.spark_start import fast_conf
 from scripts.setup.base import CACHE, only_one, run
 from scripts.setup.uv import ensure_uv
 from tests.spark.pipeline import Pipeline
@@ -55,7 +56,7 @@ class Submitter:
         self.python = python
 
     def submit(self, conf: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-        settings = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", **conf}
+        settings = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", **fast_conf(), **conf}
         words = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
         environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK_"))}
         return subprocess.run(
