@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cache
 
 import pytest
@@ -119,6 +120,22 @@ def test_whoever_names_it_next_finishes_it(name: str, in_folder: bool, at: int, 
     scene.world.run_epoch("e3")
     scene.world.run_epoch("e4")
     audit_started(scene.world, "e1", "e2", "e3", "e4")
+
+
+@pytest.mark.parametrize(("name", "in_folder", "at", "fault"), list(_cases()))
+def test_if_nobody_goes_on_with_it_the_job_does(name: str, in_folder: bool, at: int, fault: Fault) -> None:
+    # semantics D2, C3, R1: what was copied does not stay for good
+    scene = SCENES[name]().fork()
+    faulty = FaultyStore(scene.folder if in_folder else scene.world.store, at, fault)
+    with suppress(Crashed, UnavailableError):
+        scene.start(*((None, faulty) if in_folder else (faulty, None)))
+    world = scene.world
+    world.clock.advance(timedelta(days=8))
+    started = bool(world.coordinator().head().imports)
+    before = ["e1", "e2"] if started else [each.epoch for each in world.counting()]
+    world.settle("e4", "e5")
+    audit_started(world, *before, "e4", "e5")
+    assert started or list(scene.folder.list("")), "nobody has deleted what the job has no copy of"
 
 
 def _same(scene: Scene) -> None:

@@ -113,8 +113,21 @@ def _abort(world: World) -> None:
         world.coordinator().abort(entry.id, Reason.JOB_FAILURE, "somebody else aborts")
 
 
+def _another(world: World) -> None:
+    """Somebody takes another one."""
+    take(world, asked("another"))
+
+
+def _rewind(world: World) -> None:
+    """The job goes back to its oldest checkpoint."""
+    for entry in world.coordinator().head().completed[:1]:
+        world.coordinator().rewind(entry.id, abort_pending=True)
+
+
 OTHERS: dict[str, Callable[[World], None]] = {
     "the same request": _same,
+    "another request": _another,
+    "who rewinds": _rewind,
     "an expirer": _expire,
     "the job goes on": _go_on,
     "an aborter": _abort,
@@ -166,10 +179,14 @@ def test_none_or_one(case: Case) -> None:  # semantics P1, D3, W2, C3
     entry = take(world, REQUEST)
     named = {file.key for file in assert_whole(world, entry).files}
     assert set(standing(world, entry)) == {*named, METADATA, savepoint_files.REQUEST}, "nothing of another lies there"
-    stray = [key for key in world.memory.all_keys(Below(world.store, TARGET).prefix) if entry.folder not in key]
-    assert stray == [], "what failed before has left nothing"
     assert take(world, REQUEST) == entry
-    assert [each.request for each in world.coordinator().head().savepoints] == [entry.request]
+    others = [each for each in world.coordinator().head().savepoints if each.id != entry.id]
+    assert [each.request for each in others] == ["another"] * (case.other == "another request")
+    for each in others:
+        assert_whole(world, take(world, asked(each.request)))
+    known = {each.folder for each in (entry, *others)}
+    keys = world.memory.all_keys(Below(world.store, TARGET).prefix)
+    assert {key.split("/")[2] for key in keys} == known, "what failed before has left nothing"
     world.coordinator().clean()
     world.audit(*(each.epoch for each in world.counting()))
     assert world.standing() == world.referred(), "nothing is kept for it any more"
