@@ -17,6 +17,7 @@ import json
 import os
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pendulum
 from airflow.sdk import DAG, CronDataIntervalTimetable
@@ -36,8 +37,15 @@ SMALL_JOB = {
     **json.loads(os.environ.get("CAIRN_FLIGHTS_SPARK_CONF", "{}")),
 }
 
+KEYED = {
+    # Two subtasks share the keyed state. Another parallelism up to the maximum may be set before any run; the maximum
+    # stays what it was when the first state was written.
+    "parallelism": 2,
+    "max_parallelism": 128,
+}
 
-def stage(name: str, *arguments: str) -> SparkEpochOperator:
+
+def stage(name: str, *arguments: str, **options: Any) -> SparkEpochOperator:
     """Make one stage of the pipeline from the application of the same name."""
     return SparkEpochOperator(
         task_id=name,
@@ -46,6 +54,7 @@ def stage(name: str, *arguments: str) -> SparkEpochOperator:
         conf=SMALL_JOB,
         retries=3,
         retry_delay=timedelta(seconds=1),
+        **options,
     )
 
 
@@ -66,7 +75,7 @@ with DAG(
         config=CheckpointConfig(retained=3, timeout=timedelta(hours=1)),
     ):
         clean = stage("clean", os.environ.get("CAIRN_FLIGHTS", "flights.parquet"))
-        routes = stage("routes")
-        airports = stage("airports")
+        routes = stage("routes", **KEYED)
+        airports = stage("airports", **KEYED)
         report = stage("report")
         clean >> [routes, airports] >> report
