@@ -21,8 +21,8 @@ demo: ## Run the pipeline, kill it, watch it recover: [FLIGHTS=path] [EPOCHS=n] 
 	@$(SETUP) venv java $(if $(filter s3,$(STORAGE)),s3server jars)
 	@$(BIN)/python -m scripts.demo $(demo_flags)
 
-# What needs real parts runs in two lanes, each one test after the other: those that share one Airflow, and all others
-# (tests/lanes.py).
+# What needs real parts runs in two lanes, each one test after the other: what needs an Airflow, of which never two are up
+# at once, and beside it what needs Spark or S3 only (tests/lanes.py).
 test: ## Run every test, on real Airflow, Spark and S3
 	@$(SETUP)
 	@status=0; \

@@ -16,7 +16,6 @@ from scripts.harness.spark_start import fast_conf
 from scripts.harness.wait import wait_until
 from scripts.s3a_jars import s3a_jars
 from scripts.setup.venv import VENV
-from tests import lanes
 from tests.e2e.scenario import Scenario
 from tests.e2e.store import JobStore
 
@@ -128,12 +127,9 @@ def _commands(folder: Path) -> Path:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run what starts an Airflow of its own before what shares one, so that a run without lanes never has two up."""
+    """Run what starts an Airflow of its own before what shares one, so that never two are up at once."""
     here = [item for item in items if item.path.is_relative_to(HERE)]
     for item in here:
-        assert not (_shares_airflow(item) and lanes.of(item.nodeid) == lanes.OTHERS), (
-            f"{item.nodeid}: see tests/lanes.py"
-        )
         # Up to ten drivers, one after the other, beside another lane; how long that takes is up to the machine.
         item.add_marker(pytest.mark.timeout(1800))
     ordered = iter(sorted(here, key=_shares_airflow))
