@@ -140,8 +140,10 @@ class YarnCluster(Service):
             f"{_NM}.local-dirs": str(self.root / "local"),
             f"{_NM}.log-dirs": str(self.container_logs),
             f"{_NM}.vmem-check-enabled": "false",
-            # A disk of a test machine may be fuller than the 90 % at which YARN takes no more containers.
+            # A disk of a test machine may be fuller than the 90 % at which YARN takes no more containers. The node
+            # looks once when it starts, even where it never does again.
             f"{_NM}.disk-health-checker.enable": "false",
+            f"{_NM}.disk-health-checker.max-disk-utilization-per-disk-percentage": "100",
             # The mark: containers that outlive the node are found by it.
             f"{_NM}.env-whitelist": f"JAVA_HOME,PATH,SPARK_LOCAL_IP,SPARK_LOCAL_HOSTNAME,{MARK}",
         }
