@@ -55,7 +55,8 @@ class Auditor:
         self._live: dict[tuple[int, str, str], PendingDocument] = {}
         self._listed_until: dict[str, int] = {}
         """The last revision of the head at which an execution was listed by a pending attempt."""
-        self._completed_with: set[str] = set()
+        self._completed_with: dict[str, int] = {}
+        """By the token of an execution, the checkpoint that completed with it."""
         self._begun: dict[str, int] = {}
         """By its handover's key, the revision of the head at which an execution had begun."""
         self._attempts: dict[str, PendingDocument] = {}
@@ -125,7 +126,9 @@ class Auditor:
                 self.states.counted(ack)
         elif answer in (AckAnswer.DISCARDED, AckAnswer.UNKNOWN):
             self.discarded.add(ack.token)
-            self.check(ack.token not in self._completed_with, "told DISCARDED, and it counted (A2)", ack.token)
+            counted = self._completed_with.get(ack.token)
+            undone = counted is not None and self.head.rewind_of(counted) is not None
+            self.check(counted is None or undone, "told DISCARDED, and it counted (A2)", ack.token)
 
     def completed(self, epoch: str, checkpoint: int) -> None:
         """Look at an answer that says `completed` (semantics D3)."""
@@ -258,7 +261,7 @@ class Auditor:
         tokens = {uid: execution.token for uid, execution in document.executions.items()}
         for uid in tokens.keys() - set(entry.left_out):
             line, token = found.stages[uid], tokens[uid]
-            self._completed_with.add(token)
+            self._completed_with[token] = entry.id
             self.check(line.execution.token == token, "completed with another execution (W4)", uid)
             self.check(token not in self.discarded, "completed with what was discarded (A2)", uid)
             read = line.values.get("read")
