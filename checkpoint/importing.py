@@ -26,6 +26,7 @@ from .model import DocumentRef, StageSpec
 from .runtime import Runtime
 from .savepoint_files import REQUEST
 from .savepoint_format import METADATA
+from .savepoint_target import is_in_job
 from .savepoint_verify import Savepoint, SavepointProgress
 from .spool import Spool
 
@@ -116,19 +117,12 @@ class Importing:
             DocumentError: its metadata is broken, altered, or of a newer format.
             InvalidConfigError: it lies in the job's own prefix.
         """
+        # The files of one that the job owns may be gone: all that starting from it does is to go on deleting them.
         claimed = self._heads.observe(lambda head, _now_ms: _claimed(head, folder))
-        if claimed is not None:
-            # Its files may be gone: all that starting from it does is to go on deleting them.
-            return StartPlan(claimed.origin, 0, 0, claimed.checkpoint, NOTHING)
-        try:
-            savepoint = self._found(folder)
-        except NoSavepointError:
-            before = self._gone_since(folder)
-            if before is None:
-                raise
-            return StartPlan(before.origin, 0, 0, before.checkpoint, NOTHING)
-        origin = _origin(folder, savepoint)
-        end = savepoint.end
+        found = claimed or self._found_or_gone(folder)
+        if isinstance(found, ImportRecord):
+            return StartPlan(found.origin, 0, 0, found.checkpoint, NOTHING)
+        origin, end = _origin(folder, found), found.end
 
         def look(head: Head, now_ms: int) -> StartPlan:
             gives_up = given_up(decisions.expire(head, now_ms), self._back_to(head, origin))
@@ -176,13 +170,9 @@ class Importing:
         if found is not None:
             self._finish_claim(folder)
             return found
-        try:
-            savepoint = self._found(folder)
-        except NoSavepointError:
-            before = None if wish.again else self._gone_since(folder)
-            if before is None:
-                raise
-            return self._stands(before, wish)
+        savepoint = self._found(folder) if wish.again else self._found_or_gone(folder)
+        if isinstance(savepoint, ImportRecord):
+            return self._stands(savepoint, wish)
         if runs is not None:
             _check_fits(savepoint, runs, wish, job=self._files.job, savepoint=folder.uri)
         self._heads.ensure()
@@ -211,10 +201,15 @@ class Importing:
             return Started(latest.id, created=False, origin=record.origin if record else None)
         return None
 
-    def _gone_since(self, folder: ObjectStore) -> ImportRecord | None:
-        """Give the job's start from a savepoint of which nothing is left, not even a part."""
-        record = self._heads.observe(lambda head, _now_ms: _standing(head, lambda each: each.uri == folder.uri))
-        return record if record is not None and next(iter(folder.list("")), None) is None else None
+    def _found_or_gone(self, folder: ObjectStore) -> Savepoint | ImportRecord:
+        """Read the savepoint; give the job's start from it if nothing of it is left since, not even a part."""
+        try:
+            return self._found(folder)
+        except NoSavepointError:
+            record = self._heads.observe(lambda head, _now_ms: _standing(head, lambda each: each.uri == folder.uri))
+            if record is None or next(iter(folder.list("")), None) is not None:
+                raise
+            return record
 
     def _stands(self, record: ImportRecord, wish: ImportWish) -> Started:
         """Answer whoever names again what the job has started from, and is gone since."""
@@ -228,8 +223,7 @@ class Importing:
 
     def _found(self, folder: ObjectStore) -> Savepoint:
         """Read the savepoint's metadata, and see by one listing that its files are there."""
-        own = f"{self._files.store.uri}/{self._files.job}"
-        if folder.uri == own or folder.uri.startswith(f"{own}/"):
+        if is_in_job(folder.uri, self._files.store.uri, self._files.job):
             raise InvalidConfigError(
                 "the savepoint lies in the job's own prefix, which the job cleans. Move it elsewhere",
                 job=self._files.job,

@@ -5,6 +5,17 @@ from __future__ import annotations
 from .errors import SavepointRefusedError
 
 
+def is_in_job(folder: str, storage: str, job: str) -> bool:
+    """Tell whether a folder is a job's own, or lies in it; all URIs in the form that a store gives.
+
+    Args:
+        folder: URI of the folder.
+        storage: URI of the job's storage.
+        job: the job's name.
+    """
+    return f"{folder}/".startswith(f"{storage}/{job}/")
+
+
 def check_target(target: str, storage: str, job: str, **where: str | None) -> None:
     """Refuse what lies in the job's own folder, and the storage's root, where every folder is taken for a job.
 
@@ -17,14 +28,13 @@ def check_target(target: str, storage: str, job: str, **where: str | None) -> No
     Raises:
         SavepointRefusedError: it is one of these.
     """
-    own = f"{storage}/{job}"
-    if f"{target}/".startswith(f"{own}/"):
+    if is_in_job(target, storage, job):
         raise SavepointRefusedError(
             "the target lies in the job's own folder, whose files are the job's to delete; name a folder outside of it",
             **where,
             target=target,
             job=job,
-            folder=own,
+            folder=f"{storage}/{job}",
         )
     if target == storage:
         raise among_jobs(target, storage, **where)

@@ -332,15 +332,15 @@ class Savepoints:
         header = SavepointHeader(self._files.job, entry.id, entry.request, entry.requested_at_ms)
         copying = Copying(self._files, folder, source, entry.epoch, parallel, on_progress)
         try:
-            end = copying.run(header, lambda: self._is_pending(entry.id))
+            end = copying.run(header, lambda: _pending(self._heads.load(), entry.id) is not None)
         except (SavepointDamagedError, InvalidRequestError) as error:
             return self._failed(entry, folder, error)
         if end is None:
             return self._ended(entry, folder, self._heads.load())
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
-            current = head.savepoint_by_id(entry.id)
-            if current is None or current.status is not Status.PENDING:
+            current = _pending(head, entry.id)
+            if current is None:
                 return Decision(None)
             made = savepoint_head.made(head, current, files=end.files, size_bytes=end.size_bytes, now_ms=now_ms)
             # In one swap: there is no moment in which the savepoint stands and another epoch may begin (semantics P2).
@@ -350,8 +350,8 @@ class Savepoints:
 
     def _failed(self, entry: SavepointEntry, folder: SavepointFiles, error: CairnError) -> SavepointEntry:
         def decide(head: Head, now_ms: int) -> Decision[None]:
-            current = head.savepoint_by_id(entry.id)
-            if current is None or current.status is not Status.PENDING:
+            current = _pending(head, entry.id)
+            if current is None:
                 return Decision(None)
             return Decision(None, savepoint_head.failed(head, current, Reason.IO_EXCEPTION, str(error), now_ms))
 
@@ -372,6 +372,8 @@ class Savepoints:
             )
         return current
 
-    def _is_pending(self, savepoint: int) -> bool:
-        current = self._heads.load().savepoint_by_id(savepoint)
-        return current is not None and current.status is Status.PENDING
+
+def _pending(head: Head, savepoint: int) -> SavepointEntry | None:
+    """Give a savepoint as it stands; None if it has ended, or was forgotten."""
+    current = head.savepoint_by_id(savepoint)
+    return current if current is not None and current.status is Status.PENDING else None

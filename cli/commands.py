@@ -138,14 +138,10 @@ def resume(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """
     if options.source is None and (options.claim or options.again or options.allow_non_restored_state):
         raise InvalidConfigError("--claim, --again and --allow-non-restored-state are about a savepoint: give --from")
-    job = Coordinator(store, options.job)
     if options.source is not None:
+        job = Coordinator(store, options.job)
         return Outcome(*resuming.resume(job, opened(options.source, options), options))
-    if job.head().revision == 0:
-        raise NoCheckpointError(
-            "the storage has no such job; name a savepoint to start from", **_where(store, options.job)
-        )
-    return Outcome(*resuming.go_on(job))
+    return Outcome(*resuming.go_on(_job(store, options.job, way_out="; name a savepoint to start from")))
 
 
 def savepoint(store: ObjectStore, options: argparse.Namespace) -> Outcome:
@@ -191,16 +187,12 @@ def state(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     return Outcome(*state_rows.rows(_job(store, options.job), options))
 
 
-def _job(store: ObjectStore, name: str) -> Coordinator:
+def _job(store: ObjectStore, name: str, way_out: str = "") -> Coordinator:
     coordinator = Coordinator(store, name)
     if coordinator.head().revision == 0:
-        raise NoCheckpointError("the storage has no such job", **_where(store, name))
+        known = ", ".join(row.job for row in views.jobs(store)) or "none"
+        raise NoCheckpointError(f"the storage has no such job{way_out}", job=name, storage=store.uri, jobs=known)
     return coordinator
-
-
-def _where(store: ObjectStore, name: str) -> dict[str, str]:
-    known = ", ".join(row.job for row in views.jobs(store)) or "none"
-    return {"job": name, "storage": store.uri, "jobs": known}
 
 
 def _verification_lines(found: Verification) -> Iterator[str]:

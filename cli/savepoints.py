@@ -46,12 +46,9 @@ def savepoint(
     wish = SavepointRequest(options.target, request_of(options, "by-hand"), renew=True)
     with ProgressLine("copied") as line:
         entry = coordinator.savepoint(wish, opened, line.show)
-        if options.wait and entry.waits:
-            say_that_it_waits(entry)
-        while options.wait and entry.waits:
-            wait(INTERVAL_S)
-            # If it has failed meanwhile, that is to be said, and not to be tried once more.
-            entry = coordinator.savepoint(replace(wish, renew=False), opened, line.show)
+        if options.wait:
+            again = replace(wish, renew=False)
+            entry = waited_for(entry, lambda: coordinator.savepoint(again, opened, line.show), wait)
     return list(_said(coordinator.job, entry)), document_of(entry), entry.status is Status.FAILED
 
 
@@ -71,9 +68,23 @@ def request_of(options: argparse.Namespace, kind: str) -> str:
     return request
 
 
-def say_that_it_waits(entry: SavepointEntry) -> None:
-    """Say at the terminal what `--wait` waits for, which may take hours."""
-    print(f"waiting for {text.printable(run_id_of(entry.epoch))} to complete; Ctrl-C ends only this", file=sys.stderr)
+def waited_for(
+    entry: SavepointEntry, ask: Callable[[], SavepointEntry], wait: Callable[[float], object]
+) -> SavepointEntry:
+    """Ask for a savepoint again until it waits no more; say at the terminal what `--wait` waits for, perhaps hours.
+
+    Args:
+        entry: as it stands.
+        ask: asks for it again, and not for another one: if it has failed meanwhile, that is to be said.
+        wait: waits so many seconds.
+    """
+    if entry.waits:
+        epoch = text.printable(run_id_of(entry.epoch))
+        print(f"waiting for {epoch} to complete; Ctrl-C ends only this", file=sys.stderr)
+    while entry.waits:
+        wait(INTERVAL_S)
+        entry = ask()
+    return entry
 
 
 def savepoints(coordinator: Coordinator) -> Found:

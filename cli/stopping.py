@@ -18,7 +18,7 @@ from ..storage.errors import CairnError
 from . import text
 from .airflow_api import TOKEN, AirflowApi
 from .progress import ProgressLine
-from .savepoints import INTERVAL_S, document_of, request_of, say_that_it_waits
+from .savepoints import document_of, request_of, waited_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +88,9 @@ def stop(
                 airflow.api.start_run(airflow.dag_id, run, system_runtime().now_ms())
             elif options.wait:
                 print("\n".join(_trigger_it(run)), file=sys.stderr)
-        if options.wait and entry.waits:
-            say_that_it_waits(entry)
-        while options.wait and entry.waits:
-            wait(INTERVAL_S)
-            # If it has failed meanwhile, that is to be said, and not to be tried once more.
-            entry = coordinator.savepoint(replace(wish, renew=False), opened, line.show)
+        if options.wait:
+            again = replace(wish, renew=False)
+            entry = waited_for(entry, lambda: coordinator.savepoint(again, opened, line.show), wait)
     stopped = coordinator.head().stopped
     if airflow is not None and entry.status is Status.COMPLETED and stopped is Stopped.SHUTDOWN:
         _pause(airflow, coordinator.job, entry)

@@ -12,6 +12,7 @@ from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.head import Head
 from ..checkpoint.importing import ImportWish, Runs, Started
 from ..checkpoint.layout import epoch_name, run_id_of
+from ..checkpoint.savepoint_target import is_in_job
 from ..hooks.job_settings import JobSettings, is_rendered_later, naming
 from ..storage import check_storage_uri
 from ..storage.names import shorten
@@ -85,13 +86,13 @@ def check_restore_from(restore_from: object, storage: object, job: object, **whe
         folder = check_storage_uri(restore_from)
     if is_rendered_later(storage) or is_rendered_later(job):
         return
-    own = f"{check_storage_uri(storage)}/{job}"
-    if folder == own or folder.startswith(f"{own}/"):
+    root = check_storage_uri(storage)
+    if is_in_job(folder, root, str(job)):
         raise InvalidConfigError(
             "restore_from lies in the job's own prefix, which the job cleans. Name a savepoint's folder elsewhere",
             **where,
             restore_from=folder,
-            prefix=own,
+            prefix=f"{root}/{job}",
         )
 
 

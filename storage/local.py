@@ -29,7 +29,7 @@ from .errors import (
     UnsupportedStorageError,
 )
 from .limits import check_range, check_size
-from .local_files import chunks, is_folder, leads_to, tag_of, try_lock
+from .local_files import chunks, is_folder, leads_to, tag_from, tag_of, try_lock
 from .local_folders import (
     HIDDEN,
     NoSuchFileError,
@@ -228,7 +228,7 @@ class LocalStore(ObjectStore):
             for chunk in chunks(fd):
                 digest.update(chunk)
                 size += len(chunk)
-        return ObjectStat(key, size, f"sha256:{digest.hexdigest()}")
+        return ObjectStat(key, size, tag_from(digest))
 
     def delete(self, keys: Iterable[str]) -> DeleteFailures:
         """Delete objects, then the folders that became empty, up to the root.

@@ -22,12 +22,17 @@ def chunks(fd: int, start: int = 0, length: int | None = None) -> Iterator[bytes
         yield chunk
 
 
+def tag_from(digest: hashlib._Hash) -> str:
+    """Give the tag of a content whose SHA-256 this is."""
+    return f"sha256:{digest.hexdigest()}"
+
+
 def tag_of(chunks: Iterable[bytes]) -> str:
     """Give the tag of a content: its SHA-256."""
     digest = hashlib.sha256()
     for chunk in chunks:
         digest.update(chunk)
-    return f"sha256:{digest.hexdigest()}"
+    return tag_from(digest)
 
 
 def is_folder(name: str, parent: int) -> bool:

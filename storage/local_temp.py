@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from .clock import TokenSource
+from .local_files import tag_from
 from .local_folders import HIDDEN, open_folder, opened
 
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -38,7 +39,7 @@ class TempFile:
 
     def tag(self) -> str:
         """Give the tag of what was written, as a reader will find it."""
-        return f"sha256:{self._digest.hexdigest()}"
+        return tag_from(self._digest)
 
     def settle(self) -> None:
         """Wait until what was written is on the disk."""

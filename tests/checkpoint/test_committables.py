@@ -48,6 +48,15 @@ def run(world: World, epoch: str) -> int:
     return checkpoint
 
 
+def completed_at_the_second_try(world: World) -> None:
+    """Complete the epoch a, whose stage routes has failed once after clean had acknowledged."""
+    trigger_told(world, "a")
+    stage(world, "a", "clean", orders="c1")
+    world.submit("a", "routes", "first")
+    world.coordinator().fail("a", "routes", "first", "killed")
+    run(world, "a")
+
+
 def heard(ear: Ear) -> list[tuple[int, str, list[Any]]]:
     return [(each.checkpoint, each.status.value, [one.value for one in each.committables]) for each in ear.heard]
 
@@ -126,11 +135,7 @@ def test_what_the_next_attempt_has_taken_over_is_not_to_be_dropped(world: World,
 
 def test_told_late_it_is_not_to_be_dropped_either(world: World, ear: Ear) -> None:  # semantics D4
     """The epoch has completed with it by the time anybody hears of the first attempt."""
-    trigger_told(world, "a")
-    stage(world, "a", "clean", orders="c1")
-    world.submit("a", "routes", "first")
-    world.coordinator().fail("a", "routes", "first", "killed")
-    run(world, "a")
+    completed_at_the_second_try(world)
     world.coordinator().clean()
     world.coordinator().deliver([ear])
     assert heard(ear) == [(1, "FAILED", []), (2, "COMPLETED", ["c1", "a-routes"])]
@@ -151,11 +156,7 @@ def test_what_may_still_be_taken_over_is_not_to_be_dropped(world: World, ear: Ea
 
 def test_where_the_outcome_is_forgotten_nothing_is_to_be_dropped(world: World, ear: Ear) -> None:  # semantics D4
     """The checkpoint that completed the epoch is not retained any more when the abort is told."""
-    trigger_told(world, "a")
-    stage(world, "a", "clean", orders="c1")
-    world.submit("a", "routes", "first")
-    world.coordinator().fail("a", "routes", "first", "killed")
-    run(world, "a")
+    completed_at_the_second_try(world)
     for epoch in ("b", "c", "d"):
         trigger_told(world, epoch)
         run(world, epoch)
@@ -168,11 +169,7 @@ def test_what_was_committed_before_a_rewind_is_not_to_be_dropped_though_it_is_fo
 ) -> None:  # semantics C4, D4
     monkeypatch.setattr(decisions, "MAX_HISTORY", 3)
     run(world, trigger_told(world, "z").pending.epoch)
-    trigger_told(world, "a")
-    stage(world, "a", "clean", orders="c1")
-    world.submit("a", "routes", "first")
-    world.coordinator().fail("a", "routes", "first", "killed")
-    run(world, "a")
+    completed_at_the_second_try(world)
     world.coordinator().rewind(1)
     for epoch in ("b", "c", "d"):
         trigger_told(world, epoch)
@@ -186,11 +183,7 @@ def test_what_was_committed_before_a_rewind_is_not_to_be_dropped_though_it_is_fo
 def test_what_was_committed_before_a_rewind_is_not_to_be_dropped(world: World, ear: Ear, again: bool) -> None:
     # semantics C4, D4: the checkpoint that was undone held it, and its notice still waits
     run(world, trigger_told(world, "z").pending.epoch)
-    trigger_told(world, "a")
-    stage(world, "a", "clean", orders="c1")
-    world.submit("a", "routes", "first")
-    world.coordinator().fail("a", "routes", "first", "killed")
-    run(world, "a")
+    completed_at_the_second_try(world)
     world.coordinator().rewind(1)
     trigger_told(world, "a")
     stage(world, "a", "clean", orders="c2")
@@ -210,11 +203,7 @@ def test_who_read_an_epoch_again_does_not_say_what_it_had_completed_with(
     for where in (decisions, invariants):
         monkeypatch.setattr(where, "MAX_HISTORY", 1)
     run(world, trigger_told(world, "z").pending.epoch)
-    trigger_told(world, "a")
-    stage(world, "a", "clean", orders="c1")
-    world.submit("a", "routes", "first")
-    world.coordinator().fail("a", "routes", "first", "killed")
-    run(world, "a")
+    completed_at_the_second_try(world)
     own = (key for key in sorted(world.referred()) if key.startswith("chk-0000000003/") and "totals" in key)
     world.files.delete([next(own)])
     trigger_told(world, "b")
