@@ -50,6 +50,7 @@ from .model import (
     StageSpec,
 )
 from .opening import Opener, Opening
+from .owner import RunState, is_over, take_ownership
 from .reasons import Reason, RequestKind, Status
 from .requests import (
     EpochCompleted,
@@ -84,7 +85,7 @@ class Attempts:
         self._documents: dict[str, PendingDocument] = {}
         """The document read last, by its token: made once, it is not read twice. Which one counts, the head says."""
 
-    def trigger(self, request: TriggerRequest, abandoned: Callable[[Owner], bool]) -> TriggerAnswer:
+    def trigger(self, request: TriggerRequest, state_of: Callable[[Owner], RunState]) -> TriggerAnswer:
         """Make a checkpoint pending for the epoch, or say why not (semantics T1 to T6, T8, T9).
 
         A request that has to wait takes a place in the line; who has ended is passed over. What is free belongs to the
@@ -95,10 +96,12 @@ class Attempts:
 
         Args:
             request: the epoch, its input and its stages.
-            abandoned: tells whether the DAG run that owns another epoch has ended. If that is pending, it is aborted
-                with `JOB_FAILURE` instead of being waited for; if it waits, it loses its place.
+            state_of: tells what is known of the DAG run that owns another epoch. One that has ended is not waited for:
+                its pending checkpoint is aborted with `JOB_FAILURE`, its place in the line is given up. One that is
+                unknown loses its place only, which it takes again if it lives, unless it was surely deleted (W8).
 
         Raises:
+            JobOwnedError: the job belongs to another DAG or deployment; nothing has changed (semantics W8).
             NoCheckpointError: every retained checkpoint is damaged.
             InvalidStateError: the slice is too large, or no JSON.
             NonRestoredStateError: the latest checkpoint holds state of a stage that the request lacks, and the config
@@ -112,7 +115,7 @@ class Attempts:
 
         def decide(head: Head, now_ms: int) -> Decision[TriggerAnswer]:
             nonlocal fixed
-            settled = completing.settle(self._files, head, now_ms)
+            settled = completing.settle(self._files, take_ownership(head, request.owner), now_ms)
             completed = self.completed_epoch(settled, request.epoch)
             if completed is not None:
                 return Decision(EpochCompleted(request.epoch, completed), changed(head, settled))
@@ -123,10 +126,10 @@ class Attempts:
                     return Decision(Triggered(document, created=False))
                 settled = _replaced(settled, pending, document, now_ms)
             for other in settled.pending:
-                if other.owner is not None and abandoned(other.owner):
+                if other.owner is not None and is_over(state_of(other.owner), other.owner, request.owner):
                     detail = f"its DAG run {other.owner.run_id} has ended"
                     settled = decisions.abort(settled, other, Reason.JOB_FAILURE, detail, now_ms)
-            settled = _without_abandoned(settled, request, abandoned)
+            settled = _without_abandoned(settled, request, state_of)
             verdict = requesting.decide(settled, request, now_ms)
             if not isinstance(verdict, requesting.Admit):
                 # A place in the line is kept by being swapped in; one that is refused loses the place it had.
@@ -489,13 +492,13 @@ def cause_of(head: Head, before: EndedEntry | None) -> str:
     return f"{before.reason}: {before.detail}"
 
 
-def _without_abandoned(head: Head, request: TriggerRequest, abandoned: Callable[[Owner], bool]) -> Head:
-    """Take from the line who waits before the request but has ended; asked only as far as places are free."""
+def _without_abandoned(head: Head, request: TriggerRequest, state_of: Callable[[Owner], RunState]) -> Head:
+    """Take from the line what waits before the request but no longer runs; asked only as far as places are free."""
     free = request.config.max_concurrent_checkpoints - len(head.pending)
     for other in head.waiting:
         if free <= 0 or other.epoch == request.epoch:
             break
-        if other.owner is not None and abandoned(other.owner):
+        if other.owner is not None and state_of(other.owner) is not RunState.RUNNING:
             head = replace(head, waiting=queue.leave(head.waiting, other.epoch))
         else:
             free -= 1

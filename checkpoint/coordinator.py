@@ -26,6 +26,7 @@ from .job_files import JobFiles
 from .master_hooks import MasterHook
 from .model import AckDocument, DeclineDocument, Handover, Owner, PendingDocument
 from .notices import CheckpointListener, Notices
+from .owner import Ownership, RunState
 from .reasons import AckAnswer, Reason
 from .referring import Known
 from .requests import BeginAnswer, EpochCompleted, FailAnswer, Progress, TriggerAnswer, TriggerRequest
@@ -39,9 +40,9 @@ from .taking_up import TakingUp
 R = TypeVar("R")
 
 
-def never_abandoned(_owner: Owner) -> bool:
+def always_running(_owner: Owner) -> RunState:
     """Take every DAG run that owns a pending epoch to be running still."""
-    return False
+    return RunState.RUNNING
 
 
 class Coordinator:
@@ -61,6 +62,8 @@ class Coordinator:
         self._runtime = runtime
         self.files = JobFiles(store, job)
         self._heads = HeadStore(self.files, runtime)
+        self.ownership = Ownership(self._heads)
+        """Who owns the job (semantics W8)."""
         self._attempts = Attempts(self.files, self._heads, runtime)
         taking_up = TakingUp(self.files, self._heads, self._attempts, runtime)
         known = Known()
@@ -91,9 +94,9 @@ class Coordinator:
         """Read what an attempt expects or expected; None where that is gone or broken."""
         return self._attempts.readable(entry)
 
-    def trigger(self, request: TriggerRequest, abandoned: Callable[[Owner], bool] = never_abandoned) -> TriggerAnswer:
+    def trigger(self, request: TriggerRequest, state_of: Callable[[Owner], RunState] = always_running) -> TriggerAnswer:
         """Make a checkpoint pending for the epoch, or say why not; see `Attempts.trigger`."""
-        return self._attempts.trigger(request, abandoned)
+        return self._attempts.trigger(request, state_of)
 
     def still_waits(self, turn: requesting.Turn) -> requesting.StillWaits | None:
         """Say whether a request still waits, for one read of the head; see `requesting.still_waits`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..storage.errors import CairnError, DocumentError, ErrorKind
 
 __all__ = [
+    "AdoptionRefusedError",
     "CheckpointError",
     "CheckpointFailedError",
     "CheckpointNotReadyError",
@@ -15,6 +16,7 @@ __all__ = [
     "InvalidConfigError",
     "InvalidStateError",
     "JobFailedError",
+    "JobOwnedError",
     "JobPausedError",
     "ListenerError",
     "MasterHookError",
@@ -40,6 +42,18 @@ class InvalidConfigError(CheckpointError):
     """An option, a stage or a request is wrong; found where the DAG is parsed wherever possible (semantics S3)."""
 
     kind = ErrorKind.INVALID
+
+
+class JobOwnedError(CheckpointError):
+    """The job belongs to another DAG, or to the same DAG of another deployment (semantics W8)."""
+
+    kind = ErrorKind.INVALID
+
+
+class AdoptionRefusedError(CheckpointError):
+    """The job keeps its owner: a checkpoint is pending, or there is no such job; nothing was changed (semantics W8)."""
+
+    kind = ErrorKind.CONFLICT
 
 
 class InvalidStateError(CheckpointError):

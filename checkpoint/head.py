@@ -411,6 +411,15 @@ class SavepointEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class JobOwner:
+    """The DAG that makes the job's checkpoints, and its Airflow deployment (semantics W8)."""
+
+    dag_id: str
+    deployment: str = field(default="", metadata=SPARSE)
+    """Its name; empty where it has none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Head:
     """One version of a job's truth."""
 
@@ -429,6 +438,8 @@ class Head:
     """Requests that wait, the next to be admitted first (semantics T2)."""
     stopped: Stopped | None = None
     """None: the job takes every request."""
+    owner: JobOwner | None = None
+    """Recorded at the first trigger; None before, and in a job of version 0.1 (semantics W8)."""
     declined: tuple[DeclinedRequest, ...] = ()
     """The last declined requests, newest last; the newest of each epoch."""
     failures: Count = 0

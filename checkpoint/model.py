@@ -106,6 +106,8 @@ class Owner:
 
     dag_id: str
     run_id: str
+    deployment: str = field(default="", metadata=SPARSE)
+    """The Airflow deployment that runs it; empty where that has no name (semantics W8)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from ..checkpoint.restore import Verification
 from ..checkpoint.stats import stats as stats_of
 from ..storage import S3Options, open_store
 from ..storage.port import ObjectStore
+from . import adopt as adopt_of
 from . import forgetting, listing, numbers, resuming, rewinding, showing, state_rows, stopping
 from . import savepoints as savepoints_of
 from .text import size
@@ -160,6 +161,11 @@ def stop(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 def savepoints(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """List a job's savepoints."""
     return Outcome(*savepoints_of.savepoints(_job(store, options.job)))
+
+
+def adopt(store: ObjectStore, options: argparse.Namespace) -> Outcome:
+    """Give a job another owner."""
+    return Outcome(*adopt_of.adopt(_job(store, options.job), options))
 
 
 def dispose(store: ObjectStore, options: argparse.Namespace) -> Outcome:

@@ -191,6 +191,19 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
     verb.add_argument("--abort-pending", action="store_true", help="abort what is pending instead of refusing")
     verb.set_defaults(run=commands.rewind)
+    verb = _command(verbs, "adopt", "give a job another owner: its DAG was renamed, or has moved to another Airflow")
+    verb.add_argument("job", metavar="JOB")
+    verb.add_argument(
+        "--dag", metavar="DAG_ID", required=True, help="the DAG that makes the job's checkpoints from now on"
+    )
+    verb.add_argument(
+        "--deployment",
+        metavar="NAME",
+        default="",
+        help="the name of its Airflow deployment, as the refused run says it; none where it has no name",
+    )
+    verb.add_argument("--abort-pending", action="store_true", help="end what is pending instead of refusing")
+    verb.set_defaults(run=commands.adopt)
     verb = _command(verbs, "savepoint", "take a savepoint of a job, or go on with one")
     verb.add_argument("job", metavar="JOB")
     verb.add_argument(

@@ -10,7 +10,9 @@ from airflow.sdk.exceptions import AirflowRuntimeError
 
 from ..checkpoint import RequestKind
 from ..checkpoint.model import Owner, Slice
+from ..checkpoint.owner import RunState
 from ..checkpoint.source import AssetEvent, RunFacts
+from ..hooks.deployment import deployment
 from ..hooks.storage import CheckpointStorageHook
 from ..storage.port import ObjectStore
 
@@ -86,22 +88,35 @@ def slice_of(context: Context, detail: dict[str, Any] | None, *, has_source: boo
     return Slice(_iso(start), _iso(end), dict(detail or {}))
 
 
-def has_ended(ti: RuntimeTaskInstanceProtocol, owner: Owner) -> bool:
-    """Tell whether a DAG run has ended or is gone; one that cannot be asked about counts as running.
+def state_of(ti: RuntimeTaskInstanceProtocol, owner: Owner) -> RunState:
+    """Tell what this deployment knows of a DAG run; one that cannot be asked about counts as running.
 
     Args:
         ti: the task that asks.
         owner: the DAG run.
     """
+    if owner.deployment != deployment():
+        return RunState.UNKNOWN  # a run of the same id here would be another one
     try:
-        return ti.get_dagrun_state(owner.dag_id, owner.run_id) in ENDED
+        state = ti.get_dagrun_state(owner.dag_id, owner.run_id)
     except AirflowRuntimeError as error:
         detail = error.error.detail or {}
         if detail.get("status_code") == 404:
-            log.info("the DAG run %s of %s is gone", owner.run_id, owner.dag_id)
-            return True
+            if owner.deployment:
+                log.info("the DAG run %s of %s is not known here: it was deleted", owner.run_id, owner.dag_id)
+            else:
+                log.warning(
+                    "this Airflow does not know the DAG run %s of %s. It counts as running, because it may be another "
+                    "deployment's; its checkpoint ends with its timeout. If you have deleted it, type: cairn adopt JOB "
+                    "--dag %s --abort-pending",
+                    owner.run_id,
+                    owner.dag_id,
+                    owner.dag_id,
+                )
+            return RunState.UNKNOWN
         log.warning("the DAG run %s of %s could not be asked about: %s", owner.run_id, owner.dag_id, error)
-        return False
+        return RunState.RUNNING
+    return RunState.ENDED if state in ENDED else RunState.RUNNING
 
 
 def _iso(moment: datetime | None) -> str | None:

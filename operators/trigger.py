@@ -12,7 +12,13 @@ from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipExcept
 
 from ..checkpoint import CheckpointConfig, Coordinator, RequestKind, TriggerRequest, layout
 from ..checkpoint.declining import reason_of
-from ..checkpoint.errors import CheckpointError, InvalidConfigError, InvalidStateError, NonRestoredStateError
+from ..checkpoint.errors import (
+    CheckpointError,
+    InvalidConfigError,
+    InvalidStateError,
+    JobOwnedError,
+    NonRestoredStateError,
+)
 from ..checkpoint.fixing import Refused
 from ..checkpoint.head import Stopped
 from ..checkpoint.hook_answers import close_all
@@ -25,6 +31,7 @@ from ..checkpoint.requesting import turn_of
 from ..checkpoint.requests import Declined, EpochCompleted, TriggerAnswer, Triggered, check_stages
 from ..checkpoint.source import Source, check_sources
 from ..hooks.completed_epoch import already_completed
+from ..hooks.deployment import deployment
 from ..hooks.job_settings import (
     JobSettings,
     check_savepoint_target,
@@ -44,7 +51,7 @@ from ..triggers.looking import why_failed
 from ..triggers.request import RequestTrigger
 from .last_run import LastRunBlockedError, make_room
 from .mapped_stages import StageTask
-from .run_facts import has_ended, kind_of, run_facts, slice_of
+from .run_facts import kind_of, run_facts, slice_of, state_of
 from .starting import RunWish, check_wish, start_if_asked
 from .topology import stages_of
 from .trigger_checks import check_config, check_poll_interval, check_specs, fit_schedule, name_schedule
@@ -77,6 +84,7 @@ NO_CURE = ExceptionRetryPolicy(
                 NonRestoredStateError,
                 InvalidKeyError,
                 InvalidConfigError,
+                JobOwnedError,
                 UnsupportedStorageError,
                 NewerFormatError,
             ],
@@ -103,8 +111,9 @@ class TriggerCheckpointOperator(BaseOperator):
 
     Where too many checkpoints are pending the request takes a place in the line and waits, outside of any worker slot
     (semantics T2); so does a periodic one until `min_pause` is over (T3). By default it waits in the triggerer, which
-    sees in the head that its turn has come. A checkpoint or a place whose DAG run has ended or is gone does not hold
-    anybody up. A run that cannot be asked about counts as running. What is waited for is in the log and in the XCom
+    sees in the head that its turn has come. A checkpoint or a place whose DAG run has ended holds up no other run. A
+    run that cannot be asked about counts as running, and so does one that this deployment does not know, unless both
+    have the deployment's name (semantics W8). What is waited for is in the log and in the XCom
     `cairn_declined`.
 
     Args:
@@ -268,7 +277,8 @@ class TriggerCheckpointOperator(BaseOperator):
                 against `tolerable_failed_checkpoints`), or anything else (`TRIGGER_CHECKPOINT_FAILURE`). The class is
                 that of the failure.
             MasterHookError: a master hook failed or was too slow; the checkpoint was aborted.
-            InvalidConfigError: a hook of an installed package cannot be used.
+            JobOwnedError: the job belongs to another DAG, or to another deployment (semantics W8).
+            InvalidConfigError: a hook of an installed package cannot be used, or the deployment's name cannot be one.
             UnsupportedStorageError: the storage fails the probe (semantics W6).
             ForbiddenError: the store refuses the connection's credentials.
             BucketGoneError: the bucket does not exist.
@@ -306,6 +316,7 @@ class TriggerCheckpointOperator(BaseOperator):
         self, context: Context, settings: JobSettings, coordinator: Coordinator, hooks: Sequence[MasterHook]
     ) -> dict[str, Any]:
         ti = context["ti"]
+        owner = Owner(ti.dag_id, ti.run_id, deployment())
         request = TriggerRequest(
             epoch=layout.epoch_name(ti.run_id),
             slice=slice_of(
@@ -315,15 +326,18 @@ class TriggerCheckpointOperator(BaseOperator):
             ),
             stages=self.declared_stages(),
             config=self.config,
-            owner=Owner(ti.dag_id, ti.run_id),
+            owner=owner,
             kind=RequestKind(self.kind) if self.kind else kind_of(context),
             sources=self.sources,
             run=run_facts(context) if self.sources else None,
             hooks=tuple(hook.name for hook in hooks),
             listeners=tuple(listener.name for listener in listeners_of(settings.job, self.listeners)),
         )
-        tell_if_possible(coordinator, self.listeners)
         try:
+            with settings.naming_connection():
+                # Before a listener of this DAG hears of another's checkpoints, or a savepoint is copied into its job.
+                coordinator.ownership.check(owner)
+            tell_if_possible(coordinator, self.listeners)
             with settings.naming_connection():
                 runs = Runs(request.stages, request.hooks, self.config.allow_non_restored_state)
                 start_if_asked(context, settings, coordinator, self._wish(), runs)
@@ -363,7 +377,7 @@ class TriggerCheckpointOperator(BaseOperator):
         """
 
         def ask() -> TriggerAnswer:
-            return coordinator.trigger(request, abandoned=lambda owner: has_ended(ti, owner))
+            return coordinator.trigger(request, state_of=lambda owner: state_of(ti, owner))
 
         answer = ask()
         if not isinstance(answer, Declined) or answer.reason is not Reason.PERIODIC_SCHEDULER_SHUTDOWN:

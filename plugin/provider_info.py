@@ -34,5 +34,23 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": ["airflow_cairn.hooks.airflow_api", "airflow_cairn.hooks.storage"],
             }
         ],
+        "config": {
+            "cairn": {
+                "description": "Cairn: checkpoints of Spark pipelines.",
+                "options": {
+                    "deployment": {
+                        "description": (
+                            "The name of this Airflow deployment, recorded as the owner of the jobs that its DAGs make "
+                            "checkpoints of. By default [api] base_url, unless that is a loopback address. Set it "
+                            "where deployments share a storage."
+                        ),
+                        "version_added": "0.2.0",
+                        "type": "string",
+                        "example": "production",
+                        "default": "",
+                    }
+                },
+            }
+        },
         "extra-links": ["airflow_cairn.operators.links.CheckpointLink"],
     }

@@ -19,6 +19,7 @@ from airflow_cairn.checkpoint.head import (
     Head,
     ImportEntry,
     ImportRecord,
+    JobOwner,
     Notice,
     PendingEntry,
     RestoreRecord,
@@ -65,12 +66,14 @@ from airflow_cairn.checkpoint.reasons import Reason, RequestKind, Status
 from airflow_cairn.checkpoint.savepoint_format import SavepointHeader
 
 ROOT = Path(__file__).parent.parent / "golden"
+RELEASED = Path(__file__).parent.parent / "golden_released"
+"""What each released version wrote, by version; never written anew."""
 FOLDER = ROOT / str(documents.FORMAT)
 
 _EPOCH = "scheduled__2026-01-02T00.3a00.3a00.2b00.3a00"
 _BEFORE = "scheduled__2026-01-01T00.3a00.3a00.2b00.3a00"
 _SLICE = Slice("2026-01-02T00:00:00+00:00", "2026-01-03T00:00:00+00:00", {"files": ["day=2.csv"], "offset": 17})
-_OWNER = Owner("flights", "scheduled__2026-01-02T00:00:00+00:00")
+_OWNER = Owner("flights", "scheduled__2026-01-02T00:00:00+00:00", "https://airflow.example.com")
 _CLEAN = Execution("00000000000000c1", 2, 1)
 _ROUTES = Execution("00000000000000d1", 3, 2)
 _REF = DocumentRef("chk-0000000001/_metadata-00000000000000a1", 512, "ab" * 32)
@@ -164,6 +167,7 @@ EXAMPLES: dict[type, Any] = {
         counters=Counters(3, 1, 1, 2, 20_480),
         waiting=(WaitingRequest("x1", RequestKind.PERIODIC, 1_700_000_700_000, _OWNER),),
         stopped=Stopped.SUSPENDED,
+        owner=JobOwner("flights", "https://airflow.example.com"),
         declined=(
             DeclinedRequest("x2", RequestKind.PERIODIC, Reason.PERIODIC_SCHEDULER_SHUTDOWN, "suspended", 1_700_000_700),
         ),

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from airflow_cairn.checkpoint import RequestKind, invariants, queue
 from airflow_cairn.checkpoint.model import Owner
+from airflow_cairn.checkpoint.owner import RunState
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.requests import Declined, TriggerAnswer, Triggered
 from airflow_cairn.storage.port import ObjectStore
@@ -27,7 +28,9 @@ def _ask(
     kind: RequestKind = RequestKind.MANUAL,
 ) -> TriggerAnswer:
     request = replace(world.request(epoch, Owner("dag", epoch)), kind=kind)
-    return world.coordinator(store).trigger(request, lambda owner: owner.run_id in ended)
+    return world.coordinator(store).trigger(
+        request, lambda owner: RunState.ENDED if owner.run_id in ended else RunState.RUNNING
+    )
 
 
 def _busy(world: World, *waiting: str) -> None:

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from airflow_cairn.checkpoint import documents, metadata, savepoint_format
 from airflow_cairn.checkpoint.codec import to_json
 from airflow_cairn.checkpoint.job_files import KINDS, JobFiles, encode, reference
-from tests.checkpoint.golden import EXAMPLES, FOLDER, METADATA, ROOT, SAVEPOINT, SAVEPOINT_HEADER, name_of, savepoint
+from tests.checkpoint.golden import (
+    EXAMPLES,
+    FOLDER,
+    METADATA,
+    RELEASED,
+    ROOT,
+    SAVEPOINT,
+    SAVEPOINT_HEADER,
+    name_of,
+    savepoint,
+)
 from tests.support.memory_store import MemoryStore
 
 FORMATS = sorted(ROOT.iterdir())
+NEWER_KINDS: frozenset[type] = frozenset()
+"""Kinds of documents that came after version 0.1."""
 
 
 @pytest.mark.parametrize("cls", list(KINDS), ids=lambda cls: cls.__name__)
@@ -54,3 +68,39 @@ def test_metadata_is_written_as_ever() -> None:
 @pytest.mark.parametrize("cls", list(KINDS), ids=lambda cls: cls.__name__)
 def test_the_examples_fill_every_field(cls: type) -> None:
     assert all(value not in (None, [], {}, "") for value in to_json(EXAMPLES[cls]).values())
+
+
+def _holds(new: Any, old: Any) -> bool:
+    """Whether everything that an old document says stands in the new one, which may say more."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return all(name in new and _holds(new[name], value) for name, value in old.items())
+    if isinstance(old, list) and isinstance(new, list):
+        return len(new) == len(old) and all(map(_holds, new, old))
+    return bool(new == old)
+
+
+@pytest.mark.parametrize("cls", list(KINDS), ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("version", sorted(RELEASED.iterdir()), ids=lambda version: version.name)
+def test_what_a_released_version_wrote_keeps_its_meaning(version: Path, cls: type) -> None:
+    path = version / name_of(cls)
+    if not path.exists():
+        assert cls in NEWER_KINDS  # a kind of document that the version did not have
+        return
+    files = JobFiles(MemoryStore(), "flights")
+    read: Any = files.parse(cls, "chk-0000000001/x", path.read_bytes(), max_bytes=documents.MAX_HEAD_BYTES)
+    assert _holds(
+        to_json(read), {k: v for k, v in json.loads(path.read_bytes()).items() if k not in ("format", "kind")}
+    )
+
+
+@pytest.mark.parametrize("version", sorted(RELEASED.iterdir()), ids=lambda version: version.name)
+def test_metadata_and_savepoints_of_a_released_version_are_read_still(version: Path) -> None:
+    store = MemoryStore()
+    data = (version / "metadata").read_bytes()
+    store.put("flights/chk-0000000003/_metadata-x", data)
+    lines = tuple(metadata.read(JobFiles(store, "flights"), reference("chk-0000000003/_metadata-x", data)))
+    assert [type(line) for line in lines] == [type(line) for line in METADATA]
+    store.put("_metadata", (version / "savepoint").read_bytes())
+    header, *rest, _ = savepoint_format.read(store)
+    assert header == SAVEPOINT_HEADER
+    assert [type(line) for line in rest] == [type(line) for line in SAVEPOINT]

@@ -30,6 +30,7 @@ from airflow_cairn.checkpoint.head import (
 )
 from airflow_cairn.checkpoint.invariants import InvariantError, check_invariants
 from airflow_cairn.checkpoint.model import DocumentRef, Owner, Slice, StageSpec
+from airflow_cairn.checkpoint.owner import RunState
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.requests import Declined, TriggerAnswer, Triggered
 from tests.checkpoint.world import CONFIG, TIMEOUT, World
@@ -150,7 +151,9 @@ def ask(
     world: World, epoch: str, kind: RequestKind = RequestKind.PERIODIC, ended: frozenset[str] = frozenset()
 ) -> TriggerAnswer:
     request = replace(world.request(epoch, Owner("d", epoch)), kind=kind)
-    return world.coordinator().trigger(request, abandoned=lambda owner: owner.run_id in ended)
+    return world.coordinator().trigger(
+        request, state_of=lambda owner: RunState.ENDED if owner.run_id in ended else RunState.RUNNING
+    )
 
 
 def test_a_free_place_belongs_to_the_first_in_the_line(world: World) -> None:  # semantics T2, T9

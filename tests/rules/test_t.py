@@ -19,6 +19,7 @@ from airflow_cairn.checkpoint.errors import (
 from airflow_cairn.checkpoint.head import MAX_WAITING
 from airflow_cairn.checkpoint.master_hooks import check_hooks
 from airflow_cairn.checkpoint.model import EpochDocument, Owner, Slice
+from airflow_cairn.checkpoint.owner import RunState
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.requests import Declined, EpochCompleted, TriggerAnswer, Triggered
 from airflow_cairn.storage import InvalidNameError
@@ -127,7 +128,9 @@ def test_the_limit_holds_against_a_racing_trigger_of_another_epoch(world: World)
 def test_an_epoch_whose_dag_run_has_ended_holds_nobody_up(world: World) -> None:  # semantics T1
     owner = Owner("dag", "run a")
     world.coordinator().trigger(world.request("a", owner))
-    answer = world.coordinator().trigger(world.request("b"), abandoned=lambda each: each == owner)
+    answer = world.coordinator().trigger(
+        world.request("b"), state_of=lambda each: RunState.ENDED if each == owner else RunState.RUNNING
+    )
     assert isinstance(answer, Triggered)
     ended = world.coordinator().head().history[-1]
     assert (ended.epoch, ended.reason, ended.detail) == ("a", Reason.JOB_FAILURE, "its DAG run run a has ended")

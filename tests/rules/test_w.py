@@ -13,6 +13,7 @@ from airflow_cairn.checkpoint import Coordinator, acks, layout
 from airflow_cairn.checkpoint.errors import (
     CheckpointFailedError,
     InvalidStateError,
+    JobOwnedError,
     StorageLostError,
     TooMuchContentionError,
 )
@@ -20,6 +21,8 @@ from airflow_cairn.checkpoint.head import WRITE_LOG, Head
 from airflow_cairn.checkpoint.head_store import MAX_TRIES, Decision, HeadStore
 from airflow_cairn.checkpoint.invariants import InvariantError
 from airflow_cairn.checkpoint.job_files import JobFiles, encode
+from airflow_cairn.checkpoint.model import Owner
+from airflow_cairn.checkpoint.owner import RunState
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, Status
 from airflow_cairn.checkpoint.requests import EpochCompleted, FailedOver, Submit, Triggered
 from airflow_cairn.checkpoint.runtime import Runtime
@@ -482,3 +485,12 @@ def test_a_storage_is_probed_once_by_sixteen_writers_started_together(world: Wor
 def test_an_s3_express_bucket_is_refused() -> None:  # semantics W6
     with pytest.raises(CairnError, match="lists its keys in no order"):
         open_store("s3://lake--use1-az4--x-s3/cairn")
+
+
+def test_two_airflows_that_share_a_job_do_not_end_each_others_checkpoints(world: World) -> None:  # semantics W8
+    """The same DAG, schedule and run ids in production and in staging, by one storage root."""
+    production, staging = (Owner("flights", "e1", f"https://{each}.example.com") for each in ("airflow", "staging"))
+    world.coordinator().trigger(world.request("e1", production))
+    with pytest.raises(JobOwnedError):
+        world.coordinator().trigger(world.request("e1", staging), lambda owner: RunState.ENDED)
+    assert world.coordinator().head().pending_of_epoch("e1") is not None

@@ -58,7 +58,7 @@ def trigger(job: Job, epoch: str) -> None:
         job.ended.discard(epoch)
         if job.hub.current is not None:
             job.hub.current.asking = Asking(epoch, kind)
-        job.trigger(job.coordinator(), job.request(epoch, kind), job.has_ended)
+        job.trigger(job.coordinator(), job.request(epoch, kind), job.state_of)
 
     job.process(f"trigger {epoch} {kind}", body)
 
@@ -74,7 +74,7 @@ def wait(job: Job, epoch: str) -> None:
             if actor is not None:
                 actor.asking = Asking(epoch, kind)
             request = job.request(epoch, kind)
-            answer = job.trigger(coordinator, request, job.has_ended)
+            answer = job.trigger(coordinator, request, job.state_of)
             if actor is not None:
                 actor.asking = None
             if not isinstance(answer, Declined) or answer.position is None:

@@ -38,6 +38,7 @@ from airflow_cairn.checkpoint.left_out_lines import LeftOut
 from airflow_cairn.checkpoint.metadata import HandleLine
 from airflow_cairn.checkpoint.model import AckDocument
 from airflow_cairn.checkpoint.notices import Notices
+from airflow_cairn.checkpoint.owner import RunState
 from airflow_cairn.checkpoint.reasons import AckAnswer
 from airflow_cairn.checkpoint.requests import TriggerRequest
 from airflow_cairn.checkpoint.savepoint_copy import Copying as SavepointCopying
@@ -170,7 +171,7 @@ def _no_line(original: Any) -> Any:
 
 @_plant("who waits is taken to have ended", attempts, "_without_abandoned")
 def _all_abandoned(original: Any) -> Any:
-    return lambda head, request, abandoned: original(head, request, lambda owner: True)
+    return lambda head, request, state_of: original(head, request, lambda owner: RunState.ENDED)
 
 
 @_plant("the pause counts from the trigger", requesting, "_pause_ends_ms")

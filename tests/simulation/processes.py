@@ -33,6 +33,7 @@ from airflow_cairn.checkpoint.model import (
     Slice,
     StageSpec,
 )
+from airflow_cairn.checkpoint.owner import RunState
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.requests import EpochCompleted, Ready, Submit, TriggerAnswer, Triggered, Waiting
 from airflow_cairn.storage import DocumentError, GoneError, UnavailableError
@@ -109,10 +110,10 @@ class Job:
         )
 
     def trigger(
-        self, coordinator: Coordinator, request: TriggerRequest, abandoned: Callable[[Owner], bool]
+        self, coordinator: Coordinator, request: TriggerRequest, state_of: Callable[[Owner], RunState]
     ) -> TriggerAnswer:
         """What the task that triggers does: ask for the checkpoint, then ask the hooks."""
-        answer = coordinator.trigger(request, abandoned)
+        answer = coordinator.trigger(request, state_of)
         if isinstance(answer, EpochCompleted):
             self.auditor.completed(answer.epoch, answer.checkpoint)
         elif isinstance(answer, Refused):
@@ -122,9 +123,10 @@ class Job:
             coordinator.ask_hooks(answer.pending, [Ids(self.hub)] if request.hooks else [])
         return answer
 
-    def has_ended(self, owner: Owner) -> bool:
+    def state_of(self, owner: Owner) -> RunState:
         """Tell whether the DAG run has ended, as Airflow would."""
-        return owner.run_id in self.ended or owner.run_id in self.auditor.folded
+        ended = owner.run_id in self.ended or owner.run_id in self.auditor.folded
+        return RunState.ENDED if ended else RunState.RUNNING
 
     def open_epoch(self) -> str:
         """One of the first epochs that have not completed: one more of them than may be pending at once."""
@@ -292,7 +294,7 @@ class Job:
         coordinator = self.coordinator()
         coordinator.resume()
         for _ in range(5):
-            answer = self.trigger(coordinator, self.request(epoch), lambda owner: True)
+            answer = self.trigger(coordinator, self.request(epoch), lambda owner: RunState.ENDED)
             if isinstance(answer, EpochCompleted):
                 counts = epoch in self.auditor.folded
                 self.auditor.check(counts, "said completed of what counts no more (R5, T9)", answer)
