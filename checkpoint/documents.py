@@ -92,13 +92,18 @@ def check_format(document: Mapping[str, Any], *, key: str) -> None:
         )
 
 
-def parse(data: bytes, *, key: str) -> Any:
+def parse(data: bytes, *, key: str, limit: int = MAX_DEPTH) -> Any:
     """Parse JSON bytes strictly.
 
+    Args:
+        data: the JSON.
+        key: where it was found, for the error text.
+        limit: levels that are allowed.
+
     Raises:
-        DocumentError: not UTF-8, not JSON, deeper than `MAX_DEPTH`, a key twice, or NaN or Infinity in it.
+        DocumentError: not UTF-8, not JSON, deeper than `limit`, a key twice, or NaN or Infinity in it.
     """
-    check_depth(data, key=key)
+    check_depth(data, key=key, limit=limit)
     try:
         return json.loads(
             data.decode(), object_pairs_hook=_no_duplicates, parse_constant=_no_constant, parse_float=_finite

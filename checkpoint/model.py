@@ -14,6 +14,7 @@ from ..storage.names import check_name
 from . import layout
 from .codec import SPARSE, Json
 from .reasons import Reason
+from .schemas import check_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,8 +417,8 @@ class Output:
     name: OutputName
     folder: Key
     """Where its files lie; an older checkpoint's folder if the stage left it unchanged."""
-    schema: Json = None
-    """Spark's JSON of the DataFrame's schema."""
+    schema: Annotated[str | None, check_schema] = None
+    """Spark's JSON of the DataFrame's schema: plain types only (semantics W5)."""
     key: tuple[str, ...] = ()
     """Key columns of a keyed state."""
     mode: ListMode | None = None

@@ -19,6 +19,7 @@ from ..checkpoint.job_files import JobFiles
 from ..checkpoint.metadata import HandleLine, StageLine
 from ..checkpoint.model import Output, StateHandle
 from ..checkpoint.restore import retained
+from ..checkpoint.schemas import plain_schema
 from ..storage.errors import DocumentError, GoneError
 from . import text
 
@@ -150,9 +151,9 @@ def _find(files: JobFiles, entry: CompletedEntry, stage: str, name: str) -> _Fou
 
 def _names(output: Output) -> list[str]:
     """Give the names of the author's columns."""
-    if not isinstance(output.schema, str):
+    if output.schema is None:
         raise DocumentError("the state has no schema", output=output.id, folder=output.folder)
-    return [each["name"] for each in json.loads(output.schema)["fields"]]
+    return [each["name"] for each in plain_schema(output.schema)["fields"]]
 
 
 def _first(parquet: Any, files: JobFiles, found: _Found, count: int) -> list[dict[str, Any]]:

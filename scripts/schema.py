@@ -24,6 +24,7 @@ from airflow_cairn.checkpoint.head import EndedEntry
 from airflow_cairn.checkpoint.job_files import KINDS, REWRITTEN
 from airflow_cairn.checkpoint.model import AtLeast, IsName
 from airflow_cairn.checkpoint.reasons import Status
+from airflow_cairn.checkpoint.schemas import check_schema
 from airflow_cairn.storage.names import NAME_GRAMMAR, RESERVED
 
 from .setup.base import ROOT
@@ -48,6 +49,10 @@ _CHECKS: dict[Callable[..., object], Schema] = {
     layout.check_request: {"pattern": _pattern(layout.REQUEST_GRAMMAR)},
     layout.check_target: {"pattern": _pattern(layout.TARGET_GRAMMAR)},
     savepoint_format.check_sha256: {"pattern": _pattern(savepoint_format.SHA256_GRAMMAR)},
+    check_schema: {
+        "pattern": rf"^\{{[\s\S]+\}}{_END}",
+        "description": "A text: Spark's JSON of a struct. It names plain types of Spark only; no user-defined type.",
+    },
     layout.check_relative: {
         "pattern": rf"^chk-[0-9]{{10}}(/(?!\.{{1,2}}(?![^/]))[^/\\\u0000-\u001f\u007f]+)*/?{_END}",
         "maxLength": 1024,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -13,6 +12,7 @@ from ..checkpoint.codec import Json
 from ..checkpoint.job_files import JobFiles
 from ..checkpoint.metadata import HandleLine, InFlightLine, StageLine
 from ..checkpoint.model import AckDocument, DocumentRef, Execution, Output, StateHandle
+from ..checkpoint.schemas import plain_schema
 from ..storage.errors import DocumentError
 from . import key_groups
 
@@ -117,9 +117,12 @@ def frame(spark: SparkSession, files: JobFiles, stored: Stored, groups: range | 
     """
     from pyspark.sql.types import IntegerType, StructField, StructType
 
-    if not isinstance(stored.output.schema, str):
+    if stored.output.schema is None:
         raise DocumentError("the output has no schema", output=stored.output.id, folder=stored.output.folder)
-    schema = StructType.fromJson(json.loads(stored.output.schema))
+    try:
+        schema = StructType.fromJson(plain_schema(stored.output.schema))
+    except (ValueError, TypeError) as error:  # ours is a ValueError, PySpark's are either
+        raise DocumentError(str(error), output=stored.output.id, folder=stored.output.folder) from error
     if not stored.files or (groups is not None and not groups):
         return spark.createDataFrame([], schema)
     ordered = sorted(stored.files, key=lambda file: (file.subtask, file.handle.path))

@@ -18,6 +18,7 @@ from ..checkpoint import layout
 from ..checkpoint.errors import InvalidStateError
 from ..checkpoint.job_files import JobFiles
 from ..checkpoint.model import Handover, Output, StateHandle
+from ..checkpoint.schemas import stored_schema
 from ..storage.errors import CairnError, UnsupportedStorageError
 from ..storage.names import order
 from ..storage.port import Lost, ObjectStat
@@ -126,14 +127,14 @@ class Writer:
         Raises:
             InvalidConfigError: the output committer in use cannot be trusted.
             InvalidNameError: the name is too long.
-            InvalidStateError: rows cannot be told apart by such a key.
+            InvalidStateError: rows cannot be told apart by such a key, or a column is of a user-defined type (W5).
         """
         output_id = f"{kind}.{name}"
         groups = self.key_groups if key else None
         if groups:
             key_groups.check_key(output_id, df, key)
         folder = self.folder_of(output_id)
-        output = Output(kind, name, folder, df.schema.json(), tuple(key), key_groups=groups)
+        output = Output(kind, name, folder, _schema_of(output_id, df), tuple(key), key_groups=groups)
         with self.waiting():
             url = self._files.spark_url(folder)
             # The frame's own session writes it, which need not be the one that the epoch found.
@@ -230,3 +231,14 @@ class Writer:
                 key=self._files.full(key),
             )
         return etag
+
+
+def _schema_of(output_id: str, df: DataFrame) -> str:
+    try:
+        return stored_schema(df.schema.json())
+    except ValueError as error:
+        raise InvalidStateError(
+            f"{error}. Turn the column into arrays, structs or numbers before you write it; of vectors, "
+            "pyspark.ml.functions.vector_to_array makes an array",
+            output=output_id,
+        ) from error

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import types
 from enum import Enum
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
-from airflow_cairn.checkpoint import layout, model
+from airflow_cairn.checkpoint import layout, model, schemas
 from airflow_cairn.checkpoint.head import EndedEntry, Head
 from airflow_cairn.checkpoint.reasons import Status
 
@@ -25,6 +26,9 @@ JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
     max_leaves=6,
+)
+SCHEMAS = st.none() | st.sampled_from(("long", "string", "decimal(5,2)")).map(
+    lambda kind: json.dumps({"type": "struct", "fields": [{"name": "a", "type": kind, "nullable": True}]})
 )
 _OF_ALIAS: dict[Any, st.SearchStrategy[Any]] = {
     model.Token: TOKENS,
@@ -51,7 +55,7 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
     if hint is Any:
         return JSON
     if origin is Annotated:
-        return st.integers(1, 2**40)
+        return SCHEMAS if schemas.check_schema in get_args(hint) else st.integers(1, 2**40)
     if origin in (Union, types.UnionType):
         return st.none() | values_of(next(each for each in get_args(hint) if each is not type(None)))
     if origin is tuple:
