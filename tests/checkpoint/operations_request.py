@@ -82,6 +82,11 @@ def _abandoned(world: World) -> Run:
     return lambda world, store: _ask(world, "e3", store, ended=(EPOCH,))
 
 
+def _adopt(world: World) -> Run:
+    _busy(world, "e3")
+    return lambda world, store: world.coordinator(store).ownership.adopt("dag", "new", abort_pending=True)
+
+
 def _suspend(world: World) -> Run:
     _busy(world, "e3")
     return lambda world, store: world.coordinator(store).suspend()
@@ -210,6 +215,7 @@ REQUEST_OPERATIONS = (
     Operation("refused from the line", _refused, epochs=FOUR),
     Operation("pass over who has ended", _pass_over, epochs=FOUR),
     Operation("end what is abandoned", _abandoned, epochs=FOUR),
+    Operation("adopt, one under way", _adopt),
     Operation("suspend", _suspend),
     Operation("shut down", _shutdown),
     Operation("pause", _pause),
