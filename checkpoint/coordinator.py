@@ -167,6 +167,10 @@ class Coordinator:
         """Complete a checkpoint whose every stage has acknowledged; see `Finishing.complete`."""
         return self._finishing.complete(checkpoint)
 
+    def complete_if_last(self, epoch: str, stage: str) -> EpochCompleted | None:
+        """Complete the checkpoint if all have acknowledged, for a stage that has; see `Finishing.complete_if_last`."""
+        return self._finishing.complete_if_last(epoch, stage)
+
     def abort(self, checkpoint: int, reason: Reason, detail: str) -> bool:
         """End a pending checkpoint; see `Finishing.abort`."""
         return self._finishing.abort(checkpoint, reason, detail)

@@ -163,6 +163,47 @@ class Finishing:
             )
         return answer
 
+    def complete_if_last(self, epoch: str, stage: str) -> EpochCompleted | None:
+        """Complete the epoch's checkpoint if all have acknowledged; asked by a stage that has (semantics C1, D3).
+
+        So the checkpoint completes before the task has started that waits for it. That one settles everything else: who
+        is left out, who has declined, what has been overtaken. Whoever dies here leaves the checkpoint to it.
+
+        Costs one read of the head, and nothing more for a stage that another one reads from, for that one acknowledges
+        later. Otherwise the acknowledgements are listed, once for each checkpoint in which executions are at home.
+
+        Args:
+            epoch: the epoch's name.
+            stage: the uid of the stage that has acknowledged.
+
+        Returns:
+            The checkpoint that completed the epoch, by this call or another's; None where it is left to whoever waits.
+
+        Raises:
+            UnavailableError: the store did not answer.
+            DocumentError: the pending document is broken.
+        """
+
+        def decide(head: Head, now_ms: int) -> Decision[int | None]:
+            entry = head.pending_of_epoch(epoch)
+            if entry is None:
+                return Decision(self._attempts.completed_epoch(head, epoch))
+            if completing.overtaken_by(head, entry) is not None:
+                return Decision(None)
+            document = self._attempts.document_of(entry)
+            if not document.limits.at_least_once and any(stage in each.upstream for each in document.stages):
+                return Decision(None)
+            seen = completing.look(self._files, entry, document)
+            if document.executions.keys() - seen.acknowledged or hook_answers.missing(self._files, document.hooks):
+                return Decision(None)
+            finished = completing.complete(self._files, head, entry, now_ms, document, self._known)
+            ended = finished.ended_by_id(entry.id)
+            assert ended is not None
+            return Decision(entry.id if ended.status is Status.COMPLETED else None, finished)
+
+        checkpoint = self._heads.update(decide)[1]
+        return None if checkpoint is None else EpochCompleted(epoch, checkpoint)
+
     def _ended(self, head: Head, epoch: str) -> Progress:
         completed = self._attempts.completed_epoch(head, epoch)
         if completed is not None:

@@ -42,12 +42,13 @@ from ..spark.shipping import runtime_zip
 from ..storage.names import check_name, shorten
 from .durable_driver import StageDrivers
 from .exchange import EXCHANGES, Exchange
+from .last_stage import complete_if_last
 from .links import CheckpointLink
 from .secret_checks import check_author_settings
 from .stage_operator import StageOperator, stage_uid
 from .stage_outcome import StageIncurableError, StageRun, left_out
 from .stage_tasks import upstreams_to_look_at, where_of
-from .tries import came_back, is_asked_for
+from .tries import came_back, is_asked_for, is_retry
 from .upstreams_first import let_upstreams_run
 
 if TYPE_CHECKING:
@@ -196,6 +197,15 @@ class SparkEpochOperator(StageOperator):
                 answer = begin()
         if isinstance(answer, EpochCompleted):
             kept = left_out(coordinator, epoch, uid)
+            if kept is None and is_retry(ti, self.retries):
+                # The try before had acknowledged and its task died then. Skipping it would skip what follows it.
+                self.log.info(
+                    "checkpoint %d has completed epoch %s with stage %s: nothing to submit",
+                    answer.checkpoint,
+                    ti.run_id,
+                    uid,
+                )
+                return None
             raise AirflowSkipException(kept or already_completed(coordinator, settings.storage, answer))
         if isinstance(answer, Failed):
             # semantics F4: it was decided that no other try follows, though whoever decided it did not live to say so.
@@ -207,6 +217,7 @@ class SparkEpochOperator(StageOperator):
                 ti.run_id,
                 uid,
             )
+            complete_if_last(coordinator, epoch, uid)
             return None
         if isinstance(answer, Cancelled):
             # semantics B4: a driver would find its input missing after a minute of starting.
@@ -241,6 +252,7 @@ class SparkEpochOperator(StageOperator):
                 raise AirflowFailException(str(error)) from error
             raise
         self.log.info("%s: acknowledged", run.title)
+        complete_if_last(coordinator, epoch, uid)
         stop_if_paused(coordinator, ti)
         return {
             "checkpoint": answer.handover.checkpoint,

@@ -22,6 +22,16 @@ def is_asked_for(ti: RuntimeTaskInstanceProtocol, retries: int | None) -> bool:
     return 1 < ti.try_number == ti.max_tries - (retries or 0) + 1
 
 
+def is_retry(ti: RuntimeTaskInstanceProtocol, retries: int | None) -> bool:
+    """Tell whether a try follows one that failed, by Airflow's own decision.
+
+    Args:
+        ti: the try.
+        retries: of the task.
+    """
+    return ti.try_number > 1 and not is_asked_for(ti, retries)
+
+
 def came_back(context: Context) -> bool:
     """Tell whether this try has begun before, and put itself off: Airflow counts it as the same one.
 

@@ -1,10 +1,11 @@
-"""`CheckpointSensor`: the last task of an epoch; waits for every acknowledgement and completes the checkpoint."""
+"""`CheckpointSensor`: the last task of an epoch; waits until the checkpoint is complete, tells and cleans."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue, timezone
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 class CheckpointSensor(BaseSensorOperator):
     """Waits until every stage of this run's epoch has acknowledged, completes the checkpoint, and cleans up after it.
+
+    The checkpoint completes as soon as somebody sees the last acknowledgement: the task of the stage that gave it, the
+    trigger, or this task, whoever comes first (semantics D3). Listeners are told and old files deleted by this task.
 
     Deferrable by default: it waits in the triggerer and takes no worker slot. With `deferrable=False` the sensor's
     `mode` decides, `poke` or `reschedule`. A storage that cannot be reached is asked again until `timeout`. That the
@@ -201,18 +205,11 @@ class CheckpointSensor(BaseSensorOperator):
                 before, progress = progress, coordinator.go_on(epoch)
                 check_awaited(coordinator.job, epoch, before, progress, waits_for, states)
             if isinstance(progress, Ready):
-                try:
-                    completed = coordinator.complete(progress.checkpoint)
-                except CheckpointFailedError:
-                    # It ended between the two questions; another attempt may be open.
-                    progress = coordinator.go_on(epoch)
-                else:
-                    result = self._result(coordinator, completed, run_id)
-                    try:
-                        tell(coordinator, self.listeners)
-                    finally:
-                        self._clean(coordinator)
-                    return result
+                with suppress(CheckpointFailedError):  # it has ended since; another attempt may be open
+                    coordinator.complete(progress.checkpoint)
+                progress = coordinator.go_on(epoch)
+            if isinstance(progress, EpochCompleted):
+                return self._completed(coordinator, settings, progress, ti)
         except UnavailableError as error:
             self.log.warning("the storage cannot be reached, asking again: %s", error)
             return None
@@ -221,16 +218,28 @@ class CheckpointSensor(BaseSensorOperator):
             return None
         if isinstance(progress, Ready):
             return None
-        if isinstance(progress, EpochCompleted):
-            # Not skipped, as the stages are: what follows the group needs the checkpoint, and that is there.
-            self.log.info("%s", already_completed(coordinator, settings.storage, progress))
         return self._ended(coordinator, progress, ti)
 
-    def _ended(self, coordinator: Coordinator, progress: Progress, ti: RuntimeTaskInstanceProtocol) -> dict[str, Any]:
-        run_id = ti.run_id
-        if isinstance(progress, EpochCompleted):
+    def _completed(
+        self,
+        coordinator: Coordinator,
+        settings: JobSettings,
+        completed: EpochCompleted,
+        ti: RuntimeTaskInstanceProtocol,
+    ) -> dict[str, Any]:
+        """Report the checkpoint, tell the listeners and clean: whoever has completed it need not have."""
+        if ti.try_number > 1 and self._trigger_task is not None and was_skipped(ti, self._trigger_task):
+            # Not skipped, as the stages are: what follows the group needs the checkpoint, and that is there.
+            self.log.info("%s", already_completed(coordinator, settings.storage, completed))
+        result = self._result(coordinator, completed, ti.run_id)
+        try:
             tell(coordinator, self.listeners)
-            return self._result(coordinator, progress, run_id)
+        finally:
+            self._clean(coordinator)
+        return result
+
+    def _ended(self, coordinator: Coordinator, progress: Progress, ti: RuntimeTaskInstanceProtocol) -> NoReturn:
+        run_id = ti.run_id
         tell_if_possible(coordinator, self.listeners)
         assert isinstance(progress, Failed)
         if progress.checkpoint == 0:

@@ -1,13 +1,16 @@
-"""`CheckpointTrigger`: waits in the triggerer until an epoch's checkpoint can be completed, is completed, or failed."""
+"""`CheckpointTrigger`: waits in the triggerer until an epoch's checkpoint is complete, and completes it, or failed."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any, TypeGuard
 
 from airflow.triggers.base import TriggerEvent
 
+from ..checkpoint import Coordinator
+from ..checkpoint.errors import CheckpointFailedError
 from ..checkpoint.requests import EpochCompleted, Failed, Progress, Ready, Waiting
 from .looking import LookingTrigger
 
@@ -20,7 +23,8 @@ class CheckpointTrigger(LookingTrigger):
     """Looks at the store every `poll_interval` seconds, in a thread, and yields exactly one event.
 
     It keeps nothing: after a triggerer's restart another one goes on from the store. What it looks at costs a few
-    listings; acknowledgements are not read (`Finishing.progress`). A store that cannot be reached is logged and asked
+    listings; acknowledgements are read once, when all are there and it completes the checkpoint. That needs the store
+    alone: the DAG's listeners are told by the task. A store that cannot be reached is logged and asked
     again, until the sensor's own timeout; other errors end the wait. A failure that the job puts up with is taken up
     again and does not end it (semantics D5).
 
@@ -48,7 +52,7 @@ class CheckpointTrigger(LookingTrigger):
         """Wait; yields one event: `status`, `checkpoint`, `reason`, `detail` and, for an error, its `kind`."""
         seen: Progress | None = None
         while True:
-            progress = await self.look(lambda coordinator: coordinator.go_on(self.epoch))
+            progress = await self.look(self._go_on)
             if isinstance(progress, TriggerEvent):
                 yield progress
                 return
@@ -60,6 +64,14 @@ class CheckpointTrigger(LookingTrigger):
                     self.log.info("%s", describe(progress))
                 seen = progress
             await asyncio.sleep(self.poll_interval)
+
+    def _go_on(self, coordinator: Coordinator) -> Progress:
+        progress = coordinator.go_on(self.epoch)
+        if isinstance(progress, Ready):
+            with suppress(CheckpointFailedError):  # it has ended since; another attempt may be open
+                coordinator.complete(progress.checkpoint)
+            progress = coordinator.go_on(self.epoch)
+        return progress
 
 
 def goes_on(progress: Progress) -> TypeGuard[Waiting | Failed]:

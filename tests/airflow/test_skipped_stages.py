@@ -50,10 +50,11 @@ class Run:
         task: Any = self.dag.get_task(f"epoch.{name}")
         return task.execute(context(self.ti, task=task))
 
-    def look(self, states: dict[tuple[str, int], str] | None = None) -> Any:
+    def look(self, states: dict[tuple[str, int], str] | None = None, *, try_number: int = 1) -> Any:
         """Let the task that waits look once."""
         self.ti = Ti(
             run_id=self.run_id,
+            try_number=try_number,
             task_states={(f"epoch.{task}", at): state for (task, at), state in (states or {}).items()},
         )
         wait: Any = self.dag.get_task("epoch.wait_for_checkpoint")

@@ -18,7 +18,7 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException, AirflowSkipException
 
-from airflow_cairn.checkpoint import CheckpointConfig, TriggerRequest
+from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, TriggerRequest
 from airflow_cairn.checkpoint.errors import (
     CheckpointFailedError,
     FencedError,
@@ -30,7 +30,7 @@ from airflow_cairn.checkpoint.model import Slice, StageSpec
 from airflow_cairn.checkpoint.requests import Ready
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator, restore_latest_checkpoint
 from airflow_cairn.operators.stage_outcome import StageFailedError, StageRun
-from airflow_cairn.storage.errors import InvalidNameError
+from airflow_cairn.storage.errors import InvalidNameError, UnavailableError
 from tests.airflow.conftest import Said
 from tests.support import spark_submit_stand_in
 from tests.support.airflow_stage import Job, Ti, context
@@ -118,8 +118,9 @@ def test_a_pause_in_the_middle_stops_the_job_and_costs_no_try(job: Job, submitte
     result = report.execute(context(Ti(run_id=RUN)))
     assert result is not None
     assert result["attempt"] == 2
-    assert job.coordinator.head().stopped is None
-    assert stage(job).execute(context(Ti(run_id=RUN))) is None, "it is taken over"
+    head = job.coordinator.head()
+    assert head.stopped is None
+    assert [(each.attempt, each.acks) for each in head.completed] == [(2, 2)], "it is taken over"
 
 
 def test_a_pause_that_another_task_noticed_leaves_a_stage_alone(job: Job, submitted: Submitted) -> None:
@@ -140,6 +141,53 @@ def test_a_stage_below_one_that_declined_starts_no_driver(job: Job, submitted: S
         stage(job).execute(context(Ti(run_id=RUN)))
     assert not submitted
     assert failed.value.fields["attempt"] == 1
+
+
+def test_the_stage_that_acknowledges_last_completes_the_checkpoint(
+    job: Job, submitted: Submitted, said: Said
+) -> None:  # semantics C1
+    """The task that waits for it has still to start; it finds the checkpoint complete, and tells and cleans."""
+    job.trigger(RUN, "routes", "airports")
+    stage(job).execute(context(Ti(run_id=RUN)))
+    assert job.coordinator.head().completed == (), "airports has not acknowledged"
+    stage(job, task_id="airports").execute(context(Ti(run_id=RUN)))
+    assert [each.id for each in job.coordinator.head().completed] == [1]
+    assert f"checkpoint 1 · epoch {RUN}: every stage has acknowledged, the checkpoint is complete" in said.text
+
+
+def test_so_does_a_stage_whose_try_died_after_its_acknowledgement(job: Job, submitted: Submitted) -> None:
+    """semantics C1: between the end of its application and the completion."""
+    job.trigger(RUN)
+    job.acknowledge(job.begin(RUN))
+    assert stage(job, retries=2).execute(context(Ti(run_id=RUN, try_number=2, max_tries=2))) is None
+    assert not submitted
+    assert [each.id for each in job.coordinator.head().completed] == [1]
+
+
+def test_a_stage_whose_try_died_after_the_completion_is_no_skipped_one(
+    job: Job, submitted: Submitted, said: Said
+) -> None:  # semantics C1, T9
+    """What follows it in the DAG would be skipped with it."""
+    job.complete(RUN)
+    assert stage(job, retries=2).execute(context(Ti(run_id=RUN, try_number=2, max_tries=2))) is None
+    assert f"checkpoint 1 has completed epoch {RUN} with stage routes: nothing to submit" in said.text
+    with pytest.raises(AirflowSkipException, match="It is not run again"):
+        stage(job, retries=2).execute(context(Ti(run_id=RUN, try_number=2, max_tries=3)))
+    assert not submitted
+
+
+def test_a_completion_that_fails_does_not_fail_the_stage(
+    job: Job, submitted: Submitted, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fault cannot be caused on local files: the store is away for that one moment."""
+
+    def away(self: Coordinator, epoch: str, stage: str) -> None:
+        raise UnavailableError("the store did not answer")
+
+    monkeypatch.setattr(Coordinator, "complete_if_last", away)
+    job.trigger(RUN)
+    assert stage(job).execute(context(Ti(run_id=RUN))) is not None
+    assert "the checkpoint is left to the task that waits for it: the store did not answer" in said.text
 
 
 def test_a_completed_epoch_is_skipped(job: Job, submitted: Submitted) -> None:

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from airflow.triggers.base import TriggerEvent
 
-from airflow_cairn.checkpoint import CheckpointConfig, Coordinator
+from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, TriggerRequest
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.layout import epoch_name
+from airflow_cairn.checkpoint.model import Slice, StageSpec
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requests import Progress, Restarted, Waiting
+from airflow_cairn.checkpoint.requests import EpochCompleted, Progress, Restarted, Waiting
 from airflow_cairn.storage.errors import ForbiddenError, UnavailableError
 from airflow_cairn.triggers import CheckpointTrigger
 from airflow_cairn.triggers.checkpoint import describe
@@ -54,12 +55,43 @@ def test_the_interval_is_positive(interval: float) -> None:
         CheckpointTrigger("s3://lake", "flights", "r1", poll_interval=interval)
 
 
-def test_ready(job: Job) -> None:
+def test_it_completes_the_checkpoint(job: Job) -> None:  # semantics C1
+    """A task would have to start for it. Listeners are code of the DAG: they are the task's part."""
+    _trigger_with_listener(job)
+    job.acknowledge(job.begin(RUN))
+    found = payload(trigger(job))
+    assert found == {"status": "completed", "checkpoint": 1, "reason": None, "detail": "", "kind": None}
+    head = job.coordinator.head()
+    assert [each.id for each in head.completed] == [1]
+    assert [each.listeners for each in head.notices] == [("warehouse",)]
+
+
+def _trigger_with_listener(job: Job) -> None:
+    stages = (StageSpec("routes"),)
+    job.coordinator.trigger(TriggerRequest(epoch_name(RUN), Slice(), stages, listeners=("warehouse",)))
+
+
+def test_one_that_ends_while_it_completes_it_is_looked_at_again(job: Job) -> None:  # semantics D3
     job.trigger(RUN)
     job.acknowledge(job.begin(RUN))
-    assert payload(trigger(job)) == {"status": "ready", "checkpoint": 1, "reason": None, "detail": "", "kind": None}
-    # Completing is the task's part, not the triggerer's.
-    assert job.coordinator.head().completed == ()
+    waiting = trigger(job)
+    waiting._coordinator = Slow(job.coordinator)
+    found = payload(waiting)
+    assert (found["status"], found["detail"]) == ("failed", "somebody was quicker")
+
+
+class Slow(Coordinator):
+    """A coordinator before which somebody else aborts the checkpoint."""
+
+    def __init__(self, real: Coordinator) -> None:
+        self._real = real
+
+    def go_on(self, epoch: str) -> Progress:
+        return self._real.go_on(epoch)
+
+    def complete(self, checkpoint: int) -> EpochCompleted:
+        self._real.abort(checkpoint, Reason.JOB_FAILURE, "somebody was quicker")
+        return self._real.complete(checkpoint)
 
 
 def test_completed_by_somebody_else(job: Job) -> None:
@@ -106,7 +138,7 @@ def test_a_next_attempt_without_a_place_is_waited_for(job: Job, said: Said) -> N
         return await running
 
     (event,) = asyncio.run(asyncio.wait_for(end_the_other_later(), 30))
-    assert (event.payload["status"], event.payload["checkpoint"]) == ("ready", 3)
+    assert (event.payload["status"], event.payload["checkpoint"]) == ("completed", 3)
 
 
 def test_never_triggered(job: Job) -> None:
@@ -128,7 +160,7 @@ def test_it_waits_and_says_for_whom(job: Job, said: Said) -> None:
         return await running
 
     (event,) = asyncio.run(asyncio.wait_for(acknowledge_later(), 30))
-    assert event.payload["status"] == "ready"
+    assert event.payload["status"] == "completed"
     assert "checkpoint 1 · attempt 1: 1 of 2 stages have acknowledged, waiting for routes" in said.text
 
 

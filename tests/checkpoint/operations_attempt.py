@@ -78,6 +78,12 @@ def _complete(world: World) -> Run:
     return lambda world, store: world.coordinator(store).complete(checkpoint)
 
 
+def _complete_as_the_last_stage(world: World) -> Run:
+    world.run_epoch("e1")
+    world.run_stages(EPOCH)
+    return lambda world, store: world.coordinator(store).complete_if_last(EPOCH, "report")
+
+
 def _clean(world: World) -> Run:
     world.run_epoch("e1")
     world.trigger(EPOCH)
@@ -191,6 +197,7 @@ ATTEMPT_OPERATIONS = (
     Operation("decline", _decline),
     Operation("declined", _declined),
     Operation("complete", _complete),
+    Operation("complete as the last stage", _complete_as_the_last_stage),
     Operation("clean", _clean),
     Operation("fail", _fail),
     Operation("begin after a death", _begin_after_a_death),

@@ -25,6 +25,12 @@ def finisher(coordinator: Coordinator, epoch: str, checkpoint: int, me: str) -> 
         return error.message
 
 
+def last(coordinator: Coordinator, epoch: str, checkpoint: int, me: str) -> str:
+    """Complete the checkpoint as the stage that acknowledged last; say what became of it."""
+    completed = coordinator.complete_if_last(epoch, "only")
+    return "left to others" if completed is None else f"completed by {completed.checkpoint}"
+
+
 def aborter(coordinator: Coordinator, epoch: str, checkpoint: int, me: str) -> str:
     """Abort it; say whether this call did. It is the quicker party, so it first looks around for a while."""
     for _ in range(checkpoint % 6 * 2):
@@ -57,7 +63,7 @@ def beginner(coordinator: Coordinator, epoch: str, checkpoint: int, me: str) -> 
     return answer.handover.token
 
 
-ROLES = {each.__name__: each for each in (finisher, aborter, cleaner, trigger, reporter, beginner)}
+ROLES = {each.__name__: each for each in (finisher, last, aborter, cleaner, trigger, reporter, beginner)}
 
 
 def main(root: str, job: str, role: str, me: str) -> None:

@@ -109,6 +109,18 @@ def test_finishers_aborters_and_cleaners_make_one_outcome(tmp_path: Path) -> Non
     assert completed == [f"e{number}" for number in range(ROUNDS)]
 
 
+def test_the_last_stage_and_whoever_waits_make_one_completion(tmp_path: Path) -> None:  # semantics C1, D3
+    coordinator = Coordinator(LocalStore(tmp_path / "store"), JOB)
+    with racers(tmp_path / "store", "last", "finisher", "last", "cleaner") as party:
+        for number in range(8):
+            checkpoint = _acknowledged(coordinator, f"e{number}")
+            said = party.run(f"e{number}", checkpoint)
+            assert said.pop("cleaner 3") == "failures: 0"
+            assert set(said.values()) == {f"completed by {checkpoint}"}
+    assert coordinator.head().counters.completed == 8
+    assert all(found.whole for found in coordinator.verify())
+
+
 def test_racing_triggers_make_one_checkpoint_with_one_slice(tmp_path: Path) -> None:  # semantics T6, T8, T9
     coordinator = Coordinator(LocalStore(tmp_path / "store"), JOB)
     with racers(tmp_path / "store", *["trigger"] * 4) as party:
