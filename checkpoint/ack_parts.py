@@ -18,8 +18,8 @@ MARKER_BYTES = MAX_MARKER_BYTES
 PART_BYTES = MAX_MARKER_BYTES * 3 // 4
 """Size that a part aims at: below the cap with room for what surrounds the subtasks."""
 
-_AROUND_HANDLE = 96
-"""Bytes of JSON around a file's path, checksum and output: field names, quotes, the size in digits."""
+_AROUND_HANDLE = 110
+"""Bytes of JSON around a file's path, checksums and output: field names, quotes, the size in digits."""
 
 _AROUND_SUBTASK = 48
 
@@ -81,13 +81,17 @@ def _pieces(subtask: SubtaskAck) -> Iterator[tuple[SubtaskAck, int]]:
     handles: list[StateHandle] = []
     size = _AROUND_SUBTASK
     for handle in subtask.handles:
-        bytes_of_it = _AROUND_HANDLE + sum(_json_bytes(text) for text in (handle.path, handle.checksum, handle.output))
+        bytes_of_it = _AROUND_HANDLE + sum(_json_bytes(text) for text in _texts(handle))
         if handles and size + bytes_of_it > PART_BYTES:
             yield SubtaskAck(subtask.index, tuple(handles)), size
             handles, size = [], _AROUND_SUBTASK
         handles.append(handle)
         size += bytes_of_it
     yield SubtaskAck(subtask.index, tuple(handles)), size
+
+
+def _texts(handle: StateHandle) -> tuple[str, ...]:
+    return handle.path, handle.checksum, handle.output, handle.content or ""
 
 
 def _json_bytes(text: str) -> int:

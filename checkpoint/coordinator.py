@@ -302,8 +302,12 @@ class Coordinator:
         """Forget a savepoint whose files are gone; see `Savepoints.forget`."""
         self._savepoints.forget(uri)
 
-    def verify(self, checkpoint: int | None = None) -> list[restore.Verification]:
-        """Check the files of one retained checkpoint, or of all, newest first (semantics R1).
+    def verify(self, checkpoint: int | None = None, *, deep: bool = False) -> list[restore.Verification]:
+        """Check the files of one retained checkpoint, or of all, newest first (semantics R1, W9).
+
+        Args:
+            checkpoint: its id; None for all.
+            deep: read every file, and do not take the store's word for its content.
 
         Raises:
             NoCheckpointError: the checkpoint asked for is not retained.
@@ -311,7 +315,7 @@ class Coordinator:
 
         def look(head: Head, _now_ms: int) -> list[restore.Verification]:
             if checkpoint is None:
-                return [restore.verify(self.files, entry) for entry in reversed(head.completed)]
-            return [restore.verify(self.files, restore.retained(head, checkpoint))]
+                return [restore.verify(self.files, entry, deep=deep) for entry in reversed(head.completed)]
+            return [restore.verify(self.files, restore.retained(head, checkpoint), deep=deep)]
 
         return self._heads.observe(look, doubt=lambda found: not all(each.whole for each in found))

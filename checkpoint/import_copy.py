@@ -227,7 +227,9 @@ class ImportCopy:
             self._copy(handle.path, wanted)
         etag = self._files.stat(key).etag
         assert etag is not None, "a stat gives the tag"
-        return replace(line, handle=replace(handle, path=key, checksum=etag))
+        # The savepoint's own checksum is the content's, wherever it lies (semantics W9).
+        content = None if etag == handle.checksum else handle.checksum
+        return replace(line, handle=replace(handle, path=key, checksum=etag, content=content))
 
     def _copied(self, there: str, wanted: DocumentRef) -> bool:
         """Copy a file on the server, if there is one for both; False where it has to pass through here."""
@@ -238,8 +240,8 @@ class ImportCopy:
             found = self._files.store.copy_from(self._folder, there, self._files.full(wanted.key), etag=etag)
         except GoneError as error:
             raise self._broken(there, "it is gone") from error
-        if found is not None and found != wanted.sha256:
-            raise self._broken(there, f"expected sha256:{wanted.sha256}, found sha256:{found}")
+        if found is not None and found != (f"{savepoint_format.ALGORITHM}{wanted.sha256}",):
+            raise self._broken(there, f"expected sha256:{wanted.sha256}, found {found[0]}")
         return found is not None
 
     def _copy(self, there: str, wanted: DocumentRef) -> None:

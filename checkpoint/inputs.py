@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..storage.errors import DocumentError, GoneError
-from . import acks, restore
+from . import acks
+from .file_check import FileCheck
 from .job_files import JobFiles
 from .model import Execution, PendingDocument
 
@@ -39,4 +40,4 @@ def _problem(files: JobFiles, stage: str, execution: Execution) -> str | None:
         return "its acknowledgement is gone"
     except DocumentError as error:
         return str(error)
-    return next((f"{handle.path}: {problem}" for handle, problem in restore.damaged(files, handles)), None)
+    return next((f"{handle.path}: {problem}" for handle, problem in FileCheck(files).damaged(handles)), None)

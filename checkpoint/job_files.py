@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import IO, TypeVar
 
+from ..storage.checksums import Hasher
 from ..storage.errors import BucketGoneError, DocumentError, GoneError, OutcomeUnknownError, UnavailableError
 from ..storage.port import Blob, DeleteFailure, Lost, ObjectStat, ObjectStore, PendingUpload, Written
 from . import documents, layout
@@ -45,6 +47,9 @@ REWRITTEN = frozenset({Head, Handover})
 
 READ_BYTES = 1024 * 1024
 """How much of a large object is read at once."""
+
+HASHED_BYTES = 8 * 1024 * 1024
+"""How much of a file is read at once where its checksum is computed."""
 
 CREATE_TRIES = 8
 """How often a create whose answer was lost is looked after and, where nothing stands, sent again."""
@@ -257,14 +262,32 @@ class JobFiles:
         return Written(found.etag) if found.data == data else Lost(found.etag)
 
     def stat(self, key: str) -> ObjectStat:
-        """Give size and tag of one object.
+        """Give size, tag and checksum of one object.
 
         Raises:
             GoneError: there is none.
         """
         with _standing_bucket():
             found = self.store.stat(self.full(key))
-        return ObjectStat(key=key, size_bytes=found.size_bytes, etag=found.etag)
+        return replace(found, key=key)
+
+    def checksum(self, key: str, algorithm: str) -> tuple[int, str]:
+        """Read an object, and give how many bytes it has and their checksum.
+
+        Args:
+            key: the object.
+            algorithm: `sha256` or `crc64nvme`.
+
+        Raises:
+            GoneError: there is none.
+        """
+        hasher, offset = Hasher(algorithm), 0
+        while True:
+            piece = self.read_range(key, offset, HASHED_BYTES)
+            hasher.update(piece)
+            offset += len(piece)
+            if len(piece) < HASHED_BYTES:
+                return offset, hasher.checksum()
 
     def listing(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectStat]:
         """Yield objects below `prefix` in key order, with keys relative to the job's prefix."""

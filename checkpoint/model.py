@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
+from ..storage.checksums import check_checksum
 from ..storage.names import check_name
 from . import layout
 from .codec import SPARSE, Json
@@ -60,6 +61,7 @@ Key = Annotated[str, layout.check_relative]
 RequestId = Annotated[str, layout.check_request]
 Target = Annotated[str, layout.check_target]
 FolderName = Annotated[str, IsName("folder")]
+Checksum = Annotated[str, check_checksum]
 CheckpointId = Annotated[int, AtLeast(1)]
 Count = Annotated[int, AtLeast(0)]
 Attempt = Annotated[int, AtLeast(1)]
@@ -445,6 +447,9 @@ class StateHandle:
     size_bytes: Count
     checksum: str
     """The store's etag for the content: compared, never computed (semantics W3)."""
+    content: Checksum | None = field(default=None, metadata=SPARSE)
+    """What survives a copy (semantics W9): the checksum that the store computed when the file was written, else our
+    own. None: `checksum` is one itself, or the file is of version 0.1, and nothing else is known of it."""
 
 
 @dataclass(frozen=True, slots=True)

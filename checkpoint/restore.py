@@ -6,18 +6,19 @@ why. A store that cannot be asked is an error and never damage. Nothing here wri
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from ..storage.errors import DocumentError, GoneError
 from . import layout, metadata, shelf
 from .assignment import RestoredStage
 from .errors import NoCheckpointError
+from .file_check import FileCheck
 from .head import CompletedEntry, Head, RestoreRecord
 from .head_text import one_line
 from .job_files import JobFiles
 from .metadata import HandleLine, HookLine, InFlightLine, MetadataHeader, StageLine
-from .model import EpochDocument, OwedEpoch, ReplayedEpoch, RestorePointer, Slice, StateHandle
+from .model import DocumentRef, EpochDocument, OwedEpoch, ReplayedEpoch, RestorePointer, Slice, StateHandle
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ class Verification:
     """The input of its epoch, with its sources' positions; None where it cannot be read."""
     backlogs: dict[str, tuple[OwedEpoch, ...]] = field(default_factory=dict)
     """By stage, the epochs that it owes, oldest first (semantics B3, F6)."""
+    unknown: int = 0
+    """Of a deep check, the files whose content cannot be told from another: nothing but the store's etag is known."""
 
     @property
     def whole(self) -> bool:
@@ -162,23 +165,29 @@ def retained(head: Head, checkpoint: int, *, so: str = "") -> CompletedEntry:
     return entry
 
 
-def verify(files: JobFiles, entry: CompletedEntry) -> Verification:
-    """Check every file of one completed checkpoint: there, of the right size, and unaltered (semantics R1).
+def verify(files: JobFiles, entry: CompletedEntry, *, deep: bool = False) -> Verification:
+    """Check every file of one completed checkpoint: there, of the right size, and unaltered (semantics R1, W9).
+
+    Args:
+        files: the job's files.
+        entry: the checkpoint's.
+        deep: read every file, so that a byte that flipped on the medium is found too.
 
     Raises:
         UnavailableError: the store could not be asked.
         ForbiddenError: the store refused to answer.
     """
-    return verify_pointer(files, RestorePointer(entry.id, entry.metadata), entry.epoch)
+    return verify_pointer(files, RestorePointer(entry.id, entry.metadata), entry.epoch, deep=deep)
 
 
-def verify_pointer(files: JobFiles, pointer: RestorePointer, epoch: str) -> Verification:
+def verify_pointer(files: JobFiles, pointer: RestorePointer, epoch: str, *, deep: bool = False) -> Verification:
     """Check a completed checkpoint, whether or not it is still retained; see `verify`.
 
     Args:
         files: the job's files.
         pointer: the checkpoint.
         epoch: its own.
+        deep: read every file.
 
     Raises:
         UnavailableError: the store could not be asked.
@@ -191,9 +200,10 @@ def verify_pointer(files: JobFiles, pointer: RestorePointer, epoch: str) -> Veri
     handles: list[StateHandle] = []
     slice_: Slice | None = None
     count = size_bytes = 0
+    check = FileCheck(files, deep=deep)
 
     def check_stage() -> None:
-        damages.extend(Damage(pointer.checkpoint, handle.path, problem) for handle, problem in damaged(files, handles))
+        damages.extend(Damage(pointer.checkpoint, handle.path, problem) for handle, problem in check.damaged(handles))
         handles.clear()
 
     try:
@@ -223,7 +233,15 @@ def verify_pointer(files: JobFiles, pointer: RestorePointer, epoch: str) -> Veri
         )
     check_stage()
     return Verification(
-        pointer.checkpoint, count, size_bytes, tuple(damages), tuple(stages), tuple(hooks), slice_, backlogs
+        pointer.checkpoint,
+        count,
+        size_bytes,
+        tuple(damages),
+        tuple(stages),
+        tuple(hooks),
+        slice_,
+        backlogs,
+        check.unknown,
     )
 
 
@@ -243,38 +261,9 @@ def _damaged_positions(files: JobFiles, checkpoint: int, slice_: Slice) -> Itera
         except GoneError:
             yield Damage(checkpoint, shelved.key, "it is gone")
             continue
-        if etag != shelved.etag:
+        # A copy may have another tag, so the content decides (semantics W9).
+        if etag != shelved.etag and not files.stands(DocumentRef(shelved.key, shelved.size_bytes, shelved.sha256)):
             yield Damage(checkpoint, shelved.key, f"its content differs: expected {shelved.etag}, found {etag}")
-
-
-def damaged(files: JobFiles, handles: Iterable[StateHandle]) -> Iterator[tuple[StateHandle, str]]:
-    """Yield the files that are gone or altered, each with what is wrong.
-
-    Files are looked up by listing the checkpoint folders that they lie in: one request a thousand files. A file that
-    the listing lacks is asked for once more by name (semantics R1: a 404 that a listing confirms).
-
-    Raises:
-        UnavailableError: the store could not be asked.
-        ForbiddenError: the store refused to answer.
-    """
-    by_folder: dict[str, list[StateHandle]] = {}
-    for handle in handles:
-        by_folder.setdefault("/".join(handle.path.split("/")[:3]) + "/", []).append(handle)
-    for folder, expected in sorted(by_folder.items()):
-        named = {handle.path for handle in expected}
-        present = {found.key: found for found in files.listing(folder) if found.key in named}
-        for handle in expected:
-            found = present.get(handle.path)
-            if found is None or (found.etag is None and found.size_bytes == handle.size_bytes):
-                try:
-                    found = files.stat(handle.path)
-                except GoneError:
-                    yield handle, "it is gone"
-                    continue
-            if found.size_bytes != handle.size_bytes:
-                yield handle, f"its size differs: expected {handle.size_bytes} bytes, found {found.size_bytes}"
-            elif found.etag != handle.checksum:
-                yield handle, f"its content differs: expected {handle.checksum}, found {found.etag}"
 
 
 def _replayed(files: JobFiles, epoch: str) -> ReplayedEpoch:

@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+from ..storage.checksums import SHA256, Hasher, algorithm_of
 from ..storage.errors import GoneError
-from . import metadata, restore, savepoint_format
+from . import file_check, metadata, restore, savepoint_format, shelf
 from .errors import SavepointDamagedError
+from .file_check import GONE
 from .job_files import JobFiles
 from .metadata import HandleLine, Line
-from .model import RestorePointer
+from .model import RestorePointer, StateHandle
 from .savepoint_files import SavepointFiles
 from .savepoint_format import METADATA, SavepointEnd, SavepointHeader
 from .savepoint_verify import PIECE_BYTES, SavepointProgress
@@ -110,37 +112,66 @@ class Copying:
         """Copy the files that a line names; gives the line as it stands in the savepoint."""
         if isinstance(line, HandleLine):
             handle = line.handle
-            sha256 = self._copy(handle.path, handle.size_bytes, handle.checksum)
-            return replace(line, handle=replace(handle, checksum=f"{savepoint_format.ALGORITHM}{sha256}"))
+            sha256 = self._copy(handle)
+            return replace(line, handle=replace(handle, checksum=f"{savepoint_format.ALGORITHM}{sha256}", content=None))
         for shelved in savepoint_format.shelved_of(line):
-            sha256 = self._copy(shelved.key, shelved.size_bytes, shelved.etag)
+            known = f"{savepoint_format.ALGORITHM}{shelved.sha256}"
+            sha256 = self._copy(StateHandle(shelf.KIND, shelved.key, shelved.size_bytes, shelved.etag, known))
             if sha256 != shelved.sha256:
                 raise self._altered(shelved.key, f"expected sha256:{shelved.sha256}, found sha256:{sha256}")
         return line
 
-    def _copy(self, key: str, size_bytes: int, etag: str) -> str:
+    def _copy(self, handle: StateHandle) -> str:
         """Copy one file, on the server if there is one for both; gives its SHA-256."""
         try:
-            copied = self.folder.store.copy_from(
-                self.files.store, self.files.full(key), self.folder.full(key), etag=etag
-            )
+            return self._copy_on_the_server(handle) or self._copy_through_here(handle)
         except GoneError as error:
-            raise self._altered(key, "it is gone") from error
-        return copied or self._copy_through_here(key, size_bytes, etag)
+            raise self._altered(handle.path, GONE) from error
 
-    def _copy_through_here(self, key: str, size_bytes: int, etag: str) -> str:
+    def _copy_on_the_server(self, handle: StateHandle) -> str | None:
+        """Let the server copy; what it computes from the bytes that it copied is compared with what was written.
+
+        So a byte that flipped on the medium does not get a fresh and valid checksum in the savepoint (semantics W9).
+        """
+        known = file_check.known(handle)
+        algorithms = [SHA256] if known is None or algorithm_of(known) == SHA256 else [algorithm_of(known), SHA256]
+        copied = self._copied(handle, handle.checksum, algorithms)
+        if copied is None and known is not None:
+            etag = self.files.stat(handle.path).etag
+            if etag is not None and etag != handle.checksum:
+                copied = self._copied(handle, etag, algorithms)  # the file is a copy itself, and has another tag
+        if copied is None:
+            return None
+        if known is not None and known not in copied:
+            raise self._altered(handle.path, f"expected {known}, found {copied[0]}")
+        return copied[-1].removeprefix(savepoint_format.ALGORITHM)
+
+    def _copied(self, handle: StateHandle, etag: str, algorithms: list[str]) -> tuple[str, ...] | None:
+        source, target = self.files, self.folder
+        return target.store.copy_from(
+            source.store, source.full(handle.path), target.full(handle.path), etag=etag, algorithms=algorithms
+        )
+
+    def _copy_through_here(self, handle: StateHandle) -> str:
+        known = file_check.known(handle)
+        hasher = None if known is None else Hasher(algorithm_of(known))
+        key = handle.path
         with Spool() as spool:
-            try:
-                while True:
-                    chunk = self.files.read_range(key, spool.size_bytes, PIECE_BYTES)
-                    spool.put(chunk)
-                    if len(chunk) < PIECE_BYTES:
-                        break
-            except GoneError as error:
-                raise self._altered(key, "it is gone") from error
-            if spool.size_bytes != size_bytes:
-                raise self._altered(key, f"expected {size_bytes} bytes, found {spool.size_bytes}")
-            self._check_unaltered(key, spool.reference(key).sha256, etag)
+            while True:
+                chunk = self.files.read_range(key, spool.size_bytes, PIECE_BYTES)
+                spool.put(chunk)
+                if hasher is not None:
+                    hasher.update(chunk)
+                if len(chunk) < PIECE_BYTES:
+                    break
+            if spool.size_bytes != handle.size_bytes:
+                raise self._altered(key, f"expected {handle.size_bytes} bytes, found {spool.size_bytes}")
+            if hasher is not None:
+                if hasher.checksum() != known:
+                    raise self._altered(key, f"expected {known}, found {hasher.checksum()}")
+            elif (found := self.files.stat(key).etag) != handle.checksum:
+                # Nothing but the tag is known of it, and a tag is compared and not computed (semantics W3).
+                raise self._altered(key, f"expected {handle.checksum}, found {found}")
             if not spool.create(self.folder, key):
                 raise SavepointDamagedError(
                     "something else stands in the savepoint's folder under the name of one of its files; take it under "
@@ -150,21 +181,6 @@ class Copying:
                     key=key,
                 )
             return spool.reference(key).sha256
-
-    def _check_unaltered(self, key: str, sha256: str, etag: str) -> None:
-        """See that what has been read is what the checkpoint names; it was verified before, and that is some time ago.
-
-        A store whose tag is the content's SHA-256 need not be asked; the tag of any other is compared and not computed
-        (semantics W3).
-        """
-        if etag == f"{savepoint_format.ALGORITHM}{sha256}":
-            return
-        try:
-            found = self.files.stat(key).etag
-        except GoneError as error:
-            raise self._altered(key, "it is gone") from error
-        if found != etag:
-            raise self._altered(key, f"expected {etag}, found {found}")
 
     def _altered(self, key: str, problem: str) -> SavepointDamagedError:
         return SavepointDamagedError(

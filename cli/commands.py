@@ -112,7 +112,7 @@ def verify(store: ObjectStore, options: argparse.Namespace) -> Outcome:
             raise InvalidConfigError("a savepoint holds one checkpoint; give its folder alone", savepoint=options.job)
         return Outcome(*savepoints_of.verify(store))
     coordinator = _job(store, options.job)
-    found = coordinator.verify(options.checkpoint)
+    found = coordinator.verify(options.checkpoint, deep=options.deep)
     lines = [line for each in found for line in _verification_lines(each)] or ["no checkpoint is retained"]
     document = {"job": options.job, "checkpoints": [{**asdict(each), "whole": each.whole} for each in found]}
     return Outcome(lines, document, damaged=not all(each.whole for each in found))
@@ -204,6 +204,11 @@ def _job(store: ObjectStore, name: str, way_out: str = "") -> Coordinator:
 def _verification_lines(found: Verification) -> Iterator[str]:
     if found.whole:
         yield f"checkpoint {found.checkpoint}: whole, {found.files} files, {size(found.size_bytes)}"
+        if found.unknown:
+            yield (
+                f"  of {found.unknown} files nothing but the store's etag is known (version 0.1 wrote them): "
+                "a byte that flipped on the medium would not be found"
+            )
         return
     yield f"checkpoint {found.checkpoint}: DAMAGED, it cannot be restored"
     yield from (f"  {damage.key}: {damage.problem}" for damage in found.damages)

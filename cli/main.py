@@ -154,6 +154,11 @@ def _parser() -> argparse.ArgumentParser:
     verb = _command(verbs, "verify", "check that every file of retained checkpoints, or of a savepoint, is whole")
     verb.add_argument("job", metavar="JOB|PATH", help="a job, or the folder of a savepoint (then no storage is needed)")
     verb.add_argument("checkpoint", metavar="ID", type=_checkpoint_id, nargs="?")
+    verb.add_argument(
+        "--deep",
+        action="store_true",
+        help="read every file: finds what no etag shows, such as a flipped byte",
+    )
     verb.set_defaults(run=commands.verify)
     verb = _command(verbs, "forget-listener", "give up the notices of a listener that no longer exists")
     verb.add_argument("job", metavar="JOB")

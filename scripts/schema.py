@@ -25,6 +25,7 @@ from airflow_cairn.checkpoint.job_files import KINDS, REWRITTEN
 from airflow_cairn.checkpoint.model import AtLeast, IsName
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.checkpoint.schemas import check_schema
+from airflow_cairn.storage import checksums
 from airflow_cairn.storage.names import NAME_GRAMMAR, RESERVED
 
 from .setup.base import ROOT
@@ -48,6 +49,7 @@ _CHECKS: dict[Callable[..., object], Schema] = {
     layout.check_token: {"pattern": f"^[A-Za-z0-9_]{{1,64}}{_END}"},
     layout.check_request: {"pattern": _pattern(layout.REQUEST_GRAMMAR)},
     layout.check_target: {"pattern": _pattern(layout.TARGET_GRAMMAR)},
+    checksums.check_checksum: {"pattern": _pattern(checksums.GRAMMAR)},
     savepoint_format.check_sha256: {"pattern": _pattern(savepoint_format.SHA256_GRAMMAR)},
     check_schema: {
         "pattern": rf"^\{{[\s\S]+\}}{_END}",

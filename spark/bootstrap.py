@@ -7,7 +7,6 @@ emptied; what a killed program leaves has no `_metadata`, and nothing takes it f
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,6 @@ from ..checkpoint import layout, savepoint_format
 from ..checkpoint.assignment import check_parallelism
 from ..checkpoint.documents import MAX_MARKER_BYTES
 from ..checkpoint.errors import InvalidConfigError, InvalidStateError, SavepointRefusedError
-from ..checkpoint.job_files import READ_BYTES
 from ..checkpoint.metadata import HandleLine, Line, MetadataHeader, StageLine, encode_line
 from ..checkpoint.model import Execution, Handover, Slice
 from ..checkpoint.runtime import Runtime, system_runtime
@@ -26,6 +24,7 @@ from ..checkpoint.savepoint_files import SavepointFiles
 from ..checkpoint.savepoint_format import METADATA, SavepointHeader
 from ..checkpoint.spool import Spool
 from ..storage import S3Options, check_storage_uri
+from ..storage.checksums import SHA256
 from ..storage.errors import CairnError, ForbiddenError, GoneError
 from ..storage.names import check_name
 from . import conf
@@ -178,15 +177,8 @@ def _stage(
 
 def _named(files: SavepointFiles, file: File) -> HandleLine:
     """Name a file by its content, as a savepoint does."""
-    digest, offset = hashlib.sha256(), 0
-    while True:
-        chunk = files.read_range(file.handle.path, offset, READ_BYTES)
-        digest.update(chunk)
-        offset += len(chunk)
-        if len(chunk) < READ_BYTES:
-            break
-    checksum = f"{savepoint_format.ALGORITHM}{digest.hexdigest()}"
-    return HandleLine(file.subtask, replace(file.handle, checksum=checksum))
+    _, checksum = files.checksum(file.handle.path, SHA256)
+    return HandleLine(file.subtask, replace(file.handle, checksum=checksum, content=None))
 
 
 def _finish(files: SavepointFiles, header: SavepointHeader, lines: Sequence[Line]) -> None:

@@ -64,7 +64,7 @@ def snapshot(
             folder=source.url,
             changed=", ".join(changed[:10]),
         )
-    handles = (writer.handle(output_id, arrived[name]) for name in sorted(before))
+    handles = writer.handles(output_id, [arrived[name] for name in sorted(before)])
     return Stored(Output(KIND, output_id.partition(".")[2], own), [File(0, handle) for handle in handles])
 
 

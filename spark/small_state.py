@@ -10,11 +10,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ..checkpoint import documents
+from ..checkpoint import documents, file_check
 from ..checkpoint.codec import Json
 from ..checkpoint.errors import InvalidStateError
 from ..checkpoint.job_files import JobFiles
 from ..checkpoint.model import Output
+from ..storage.checksums import algorithm_of, checksum_of
 from ..storage.errors import DocumentError
 from .stored import Stored
 from .writer import Writer
@@ -130,8 +131,10 @@ def read(files: JobFiles, stored: Stored) -> Any:
     handle = stored.files[0].handle
     blob = files.get(handle.path, max_bytes=handle.size_bytes)
     where = files.full(handle.path)
-    if blob.etag != handle.checksum:
-        raise DocumentError("the file has been altered", key=where, expected=handle.checksum, found=blob.etag)
+    known = file_check.known(handle)
+    found = blob.etag if known is None else checksum_of(blob.data, algorithm_of(known))
+    if found != (known or handle.checksum):
+        raise DocumentError("the file has been altered", key=where, expected=known or handle.checksum, found=found)
     document = documents.decode(blob.data, kind=KIND, key=where, max_bytes=MAX_BYTES + _ROUND_CONTENT_BYTES)
     if "content" not in document:
         raise DocumentError("the file holds no content", key=where)

@@ -24,6 +24,9 @@ _READ_OPTIONS = {
     # A session may be set to read on over a missing or broken file, which would lose rows of state without a word.
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
+    # Parquet's writer keeps a checksum with every page. Unless its reader is told to look, a byte that flipped on the
+    # medium gives other rows and no error (measured).
+    "parquet.page.verify-checksum.enabled": "true",
 }
 
 

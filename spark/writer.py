@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
@@ -19,6 +20,7 @@ from ..checkpoint.errors import InvalidStateError
 from ..checkpoint.job_files import JobFiles
 from ..checkpoint.model import Handover, Output, StateHandle
 from ..checkpoint.schemas import stored_schema
+from ..storage.checksums import SHA256, checksum_of, is_checksum
 from ..storage.errors import CairnError, UnsupportedStorageError
 from ..storage.names import order
 from ..storage.port import Lost, ObjectStat
@@ -32,6 +34,8 @@ log = logging.getLogger(__name__)
 
 _DATA_FILE = re.compile(r"\Apart-([0-9]+)[-.][^/]*\.parquet\Z")
 _SUCCESS = "_SUCCESS"
+_AT_ONCE = 8
+"""Files that are described at once: a thousand took 1.45 s on a local S3 server."""
 
 
 @dataclass(slots=True)
@@ -105,7 +109,8 @@ class Writer:
             answer = self._files.create_bytes(path, data)
         if isinstance(answer, Lost):
             raise InvalidStateError("a file of this driver's own name stands there", key=self._files.full(path))
-        return Stored(output, [File(0, StateHandle(output.id, path, len(data), answer.etag))])
+        content = None if is_checksum(answer.etag) else checksum_of(data)
+        return Stored(output, [File(0, StateHandle(output.id, path, len(data), answer.etag, content))])
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -205,32 +210,37 @@ class Writer:
         if magic:
             committer.verify_magic(self._files, folder + _SUCCESS)
         self.delete(other)
-        return [File(part, self.handle(output_id, found)) for part, found in data]
+        handles = self.handles(output_id, [found for _, found in data])
+        return [File(part, handle) for (part, _), handle in zip(data, handles, strict=True)]
 
-    def handle(self, output_id: str, found: ObjectStat) -> StateHandle:
-        """Describe a file that a listing shows.
+    def handles(self, output_id: str, found: Sequence[ObjectStat]) -> list[StateHandle]:
+        """Describe files that a listing shows, several at once: a request each, for the checksum (semantics W9).
 
         Raises:
             UnsupportedStorageError: the store has no tags.
         """
-        checksum = found.etag or self._checksum(found.key)
-        return StateHandle(output_id, found.key, found.size_bytes, checksum)
+        with ThreadPoolExecutor(_AT_ONCE, "cairn-describe") as pool:
+            return list(pool.map(lambda each: self._handle(output_id, each.key), found))
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete files of this driver; what cannot be deleted is left to the cleaner, and logged."""
         for failure in self._files.delete(keys):
             log.warning("Not deleted: %s (%s). The next cleaning tries again.", failure.key, failure.reason)
 
-    def _checksum(self, key: str) -> str:
-        """Read the tag of one file, in stores whose listings do not show it."""
-        etag = self._files.stat(key).etag
-        if etag is None:
+    def _handle(self, output_id: str, key: str) -> StateHandle:
+        """Describe one file: its tag, and what survives a copy of it."""
+        found = self._files.stat(key)
+        if found.etag is None:
             raise UnsupportedStorageError(
                 "the store names no tag for a file, so damage to it could not be noticed. Use another store",
                 store=self._files.store.describe(),
                 key=self._files.full(key),
             )
-        return etag
+        content = None
+        if not is_checksum(found.etag):
+            # What the server computed while Spark wrote costs nothing; where it computes none, the file is read.
+            content = found.checksum or self._files.checksum(key, SHA256)[1]
+        return StateHandle(output_id, key, found.size_bytes, found.etag, content)
 
 
 def _schema_of(output_id: str, df: DataFrame) -> str:

@@ -228,7 +228,8 @@ class LocalStore(ObjectStore):
             for chunk in chunks(fd):
                 digest.update(chunk)
                 size += len(chunk)
-        return ObjectStat(key, size, tag_from(digest))
+        tag = tag_from(digest)
+        return ObjectStat(key, size, tag, tag)
 
     def delete(self, keys: Iterable[str]) -> DeleteFailures:
         """Delete objects, then the folders that became empty, up to the root.

@@ -8,9 +8,11 @@ the object, and where that is impossible `OutcomeUnknownError` says so: then not
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO
+
+from .checksums import SHA256
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,9 @@ class ObjectStat:
     size_bytes: int
     etag: str | None
     """Opaque content tag, only ever compared (semantics W3). None in listings of stores where it costs a read."""
+    checksum: str | None = None
+    """Of the whole content, with its algorithm (`checksums.py`), as the store recorded it when the object was written;
+    it survives a copy (semantics W9). None in listings, and where the store has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +168,7 @@ class ObjectStore(ABC):
 
     @abstractmethod
     def stat(self, key: str) -> ObjectStat:
-        """Give size and etag of one object; for local files this reads it.
+        """Give size, etag and checksum of one object; for local files this reads it.
 
         Raises:
             GoneError: there is no such object.
@@ -177,7 +182,15 @@ class ObjectStore(ABC):
             GoneError: there is no `source`.
         """
 
-    def copy_from(self, source: ObjectStore, source_key: str, key: str, *, etag: str) -> str | None:  # noqa: ARG002
+    def copy_from(
+        self,
+        source: ObjectStore,  # noqa: ARG002
+        source_key: str,  # noqa: ARG002
+        key: str,  # noqa: ARG002
+        *,
+        etag: str,  # noqa: ARG002
+        algorithms: Sequence[str] = (SHA256,),  # noqa: ARG002
+    ) -> tuple[str, ...] | None:
         """Copy an object of another store on the server that both have, so that no byte of it passes through here.
 
         For content that is the same whoever writes it: what stands at `key` already may be written over.
@@ -186,12 +199,13 @@ class ObjectStore(ABC):
             source: where it is.
             source_key: its key there.
             key: where it is to stand.
-            etag: the tag that it is to have there.
+            etag: the tag that it has at its source.
+            algorithms: of the checksums to be given (`checksums.py`); the server copies once for each.
 
         Returns:
-            The SHA-256 of the content in hexadecimal, as the server computed it. None where it cannot be had so: the
-            stores have no server in common, the server does not copy or compute, or the object has another tag. Then
-            nothing is known of what stands at `key`.
+            The checksums, as the server computed them from the bytes that it copied. None where they cannot be had so:
+            the stores have no server in common, the server does not copy or compute, or the object has another tag.
+            Then nothing is known of what stands at `key`.
 
         Raises:
             GoneError: there is no such object.

@@ -7,7 +7,7 @@ Buckets are never made, changed or listed here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import IO, Any
@@ -19,6 +19,8 @@ from botocore import exceptions as boto
 from botocore.config import Config
 from botocore.loaders import create_loader
 
+from . import checksums
+from .checksums import SHA256
 from .clock import Fraction, Sleeper, TokenSource, new_token, system_fraction, system_sleep
 from .errors import BucketGoneError, GoneError, UnsupportedStorageError
 from .limits import check_range, check_size, first, gather
@@ -183,8 +185,10 @@ class S3Store(ObjectStore):
         self._wire.full(target)
         return self._copier.copy(source, target, self.stat(source).size_bytes)
 
-    def copy_from(self, source: ObjectStore, source_key: str, key: str, *, etag: str) -> str | None:
-        """Copy an object of another prefix or bucket of the same server: one request; see `s3_copy.py`.
+    def copy_from(
+        self, source: ObjectStore, source_key: str, key: str, *, etag: str, algorithms: Sequence[str] = (SHA256,)
+    ) -> tuple[str, ...] | None:
+        """Copy an object of another prefix or bucket of the same server: a request an algorithm; see `s3_copy.py`.
 
         Both have to be reached in the same way, with the same credentials.
 
@@ -193,7 +197,7 @@ class S3Store(ObjectStore):
         """
         if not isinstance(source, S3Store) or (source._options, source._endpoint) != (self._options, self._endpoint):
             return None
-        return copy_across(source._wire, source_key, self._wire, key, etag)
+        return copy_across(source._wire, source_key, self._wire, key, etag, algorithms)
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectStat]:
         """Yield the objects under `prefix` in key order, a page a request."""
@@ -208,13 +212,13 @@ class S3Store(ObjectStore):
         return folders(self._wire, prefix)
 
     def stat(self, key: str) -> ObjectStat:
-        """Give size and tag of one object.
+        """Give size, tag and checksum of one object.
 
         Raises:
             GoneError: there is no such object (or no such bucket: this request cannot tell).
         """
-        answer = self._wire.ask("head_object", key, Key=self._wire.full(key))
-        return ObjectStat(key, answer["ContentLength"], answer["ETag"])
+        answer = self._wire.ask("head_object", key, Key=self._wire.full(key), ChecksumMode="ENABLED")
+        return ObjectStat(key, answer["ContentLength"], answer["ETag"], checksums.from_s3(answer))
 
     def delete(self, keys: Iterable[str]) -> DeleteFailures:
         """Delete objects, a page a request. All names are checked before anything is deleted."""

@@ -11,12 +11,13 @@ that is ignored does no harm there.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import tempfile
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+from .checksums import algorithm_of, from_s3
 from .errors import InvalidRequestError
 from .port import WriteResult
 from .s3_delete import delete
@@ -126,7 +127,9 @@ class Copier:
         return answers.count(True) == 1 and answers.count(False) == _RACERS - 1
 
 
-def copy_across(source: Wire, source_key: str, target: Wire, key: str, etag: str) -> str | None:
+def copy_across(
+    source: Wire, source_key: str, target: Wire, key: str, etag: str, algorithms: Sequence[str]
+) -> tuple[str, ...] | None:
     """Copy an object between two prefixes of one server; see `ObjectStore.copy_from`.
 
     Args:
@@ -135,14 +138,30 @@ def copy_across(source: Wire, source_key: str, target: Wire, key: str, etag: str
         target: the way to where it is to stand.
         key: its key there.
         etag: the tag that it is to have.
+        algorithms: a server computes one checksum while it copies, so it copies once for each.
 
     Returns:
-        The SHA-256 that the server computed, in hexadecimal; None where it did not, or refused to copy.
+        The checksums that the server computed; None where it did not, or refused to copy.
 
     Raises:
         GoneError: there is no such object.
         UnavailableError: the server did not answer.
     """
+    found: list[str] = []
+    for algorithm in algorithms:
+        # After the first copy it stands there, and it is ours.
+        condition = {} if found else {"IfNoneMatch": "*"}
+        answer = _copied(source, source_key, target, key, etag, algorithm.upper(), condition)
+        checksum = None if answer is None else from_s3(answer)
+        if checksum is None or algorithm_of(checksum) != algorithm:
+            return None
+        found.append(checksum)
+    return tuple(found)
+
+
+def _copied(
+    source: Wire, source_key: str, target: Wire, key: str, etag: str, algorithm: str, condition: dict[str, str]
+) -> Any:
     try:
         answer = target.patience.ask(
             lambda: target.send(
@@ -150,9 +169,9 @@ def copy_across(source: Wire, source_key: str, target: Wire, key: str, etag: str
                 Key=target.full(key),
                 CopySource={"Bucket": source.bucket, "Key": source.full(source_key)},
                 CopySourceIfMatch=etag,
-                IfNoneMatch="*",
-                ChecksumAlgorithm="SHA256",
+                ChecksumAlgorithm=algorithm,
                 MetadataDirective="REPLACE",
+                **condition,
             )
         )
     except Refused as fault:
@@ -162,13 +181,4 @@ def copy_across(source: Wire, source_key: str, target: Wire, key: str, etag: str
         return None
     except NoAnswer as fault:
         raise target.explain(fault, "copy_object", key) from fault
-    return sha256_of(answer["CopyObjectResult"].get("ChecksumSHA256"))
-
-
-def sha256_of(checksum: str | None) -> str | None:
-    """Give a checksum as S3 writes it in hexadecimal; None for that of an object in parts, which is no content's."""
-    try:
-        digest = base64.b64decode(checksum or "", validate=True)
-    except binascii.Error:
-        return None
-    return digest.hex() if len(digest) == 32 else None
+    return answer["CopyObjectResult"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -30,6 +30,7 @@ from airflow_cairn.checkpoint.requests import EpochCompleted, Triggered
 from airflow_cairn.checkpoint.savepoint_format import METADATA
 from airflow_cairn.checkpoint.savepoint_verify import SavepointProgress
 from airflow_cairn.storage import Lost, ObjectStore, UnavailableError, open_store
+from airflow_cairn.storage.checksums import SHA256, checksum_of
 from tests.checkpoint import world as world_module
 from tests.checkpoint.lagging import UNALIGNED, complete_without, run_some
 from tests.checkpoint.listed_folder import Job
@@ -586,12 +587,15 @@ class OneServer(MemoryStore):
         self.copied: list[str] = []
         self.lies = False
 
-    def copy_from(self, source: ObjectStore, source_key: str, key: str, *, etag: str) -> str | None:
+    def copy_from(
+        self, source: ObjectStore, source_key: str, key: str, *, etag: str, algorithms: Sequence[str] = (SHA256,)
+    ) -> tuple[str, ...] | None:
+        assert tuple(algorithms) == (SHA256,)
         data = source.get(source_key).data
         if source.stat(source_key).etag != etag or isinstance(self.create(key, data), Lost):
             return None
         self.copied.append(source_key)
-        return "0" * 64 if self.lies else hashlib.sha256(data).hexdigest()
+        return (f"sha256:{'0' * 64}" if self.lies else checksum_of(data),)
 
 
 def test_a_server_that_has_both_copies(old: World) -> None:

@@ -274,10 +274,8 @@ class World:
                 handover.checkpoint, handover.stage, handover.attempt, handover.token, run, f"{kind}.{name}"
             )
             data = json.dumps(content).encode()
-            written = files.create_bytes(f"{folder}part-0", data)
-            assert isinstance(written, Written)
             outputs.append(Output(kind, name, folder))
-            handles.append(StateHandle(f"{kind}.{name}", f"{folder}part-0", len(data), written.etag))
+            handles.append(self.put_file(files, f"{kind}.{name}", f"{folder}part-0", data))
 
         put("state", "totals", [*before, *new])
         put("exchange", "rows", new)
@@ -296,6 +294,12 @@ class World:
             outputs=tuple(outputs),
             values={"seen": len(before) + len(new)},
         )
+
+    def put_file(self, files: JobFiles, output_id: str, path: str, data: bytes) -> StateHandle:
+        """Write a file of an output, and describe it as version 0.1 did: by its size and the store's tag."""
+        written = files.create_bytes(path, data)
+        assert isinstance(written, Written)
+        return StateHandle(output_id, path, len(data), written.etag)
 
     def read_upstreams(self, files: JobFiles, handover: Handover, new: list[str]) -> None:
         """See that what each upstream wrote covers the epochs that are to be folded in."""

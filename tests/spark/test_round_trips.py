@@ -115,6 +115,37 @@ def test_a_missing_file_of_state_is_an_error_whatever_the_session_says(
         spark.conf.unset("spark.sql.files.ignoreCorruptFiles")
 
 
+def test_a_byte_that_flipped_on_the_medium_is_an_error_and_no_other_row(
+    spark: SparkSession, pipeline: Pipeline, tmp_path: Path
+) -> None:  # semantics W9
+    import pyarrow.parquet
+
+    spark.conf.set("spark.sql.parquet.compression.codec", "uncompressed")
+    try:
+        pipeline.trigger("one")
+        with pipeline.epoch("one") as epoch:
+            epoch.snapshot("totals", spark.range(1000, numPartitions=1))
+        pipeline.complete("one")
+    finally:
+        spark.conf.unset("spark.sql.parquet.compression.codec")
+    pipeline.trigger("two")
+    with pipeline.epoch("two") as epoch:
+        state = epoch.state("totals")
+        assert state is not None
+        [key] = pipeline.listing("chk-0000000001/state/")
+        file = Path(tmp_path, "lake", "flights", key)
+        column = pyarrow.parquet.ParquetFile(file).metadata.row_group(0).column(0)
+        data = bytearray(file.read_bytes())
+        data[column.data_page_offset + column.total_compressed_size - 5] ^= 1  # in the last value of the last page
+        file.write_bytes(data)
+        plain = spark.read.parquet(str(file)).agg({"id": "sum"}).first()
+        assert plain is not None
+        assert plain[0] != sum(range(1000)), "Spark by itself gives another row, and no error"
+        with pytest.raises(Exception, match=r"(?i)checksum|crc"):
+            state.collect()
+        file.unlink()
+
+
 def test_many_files_of_one_subtask_are_all_read(spark: SparkSession, pipeline: Pipeline) -> None:
     spark.conf.set("spark.sql.files.maxRecordsPerFile", "10")
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +26,6 @@ from airflow_cairn.storage import (
     Written,
     open_store,
     probe,
-    s3_copy,
 )
 from airflow_cairn.storage.s3 import S3Store
 from scripts.harness.ports import free_port
@@ -265,19 +263,6 @@ def test_a_copy_between_prefixes_without_a_checksum_is_not_relied_on():
         with pytest.raises(GoneError) as raised:
             target.copy_from(source, "absent", "to", etag="?")
         assert raised.value.fields["key"] == "absent"
-
-
-@pytest.mark.parametrize(
-    ("checksum", "found"),
-    [
-        ("LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ=", hashlib.sha256(b"hello").hexdigest()),
-        ("LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ=-3", None),
-        ("M3eFcAZSQlc=", None),
-        (None, None),
-    ],
-)
-def test_only_a_checksum_of_the_whole_content_counts(checksum: str | None, found: str | None):
-    assert s3_copy.sha256_of(checksum) == found
 
 
 def test_an_object_over_five_gib_is_not_copied():

@@ -1,0 +1,156 @@
+"""Is a file still there, and unaltered, by its etag or by its content (semantics R1, W9)?"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from airflow_cairn.checkpoint.file_check import FileCheck, known
+from airflow_cairn.checkpoint.job_files import JobFiles
+from airflow_cairn.checkpoint.model import Handover, Slice, StateHandle
+from airflow_cairn.spark.writer import Writer
+from airflow_cairn.storage import ObjectStat, UnavailableError
+from airflow_cairn.storage.checksums import CRC64NVME, SHA256, checksum_of
+from tests.support.memory_store import MemoryStore
+
+PATH = "chk-0000000001/state/clean/part-0"
+DATA = b"what a stage has written"
+
+
+class Server(MemoryStore):
+    """An S3 server as tests of copies want it: tags that do not survive a copy, and checksums or none."""
+
+    algorithm: str | None = CRC64NVME
+    wrong = False
+    copies = 0
+    reads = 0
+
+    def stat(self, key: str) -> ObjectStat:
+        found = super().stat(key)
+        data = self.get(key).data + (b"?" if self.wrong else b"")
+        checksum = checksum_of(data, self.algorithm) if self.algorithm else None
+        return replace(found, etag=self._tag(found.etag), checksum=checksum)
+
+    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectStat]:
+        for found in super().list(prefix, start_after=start_after):
+            yield replace(found, etag=self._tag(found.etag))
+
+    def read_range(self, key: str, start: int, length: int) -> bytes:
+        self.reads += 1
+        return super().read_range(key, start, length)
+
+    def _tag(self, etag: str | None) -> str:
+        return f"{etag}-{self.copies}"
+
+
+@pytest.fixture
+def store() -> Server:
+    made = Server()
+    made.put(f"flights/{PATH}", DATA)
+    return made
+
+
+def _described(store: Server) -> StateHandle:
+    files = JobFiles(store, "flights")
+    writer = Writer(files, Handover("flights", 1, "e1", 1, "clean", "t", "flights", Slice()), "run", lambda: 0)
+    [handle] = writer.handles("state.totals", list(files.listing("chk-0000000001/")))
+    return handle
+
+
+def _problems(store: Server, handle: StateHandle, *, deep: bool = False) -> list[str]:
+    return [problem for _, problem in FileCheck(JobFiles(store, "flights"), deep=deep).damaged([handle])]
+
+
+def test_the_servers_checksum_costs_no_read(store: Server) -> None:  # semantics A1, W9
+    handle = _described(store)
+    assert (handle.content, store.reads) == (checksum_of(DATA, CRC64NVME), 0)
+
+
+def test_where_the_server_has_none_the_file_is_read(store: Server) -> None:  # semantics A1, W9
+    store.algorithm = None
+    assert _described(store).content == f"sha256:{hashlib.sha256(DATA).hexdigest()}"
+
+
+def test_an_equal_etag_is_enough(store: Server) -> None:  # semantics R1
+    handle = _described(store)
+    store.algorithm, store.wrong = None, True
+    assert _problems(store, handle) == []
+    assert store.reads == 0
+
+
+@pytest.mark.parametrize("algorithm", [CRC64NVME, SHA256, None])
+def test_a_copy_is_whole_whatever_its_server_computes(store: Server, algorithm: str | None) -> None:  # semantics W9
+    handle = _described(store)
+    store.copies, store.algorithm = 1, algorithm
+    assert _problems(store, handle) == []
+    assert store.reads == (0 if algorithm == CRC64NVME else 1)
+
+
+def test_a_servers_no_is_not_enough(store: Server) -> None:  # semantics W9
+    handle = _described(store)
+    store.copies, store.wrong = 1, True
+    assert _problems(store, handle) == []
+    assert store.reads == 1
+
+
+def test_a_copy_with_another_content_is_altered(store: Server) -> None:  # semantics R1, W9
+    handle = _described(store)
+    store.copies = 1
+    store.put(f"flights/{PATH}", DATA[:-1] + b"?")
+    [problem] = _problems(store, handle)
+    assert problem.startswith(f"its content differs: expected {handle.content}, found crc64nvme:")
+
+
+def test_what_is_known_by_its_etag_alone(store: Server) -> None:  # semantics C5, W9
+    handle = replace(_described(store), content=None)
+    assert known(handle) is None
+    assert _problems(store, handle) == []
+    check = FileCheck(JobFiles(store, "flights"), deep=True)
+    assert (list(check.damaged([handle])), check.unknown) == ([], 0)
+    store.algorithm = None
+    assert (list(check.damaged([handle])), check.unknown) == ([], 1), "nothing tells"
+    store.copies = 1
+    [problem] = _problems(store, handle)
+    assert problem.startswith(f"its content differs: expected {handle.checksum}")
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_what_is_gone_or_has_another_size(store: Server, *, deep: bool) -> None:  # semantics R1
+    handle = _described(store)
+    store.put(f"flights/{PATH}", DATA + b"!")
+    [problem] = _problems(store, handle, deep=deep)
+    assert problem == "its size differs: expected 24 bytes, found 25"
+    store.delete([f"flights/{PATH}"])
+    assert _problems(store, handle, deep=deep) == ["it is gone"]
+
+
+def test_deep_reads_what_the_etag_hides(store: Server) -> None:  # semantics W9
+    handle = _described(store)
+
+    class Flipped(Server):
+        def stat(self, key: str) -> ObjectStat:
+            return ObjectStat(key, len(DATA), handle.checksum, handle.content)
+
+        def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectStat]:
+            yield self.stat(f"flights/{PATH}")
+
+    flipped = Flipped()
+    flipped.put(f"flights/{PATH}", DATA[:-1] + b"?")
+    assert _problems(flipped, handle) == []
+    assert len(_problems(flipped, handle, deep=True)) == 1
+    assert len(_problems(flipped, replace(handle, content=None), deep=True)) == 1, "the server knows what was written"
+
+
+def test_a_store_that_cannot_be_asked_is_no_damage(store: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = _described(store)  # semantics R1
+    store.copies = 1
+
+    def fail(self: Server, key: str) -> ObjectStat:
+        raise UnavailableError("no answer", key=key)
+
+    monkeypatch.setattr(Server, "stat", fail)
+    with pytest.raises(UnavailableError):
+        _problems(store, handle)
