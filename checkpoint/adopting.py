@@ -40,13 +40,14 @@ class Drivers(Protocol):
         ...
 
 
-def take_over(files: JobFiles, handover: Handover, claimant: str) -> None:
+def take_over(files: JobFiles, handover: Handover, claimant: str, try_number: int = 0) -> None:
     """Write the claimant into the handover, if nobody else has in the meantime; reading it again tells.
 
     Args:
         files: the job's files.
         handover: as it was read.
         claimant: who watches the driver from now on.
+        try_number: which try of its task that is; 0: not known.
 
     Raises:
         ConflictError: the store refused again and again to say who was first; nothing landed.
@@ -56,4 +57,6 @@ def take_over(files: JobFiles, handover: Handover, claimant: str) -> None:
     with suppress(GoneError, DocumentError, OutcomeUnknownError):
         standing, blob = files.read(Handover, key)
         if standing == handover:
-            files.replace(key, replace(handover, claimant=claimant, adopted=True), expected_etag=blob.etag)
+            files.replace(
+                key, replace(handover, claimant=claimant, adopted=True, try_number=try_number), expected_etag=blob.etag
+            )

@@ -195,6 +195,7 @@ class Attempts:
         missing: frozenset[str] = frozenset(),
         curable: bool = True,
         anew: bool = False,
+        again: bool = False,
     ) -> FailAnswer:
         """Abort the epoch's attempt and open the next, if `token` is still the stage's current execution.
 
@@ -214,6 +215,8 @@ class Attempts:
                 checkpoint has failed, unless it may go on without the stage's region, and nothing is opened (F4).
             anew: the stage was given up, and a person has asked for another try all the same: the next attempt is
                 opened, and the count of restarts starts anew (F4, F6).
+            again: nothing has failed. A person has cleared the stage's task after it had acknowledged, so it runs again
+                all the same (F5); no restart is counted.
 
         Raises:
             InvalidConfigError: the pending checkpoint does not expect the stage.
@@ -238,7 +241,7 @@ class Attempts:
             if execution.token != token:
                 still = replaced.waiting(self._files, document)
                 return Decision(FailedOver(document, created=False, restarted=still))
-            carried = carry(self._files, document, document.stages, restart=stage, missing=missing)
+            carried = carry(self._files, document, document.stages, restart=stage, again=again, missing=missing)
             if stage in carried.acknowledged:
                 return Decision(NothingToDo(f"{stage} had acknowledged before it ended; nothing is lost"))
             declined = acks.why_declined(self._files, stage, execution)
@@ -248,8 +251,9 @@ class Attempts:
             may_leave_out = document.limits.leave_out is not None
             # Where stages may be left out, each speaks for itself alone: its region is left out, not another's.
             also = frozenset[str]() if may_leave_out else carried.declined - {stage}
-            verdict: Restart | Exhausted = Restart(0, memory=settled.restart_memory)
-            if not anew:
+            restarts = entry.restarts if again else 0
+            verdict: Restart | Exhausted = Restart(restarts, memory=settled.restart_memory)
+            if not anew and not again:
                 verdict = restarting.after_failure(
                     self._files, settled, entry, document, stage, now_ms, declined=also, curable=curable
                 )

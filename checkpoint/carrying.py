@@ -51,6 +51,7 @@ def carry(
     *,
     rejected: Collection[str] = (),
     restart: str | None = None,
+    again: bool = False,
     running: bool = True,
     missing: Collection[str] = (),
 ) -> Carried:
@@ -64,6 +65,7 @@ def carry(
         stages: what the new one expects; a stage that the DAG has changed is run again.
         rejected: tokens of executions that were told that they do not count, and of answers of hooks that do not.
         restart: a stage to run again unless it has acknowledged.
+        again: also if it has: a person has asked for that (semantics F5).
         running: whether executions that have not acknowledged are taken over too.
         missing: stages of which what they wrote is known to be gone or altered.
     """
@@ -75,7 +77,7 @@ def carry(
     begun = acks.marked(files, executions, "handover") | acknowledged | told
     missing = frozenset(missing).union(*(_unreadable(files, uid, executions[uid]) for uid in declined))
     gone = declined
-    if restart not in acknowledged:
+    if again or restart not in acknowledged:
         gone |= {restart} if restart else set()
     if not running:
         gone |= executions.keys() - acknowledged

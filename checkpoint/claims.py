@@ -7,13 +7,14 @@ callback ran before. Unless its driver runs on a cluster and lives: then the new
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..storage.errors import DocumentError, GoneError
 from ..storage.port import Lost
-from . import acks, adopting, cancelling, giving_up, hook_answers, layout, readiness, replaced
+from . import acks, adopting, cancelling, giving_up, holders, hook_answers, layout, readiness, replaced
 from .attempts import Attempts
 from .errors import CheckpointFailedError, CheckpointNotReadyError, FencedError, TooMuchContentionError
+from .handovers import handover_of
 from .head import Head
 from .head_store import HeadStore
 from .job_files import JobFiles
@@ -27,16 +28,20 @@ from .requests import (
     GivenUp,
     NothingToDo,
     Reconnect,
+    Restarted,
     StageAcknowledged,
     Submit,
     UpstreamsNotReady,
     failed,
-    members_of,
 )
 from .taking_up import TakingUp
 
 MAX_TRIES = 32
 """Attempts that may replace each other under one `begin` before it gives up."""
+
+
+CLEARED = "its task was cleared after the stage had acknowledged, so it runs again"
+"""Why an attempt ends whose stage a person has run again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +77,17 @@ class Claims:
         by_hand: bool = False,
         came_back: bool = False,
         drivers: adopting.Drivers | None = None,
+        try_number: int = 0,
+        first_try: int = 0,
     ) -> BeginAnswer:
         """Claim the right to submit a stage's application; settle what an earlier try left (semantics F5).
 
         Where a stage that this one reads from has declined, nothing is claimed and the stage declines too (B4), unless
         it reads what is there and waits for nobody (B2). Where the epoch is tried again, what the stage is to read is
         looked at: one that runs again is waited for, and output that is gone or altered is a failover (F1).
+
+        A stage that has acknowledged has nothing to submit, unless a person has cleared its task since: then it runs
+        again in the next attempt, with its region and what reads from it (F5).
 
         Args:
             epoch: the epoch's name.
@@ -89,6 +99,8 @@ class Claims:
                 An attempt was pending then, so what has failed for good by now has failed since.
             drivers: tells what became of a driver that can outlive who submitted it. While it lives the answer is
                 `Reconnect`: the same attempt goes on. None: no driver does.
+            try_number: which try of its task the claimant is, counted on over retries and clears; 0: not known.
+            first_try: number of the first try after the task's newest clear; 0 or 1: it was never cleared.
 
         Raises:
             InvalidConfigError: no checkpoint was triggered for the epoch, or it does not expect the stage.
@@ -121,18 +133,27 @@ class Claims:
                     return lost
                 continue
             durable = drivers is not None and drivers.outlive()
-            handover, made = self._claim(current, stage, claimant, durable=durable)
+            handover, made = self._claim(current, stage, claimant, durable=durable, try_number=try_number)
             if handover is None:
                 continue
             # Nobody can have acknowledged an execution before its handover stood.
             if not made and acks.has_acknowledged(self._files, stage, current.execution):
-                return StageAcknowledged(current.document.checkpoint)
+                if holders.was_cleared_since(handover, first_try):
+                    lost = self._fail_over(current, epoch, stage, CLEARED, asked_for=asked_for, again=True)
+                    if lost is not None:
+                        return lost
+                elif holders.record(self._files, handover, claimant, try_number) and self._still_current(
+                    current, epoch, stage
+                ):
+                    return StageAcknowledged(current.document.checkpoint, self._others(current, stage))
+                continue
             if isinstance(handover, Handover) and handover.claimant == claimant:
                 claimed = True
                 if self._still_current(current, epoch, stage):
+                    others = self._others(current, stage)
                     if handover.adopted:
-                        return Reconnect(handover)
-                    return Submit(handover, layout.handover(handover.checkpoint, stage, handover.token))
+                        return Reconnect(handover, others)
+                    return Submit(handover, layout.handover(handover.checkpoint, stage, handover.token), others)
             elif claimed:
                 raise FencedError(
                     "another try of the stage has taken over while this one was starting; this one submits nothing",
@@ -143,7 +164,7 @@ class Claims:
                     holder=handover.claimant if isinstance(handover, Handover) else "unknown",
                 )
             else:
-                why = self._take_over(handover, claimant, drivers)
+                why = self._take_over(handover, claimant, try_number, drivers)
                 if why is None:
                     continue
                 lost = self._fail_over(current, epoch, stage, why, asked_for=asked_for)
@@ -156,6 +177,24 @@ class Claims:
             stage=stage,
             tries=MAX_TRIES,
         )
+
+    def to_run_again(self, epoch: str) -> tuple[Restarted, ...]:
+        """Give the stages whose tasks have to run again after a failover, and have not begun (semantics F1, F5).
+
+        None where no attempt of the epoch is pending, or where its document cannot be read.
+
+        Args:
+            epoch: the epoch's name.
+
+        Raises:
+            UnavailableError: the store did not answer.
+        """
+
+        def look(head: Head, _now_ms: int) -> tuple[Restarted, ...]:
+            document = self._attempts.readable(head.pending_of_epoch(epoch))
+            return replaced.waiting(self._files, document) if document is not None else ()
+
+        return self._heads.observe(look)
 
     def stand_in(self, epoch: str, stage: str, claimant: str) -> Handover | None:
         """Give the handover of a stage that nobody will run, to whoever acknowledges in its place.
@@ -181,7 +220,7 @@ class Claims:
         if acks.has_acknowledged(self._files, stage, current.execution):
             return None
         self._claim(current, stage, claimant)
-        return _handover(current, stage, claimant)
+        return handover_of(current.document, stage, claimant)
 
     def fail(
         self,
@@ -248,6 +287,7 @@ class Claims:
         missing: frozenset[str] = frozenset(),
         *,
         asked_for: bool,
+        again: bool = False,
     ) -> Failed | None:
         """Settle what an earlier try left, or what it is to read has lost; None where the stage may be tried again.
 
@@ -255,8 +295,8 @@ class Claims:
             CheckpointFailedError: the checkpoint goes on without it.
         """
         token = current.execution.token
-        anew = asked_for and giving_up.was_given_up(self._files, stage, current.execution)
-        answer = self._attempts.fail_over(epoch, stage, token, why, missing=missing, anew=anew)
+        anew = asked_for and not again and giving_up.was_given_up(self._files, stage, current.execution)
+        answer = self._attempts.fail_over(epoch, stage, token, why, missing=missing, anew=anew, again=again)
         if isinstance(answer, GivenUp):
             raise CheckpointFailedError(
                 "nothing was submitted: the stage was given up, and the checkpoint goes on without it. Its input is "
@@ -286,6 +326,12 @@ class Claims:
 
         return self._heads.observe(look)
 
+    def _others(self, current: _Current, stage: str) -> tuple[Restarted, ...]:
+        """Give the other stages that have to run again and have not begun; asks only where a failover named some."""
+        if not current.document.restarted:
+            return ()
+        return tuple(each for each in replaced.waiting(self._files, current.document) if each.stage != stage)
+
     def _check_hooks(self, document: PendingDocument, stage: str) -> None:
         missing = hook_answers.missing(self._files, document.hooks)
         if missing:
@@ -299,7 +345,7 @@ class Claims:
             )
 
     def _claim(
-        self, current: _Current, stage: str, claimant: str, *, durable: bool = False
+        self, current: _Current, stage: str, claimant: str, *, durable: bool = False, try_number: int = 0
     ) -> tuple[Handover | DocumentError | None, bool]:
         """Make the handover, or read the one that stands; None if a cleaner came between.
 
@@ -308,7 +354,7 @@ class Claims:
         Returns:
             The handover, and whether this call made it.
         """
-        handover = _handover(current, stage, claimant, durable=durable)
+        handover = handover_of(current.document, stage, claimant, durable=durable, try_number=try_number)
         key = layout.handover(current.execution.home, stage, current.execution.token)
         if not isinstance(self._files.create(key, handover), Lost):
             return handover, True
@@ -320,13 +366,18 @@ class Claims:
             return error, False
 
     def _take_over(
-        self, handover: Handover | DocumentError, claimant: str, drivers: adopting.Drivers | None
+        self,
+        handover: Handover | DocumentError,
+        claimant: str,
+        try_number: int,
+        drivers: adopting.Drivers | None,
     ) -> str | None:
         """Take over the driver that another try left running; give why that cannot be, None if it is to be looked at.
 
         Args:
             handover: by which the other try holds the execution.
             claimant: who asks.
+            try_number: which try of its task that is; 0: not known.
             drivers: tells what became of the driver; None: nobody can.
         """
         if isinstance(handover, DocumentError):
@@ -335,7 +386,7 @@ class Claims:
             return "the try before ended without acknowledging"
         gone = drivers.why_gone(handover)
         if gone is None:
-            adopting.take_over(self._files, handover, claimant)
+            adopting.take_over(self._files, handover, claimant, try_number)
         return gone
 
     def _still_current(self, current: _Current, epoch: str, stage: str) -> bool:
@@ -351,30 +402,3 @@ class Claims:
             return document.executions.get(stage) == current.execution
 
         return self._heads.observe(look)
-
-
-def _handover(current: _Current, stage: str, claimant: str, *, durable: bool = False) -> Handover:
-    document, execution = current.document, current.execution
-    spec = document.stage(stage)
-    return Handover(
-        job=document.job,
-        checkpoint=execution.home,
-        epoch=document.epoch,
-        attempt=execution.attempt,
-        stage=stage,
-        token=execution.token,
-        claimant=claimant,
-        # The positions are no business of the application, and may be large.
-        slice=replace(document.slice, positions=None),
-        restore=document.restore,
-        replay=document.replay,
-        upstream={uid: document.executions[uid] for uid in (spec.upstream if spec else ())},
-        parallelism=spec.parallelism if spec else None,
-        hooks=document.hooks,
-        backlog=document.backlogs.get(stage, ()),
-        at_least_once=document.limits.at_least_once,
-        members=members_of(document.stages, spec.upstream if spec else ()),
-        durable=durable,
-        draining=document.draining,
-        max_parallelism=document.max_parallelism.get(stage),
-    )

@@ -29,7 +29,7 @@ from .notices import CheckpointListener, Notices
 from .owner import Ownership, RunState
 from .reasons import AckAnswer, Reason
 from .referring import Known
-from .requests import BeginAnswer, EpochCompleted, FailAnswer, Progress, TriggerAnswer, TriggerRequest
+from .requests import BeginAnswer, EpochCompleted, FailAnswer, Progress, Restarted, TriggerAnswer, TriggerRequest
 from .rewinding import Rewinding, Rewound
 from .runtime import Runtime, system_runtime
 from .savepoint_verify import SavepointProgress
@@ -121,9 +121,24 @@ class Coordinator:
         by_hand: bool = False,
         came_back: bool = False,
         drivers: Drivers | None = None,
+        try_number: int = 0,
+        first_try: int = 0,
     ) -> BeginAnswer:
         """Claim the right to submit a stage's application; see `Claims.begin`."""
-        return self._claims.begin(epoch, stage, claimant, by_hand=by_hand, came_back=came_back, drivers=drivers)
+        return self._claims.begin(
+            epoch,
+            stage,
+            claimant,
+            by_hand=by_hand,
+            came_back=came_back,
+            drivers=drivers,
+            try_number=try_number,
+            first_try=first_try,
+        )
+
+    def to_run_again(self, epoch: str) -> tuple[Restarted, ...]:
+        """Give the stages whose tasks have to run again after a failover, and have not begun; see `Claims`."""
+        return self._claims.to_run_again(epoch)
 
     def stand_in(self, epoch: str, stage: str, claimant: str) -> Handover | None:
         """Give the handover of a stage that nobody will run; see `Claims.stand_in`."""

@@ -334,7 +334,8 @@ class PendingDocument:
 class Handover:
     """`chk-<id>/handover/<stage>/<token>.json`: what the operator tells the application, and the claim to submit it.
 
-    Made once. Of what it says only the claimant changes, where a later try takes over a driver that lives on.
+    Made once. Of what it says only the claimant changes: where a later try takes over a driver that lives on, and where
+    a later try finds that the stage has acknowledged (semantics F5).
     """
 
     job: Job
@@ -345,7 +346,8 @@ class Handover:
     stage: Stage
     token: Token
     claimant: str
-    """Who may submit, or has taken over what was submitted: the Airflow task instance's id, one per try."""
+    """Who may submit, has taken over what was submitted, or ran the task last after the stage had acknowledged: the
+    Airflow task instance's id, one per try."""
     slice: Slice
     restore: RestorePointer | None = None
     replay: tuple[ReplayedEpoch, ...] = ()
@@ -367,6 +369,8 @@ class Handover:
     """Whether the claimant has taken over the driver of an earlier try; it submits nothing."""
     max_parallelism: Annotated[int, AtLeast(1)] | None = field(default=None, metadata=SPARSE)
     """The highest parallelism that the stage may be restored at; None: it names no parallelism (semantics R4)."""
+    try_number: Annotated[int, AtLeast(0)] = field(default=0, metadata=SPARSE)
+    """Which try of its task the claimant is; Airflow counts on over retries and clears. 0: it is not known (F5)."""
 
     @property
     def execution(self) -> Execution:

@@ -317,11 +317,23 @@ TriggerAnswer = Triggered | Declined | EpochCompleted | Refused
 
 
 @dataclass(frozen=True, slots=True)
+class Restarted:
+    """A stage that has to run again although its own task has not failed (semantics F1, F2)."""
+
+    stage: str
+    claimant: str
+    """The task that held the execution which was replaced: the Airflow task instance's id, one per try. If the task has
+    another id by now, it has been cleared already."""
+
+
+@dataclass(frozen=True, slots=True)
 class Submit:
     """The caller, and nobody else, is to submit the stage's application."""
 
     handover: Handover
     handover_key: str
+    restarted: tuple[Restarted, ...] = ()
+    """Stages of the job whose tasks have to run again beside this one, and have not begun (semantics F1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,13 +341,20 @@ class Reconnect:
     """An earlier try has submitted the application and its driver lives on: the caller waits for that one (F5)."""
 
     handover: Handover
+    restarted: tuple[Restarted, ...] = ()
+    """Stages of the job whose tasks have to run again beside this one, and have not begun (semantics F1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageAcknowledged:
-    """The stage has acknowledged already; there is nothing to submit."""
+    """The stage has acknowledged already; there is nothing to submit.
+
+    Its handover names the asking try from now on, so a later failover of its region clears that one (semantics F5).
+    """
 
     checkpoint: int
+    restarted: tuple[Restarted, ...] = ()
+    """Stages of the job whose tasks have to run again, and have not begun (semantics F1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,16 +370,6 @@ class Cancelled:
     """The stage that declined."""
     detail: str
     """Why it did, in one line."""
-
-
-@dataclass(frozen=True, slots=True)
-class Restarted:
-    """A stage that has to run again although its own task has not failed (semantics F1, F2)."""
-
-    stage: str
-    claimant: str
-    """The task that held the execution which was replaced: the Airflow task instance's id, one per try. If the task has
-    another id by now, it has been cleared already."""
 
 
 @dataclass(frozen=True, slots=True)

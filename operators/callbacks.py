@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from ..checkpoint import Coordinator
 from ..checkpoint.reasons import Reason
-from ..checkpoint.requests import EpochCompleted, Failed, FailedOver, GivenUp
-from ..hooks.airflow_api import AirflowApiHook
+from ..checkpoint.requests import EpochCompleted, Failed, FailedOver, GivenUp, Restarted
+from ..hooks.clearing import note_of
 from ..hooks.job_settings import scope_of
 from ..hooks.telling import tell_if_possible
-from .clearing import compare_and_clear, note_of
 from .mapped_stages import StageTask, stage_task
+from .others_again import let_others_run_again
 from .reporting import is_final, report, settings_of
 from .stage_tasks import where_of
 
@@ -87,34 +87,26 @@ def _failed_over(context: Context, stage: StageTask, coordinator: Coordinator) -
         log.warning("not restored, because it is damaged: %s", damage)
     start = f"checkpoint {pending.restore.checkpoint}" if pending.restore else "nothing: no checkpoint has completed"
     if answer.restarted:
-        _let_others_run_again(context, stage, answer)
+        _run_others_again(context, stage, answer, coordinator)
     return (
         f"stage {uid} failed; checkpoint {pending.checkpoint} · epoch {ti.run_id} · attempt {pending.attempt} "
         f"{'opened' if answer.created else 'is open already'}, restoring from {start}"
     )
 
 
-def _let_others_run_again(context: Context, stage: StageTask, answer: FailedOver) -> None:
+def _run_others_again(context: Context, stage: StageTask, answer: FailedOver, coordinator: Coordinator) -> None:
     """Clear the other tasks that the failover restarts. What goes wrong is logged: the stage's next try does it too."""
     ti, pending, task = context["ti"], answer.pending, stage.operator
-    stages = [each.stage for each in answer.restarted]
-    named = ", ".join(stages)
+    named = ", ".join(each.stage for each in answer.restarted)
     if is_final(context):
         # Nothing would read what they wrote anew. Whoever clears this task has its next try clear them.
         then = "must run again too, once this task does: clear it, and they are cleared with it"
         log.info("%s %s (%s)", named, then, task.task_id)
         return
     where = where_of(task, ti.dag_id, ti.run_id)
-    if task.airflow_api_conn_id is None:
-        log.warning("%s must run again too, and the DAG clears by hand: %s", named, where.by_hand([*stages, stage.uid]))
-        return
     note = note_of(pending.checkpoint, pending.attempt, f"`{stage.uid}` failed")
-    try:
-        with AirflowApiHook(task.airflow_api_conn_id) as api:
-            cleared = compare_and_clear(api, where, answer.restarted, note)
-    except Exception as error:
-        remedy = where.by_hand([*stages, stage.uid])
-        # The page folds the trace away; what went wrong belongs into the line.
-        log.exception("%s must run again too, and could not be cleared (%s): %s", named, error, remedy)  # noqa: TRY401
-        return
-    log.info("cleared, to run again: %s", ", ".join(cleared) or f"nothing; somebody has cleared {named} before")
+
+    def to_run_again() -> tuple[Restarted, ...]:
+        return coordinator.to_run_again(pending.epoch)
+
+    let_others_run_again(answer.restarted, stage.uid, where, task.airflow_api_conn_id, note, to_run_again)

@@ -27,10 +27,13 @@ from ..checkpoint.requests import (
     EpochCompleted,
     Failed,
     Reconnect,
+    Restarted,
     StageAcknowledged,
+    Submit,
     UpstreamsNotReady,
 )
 from ..hooks.airflow_api import AIRFLOW_API_CONN_ID
+from ..hooks.clearing import rerun_note
 from ..hooks.cluster_driver import point_at
 from ..hooks.completed_epoch import already_completed
 from ..hooks.epoch_submit import EpochSubmitHook
@@ -44,11 +47,12 @@ from .durable_driver import StageDrivers
 from .exchange import EXCHANGES, Exchange
 from .last_stage import complete_if_last
 from .links import CheckpointLink
+from .others_again import let_others_run_again, not_on_their_way
 from .secret_checks import check_author_settings
 from .stage_operator import StageOperator, stage_uid
 from .stage_outcome import StageIncurableError, StageRun, left_out
 from .stage_tasks import upstreams_to_look_at, where_of
-from .tries import came_back, is_asked_for, is_retry
+from .tries import came_back, first_since_clear, is_asked_for, is_retry
 from .upstreams_first import let_upstreams_run
 
 if TYPE_CHECKING:
@@ -57,7 +61,6 @@ if TYPE_CHECKING:
 
     from ..checkpoint import Coordinator
     from ..checkpoint.model import Handover
-    from ..checkpoint.requests import Submit
 
 _TEXTS = (
     *("application", "files", "py_files", "jars", "packages", "exclude_packages", "driver_class_path"),
@@ -182,7 +185,19 @@ class SparkEpochOperator(StageOperator):
         def begin() -> BeginAnswer:
             acknowledge_for(coordinator, epoch, ti, may_be_skipped)
             by_hand, waited = is_asked_for(ti, self.retries), came_back(context)
-            return coordinator.begin(epoch, uid, str(ti.id), by_hand=by_hand, came_back=waited, drivers=drivers)
+            return coordinator.begin(
+                epoch,
+                uid,
+                str(ti.id),
+                by_hand=by_hand,
+                came_back=waited,
+                drivers=drivers,
+                try_number=ti.try_number,
+                first_try=first_since_clear(ti, self.retries),
+            )
+
+        def to_run_again() -> tuple[Restarted, ...]:
+            return coordinator.to_run_again(epoch)
 
         with settings.naming_connection():
             try:
@@ -210,6 +225,11 @@ class SparkEpochOperator(StageOperator):
         if isinstance(answer, Failed):
             # semantics F4: it was decided that no other try follows, though whoever decided it did not live to say so.
             raise AirflowFailException(failed_for_good(ti.run_id, answer))
+        if isinstance(answer, StageAcknowledged | Submit | Reconnect) and answer.restarted:
+            # Who replaced what they wrote did not live to clear them, or this try has replaced it itself.
+            where = where_of(self, ti.dag_id, ti.run_id)
+            others = not_on_their_way(ti, where, answer.restarted)
+            let_others_run_again(others, uid, where, self.airflow_api_conn_id, rerun_note(uid), to_run_again)
         if isinstance(answer, StageAcknowledged):
             self.log.info(
                 "checkpoint %d · epoch %s · stage %s: already acknowledged, nothing to submit",
@@ -231,7 +251,7 @@ class SparkEpochOperator(StageOperator):
             )
         if isinstance(answer, UpstreamsNotReady):
             where = where_of(self, ti.dag_id, ti.run_id)
-            let_upstreams_run(answer, uid, where, self.airflow_api_conn_id, begin)
+            let_upstreams_run(answer, uid, where, self.airflow_api_conn_id, begin, to_run_again)
         run = StageRun(coordinator, answer.handover)
         self._run = run
         try:

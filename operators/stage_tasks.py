@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..hooks.clear_body import TaskRef
+from ..hooks.clearing import Where
 from ..hooks.job_settings import scope_of
-from .clearing import Where
 from .mapped_stages import StageTask, instances_of, is_stage
 from .topology import plain_tasks_after, upstreams_that_may_be_skipped
 

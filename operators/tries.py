@@ -32,6 +32,20 @@ def is_retry(ti: RuntimeTaskInstanceProtocol, retries: int | None) -> bool:
     return ti.try_number > 1 and not is_asked_for(ti, retries)
 
 
+def first_since_clear(ti: RuntimeTaskInstanceProtocol, retries: int | None) -> int:
+    """Give the number of the first try after the task's newest clear; 1 where it was never cleared.
+
+    Airflow renews no budget of a task that is cleared while it runs, so that clear is not seen, and the number is that
+    of the clear before. Nor is any seen where the DAG file has allowed more retries since.
+
+    Args:
+        ti: the try.
+        retries: of the task.
+    """
+    first = ti.max_tries - (retries or 0) + 1
+    return first if 1 < first <= ti.try_number else 1
+
+
 def came_back(context: Context) -> bool:
     """Tell whether this try has begun before, and put itself off: Airflow counts it as the same one.
 

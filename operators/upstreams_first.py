@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import NoReturn
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException, AirflowRescheduleException
 
 from ..checkpoint.errors import InvalidConfigError
-from ..checkpoint.requests import BeginAnswer, UpstreamsNotReady
+from ..checkpoint.requests import BeginAnswer, Restarted, UpstreamsNotReady
 from ..hooks.airflow_api import AirflowApiError, AirflowApiHook, AirflowApiRefusedError
-from .clearing import Where, compare_and_clear, idle, note_of
+from ..hooks.clearing import Where, compare_and_clear, idle, note_of
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,12 @@ COME_BACK_AFTER = timedelta(seconds=10)
 
 
 def let_upstreams_run(
-    answer: UpstreamsNotReady, stage: str, where: Where, conn_id: str | None, begin_again: Callable[[], BeginAnswer]
+    answer: UpstreamsNotReady,
+    stage: str,
+    where: Where,
+    conn_id: str | None,
+    begin_again: Callable[[], BeginAnswer],
+    to_run_again: Callable[[], Iterable[Restarted]],
 ) -> NoReturn:
     """Clear what must run again and nobody has cleared, and end this try without using one up.
 
@@ -31,6 +36,7 @@ def let_upstreams_run(
         where: its DAG run.
         conn_id: the connection to Airflow's API; None: a person clears.
         begin_again: asks what `answer` is the answer to once more.
+        to_run_again: asks the store which stages have to run again and nobody has claimed.
 
     Raises:
         AirflowRescheduleException: the upstreams run again; Airflow starts this task after them.
@@ -48,8 +54,8 @@ def let_upstreams_run(
     try:
         with AirflowApiHook(conn_id) as api:
             note = note_of(answer.checkpoint, answer.attempt, f"`{stage}` reads from it")
-            cleared = compare_and_clear(api, where, answer.restarted, note)
-            left = idle(api, where, [each for each in answer.upstreams if each not in cleared])
+            cleared = compare_and_clear(api, where, answer.restarted, note, to_run_again)
+            left = idle(api, where, [each for each in answer.upstreams if each not in cleared.stages])
     except (AirflowNotFoundException, InvalidConfigError, AirflowApiRefusedError) as error:
         raise AirflowFailException(f"{why}, and that cannot be arranged: {error}. Mend that, and {remedy}") from None
     except AirflowApiError as error:
@@ -58,5 +64,5 @@ def let_upstreams_run(
     # One that ended a moment ago may have acknowledged since. What is claimed now is found by the try that comes back.
     if left and isinstance(begin_again(), UpstreamsNotReady):
         raise AirflowFailException(f"{why}, and nothing will start them: {where.by_hand({*left, stage})}")
-    log.info("%s; cleared: %s. This task comes back after them", why, ", ".join(cleared) or "nothing, they are on")
+    log.info("%s; %s. This task comes back after them", why, cleared)
     raise AirflowRescheduleException(datetime.now(UTC) + COME_BACK_AFTER)

@@ -91,7 +91,7 @@ def test_twice_is_once(pipeline: Pipeline, api: ApiStandIn, said: Said) -> None:
     for _ in range(3):
         pipeline.fail("b")
     assert pipeline.airflow.tasks == [["a_task"]]
-    assert "nothing; somebody has cleared a before" in said.text
+    assert "a was not cleared: its task is on as a later try (not yet scheduled), which takes part" in said.text
 
 
 def test_who_comes_second_finishes_what_the_first_died_over(pipeline: Pipeline, api: ApiStandIn) -> None:
@@ -104,7 +104,7 @@ def test_who_comes_second_finishes_what_the_first_died_over(pipeline: Pipeline, 
 
 def test_a_clear_by_a_person_stands(pipeline: Pipeline, api: ApiStandIn) -> None:
     """Between failure and callback somebody has cleared a; it is not stopped in what it does now."""
-    pipeline.airflow.ids["a_task"] = "another try"
+    pipeline.airflow.ids["a_task"], pipeline.airflow.states["a_task"] = "another try", "running"
     pipeline.fail("b")
     assert pipeline.airflow.cleared == []
 
@@ -163,11 +163,11 @@ def test_the_next_try_clears_what_no_callback_did(pipeline: Pipeline, api: ApiSt
         "Cairn: region failover of checkpoint 2, `b` reads from it, attempt 2"
     )
     assert caught.value.reschedule_date.tzinfo is not None
-    assert "must run again first; cleared: a" in said.text
+    assert "must run again first; cleared, to run again: a" in said.text
     with pytest.raises(AirflowRescheduleException):
         pipeline.next_try("b")
     assert pipeline.airflow.tasks == [["a_task"]]
-    assert "cleared: nothing, they are on" in said.text
+    assert "a was not cleared: its task is on as a later try (not yet scheduled)" in said.text
 
 
 def test_the_next_try_goes_on_where_the_region_has_run(pipeline: Pipeline, api: ApiStandIn) -> None:
@@ -202,8 +202,8 @@ def test_a_try_that_finds_the_api_down_leaves_it_to_the_next(job: Job, connectio
 
 
 def test_an_upstream_that_will_not_come_back_is_not_waited_for(pipeline: Pipeline, api: ApiStandIn) -> None:
-    """Somebody has marked it: it has ended as another try, and has not acknowledged. Waiting would never end."""
-    pipeline.airflow.ids["a_task"] = "marked by hand"
+    """A person has marked it as failed: it has ended as another try. Waiting would never end."""
+    pipeline.airflow.ids["a_task"], pipeline.airflow.states["a_task"] = "marked by hand", "failed"
     with pytest.raises(AirflowFailException, match=f"nothing will start them: .*{BY_HAND}"):
         pipeline.next_try("b")
     assert pipeline.airflow.cleared == []

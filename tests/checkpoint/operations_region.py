@@ -53,7 +53,23 @@ def _lost_input(world: World) -> Run:
     return lambda world, store: world.coordinator(store).begin(EPOCH, "report", "report-2")
 
 
+def _found_acknowledged(world: World) -> Run:
+    """The task's process was killed after its driver had acknowledged; the retry writes its own name down."""
+    _half_done(world, "clean")
+    world.submit(EPOCH, "routes", "routes-1")
+    return lambda world, store: world.coordinator(store).begin(EPOCH, "clean", "clean-2", try_number=2, first_try=1)
+
+
+def _cleared(world: World) -> Run:
+    """A person has cleared a stage that has acknowledged; one that reads from it has acknowledged too."""
+    _half_done(world, "clean", "airports")
+    world.submit(EPOCH, "routes", "routes-1")
+    return lambda world, store: world.coordinator(store).begin(EPOCH, "clean", "clean-2", try_number=2, first_try=2)
+
+
 REGION_OPERATIONS = (
+    Operation("begin where the stage has acknowledged", _found_acknowledged),
+    Operation("begin where a person has cleared what had acknowledged", _cleared),
     Operation("fail a region over", _fail_over),
     Operation("begin in a region that failed", _next_try),
     Operation("begin in a region that declined", _take_up),
