@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from ..storage.errors import DocumentError, GoneError, OutcomeUnknownError
+from ..storage.port import Lost
 from . import layout
 from .job_files import JobFiles
 from .model import Handover
@@ -61,5 +62,6 @@ def record(files: JobFiles, handover: Handover | DocumentError, claimant: str, t
     with suppress(GoneError, DocumentError, OutcomeUnknownError):
         standing, blob = files.read(Handover, key)
         if standing == handover:
-            files.replace(key, replace(handover, claimant=claimant, try_number=try_number), expected_etag=blob.etag)
+            named = replace(handover, claimant=claimant, try_number=try_number)
+            return not isinstance(files.replace(key, named, expected_etag=blob.etag), Lost)
     return False

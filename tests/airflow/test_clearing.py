@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleExcept
 
 from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.checkpoint.model import StageSpec
-from airflow_cairn.checkpoint.requests import FailedOver
+from airflow_cairn.checkpoint.requests import FailedOver, UpstreamsNotReady
 from airflow_cairn.hooks.airflow_api import AirflowApiError
 from airflow_cairn.operators import SparkEpochOperator, restore_latest_checkpoint
 from airflow_cairn.operators.stage_tasks import where_of
@@ -244,3 +244,83 @@ def test_the_stages_of_the_job(pipeline: Pipeline, tmp_path: Path) -> None:
         "b": "b_task",
         "c": "c_task",
     }
+
+
+def test_the_try_that_found_nothing_to_submit_is_the_one_that_is_cleared(
+    pipeline: Pipeline, api: ApiStandIn, said: Said
+) -> None:
+    """semantics F5: a's process was killed while its driver lived on; its retry has another id, and ends well."""
+    pipeline.tries["a"] = Ti(run_id=RUN, task_id="a_task", try_number=2, max_tries=3)
+    assert pipeline.tasks["a"].execute(context(pipeline.tries["a"])) is None
+    pipeline.airflow.ids["a_task"] = str(pipeline.tries["a"].id)
+    assert "already acknowledged, nothing to submit" in said.text
+    pipeline.fail("b")
+    assert pipeline.airflow.tasks == [["a_task"]]
+
+
+def test_a_task_that_ended_well_without_work_for_the_new_attempt_is_cleared(
+    pipeline: Pipeline, api: ApiStandIn
+) -> None:
+    """semantics F5: it ended before it could write its name down, or a person has marked it as a success."""
+    pipeline.airflow.ids["a_task"] = "a try that nobody knows"
+    pipeline.fail("b")
+    assert pipeline.airflow.tasks == [["a_task"]]
+
+
+def test_a_later_try_that_runs_is_left_alone_and_looked_at_again(pipeline: Pipeline, api: ApiStandIn) -> None:
+    """It has begun before the failover, or after: what it does is seen when it has ended."""
+    pipeline.airflow.ids["a_task"], pipeline.airflow.states["a_task"] = "a later try", "running"
+    pipeline.fail("b")
+    assert pipeline.airflow.cleared == []
+    pipeline.airflow.states["a_task"] = "success"
+    with pytest.raises(AirflowRescheduleException):
+        pipeline.next_try("b")
+    assert pipeline.airflow.tasks == [["a_task"]]
+
+
+def test_a_task_that_claims_while_it_is_looked_at_is_not_cleared(
+    pipeline: Pipeline, api: ApiStandIn, said: Said
+) -> None:
+    """semantics F5: the store is asked after Airflow, so a try that has begun for the new attempt is seen."""
+    pipeline.airflow.ids["a_task"] = "a try that nobody knows"
+
+    def begins(asked: Asked) -> Answer:
+        if asked.method == "GET":
+            pipeline.job.begin(RUN, "a", "a try that nobody knows")
+        return pipeline.airflow(asked)
+
+    api.answer = begins
+    pipeline.fail("b")
+    assert pipeline.airflow.cleared == []
+    assert "a was not cleared: it runs in the new attempt already" in said.text
+
+
+def test_a_stage_that_begins_clears_what_nobody_has_cleared_beside_it(job: Job, connections: Define) -> None:
+    """semantics F5: b has failed over, and who did that died before it could clear c, which reads from b."""
+    pipeline = Pipeline(job)
+    pipeline.job.acknowledge(pipeline.job.begin(RUN, "b", str(pipeline.tries["b"].id)))
+    pipeline.begin("c")
+    cleared = Ti(run_id=RUN, task_id="b_task", try_number=2, max_tries=2, task_states={("c_task", -1): "success"})
+    # A person has cleared b; its first try opened the attempt and acknowledged, and was killed before it could clear.
+    answer = job.coordinator.begin(epoch_name(RUN), "b", "killed", try_number=2, first_try=2)
+    assert isinstance(answer, UpstreamsNotReady), answer
+    job.acknowledge(job.begin(RUN, "a", "a again"))
+    job.acknowledge(job.begin(RUN, "b", "killed"))
+    with ApiStandIn(pipeline.airflow) as api:
+        connect(connections, api)
+        pipeline.tasks["b"].execute(context(cleared))
+    assert pipeline.airflow.tasks == [["c_task"]]
+    assert pipeline.airflow.cleared[0]["note"] == "Cairn: `b` runs again, and this stage with it"
+
+
+def test_what_airflow_starts_by_itself_needs_no_connection(job: Job, said: Said) -> None:
+    """A person has cleared the stage with Downstream: nothing is left to clear, so the API is not asked."""
+    pipeline = Pipeline(job)
+    pipeline.job.acknowledge(pipeline.job.begin(RUN, "b", str(pipeline.tries["b"].id)))
+    pipeline.begin("c")
+    job.coordinator.begin(epoch_name(RUN), "b", "killed", try_number=2, first_try=2)
+    job.acknowledge(job.begin(RUN, "a", "a again"))
+    job.acknowledge(job.begin(RUN, "b", "killed"))
+    cleared = Ti(run_id=RUN, task_id="b_task", try_number=2, max_tries=2, task_states={("c_task", -1): "scheduled"})
+    pipeline.tasks["b"].execute(context(cleared))
+    assert "could not be cleared" not in said.text
