@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ..storage.port import ObjectStore
-from . import decisions, requesting, restore
+from . import decisions, requesting, restore, unacknowledged
 from .adopting import Drivers
 from .attempts import Attempts
 from .claims import Claims
@@ -139,6 +139,26 @@ class Coordinator:
     def to_run_again(self, epoch: str) -> tuple[Restarted, ...]:
         """Give the stages whose tasks have to run again after a failover, and have not begun; see `Claims`."""
         return self._claims.to_run_again(epoch)
+
+    def why_unacknowledged(self, epoch: str, stage: str) -> str:
+        """Say why a stage has not acknowledged although its task has ended, as far as the store tells.
+
+        Args:
+            epoch: the epoch's name.
+            stage: the stage's uid.
+
+        Raises:
+            UnavailableError: the store did not answer.
+        """
+
+        def look(head: Head) -> str:
+            entry = head.pending_of_epoch(epoch)
+            document = self._attempts.readable(entry)
+            if document is None or stage not in document.executions:
+                return "its attempt has ended since"
+            return unacknowledged.why(self.files, head, document, stage)
+
+        return self.observe(look)
 
     def stand_in(self, epoch: str, stage: str, claimant: str) -> Handover | None:
         """Give the handover of a stage that nobody will run; see `Claims.stand_in`."""

@@ -26,6 +26,7 @@ from .callbacks import restore_latest_checkpoint
 from .group_checks import check_last, check_reads, check_uids, stages_in
 from .regions import tooltip_of
 from .retry_policy import restart_by
+from .stage_tasks import where_of
 from .starting import RunWish, check_wish
 from .topology import show_exchanges
 from .trigger import TriggerCheckpointOperator
@@ -233,7 +234,12 @@ class CheckpointedTaskGroup(TaskGroup):
         )
         self._wait = wait
         watched = () if self._may_leave_out else stages
-        wait.watch(trigger.task_id, {stage.uid: TaskRef(stage.task_id, stage.map_index) for stage in watched})
+        wait.watch(
+            trigger.task_id,
+            {stage.uid: TaskRef(stage.task_id, stage.map_index) for stage in watched},
+            lambda run_id: where_of(stages[0].operator, str(self.dag.dag_id), run_id),
+            scope.airflow_api_conn_id,
+        )
         ids = {task.task_id for task in tasks}
         if self._may_leave_out:
             # It completes the checkpoint without a stage that lags or has failed, so it must not wait for that task.

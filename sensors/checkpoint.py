@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -15,13 +15,16 @@ from ..checkpoint.errors import CheckpointFailedError, InvalidConfigError, JobFa
 from ..checkpoint.head import EndedEntry
 from ..checkpoint.notices import CheckpointListener, check_listeners
 from ..checkpoint.requests import EpochCompleted, Failed, Progress, Ready, Waiting
+from ..checkpoint.ways_out import WAYS_OUT
 from ..hooks.clear_body import TaskRef
+from ..hooks.clearing import Where
 from ..hooks.completed_epoch import already_completed
 from ..hooks.ended_stages import NobodyAcknowledgesError, check_awaited
 from ..hooks.job_settings import JobSettings, check_storage_and_job, naming, rendered_settings
 from ..hooks.pausing import start_unless_paused
 from ..hooks.skipped_stages import acknowledge_for, states_of, was_skipped
 from ..hooks.telling import tell, tell_if_possible
+from ..hooks.unstarted_stages import start_again
 from ..storage.errors import CairnError, UnavailableError
 from ..triggers.checkpoint import CheckpointTrigger, describe, goes_on, is_paused
 from ..triggers.looking import why_failed
@@ -94,8 +97,16 @@ class CheckpointSensor(BaseSensorOperator):
         check_storage_and_job(self.storage, self.job, task=self.task_id)
         self._stage_tasks: dict[str, TaskRef] = {}
         self._trigger_task: TaskRef | None = None
+        self._where_of: Callable[[str], Where] | None = None
+        self._airflow_api_conn_id: str | None = None
 
-    def watch(self, trigger: str, stages: Mapping[str, TaskRef]) -> None:
+    def watch(
+        self,
+        trigger: str,
+        stages: Mapping[str, TaskRef],
+        where_of: Callable[[str], Where] | None = None,
+        airflow_api_conn_id: str | None = None,
+    ) -> None:
         """Look for tasks that Airflow has skipped: acknowledge in the place of stages, and skip with the trigger.
 
         And for tasks that have ended without an acknowledgement, which is an error.
@@ -103,9 +114,13 @@ class CheckpointSensor(BaseSensorOperator):
         Args:
             trigger: the id of the task that triggers the checkpoint.
             stages: the tasks of the stages, by uid; all of them have ended when this task begins.
+            where_of: finds all that runs again with the stages of a run, by the run's id.
+            airflow_api_conn_id: the connection to Airflow's API; None: a person clears what has to run again.
         """
         self._trigger_task = TaskRef(trigger)
         self._stage_tasks = dict(stages)
+        self._where_of = where_of
+        self._airflow_api_conn_id = airflow_api_conn_id
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Wait, and complete the checkpoint.
@@ -203,7 +218,13 @@ class CheckpointSensor(BaseSensorOperator):
                 states = states_of(ti, waits_for.values())
                 acknowledge_for(coordinator, epoch, ti, waits_for, states)
                 before, progress = progress, coordinator.go_on(epoch)
-                check_awaited(coordinator.job, epoch, before, progress, waits_for, states)
+                if start_again(coordinator, epoch, progress, states, self._where_of, self._airflow_api_conn_id):
+                    return None
+
+                def why(stage: str) -> str:
+                    return coordinator.why_unacknowledged(epoch, stage)
+
+                check_awaited(coordinator.job, epoch, before, progress, waits_for, states, why)
             if isinstance(progress, Ready):
                 with suppress(CheckpointFailedError):  # it has ended since; another attempt may be open
                     coordinator.complete(progress.checkpoint)
@@ -218,7 +239,7 @@ class CheckpointSensor(BaseSensorOperator):
             return None
         if isinstance(progress, Ready):
             return None
-        return self._ended(coordinator, progress, ti)
+        return self._ended(coordinator, settings, progress, ti)
 
     def _completed(
         self,
@@ -238,7 +259,9 @@ class CheckpointSensor(BaseSensorOperator):
             self._clean(coordinator)
         return result
 
-    def _ended(self, coordinator: Coordinator, progress: Progress, ti: RuntimeTaskInstanceProtocol) -> NoReturn:
+    def _ended(
+        self, coordinator: Coordinator, settings: JobSettings, progress: Progress, ti: RuntimeTaskInstanceProtocol
+    ) -> NoReturn:
         run_id = ti.run_id
         tell_if_possible(coordinator, self.listeners)
         assert isinstance(progress, Failed)
@@ -252,14 +275,20 @@ class CheckpointSensor(BaseSensorOperator):
                 epoch=run_id,
             )
         facts = {"job": coordinator.job, "epoch": run_id, "attempt": progress.attempt}
-        cause = f"checkpoint {progress.checkpoint} failed: {progress.reason}: {progress.detail}"
+        way_out = WAYS_OUT[progress.reason]
+        said = way_out.said(coordinator.job, settings.storage)
+        cause = f"checkpoint {progress.checkpoint} failed: {progress.reason}: {progress.detail}. {said}"
         if progress.for_good:
             raise JobFailedError(f"the epoch failed, and no other try follows: {cause}", **facts)
         if progress.job_failed:
             raise JobFailedError(
-                f"the job failed, because it puts up with no more failed checkpoints: {cause}", **facts
+                f"the job failed, because `tolerable_failed_checkpoints` allows no more failed ones: {cause}", **facts
             )
-        raise CheckpointFailedError(cause, **facts)
+        failed = CheckpointFailedError(cause, **facts)
+        if not way_out.waiting_helps:
+            # No stage's own retry opens another attempt, so another try of this task would find the same.
+            raise AirflowFailException(str(failed))
+        raise failed
 
     def _clean(self, coordinator: Coordinator) -> None:
         """Delete what nothing refers to any more; the checkpoint is complete, so this fails no task (C3, W7)."""

@@ -32,16 +32,18 @@ def test_a_stage_that_was_marked_is_named(run: Run, state: str) -> None:  # sema
         run.look({("b", -1): state})
     assert str(caught.value).startswith(
         "checkpoint 1 cannot complete: tasks have ended although their stages have not acknowledged: "
-        f"epoch.b ({state}). Somebody has marked them, or they failed and nobody could report it. "
-        "Nothing of this epoch counts before they have run. "
-        "Clear them, and this task with them [job=`flights` "
+        f"epoch.b ({state}): it has not begun: its task ended before it asked for its work, because it was marked or "
+        "killed. Nothing of this epoch counts before they have run. "
+        "Clear them with Downstream, and this task with them [job=`flights` "
     )
     assert run.job.coordinator.head().completed == ()
 
 
 def test_all_are_named_and_what_was_skipped_is_none_of_them(run: Run) -> None:  # semantics C1
     run.finish("a", "d-0", "d_1")
-    with pytest.raises(AirflowFailException, match=r"acknowledged: epoch\.b \(success\), epoch\.d\[1\] \(failed\)\."):
+    with pytest.raises(
+        AirflowFailException, match=r"acknowledged: epoch\.b \(success\): .*; epoch\.d\[1\] \(failed\): "
+    ):
         run.look({("b", -1): SUCCESS, ("c", -1): SKIPPED, ("d", 1): FAILED})
 
 
@@ -95,7 +97,7 @@ def test_an_acknowledgement_that_came_meanwhile_counts() -> None:  # semantics C
     stages, ended = {"b": TaskRef("b")}, {TaskRef("b"): SUCCESS}
 
     def check(before: Progress, now: Progress) -> None:
-        check_awaited("flights", epoch_name("r"), before, now, stages, ended)
+        check_awaited("flights", epoch_name("r"), before, now, stages, ended, lambda _stage: "why")
 
     waiting = Waiting(1, 1, (), ("b",))
     with pytest.raises(CheckpointFailedError, match="checkpoint 1 cannot complete"):

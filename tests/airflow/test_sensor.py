@@ -23,6 +23,7 @@ from airflow_cairn.checkpoint.coordinator import Coordinator
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidConfigError
 from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.ways_out import WAYS_OUT
 from airflow_cairn.sensors import CheckpointSensor
 from airflow_cairn.storage.errors import UnavailableError
 from airflow_cairn.triggers import CheckpointTrigger
@@ -121,8 +122,8 @@ def test_a_declined_checkpoint_fails_for_good_with_the_reason(job: Job, deferrab
     with pytest.raises(AirflowFailException) as caught:
         sensor(job, deferrable=deferrable).execute(at())
     assert str(caught.value).startswith(
-        "the job failed, because it puts up with no more failed checkpoints: "
-        "checkpoint 1 failed: CHECKPOINT_DECLINED: routes: AnalysisException: no such column ["
+        "the job failed, because `tolerable_failed_checkpoints` allows no more failed ones: "
+        "checkpoint 1 failed: CHECKPOINT_DECLINED: routes: AnalysisException: no such column. A stage's application "
     )
 
 
@@ -134,15 +135,24 @@ def test_a_try_that_no_other_follows_is_not_told_as_one_checkpoint_too_many(job:
         sensor(job).execute(at())
     assert str(caught.value).startswith(
         "the epoch failed, and no other try follows: "
-        "checkpoint 1 failed: JOB_FAILURE: NoRestart allows no restart: routes: boom ["
+        "checkpoint 1 failed: JOB_FAILURE: NoRestart allows no restart: routes: boom. A stage failed and no other try "
     )
 
 
-def test_another_failure_may_be_tried_again(job: Job) -> None:  # semantics D5
+@pytest.mark.parametrize("reason", Reason)
+def test_a_failed_checkpoint_says_what_to_do_and_is_tried_again_only_where_that_helps(job: Job, reason: Reason) -> None:
+    """semantics D5: one that was subsumed would be found so by each of the sensor's retries, all in vain."""
     job.trigger(RUN)
-    job.coordinator.abort(1, Reason.FINALIZE_CHECKPOINT_FAILURE, "the disk is full")
-    with pytest.raises(CheckpointFailedError, match="checkpoint 1 failed: FINALIZE_CHECKPOINT_FAILURE: the disk"):
+    job.coordinator.abort(1, reason, "why")
+    way_out = WAYS_OUT[reason]
+    counted = job.coordinator.head().history[-1].job_failed
+    with pytest.raises(
+        CheckpointFailedError if way_out.waiting_helps and not counted else AirflowFailException
+    ) as caught:
         sensor(job).execute(at())
+    said = str(caught.value)
+    assert f"checkpoint 1 failed: {reason}: why. {way_out.said(job.name, job.storage)} [" in said
+    assert "{" not in said
 
 
 @pytest.mark.parametrize("option", ["soft_fail", "never_fail"])

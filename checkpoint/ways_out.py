@@ -1,0 +1,137 @@
+"""What each reason means, and what a person does about it: one table, for messages and for docs/operations.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .reasons import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class WayOut:
+    """A reason in plain words."""
+
+    meaning: str
+    """What happened, and why."""
+    remedy: str
+    """What to do next; `{job}` and `{storage}` stand for the job's name and the storage root."""
+    waiting_helps: bool = True
+    """Whether a task that waits for the checkpoint may be tried again: a stage's own retry can open another attempt."""
+
+    def said(self, job: str, storage: str) -> str:
+        """Say it as the end of a message.
+
+        Args:
+            job: the job's name.
+            storage: the storage root.
+        """
+        return f"{self.meaning} {self.remedy.format(job=job, storage=storage)}"
+
+
+_MEND_AND_CLEAR = (
+    "`cairn show {job} --storage {storage}` names the stage. Mend the cause, then clear that stage with Downstream."
+)
+_RESUME = (
+    "Let the job go on with `cairn resume {job} --storage {storage}`, then clear the task that triggers the "
+    "checkpoint, "
+    "with Downstream."
+)
+_CLEAR_TRIGGER = "Clear the task that triggers the checkpoint, with Downstream."
+
+WAYS_OUT: Mapping[Reason, WayOut] = {
+    Reason.CHECKPOINT_COORDINATOR_SHUTDOWN: WayOut(
+        "The job was shut down, by a stop with a savepoint or by hand.", _RESUME, waiting_helps=False
+    ),
+    Reason.PERIODIC_SCHEDULER_SHUTDOWN: WayOut(
+        "The job was suspended, or its DAG is paused, so no run of its schedule begins.",
+        "Unpause the DAG. If it is not paused, type `cairn resume {job} --storage {storage}`, then clear the task that "
+        "triggers the checkpoint, with Downstream.",
+    ),
+    Reason.ALREADY_QUEUED: WayOut(
+        "The run's request has a place in the line already.", "Nothing: the trigger waits for its turn."
+    ),
+    Reason.TOO_MANY_CHECKPOINT_REQUESTS: WayOut(
+        "1,000 requests wait for a place.",
+        "Find out why checkpoints do not complete: `cairn checkpoints {job} --storage {storage}`. The trigger asks "
+        "again.",
+    ),
+    Reason.TOO_MANY_CONCURRENT_CHECKPOINTS: WayOut(
+        "Another run's epoch is pending, and `max_concurrent_checkpoints` allows no more.",
+        "Nothing: the trigger waits until that one has ended. If that run is dead, mark it failed.",
+    ),
+    Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS: WayOut(
+        "`min_pause` has not passed since the last checkpoint completed.",
+        "Nothing: the trigger asks again when it has.",
+    ),
+    Reason.NOT_ALL_REQUIRED_TASKS_RUNNING: WayOut(
+        "A stage cannot take part in the checkpoint.", "Mend the stage that the message names, then run the DAG again."
+    ),
+    Reason.IO_EXCEPTION: WayOut(
+        "The storage failed, or a document in it cannot be used; the message names it.",
+        "Look at the storage with `cairn verify {job} --storage {storage}` and mend it. Then clear the task that "
+        "triggers "
+        "the checkpoint, with Downstream.",
+    ),
+    Reason.TRIGGER_CHECKPOINT_FAILURE: WayOut(
+        "A source or a master hook failed, or something else while the checkpoint was being triggered.",
+        "Mend what the message names. " + _CLEAR_TRIGGER,
+    ),
+    Reason.CHECKPOINT_DECLINED: WayOut("A stage's application failed and said so.", _MEND_AND_CLEAR),
+    Reason.CHECKPOINT_DECLINED_TASK_NOT_READY: WayOut("A stage was not ready to take part.", _MEND_AND_CLEAR),
+    Reason.CHECKPOINT_DECLINED_TASK_CLOSING: WayOut("A stage was ending when it was to take part.", _MEND_AND_CLEAR),
+    Reason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER: WayOut(
+        "A stage has not begun because one that it reads from has declined.", _MEND_AND_CLEAR
+    ),
+    Reason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM: WayOut(
+        "A stage's input had ended before the checkpoint.", _MEND_AND_CLEAR
+    ),
+    Reason.CHECKPOINT_ASYNC_EXCEPTION: WayOut("A stage failed while it wrote its state.", _MEND_AND_CLEAR),
+    Reason.CHECKPOINT_EXPIRED: WayOut(
+        "Not every stage had acknowledged within `timeout`.",
+        "`cairn show {job} --storage {storage}` names the stages that were slow. Raise "
+        "`CheckpointConfig(timeout=…)`, or "
+        "make them faster, then clear the stages that have not acknowledged, with Downstream.",
+    ),
+    Reason.CHECKPOINT_SUBSUMED: WayOut(
+        "Another epoch of the job completed first, so this attempt could no longer complete.",
+        _CLEAR_TRIGGER + " It opens the epoch's next attempt on the newest checkpoint; what still holds is taken over.",
+        waiting_helps=False,
+    ),
+    Reason.CHECKPOINT_COORDINATOR_SUSPEND: WayOut(
+        "The job was stopped, suspended, rewound or restored by hand while the epoch was pending.",
+        "If the job is stopped, type `cairn resume {job} --storage {storage}`. Then clear the task that triggers the "
+        "checkpoint, with Downstream.",
+        waiting_helps=False,
+    ),
+    Reason.JOB_FAILURE: WayOut(
+        "A stage failed and no other try of it follows, or the epoch's DAG run had ended.",
+        "Mend what the message names, then clear the failed stages with Downstream. If the whole run was given up, "
+        "clear "
+        "the run.",
+        waiting_helps=False,
+    ),
+    Reason.JOB_FAILOVER_REGION: WayOut(
+        "A stage failed, and the epoch's next attempt has replaced this one.",
+        "Nothing: the attempt that follows runs what has to run again. `cairn checkpoints {job} --storage {storage}` "
+        "shows it.",
+    ),
+    Reason.FINALIZE_CHECKPOINT_FAILURE: WayOut(
+        "Every stage had acknowledged, and the checkpoint's metadata could not be made or written.",
+        "Mend what the message names, mostly the storage or two stages that publish one table. " + _CLEAR_TRIGGER,
+        waiting_helps=False,
+    ),
+}
+"""One row for each reason."""
+
+
+def rows(job: str = "JOB", storage: str = "ROOT") -> list[tuple[str, str, str]]:
+    """Give the table for the documentation: reason, meaning, remedy.
+
+    Args:
+        job: what stands for the job's name.
+        storage: what stands for the storage root.
+    """
+    return [
+        (f"`{reason}`", way.meaning, way.remedy.format(job=job, storage=storage)) for reason, way in WAYS_OUT.items()
+    ]
