@@ -77,7 +77,7 @@ def folded(storage: str, dag_id: str) -> list[str]:
 
 
 def test_what_failed_is_cleared(airflow: AirflowHome, gates: Gates, storage: str) -> None:
-    """semantics F2, F5: a failed task alone, and what had acknowledged stays; then a whole failed run, which runs again."""
+    """semantics F2, F5: a failed task alone: what had acknowledged stays. Then a whole run: all of it runs again."""
     api, dag_id = airflow.api, "hands_clear"
     kill_driver(under_way(airflow, gates, dag_id, "e1"))
     ended(airflow, dag_id, "e1", "failed")
