@@ -153,6 +153,19 @@ class ObjectStore(ABC):
             OutcomeUnknownError: the answer was lost, and what stands there now does not tell whether ours came between.
         """
 
+    def keeps_write_ids(self, key: str) -> bool:  # noqa: ARG002
+        """Tell whether an object that this store has written is still known as its write, should an answer be lost.
+
+        True for stores whose answers cannot be lost.
+
+        Args:
+            key: an object that was created or swapped by this store.
+
+        Raises:
+            GoneError: there is no such object.
+        """
+        return True
+
     @abstractmethod
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectStat]:
         """Yield the objects under `prefix` in key order (UTF-8 bytes), page by page, after `start_after` if given.

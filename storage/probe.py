@@ -23,8 +23,11 @@ log = logging.getLogger(__name__)
 RACERS = 16
 ROUNDS = 2
 
-RECORD = f"{RESERVED}/probed-v1.json"
-"""The object that remembers which stores passed, so that later processes need not ask again."""
+RECORD = f"{RESERVED}/probed-v2.json"
+"""The object that remembers which stores passed, so that later processes need not ask again.
+
+Its number goes up with what is asked: version 1 did not ask for the write id.
+"""
 
 _RECORD_FORMAT = 1
 _RECORD_KIND = "cairn-probe"
@@ -91,6 +94,7 @@ class _Probe:
         self._reads(key, b"second", second, "a refused swap")
         self._refused(self.store.replace(absent, b"x", expected_etag=second), "a swap of a key that is absent", absent)
         self._is_absent(absent)
+        self._keeps_the_id(key)
 
     def race_creates(self, pool: ThreadPoolExecutor, number: int) -> None:
         """Start sixteen creates of one key together."""
@@ -141,6 +145,15 @@ class _Probe:
         except GoneError:
             return
 
+    def _keeps_the_id(self, key: str) -> None:
+        if not self.store.keeps_write_ids(key):
+            raise self._failed(
+                "the write id in the object's metadata, by which a write is known whose answer was lost",
+                "kept",
+                "dropped (a gateway that does not pass x-amz-meta-* on?)",
+                key,
+            )
+
     def _won(self, answer: WriteResult, check: str, key: str) -> str:
         if isinstance(answer, Lost):
             raise self._failed(check, "written", f"refused, as if tag {answer.etag} stood there", key)
@@ -166,7 +179,7 @@ class _Probe:
 
     def _failed(self, check: str, expected: str, found: str, key: str) -> UnsupportedStorageError:
         return UnsupportedStorageError(
-            "this store cannot hold checkpoints: its conditional writes do not hold. Choose another store or a newer "
+            "this store cannot hold checkpoints: its conditional writes cannot be relied on. Choose another store or a newer "
             "version of it; the documentation (docs/reference/storage.md) names stores that pass",
             store=self.store.describe(),
             check=check,
@@ -202,7 +215,7 @@ def _remember(store: ObjectStore, name: str) -> None:
     document = {
         "format": _RECORD_FORMAT,
         "kind": _RECORD_KIND,
-        "probed": f"{ROUNDS} rounds of {RACERS} creates and {RACERS} swaps started together; stale, absent, present",
+        "probed": f"{ROUNDS} rounds of {RACERS} creates and {RACERS} swaps started together; stale, absent, present; id",
         "passed": passed,
     }
     data = json.dumps(document, indent=1).encode()

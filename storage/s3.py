@@ -220,6 +220,17 @@ class S3Store(ObjectStore):
         answer = self._wire.ask("head_object", key, Key=self._wire.full(key), ChecksumMode="ENABLED")
         return ObjectStat(key, answer["ContentLength"], answer["ETag"], checksums.from_s3(answer))
 
+    def keeps_write_ids(self, key: str) -> bool:
+        """Tell whether the write id of an object can be read back; a gateway may drop the metadata that holds it.
+
+        Raises:
+            GoneError: there is no such object.
+        """
+        seen = self._wire.look(key)
+        if seen is None:
+            raise GoneError("there is no such object", store=self._wire.store, key=key)
+        return seen.write_id is not None
+
     def delete(self, keys: Iterable[str]) -> DeleteFailures:
         """Delete objects, a page a request. All names are checked before anything is deleted."""
         return delete(self._wire, list(keys))

@@ -6,6 +6,7 @@ Every send of one write carries the same write id in the object's metadata. An a
     ours                                     written, whichever send it was
     nothing                                  a create has not landed: send again; a swap's object is gone
     somebody else's                          a create is lost; a swap is lost if nothing of ours can have landed before
+    an object without a write id             a create is open if it can have landed: something dropped the metadata
     the very object a swap is to replace     not landed: send again
 
 What remains open is a swap that may have landed and been swapped away since: `OutcomeUnknownError`. Only the object's
@@ -99,6 +100,8 @@ class ConditionalWrite:
         if seen is not None and seen.write_id == self.write_id:
             return Written(seen.etag)
         if self.expected_etag is None:
+            if seen is not None and seen.write_id is None and may_have_landed:
+                raise self._unknown("and what stands there carries no write id", fault) from fault
             return None if seen is None else Lost(seen.etag)
         if seen is not None and seen.etag == self.expected_etag:
             return None

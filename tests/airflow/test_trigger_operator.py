@@ -239,7 +239,7 @@ def test_slices(run: DagRun, expected: Slice, said: Said) -> None:  # semantics 
 
 def test_the_storage_is_probed_once(job: Job) -> None:  # semantics W6
     operator(job).execute(context(Ti(run_id="r1")))
-    assert (job.folder / "_cairn/probed-v1.json").exists()
+    assert (job.folder / "_cairn/probed-v2.json").exists()
 
 
 def test_what_is_waited_for_is_told(job: Job) -> None:  # semantics T1, T2

@@ -36,7 +36,7 @@ print([found.key for found in store.list("")])
 """
     done = run(code, str(tmp_path / "lake"))
     assert done.stderr == ""
-    assert done.stdout.strip() == "['_cairn/probed-v1.json', 'a']"
+    assert done.stdout.strip() == "['_cairn/probed-v2.json', 'a']"
 
 
 def test_opening_s3_is_what_needs_boto3():

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from airflow_cairn.checkpoint.job_files import JobFiles
 from airflow_cairn.storage import (
     ConflictError,
     ForbiddenError,
@@ -21,6 +22,8 @@ from scripts.harness.s3_server import S3Server
 from tests.support.s3_proxy import (
     Action,
     Answer,
+    Forward,
+    Request,
     Rule,
     S3Proxy,
     answer,
@@ -28,7 +31,9 @@ from tests.support.s3_proxy import (
     lose_the_answer,
     lose_the_request,
     replay,
+    signer,
     then,
+    without,
 )
 
 pytestmark = pytest.mark.s3
@@ -292,3 +297,21 @@ def test_what_somebody_else_deleted_first_is_deleted(store: ObjectStore, direct:
     proxy.rules.append(Rule("POST", "", lambda *_: Answer(200, [("Content-Type", "application/xml")], body)))
     assert store.delete(["a"]) == []
     assert proxy.count("POST", "") == 1, "and not asked again"
+
+
+@pytest.mark.parametrize("verb", ["the store", "the job's files"])
+def test_a_create_behind_a_gateway_that_drops_metadata_is_never_called_lost(
+    store: ObjectStore, proxy: S3Proxy, s3_server: S3Server, verb: str
+) -> None:
+    resign = signer(s3_server.access_key, s3_server.secret_key, s3_server.region)
+    strip = without("x-amz-meta-cairn-write-id", resign=resign)
+
+    def lose(request: Request, forward: Forward) -> None:
+        assert strip(request, forward)
+
+    proxy.rules.append(Rule("PUT", "head.json", lose))
+    if verb == "the store":
+        with pytest.raises(OutcomeUnknownError, match="carries no write id"):
+            store.create("flights/head.json", b"mine")
+    else:  # which know by the content what came of it
+        assert isinstance(JobFiles(store, "flights").create_bytes("head.json", b"mine"), Written)

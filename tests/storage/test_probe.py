@@ -122,6 +122,27 @@ def test_a_proxy_that_strips_a_header_is_refused(s3_server: S3Server, s3_bucket:
 
 
 @pytest.mark.s3
+def test_a_gateway_that_drops_metadata_is_refused(s3_server: S3Server, s3_bucket: str):
+    """Behind it a create that was won and whose answer was lost would be answered as lost (semantics W2)."""
+    resign = signer(s3_server.access_key, s3_server.secret_key, s3_server.region)
+    with S3Proxy(s3_server.endpoint_url) as proxy:
+        drop = without("x-amz-meta-cairn-write-id", resign=resign)
+        proxy.rules.append(Rule("PUT", "", drop, times=10_000))
+        error = refused(s3_at(proxy.url, s3_bucket, s3_server))
+    assert str(error.fields["check"]).startswith("the write id in the object's metadata")
+    assert error.fields["expected"] == "kept"
+
+
+def test_what_an_older_version_has_noted_counts_no_more():
+    """Version 1 did not ask for the write id."""
+    with FakeS3() as fake:
+        store = s3_at(fake.url)
+        store.create("_cairn/probed-v1.json", json.dumps({"format": 1, "passed": [store.describe()]}).encode())
+        ensure_probed(store, nonce="n")
+        assert "lake/_cairn/probed-v2.json" in fake.objects
+
+
+@pytest.mark.s3
 def test_a_proxy_that_strips_a_header_and_does_not_sign_anew_is_forbidden(s3_server: S3Server, s3_bucket: str):
     """The signature covers the conditions: what comes through without them is refused by the server itself."""
     with S3Proxy(s3_server.endpoint_url) as proxy:
