@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from types import TracebackType
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import httpx
 from airflow.sdk import BaseHook
@@ -110,8 +110,10 @@ class AirflowApiHook(BaseHook):
 
     @cached_property
     def _http(self) -> httpx.Client:
-        # No redirects: httpx would follow none anyway, and a password is not to be sent on.
-        return httpx.Client(base_url=self.access.base_url, timeout=TIMEOUT_S, verify=self.access.trust())
+        # No redirects: a 307 would send the body on, and the one that asks for a token holds the password.
+        return httpx.Client(
+            base_url=self.access.base_url, timeout=TIMEOUT_S, verify=self.access.trust(), follow_redirects=False
+        )
 
     def close(self) -> None:
         """Close the connections, if any were made."""
@@ -303,6 +305,13 @@ class AirflowApiHook(BaseHook):
         return AirflowApiRefusedError(why, **self._facts(answer))
 
     def _unexpected(self, answer: httpx.Response) -> AirflowApiError:
+        if answer.has_redirect_location:
+            return AirflowApiError(
+                "Airflow's API sends requests on to another address, and Cairn follows no redirect: the login would go "
+                "there too. Set the connection's host to the address that the API server answers at",
+                redirect=_without_login(answer),
+                **self._facts(answer),
+            )
         return AirflowApiError(
             "Airflow's API answered what was not expected; check that the connection's address is that of the API "
             "server, and look into the server's log",
@@ -324,6 +333,12 @@ def _refuses_token(answer: httpx.Response) -> bool:
     if answer.status_code == httpx.codes.FORBIDDEN:
         return "token" in _detail(answer).lower()
     return answer.status_code == httpx.codes.UNAUTHORIZED
+
+
+def _without_login(answer: httpx.Response) -> str:
+    """Give the address of a redirect, without what is not for a log."""
+    where = urlsplit(answer.headers.get("Location", ""))
+    return f"{where.scheme}://{where.hostname}:{where.port}{where.path}"[:200] if where.hostname else where.path[:200]
 
 
 def _detail(answer: httpx.Response) -> str:

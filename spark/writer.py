@@ -216,9 +216,12 @@ class Writer:
     def handles(self, output_id: str, found: Sequence[ObjectStat]) -> list[StateHandle]:
         """Describe files that a listing shows, several at once: a request each, for the checksum (semantics W9).
 
+        They are on the disk when this returns, so that what the acknowledgement names outlives a crash (semantics A5).
+
         Raises:
             UnsupportedStorageError: the store has no tags.
         """
+        self._files.store.sync(self._files.full(each.key) for each in found)
         with ThreadPoolExecutor(_AT_ONCE, "cairn-describe") as pool:
             return list(pool.map(lambda each: self._handle(output_id, each.key), found))
 

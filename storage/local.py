@@ -68,7 +68,7 @@ class LocalStore(ObjectStore):
     """A folder of the local file system.
 
     Args:
-        root: the folder, absolute; made by the first write.
+        root: the folder, absolute; made by the first write, with the folders above it.
         token: makes the names of temporary files.
         sleep: waits while another process swaps the same object.
         fraction: spreads those waits.
@@ -259,6 +259,25 @@ class LocalStore(ObjectStore):
             for folder in sorted(folders, key=len, reverse=True):
                 prune(root, folder)
         return failures
+
+    def sync(self, keys: Iterable[str]) -> None:
+        """Wait until files that Spark has written are on the disk, and every folder from theirs up to the root.
+
+        Raises:
+            GoneError: there is no such file.
+            UnavailableError: the disk failed; they may be lost in a crash, so nobody may rely on them.
+        """
+        folders: set[tuple[str, ...]] = set()
+        for key in keys:
+            *above, _ = _segments(key)
+            folders |= {tuple(above[:depth]) for depth in range(len(above) + 1)}
+            with self._reading(key) as fd, explained(self.describe(), key):
+                os.fsync(fd)
+        if folders:
+            with explained(self.describe(), ""), opened(open_root(self._root)) as root:
+                for folder in sorted(folders, key=len, reverse=True):
+                    with opened(open_folder(root, folder)) as fd:
+                        os.fsync(fd)
 
     def uploads(self, prefix: str) -> Iterator[PendingUpload]:
         """Yield nothing: local files have no multipart uploads."""

@@ -52,11 +52,28 @@ def open_root(root: str, *, make: bool = False) -> int:
         NoSuchFileError: it does not exist and `make` is off.
     """
     if make:
-        os.makedirs(root, exist_ok=True)
+        _make_durably(root)
     try:
         return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
         raise NoSuchFileError(root) from None
+
+
+def _make_durably(root: str) -> None:
+    """Make a folder, and those above it, where they are missing; each is on the disk when this returns."""
+    missing = []
+    while not os.path.isdir(root):
+        missing.append(root)
+        root = os.path.dirname(root)
+    for path in reversed(missing):
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+        # Also where another process was first: it may not have come this far.
+        with opened(os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as above:
+            os.fsync(above)
 
 
 def open_folder(root_fd: int, segments: Sequence[str], *, make: bool = False) -> int:

@@ -229,6 +229,19 @@ class ObjectStore(ABC):
     def delete(self, keys: Iterable[str]) -> DeleteFailures:
         """Delete objects in batches; one that is not there counts as deleted. Returns what could not be deleted."""
 
+    def sync(self, keys: Iterable[str]) -> None:  # noqa: ARG002
+        """Wait until objects that somebody else has written are on the disk, and the folders that lead to them.
+
+        What this store writes itself is durable when the call returns. Spark writes to local files and does not wait.
+
+        Args:
+            keys: the objects.
+
+        Raises:
+            GoneError: there is no such object.
+        """
+        return
+
     @abstractmethod
     def uploads(self, prefix: str) -> Iterator[PendingUpload]:
         """Yield the pending multipart uploads under `prefix` (empty or ending in `/`); none for local files."""

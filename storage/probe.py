@@ -179,8 +179,8 @@ class _Probe:
 
     def _failed(self, check: str, expected: str, found: str, key: str) -> UnsupportedStorageError:
         return UnsupportedStorageError(
-            "this store cannot hold checkpoints: its conditional writes cannot be relied on. Choose another store or a newer "
-            "version of it; the documentation (docs/reference/storage.md) names stores that pass",
+            "this store cannot hold checkpoints: its conditional writes cannot be relied on. Choose another store "
+            "or a newer version of it; the documentation (docs/reference/storage.md) names stores that pass",
             store=self.store.describe(),
             check=check,
             expected=expected,
@@ -215,7 +215,7 @@ def _remember(store: ObjectStore, name: str) -> None:
     document = {
         "format": _RECORD_FORMAT,
         "kind": _RECORD_KIND,
-        "probed": f"{ROUNDS} rounds of {RACERS} creates and {RACERS} swaps started together; stale, absent, present; id",
+        "probed": f"{ROUNDS} rounds of {RACERS} creates and {RACERS} swaps together; stale, absent, present; write id",
         "passed": passed,
     }
     data = json.dumps(document, indent=1).encode()

@@ -311,3 +311,24 @@ def _certificate(folder: Path) -> Path:
     )
     path.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
     return path
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("where", ["the login", "a request with a token"])
+def test_no_redirect_is_followed(hook_to: Callable[..., AirflowApiHook], status: int, where: str) -> None:
+    """A 307 or 308 sends the body on, and the login's holds the password."""
+
+    def move(asked: Asked) -> Answer:
+        if asked.path == "/auth/token" and where != "the login":
+            return 201, {"access_token": "t1"}
+        return status, {}
+
+    with (
+        ApiStandIn(lambda _: (200, {"access_token": "theirs", **FOUND})) as elsewhere,
+        ApiStandIn(move, location=elsewhere.url) as api,
+        hook_to(api) as hook,
+    ):
+        with pytest.raises(AirflowApiError, match="follows no redirect") as told:
+            hook.task_facts("flights", "run", A)
+        assert elsewhere.asked == [], "nobody else heard of the login or of the token"
+        assert "canary" not in str(told.value)

@@ -36,10 +36,13 @@ class ApiStandIn:
     Args:
         answer: called for each request, in order of arrival.
         tls: serves https with it.
+        location: of its redirects.
     """
 
     answer: Callable[[Asked], Answer]
     tls: ssl.SSLContext | None = None
+    location: str = ""
+    """Where a redirect leads."""
     asked: list[Asked] = field(default_factory=list)
 
     def __enter__(self) -> ApiStandIn:
@@ -59,6 +62,8 @@ class ApiStandIn:
                 data = json.dumps(answer[1]).encode()
                 self.send_response(answer[0])
                 self.send_header("Content-Length", str(len(data)))
+                if stand_in.location:
+                    self.send_header("Location", stand_in.location)
                 self.end_headers()
                 self.wfile.write(data)
 
