@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 from ..checkpoint.errors import InvalidConfigError
 from ..storage.errors import CairnError, ErrorKind
 from ..storage.names import shorten
-from .text import printable
+from ..storage.printable import printable
 
 TOKEN = "CAIRN_AIRFLOW_TOKEN"
 """The variable that holds the token; an argument would show it to everybody on the machine."""

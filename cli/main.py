@@ -15,11 +15,11 @@ from ..checkpoint import system_runtime
 from ..checkpoint.details import SUBTASKS
 from ..storage.errors import CairnError
 from ..storage.port import ObjectStore
+from ..storage.printable import printable
 from . import asking, commands, state_rows
 from .airflow_api import TOKEN
 from .commands import Outcome
 from .regions import regions
-from .text import printable
 from .watching import Watch
 
 DAMAGED = 1

@@ -14,6 +14,7 @@ from ..checkpoint.importing import ImportWish, Started, StartPlan
 from ..checkpoint.layout import run_id_of
 from ..storage import ensure_probed
 from ..storage.port import ObjectStore
+from ..storage.printable import printable
 from . import text
 from .progress import ProgressLine
 
@@ -77,7 +78,7 @@ def _ask(job: str, plan: StartPlan) -> None:
             gives_up=plan.gives_up.said,
         )
     # The question is no part of the answer, which may go into a file.
-    print("\n".join(text.printable(line) for line in _plan(job, plan)), file=sys.stderr)
+    print("\n".join(printable(line) for line in _plan(job, plan)), file=sys.stderr)
     print("Start from it? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise ResumeRefusedError("not agreed to; nothing was changed", job=job, savepoint=plan.origin.uri)

@@ -11,6 +11,7 @@ from ..checkpoint import Coordinator
 from ..checkpoint.errors import RewindRefusedError
 from ..checkpoint.layout import run_id_of
 from ..checkpoint.rewinding import Rewound
+from ..storage.printable import printable
 from . import text
 
 
@@ -48,7 +49,7 @@ def _ask(job: str, plan: Rewound) -> None:
             undone=", ".join(str(each) for each in plan.undone),
         )
     # The question is no part of the answer, which may go into a file.
-    print("\n".join(text.printable(line) for line in _plan(job, plan)), file=sys.stderr)
+    print("\n".join(printable(line) for line in _plan(job, plan)), file=sys.stderr)
     print("Rewind? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise RewindRefusedError("not agreed to; nothing was changed", job=job, checkpoint=plan.checkpoint)

@@ -16,6 +16,7 @@ from ..checkpoint.layout import run_id_of
 from ..checkpoint.reasons import Status
 from ..checkpoint.savepoints import OpenFolder, SavepointRequest
 from ..storage.port import ObjectStore
+from ..storage.printable import printable
 from . import text
 from .progress import ProgressLine
 
@@ -64,7 +65,7 @@ def request_of(options: argparse.Namespace, kind: str) -> str:
         return given
     # No spaces, so that it can be pasted into a shell as it stands.
     request = f"{kind}-{system_runtime().new_token()}"
-    print(f"request id: {request}", file=sys.stderr)
+    print(f"request id: {printable(request)}", file=sys.stderr)
     return request
 
 
@@ -79,7 +80,7 @@ def waited_for(
         wait: waits so many seconds.
     """
     if entry.waits:
-        epoch = text.printable(run_id_of(entry.epoch))
+        epoch = printable(run_id_of(entry.epoch))
         print(f"waiting for {epoch} to complete; Ctrl-C ends only this", file=sys.stderr)
     while entry.waits:
         wait(INTERVAL_S)
@@ -232,7 +233,7 @@ def _ask(plan: Disposal) -> None:
             "nobody can be asked, because there is no terminal; say --yes. Nothing was deleted", savepoint=plan.uri
         )
     # The question is no part of the answer, which may go into a file.
-    print("\n".join(text.printable(line) for line in _lost(plan)), file=sys.stderr)
+    print("\n".join(printable(line) for line in _lost(plan)), file=sys.stderr)
     print("Delete it? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise SavepointRefusedError("not agreed to; nothing was deleted", savepoint=plan.uri)

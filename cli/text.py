@@ -105,15 +105,6 @@ def paragraph(text: str, columns: int) -> list[str]:
     return textwrap.wrap(text, columns, subsequent_indent=f"{indent}  ", break_long_words=False, break_on_hyphens=False)
 
 
-def printable(line: str) -> str:
-    """Replace what a terminal would take for a command to it: names and errors come from outside."""
-    return (
-        line
-        if line.isprintable()
-        else "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in line)
-    )
-
-
 def moment(at_ms: int | None) -> str:
     """Write a moment in UTC, to the second."""
     return "-" if at_ms is None else f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"

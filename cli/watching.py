@@ -14,8 +14,9 @@ from functools import partial
 from typing import TextIO
 
 from ..storage.errors import CairnError, ErrorKind
+from ..storage.printable import printable
 from .commands import Outcome
-from .text import fit, moment, printable
+from .text import fit, moment
 
 _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 

@@ -1,9 +1,9 @@
 """What an author writes into a Spark task's arguments, checked where the DAG is parsed: secrets, and what is reserved.
 
 Everything that a Spark task is given is shown: on the command line of spark-submit, in the Spark UI, in the event log,
-in Airflow's rendered fields. Airflow's and the provider's masking know a few words only. So a secret is refused by its
-place (a name that stands for one: `secret_names.py`), by its shape, and as a template that would fetch one
-(`secret_shapes.py`). No message repeats a value.
+in Airflow's rendered fields. So a secret is refused by its place, by its shape, and as a template that would fetch one.
+Which names stand for a secret is asked of Airflow's own masker too, so the names that a site adds to it
+(`[core] sensitive_var_conn_names`) count here. No message repeats a value.
 """
 
 from __future__ import annotations
@@ -12,13 +12,17 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from airflow.sdk.log import redact  # type: ignore[attr-defined]  # imported there for its own use, but public
+
 from ..checkpoint.errors import InvalidConfigError
+from ..checkpoint.secret_names import is_plain, names_a_secret
+from ..checkpoint.secret_shapes import secret_in
 from ..spark.committer import ALGORITHM
 from ..spark.conf import PREFIX
-from .secret_names import is_plain, names_a_secret
-from .secret_shapes import secret_in
 
 _OPTION = re.compile(r"\A(?:-D(?=[\w.-]+=)|--?)([A-Za-z][\w.-]*)(?:=(.*))?\Z", re.DOTALL)
+
+_PROBE = "cairn-asks"
 
 _CURE = (
     "it would be shown on command lines, in the Spark UI and in logs. The storage's credentials come from "
@@ -82,17 +86,26 @@ def _check_reserved(task: str, key: str, value: object) -> None:
 def _check_setting(task: str, parameter: str, key: str, value: object) -> None:
     if is_plain(value):
         return
-    if names_a_secret(key):
+    if _names_a_secret(key):
         raise InvalidConfigError(f"{parameter} {key} holds a secret: {_CURE}", task=task, parameter=parameter, key=key)
     _check_text(task, parameter, key, value)
 
 
 def _check_text(task: str, parameter: str, key: str, value: object) -> None:
     # What is no text reaches spark-submit as the text of it: a dictionary with a password in it, say.
-    found = secret_in(str(value))
+    found = secret_in(str(value), _names_a_secret)
     if found is not None:
         where = parameter if key == parameter else f"{parameter} {key}"
         raise InvalidConfigError(f"{where} holds {found}: {_CURE}", task=task, parameter=parameter, key=key)
+
+
+def _names_a_secret(name: str) -> bool:
+    return names_a_secret(name, _airflow_hides)
+
+
+def _airflow_hides(name: str) -> bool:
+    """Tell whether Airflow masks what stands under a name."""
+    return bool(redact(_PROBE, name) != _PROBE)
 
 
 def _options(arguments: Sequence[Any]) -> Iterator[tuple[str, Any]]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from .printable import printable
+
 
 class ErrorKind(StrEnum):
     """What a caller should do about an error."""
@@ -48,10 +50,11 @@ class CairnError(Exception):
     kind: ClassVar[ErrorKind] = ErrorKind.INVALID
 
     def __init__(self, message: str, **fields: Any) -> None:
-        self.message = message
+        # What others said is quoted in it, and it goes to logs and terminals.
+        self.message = printable(message, keep="\n\t")
         self.fields = fields
-        facts = " ".join(f"{name}=`{value}`" for name, value in fields.items())
-        super().__init__(f"{message} [{facts}]" if facts else message)
+        facts = " ".join(f"{name}=`{printable(str(value))}`" for name, value in fields.items())
+        super().__init__(f"{self.message} [{facts}]" if facts else self.message)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.message, self.fields)

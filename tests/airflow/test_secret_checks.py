@@ -7,10 +7,11 @@ import string
 from typing import Any
 
 import pytest
+from airflow.sdk._shared.secrets_masker import DEFAULT_SENSITIVE_FIELDS, _secrets_masker
 
 from airflow_cairn.checkpoint.errors import InvalidConfigError
+from airflow_cairn.checkpoint.secret_shapes import secret_in
 from airflow_cairn.operators.secret_checks import check_author_settings
-from airflow_cairn.operators.secret_shapes import secret_in
 
 CANARY = "canary-0123456789"
 
@@ -38,6 +39,9 @@ def refusal(**settings: Any) -> str:
         "my.private-key",
         "spark.executorEnv.AWS_SECRET_ACCESS_KEY",
         "spark.mine.credentials",
+        "fs.s3a.encryption.key",
+        "spark.hadoop.fs.s3a.server-side-encryption.key",
+        "parquet.encryption.key.list",
     ],
 )
 def test_conf_keys_of_secrets(key: str) -> None:
@@ -50,6 +54,8 @@ def test_conf_keys_of_secrets(key: str) -> None:
     "key",
     [
         *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "DB_PASSWORD", "PGPASSWORD", "PGPASS"),
+        *("ENCRYPTION_KEY", "SIGNING_KEY", "SIGNING_KEY_PROD", "FERNET_KEY", "HMAC_KEY", "signingKey", "LICENSE_KEY"),
+        *("SLACK_WEBHOOK", "TEAMS_WEBHOOK_URL", "SENTRY_DSN", "STORAGE_CONNECTION_STRING", "AUTH_HEADER", "DB_PW"),
         *("DB_PWD", "DBPWD", "DB_PWD_2", "DB_PASS", "GITHUB_PAT", "AUTHORIZATION", "JWT", "APIKEY", "API_TOKENS"),
         # The last word says what stands there, and not the name's last letters.
         *("MY_PASSWORD_PROFILE", "MY_PASSWORDTYPE", "TOKENS_SUBCLASS", "CLIENT_SECRET_CONVERSION"),
@@ -67,6 +73,8 @@ def test_environment_variables_of_secrets(key: str) -> None:
         (["-secret", CANARY], "secret"),
         (["--aws.access-key", CANARY], "aws.access-key"),
         (["--db-pwd", CANARY], "db-pwd"),
+        (["--pw", CANARY], "pw"),
+        (["--webhook-url", CANARY], "webhook-url"),
         (["-Daccess.key=" + CANARY], "access.key"),
         (["--max-tokens", CANARY], "max-tokens"),
     ],
@@ -94,6 +102,12 @@ def test_arguments_of_secrets(arguments: list[str], name: str) -> None:
         ("dapi0123456789abcdef0123456789abcdef", "an access token"),
         ("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "what looks like an AWS secret access key"),
         ("s3 wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY eu", "what looks like an AWS secret access key"),
+        (f"https://hooks.slack.com/services/T00/B00/{CANARY}", "the URL of a webhook"),
+        (f"https://discord.com/api/webhooks/1/{CANARY}", "the URL of a webhook"),
+        (f"https://acme.webhook.office.com/webhookb2/{CANARY}", "the URL of a webhook"),
+        (f"AccountName=x;AccountKey={CANARY};EndpointSuffix=core.windows.net", "a secret, as AccountKey"),
+        (f"https://x.blob.core.windows.net/c?sv=1&sig={CANARY}", "a URL with a password"),
+        (f"-----BEGIN PGP PRIVATE KEY BLOCK-----\n{CANARY}", "a private key"),
         (f"password={CANARY}", "a secret, as password"),
         (f"spark.x.password={CANARY}", "a secret, as spark.x.password"),
         (f"-Xmx1g -Dfs.s3a.secret.key={CANARY}", "a secret, as fs.s3a.secret.key"),
@@ -181,9 +195,31 @@ def test_the_committer_that_shows_half_of_a_task(value: object) -> None:
         {"conf": {"spark.driver.extraJavaOptions": "-Dlog4j.file=x -Dtoken.file=/var/token -Dssl.passwordRequired=no"}},
         {"conf": {"spark.redaction.regex": "(?i)secret|password|token", "spark.ssl.keyStoreType": "JKS"}},
         {"conf": {"spark.hadoop.google.cloud.auth.service.account.json.keyfile": "/etc/key.json"}},
+        {
+            "conf": {
+                "fs.s3a.encryption.key": "arn:aws:kms:eu-west-1:1:key/0",
+                "dfs.encryption.key.provider.uri": "kms://x",
+            }
+        },
+        {"conf": {"spark.hadoop.fs.s3a.proxy.host": "proxy", "spark.io.crypto.cipher.transformation": "AES/CTR"}},
+        {"conf": {"spark.kubernetes.authenticate.driver.serviceAccountName": "spark"}},
+        {"application_args": ["--partition-key", "day", "--sort-key=origin", "--join-keys", "a,b", "--key", "origin"]},
         {"texts": {"repositories": "https://repo.example.com/x", "jars": None}},
         {"conf": None, "env_vars": None, "application_args": None},
     ],
 )
 def test_what_is_no_secret(settings: dict[str, Any]) -> None:
     check_author_settings("routes", **settings)
+
+
+def test_names_that_a_site_adds_to_airflows_own_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_author_settings("routes", env_vars={"HOUSE_STONE": CANARY})
+    monkeypatch.setattr(_secrets_masker(), "sensitive_variables_fields", ["house_stone"])
+    assert "env_vars HOUSE_STONE holds a secret" in refusal(env_vars={"HOUSE_STONE": CANARY})
+    assert "conf spark.mine holds a secret, as house.stone" in refusal(conf={"spark.mine": f"house.stone={CANARY}"})
+
+
+def test_each_name_that_airflow_masks_counts() -> None:
+    """But for a proxy and a service account, whose names are no secrets; a proxy's password has a shape"""
+    for name in DEFAULT_SENSITIVE_FIELDS - {"proxy", "proxies", "service_account"}:
+        assert f"env_vars {name} holds a secret" in refusal(env_vars={name: CANARY})

@@ -12,9 +12,10 @@ import pytest
 from airflow_cairn.checkpoint import CheckpointConfig
 from airflow_cairn.checkpoint.model import AckMetrics, StageSpec
 from airflow_cairn.cli.main import main
-from airflow_cairn.cli.text import bar, duration, fit, printable
+from airflow_cairn.cli.text import bar, duration, fit
 from airflow_cairn.spark.skipping import acknowledge_skipped
 from airflow_cairn.storage import open_store
+from airflow_cairn.storage.printable import printable
 from tests.checkpoint.early import EarlyWorld
 from tests.checkpoint.world import World
 from tests.support import jobs

@@ -16,10 +16,11 @@ from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateErro
 from airflow_cairn.checkpoint.job_files import JobFiles
 from airflow_cairn.checkpoint.model import DocumentRef as Ref
 from airflow_cairn.checkpoint.model import Handover, Output, ReplayedEpoch, RestorePointer, Slice
+from airflow_cairn.checkpoint.secret_masking import masked
 from airflow_cairn.checkpoint.shelf import Shelf
 from airflow_cairn.spark import conf, slices, upstream
 from airflow_cairn.spark.committer import s3a_conf
-from airflow_cairn.spark.detail import MAX_LENGTH, one_line, scrub
+from airflow_cairn.spark.detail import MAX_LENGTH, one_line
 from airflow_cairn.spark.epoch_facts import EpochFacts
 from airflow_cairn.spark.session import session
 from airflow_cairn.spark.stored import StageContents, Stored
@@ -278,7 +279,7 @@ def test_details_hold_no_credentials(text: str) -> None:
     ],
 )
 def test_honest_text_stays(honest: str) -> None:
-    assert scrub(honest, environ={}) == honest
+    assert masked(honest, environ={}) == honest
 
 
 def test_details_are_one_line_without_stack_traces() -> None:

@@ -3,23 +3,46 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from itertools import pairwise
 
 from .secret_names import is_plain, names_a_secret
 
-_SHAPES = (
-    ("an AWS access key id", re.compile(r"(?<![A-Za-z0-9])(?:AKIA|ASIA)[0-9A-Z]{12,}(?![a-z])")),
-    ("a URL with a password", re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/\s@:]*:[^/\s@]+@")),
-    ("a URL with a password", re.compile(r"jdbc:oracle:\w+:[^/\s@]+/[^/\s@]+@", re.IGNORECASE)),
+SHAPES = (
+    ("an AWS access key id", re.compile(r"(?<![A-Za-z0-9])(?:AKIA|ASIA|AROA|AIDA)[0-9A-Z]{12,}(?![a-z])")),
+    ("a URL with a password", re.compile(r"(?P<keep>(?<![A-Za-z0-9+.-])[A-Za-z0-9+.-]*://)[^/\s@:]*:[^/\s@]+(?=@)")),
+    ("a URL with a password", re.compile(r"(?P<keep>jdbc:oracle:\w+:)[^/\s@]+/[^\s@]+(?=@)", re.IGNORECASE)),
     (
         "a URL with a password",
-        re.compile(r"[?&;](?:password|passwd|pwd|secret|token|sig|x-amz-signature)=[^&;\s{]+", re.IGNORECASE),
+        re.compile(
+            r"(?P<keep>[?&;](?:password|passwd|pwd|passphrase|secret|token|sig|x-amz-signature)=)[^&;\s{\"']+",
+            re.IGNORECASE,
+        ),
     ),
-    ("a private key", re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY")),
+    (
+        "the URL of a webhook",
+        re.compile(
+            r"(?P<keep>https://(?:hooks\.slack(?:-gov)?\.com/(?:services|workflows|triggers)"
+            r"|discord(?:app)?\.com/api/webhooks|[\w.-]+\.webhook\.office\.com|outlook\.office(?:365)?\.com/webhook"
+            r"|chat\.googleapis\.com/v1/spaces|hooks\.zapier\.com/hooks|[\w.-]+\.hooks\.n8n\.cloud)/)[^\s\"'<>]+",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        "a private key",
+        re.compile(
+            r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----.*?"
+            r"(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\Z)",
+            re.DOTALL,
+        ),
+    ),
     ("a signed token", re.compile(r"(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*")),
-    ("an authorization", re.compile(r"\bbearer\s+(?=\S*\d)[\w.~+/=-]{8,}", re.IGNORECASE)),
-    # "Basic Statistics" is no base64: that has a capital after a small letter.
-    ("an authorization", re.compile(r"\b[Bb]asic\s+(?=[A-Za-z0-9+/]*[a-z0-9+/][A-Z])[A-Za-z0-9+/]{8,}={0,2}(?!\w)")),
+    ("an authorization", re.compile(r"(?P<keep>\bbearer\s+)(?=\S*\d)[\w.~+/=-]{8,}", re.IGNORECASE)),
+    (
+        # "Basic Statistics" is no base64: that has a capital after a small letter.
+        "an authorization",
+        re.compile(r"(?P<keep>\b[Bb]asic\s+)(?=[A-Za-z0-9+/]*[a-z0-9+/][A-Z])[A-Za-z0-9+/]{8,}={0,2}(?!\w)"),
+    ),
     (
         "an access token",
         re.compile(
@@ -28,7 +51,8 @@ _SHAPES = (
         ),
     ),
 )
-_AWS_SECRET = re.compile(r"(?<![\w/+:.-])[A-Za-z0-9/+]{40}(?![\w/+=.-])")
+"""What it is, and how to find it; where there is a group `keep`, that part of it is no secret."""
+AWS_SECRET = re.compile(r"(?<![\w/+:.-])[A-Za-z0-9/+]{40}(?![\w/+=.-])")
 _PAIR = re.compile(
     # name=value, -Dname=value; "name": "value" however often it was quoted; `name: value` at the start of a line
     r"""(?:-D)?(?P<plain>[A-Za-z_][\w.-]*)=(?P<plain_value>{value})"""
@@ -46,36 +70,40 @@ _VARIABLE = re.compile(r"\bvar\b")
 _NAME_IN_TEMPLATE = re.compile(r"[\w.-]+")
 
 
-def secret_in(text: str) -> str | None:
+def secret_in(text: str, names: Callable[[str], bool] = names_a_secret) -> str | None:
     """Find a secret in a text.
 
     Args:
         text: a value as its author wrote it, or as it was rendered.
+        names: tells whether a name stands for a secret.
 
     Returns:
         What it is, in words that do not repeat it; None if there is none.
     """
-    for what, shape in _SHAPES:
+    for what, shape in SHAPES:
         if shape.search(text):
             return what
-    if any(_is_aws_secret(match[0]) for match in _AWS_SECRET.finditer(text)):
+    if any(is_aws_secret(match[0]) for match in AWS_SECRET.finditer(text)):
         return "what looks like an AWS secret access key"
     for template in _TEMPLATE.finditer(text):
         if _CONNECTION_SECRET.search(template[1]):
             return "a template that fetches a connection's secret"
-        if _VARIABLE.search(template[1]) and any(map(names_a_secret, _NAME_IN_TEMPLATE.findall(template[1]))):
+        if _VARIABLE.search(template[1]) and any(map(names, _NAME_IN_TEMPLATE.findall(template[1]))):
             return "a template that fetches a secret variable"
     for pair in _PAIR.finditer(text):
         found = pair.groupdict()
         for kind in ("plain", "quoted", "line"):
             name, value = found[kind], found[f"{kind}_value"]
-            if name is not None and names_a_secret(name) and not is_plain(value.strip("\\\"'")):
+            if name is not None and names(name) and not is_plain(value.strip("\\\"'")):
                 return f"a secret, as {name}"
     return None
 
 
-def _is_aws_secret(text: str) -> bool:
+def is_aws_secret(text: str) -> bool:
     """Tell random characters from a hash, a name and a path: in the former the kind changes more often.
+
+    Args:
+        text: 40 characters, as `AWS_SECRET` finds them.
 
     A capital before a small letter does not count, words begin like that. 40 random characters have 19 changes.
     """
