@@ -9,6 +9,8 @@ from typing import Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
+from .redaction import redaction_conf
+
 OTHER_IDENTITY = frozenset(
     {
         "AWS_ACCESS_KEY_ID",
@@ -97,6 +99,12 @@ class EpochSubmitHook(SparkSubmitHook):
                 self._submit_sp.stdout.close()
 
     def _build_spark_submit_command(self, application: str) -> list[str]:
+        self._conf |= redaction_conf(
+            self._conf,
+            environ={**self._process_environment, **(self._env_vars or {})},
+            binary=str(self._connection["spark_binary"]),
+            properties_file=self._properties_file,
+        )
         command: list[str] = super()._build_spark_submit_command(application)
         # The provider would start again from os.environ wherever the author gave env_vars. They go into ours instead.
         self._process_environment.update({name: str(value) for name, value in (self._env or {}).items()})
