@@ -147,6 +147,7 @@ class Assembler:
             slice=document.slice,
             stages=tuple(spec.uid for spec in document.stages),
             restored_from=document.restore.checkpoint if document.restore else None,
+            read=document.read,
         )
         yield from self._hook_lines()
         taking_part = [spec.uid for spec in document.stages if spec.uid not in self._left_out.stages]

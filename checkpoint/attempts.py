@@ -15,6 +15,7 @@ from ..storage.names import check_name
 from ..storage.port import Lost
 from . import (
     acks,
+    already_read,
     attempt_document,
     cancelling,
     completing,
@@ -32,8 +33,10 @@ from . import (
     restore,
     rewinding,
 )
+from .already_read import AlreadyRead
 from .at_least_once import AT_LEAST_ONCE
 from .carrying import NOTHING, Carried, carry
+from .claimed_state import ALLOWING, check_claimed_by_sources
 from .codec import Json
 from .errors import InvalidConfigError
 from .fixing import Refused
@@ -104,8 +107,8 @@ class Attempts:
             JobOwnedError: the job belongs to another DAG or deployment; nothing has changed (semantics W8).
             NoCheckpointError: every retained checkpoint is damaged.
             InvalidStateError: the slice is too large, or no JSON.
-            NonRestoredStateError: the latest checkpoint holds state of a stage that the request lacks, and the config
-                does not allow to leave it behind (semantics R3).
+            NonRestoredStateError: the latest checkpoint holds state of a stage, or the position of a source, that the
+                request lacks, and the config does not allow to leave it behind (semantics R3).
             UndeliveredNoticesError: too many notices wait for listeners (semantics C4, D4).
         """
         self._heads.ensure()
@@ -138,8 +141,11 @@ class Attempts:
                 return Decision(declining.answer(settled, request, verdict), changed(head, settled))
             choice = restore.choose(self._files, settled)
             placed = self._place(settled, request, fixed, choice)
-            if isinstance(placed, Refused):
+            if isinstance(placed, AlreadyRead | Refused):
                 settled = replace(settled, waiting=queue.leave(settled.waiting, epoch))
+            if isinstance(placed, AlreadyRead):
+                return Decision(placed, changed(head, settled))
+            if isinstance(placed, Refused):
                 refusal = requesting.Decline(Reason.TRIGGER_CHECKPOINT_FAILURE, f"{placed.source}: {placed.detail}")
                 settled = declining.noted(settled, request, refusal, now_ms)
                 return Decision(placed, changed(head, settled))
@@ -165,7 +171,8 @@ class Attempts:
             )
             opened = self._opener.open(settled, opening, now_ms, choice)
             notes.extend(log)
-            answer = Triggered(opened.pending, created=True, damages=opened.damages, log=tuple(notes))
+            lines = (*notes, *already_read.gap_before(choice, fixed))
+            answer = Triggered(opened.pending, created=True, damages=opened.damages, log=lines)
             return Decision(answer, replace(opened.head, savepoint_target=request.config.savepoint_target))
 
         try:
@@ -379,12 +386,44 @@ class Attempts:
 
     def _place(
         self, head: Head, request: TriggerRequest, fixed: Slice | None, choice: restore.RestoreChoice
+    ) -> tuple[Slice, tuple[str, ...]] | AlreadyRead | Refused:
+        """Fix what the epoch reads, if nothing has, and move the sources' positions over it (semantics T8).
+
+        A window that the restored state has read is not read again, and a position that no source claims is an error.
+        """
+        if not request.sources:
+            # First of all: a run that reads nothing leaves nothing behind.
+            read_before = already_read.judge(head, choice, request.epoch, request.slice)
+            if read_before is not None:
+                return read_before
+        self._check_sources(head, request, choice)
+        placed = self._placed(head, request, fixed, choice)
+        if isinstance(placed, Refused):
+            return placed
+        # What the epoch's first trigger has fixed counts, which may be something else.
+        return already_read.judge(head, choice, request.epoch, placed[0]) or placed
+
+    def _check_sources(self, head: Head, request: TriggerRequest, choice: restore.RestoreChoice) -> None:
+        came_from = head.import_of(choice.pointer.checkpoint) if choice.pointer else None
+        if request.config.allow_non_restored_state or (came_from and came_from.allow_non_restored_state):
+            return
+        positions = (choice.slice.positions or {}) if choice.slice else {}
+        check_claimed_by_sources(
+            [name for name, position in positions.items() if position is not None],
+            [source.name for source in request.sources],
+            ALLOWING,
+            job=self._files.job,
+            checkpoint=choice.pointer.checkpoint if choice.pointer else None,
+        )
+
+    def _placed(
+        self, head: Head, request: TriggerRequest, fixed: Slice | None, choice: restore.RestoreChoice
     ) -> tuple[Slice, tuple[str, ...]] | Refused:
-        """Fix what the epoch reads, if nothing has, and move the sources' positions over it (semantics T8)."""
         shelf = Shelf(self._files, request.epoch, head.next_id, self._runtime.new_token)
         positions = fixing.positions_at(choice, request.sources, shelf)
         if isinstance(positions, Refused):
             return positions
+        positions = fixing.claimed(positions, request.sources, already_read.read_by(choice))
         log: tuple[str, ...] = ()
         placed: Slice | Refused | None = None
         if request.run is None:

@@ -1,4 +1,4 @@
-"""State that no stage of the job claims, and no hook (semantics R3, T7). Pure functions."""
+"""State that no stage of the job claims, no hook and no source (semantics R3, T7, T8). Pure functions."""
 
 from __future__ import annotations
 
@@ -60,6 +60,36 @@ def check_claimed_by_hooks(stateful: Iterable[str], names: Collection[str], **wh
             **where,
             unclaimed=", ".join(unclaimed),
             hooks=", ".join(sorted(names)) or "none",
+        )
+
+
+def check_claimed_by_sources(
+    positions: Iterable[str], names: Collection[str], allowing: str, **where: str | int | None
+) -> None:
+    """Check that each source whose position there is is still there, by its name.
+
+    A source that was renamed begins at the beginning, and reads again what the old one has read.
+
+    Args:
+        positions: names of the sources that have a position.
+        names: of the sources that are there.
+        allowing: what lets positions be left behind, for the error text.
+        **where: the job, and which checkpoint or savepoint, for the error text.
+
+    Raises:
+        NonRestoredStateError: a source is gone; the text names the sources on both sides (semantics R3).
+    """
+    positions = set(positions)
+    unclaimed = sorted(positions - set(names))
+    if unclaimed:
+        raise NonRestoredStateError(
+            "the checkpoint holds the position of a source that the DAG no longer has: was a source renamed or "
+            "removed? What it has read would be read again. Give the source its old name by `name=`, or leave its "
+            f"position behind by {allowing}",
+            **where,
+            unclaimed=", ".join(unclaimed),
+            new=", ".join(sorted(set(names) - positions)) or "none",
+            sources=", ".join(sorted(names)) or "none",
         )
 
 

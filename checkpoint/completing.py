@@ -70,6 +70,7 @@ def complete(
         committables=made.committables,
         left_out=without.stages,
         regional=bool(without.failed),
+        read=document.read,
     )
 
 

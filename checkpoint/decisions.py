@@ -26,6 +26,7 @@ from .head import (
 )
 from .head_text import one_line
 from .model import DocumentRef
+from .read_windows import NOTHING_READ, ReadWindows
 from .reasons import Reason, Status
 
 
@@ -218,6 +219,7 @@ def complete(
     subtasks: int = 0,
     slowest: Slowest | None = None,
     committables: bool = False,
+    read: ReadWindows = NOTHING_READ,
 ) -> Head:
     """Complete a pending checkpoint, subsume older pending ones and retain the newest (semantics C1 to C3).
 
@@ -237,6 +239,7 @@ def complete(
         subtasks: that acknowledged, over all stages.
         slowest: the stage that it waited for longest.
         committables: whether its stages have staged anything, so that who listens needs the metadata.
+        read: the windows of time that its state has read (semantics T8).
     """
     before = head.latest_completed()
     in_a_row = before.regional_in_a_row if before is not None and left_out else 0
@@ -256,6 +259,7 @@ def complete(
         tables=tables,
         left_out=tuple(sorted(left_out)),
         regional_in_a_row=in_a_row + regional,
+        read=read,
     )
     ended = replace(
         _ended(entry, Status.COMPLETED, now_ms, acks=acks),

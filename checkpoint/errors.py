@@ -6,6 +6,7 @@ from ..storage.errors import CairnError, DocumentError, ErrorKind
 
 __all__ = [
     "AdoptionRefusedError",
+    "AlreadyReadError",
     "CheckpointError",
     "CheckpointFailedError",
     "CheckpointNotReadyError",
@@ -28,6 +29,7 @@ __all__ = [
     "SavepointDamagedError",
     "SavepointRefusedError",
     "SourceMovedError",
+    "SourceRefusedError",
     "StorageLostError",
     "TooMuchContentionError",
     "UndeliveredNoticesError",
@@ -62,8 +64,14 @@ class InvalidStateError(CheckpointError):
     kind = ErrorKind.INVALID
 
 
+class AlreadyReadError(CheckpointError):
+    """Another run has read the epoch's window since this one was triggered (semantics T8)."""
+
+    kind = ErrorKind.CONFLICT
+
+
 class NonRestoredStateError(CheckpointError):
-    """The checkpoint holds state that no stage of the job claims (semantics R3)."""
+    """The checkpoint holds state that no stage, hook or source of the job claims (semantics R3)."""
 
     kind = ErrorKind.INVALID
 
@@ -82,6 +90,12 @@ class NoSavepointError(CheckpointError):
 
 class DagNotPausedError(CheckpointError):
     """The job has stopped, and its savepoint is kept; its DAG could not be paused (semantics P2)."""
+
+    kind = ErrorKind.CONFLICT
+
+
+class SourceRefusedError(CheckpointError):
+    """There is nothing that this run may read; the text says what to do (semantics T8)."""
 
     kind = ErrorKind.CONFLICT
 

@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 
 from .codec import Json
 from .model import Slice
+from .read_windows import ReadWindows
 from .restore import RestoreChoice
 from .shelf import Shelf
 from .source import Refusal, RunFacts, Source
+from .source_interval import DataInterval
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,23 @@ def positions_at(choice: RestoreChoice, sources: tuple[Source, ...], shelf: Shel
             return moved
         positions = moved
     return positions
+
+
+def claimed(positions: Mapping[str, Json], sources: tuple[Source, ...], read: ReadWindows) -> dict[str, Json]:
+    """Give the positions of the sources that the DAG has; those of others are left behind (semantics R3).
+
+    A `DataInterval` that takes the place of plain data intervals goes on where these ended.
+
+    Args:
+        positions: what was read so far, by the source's name.
+        sources: the job's sources.
+        read: the windows that the restored state has read.
+    """
+    kept = {source.name: positions[source.name] for source in sources if source.name in positions}
+    for source in sources:
+        if isinstance(source, DataInterval) and kept.get(source.name) is None and read:
+            kept[source.name] = source.position_of(read)
+    return kept
 
 
 def read(
@@ -57,7 +76,7 @@ def read(
         log.extend(f"{source.name}: {line}" for line in answer.log)
         slice_ = replace(slice_, sources={**(slice_.sources or {}), source.name: answer.part})
         if answer.window is not None:
-            slice_ = replace(slice_, start=answer.window[0], end=answer.window[1])
+            slice_ = replace(slice_, start=answer.window[0], end=answer.window[1], source_window=True)
     return slice_, tuple(log)
 
 

@@ -32,6 +32,7 @@ from .model import (
     Target,
     Token,
 )
+from .read_windows import NOTHING_READ, ReadWindows
 from .reasons import Reason, RequestKind, Status
 
 MAX_HISTORY = 100
@@ -142,6 +143,8 @@ class CompletedEntry:
     """Stages that did not take part: what is theirs is that of `restored_from`, and they owe the epoch (B3, F6)."""
     regional_in_a_row: Count = field(default=0, metadata=SPARSE)
     """Checkpoints in a row, up to this one, that completed although a region had failed (semantics F6)."""
+    read: ReadWindows = field(default=NOTHING_READ, metadata=SPARSE)
+    """As in its metadata: the windows of time that its state has read (semantics T8)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,12 @@ from dataclasses import dataclass, replace
 
 from ..storage.port import ObjectStore
 from . import assignment, completion_notes, decisions, layout, savepoint_head, savepoint_verify
-from .claimed_state import ALLOWING, check_claimed_by_hooks, check_claimed_by_stages
+from .claimed_state import (
+    ALLOWING,
+    check_claimed_by_hooks,
+    check_claimed_by_sources,
+    check_claimed_by_stages,
+)
 from .errors import DocumentError, InvalidConfigError, NoSavepointError, ResumeRefusedError
 from .head import CompletedEntry, Head, ImportEntry, ImportRecord, SavepointOrigin
 from .head_store import Decision, HeadStore, changed
@@ -61,6 +66,8 @@ class Runs:
     """Names of its master hooks."""
     allow_non_restored_state: bool = False
     """Whether each of its epochs may leave behind what no stage claims; the wish may allow it for one."""
+    sources: tuple[str, ...] = ()
+    """Names of its sources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +168,7 @@ class Importing:
             NoSavepointError: there is no savepoint, or only a part of one; nothing of the job has changed.
             DocumentError: its metadata is broken, altered, or of a newer format.
             InvalidConfigError: it lies in the job's own prefix.
-            NonRestoredStateError: it holds state of a stage or a hook that the job has not (semantics R3).
+            NonRestoredStateError: it holds state of a stage, a hook or a source that the job has not (semantics R3).
             InvalidStateError: a stage cannot be restored at its parallelism (semantics R4).
             ResumeRefusedError: something would be given up that nobody agreed to, or another import took the place of
                 this one; nothing was given up.
@@ -307,6 +314,7 @@ class Importing:
             size_bytes=copied.size_bytes,
             tables=copied.tables,
             left_out=copied.left_out,
+            read=copied.header.read,
         )
 
     def _write(self, opened: ImportEntry, copied: Copied, checkpoint: int, epoch: str) -> DocumentRef:
@@ -414,6 +422,9 @@ def _check_fits(found: Savepoint, runs: Runs, wish: ImportWish, **where: str) ->
         allowing = f"{ALLOWING}. For this start alone: allow_non_restored_state beside restore_from"
         check_claimed_by_hooks(found.hooks, runs.hooks, **where)
         check_claimed_by_stages(found.stages, runs.stages, allowing, **where)
+        positions = found.source.slice.positions or {}
+        stood = [name for name, position in positions.items() if position is not None]
+        check_claimed_by_sources(stood, runs.sources, allowing, **where)
     assignment.match(found.stages, runs.stages, **where)
 
 

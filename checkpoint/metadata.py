@@ -36,6 +36,7 @@ from .model import (
     Stage,
     StateHandle,
 )
+from .read_windows import NOTHING_READ, ReadWindows
 
 KIND = "cairn.metadata"
 
@@ -51,6 +52,8 @@ class MetadataHeader:
     slice: Slice
     stages: tuple[Stage, ...]
     restored_from: CheckpointId | None = None
+    read: ReadWindows = field(default=NOTHING_READ, metadata=SPARSE)
+    """The windows of time that its state has read (semantics T8); none where the job reads none."""
 
 
 @dataclass(frozen=True, slots=True)

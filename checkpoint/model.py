@@ -14,6 +14,7 @@ from ..storage.checksums import check_checksum
 from ..storage.names import check_name
 from . import layout
 from .codec import SPARSE, Json
+from .read_windows import NOTHING_READ, ReadWindows
 from .reasons import Reason
 from .schemas import check_schema
 
@@ -83,6 +84,10 @@ class Slice:
     """What each source has read up to and including this epoch, by its name."""
     base: int | None = None
     """The completed checkpoint on which `positions` stand, 0 for none at all; None: the job has no sources."""
+    source_window: bool = field(default=False, metadata=SPARSE)
+    """Whether a source has chosen the window; else it is the run's, and a job with sources may have read otherwise."""
+    again: bool = field(default=False, metadata=SPARSE)
+    """Whether the window is read although the job has read some of it, as the run's conf has asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +322,8 @@ class PendingDocument:
     each with the task that held it last, the claimant of its handover (semantics F1, F2). Empty for a stage that had
     failed by itself: its task is tried again without anybody's doing."""
 
+    read: ReadWindows = field(default=NOTHING_READ, metadata=SPARSE)
+    """What the job will have read when this one completes: what the restored state has, and the epoch's window (T8)."""
     draining: bool = field(default=False, metadata=SPARSE)
     """Whether no epoch comes after it, so that the stages emit what still waits for time to go on (semantics P2)."""
 

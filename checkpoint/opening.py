@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from . import assignment, attempt_document, decisions, layout, replaced, restore
+from . import already_read, assignment, attempt_document, decisions, layout, replaced, restore
 from .carrying import NOTHING, Carried
 from .claimed_state import ALLOWING, check_claimed_by_hooks, check_claimed_by_stages
 from .errors import NonRestoredStateError, SourceMovedError, UndeliveredNoticesError
@@ -95,6 +95,7 @@ class Opener:
 
         Raises:
             SourceMovedError: another epoch has completed since the positions of the sources were worked out.
+            AlreadyReadError: another epoch has read some of the window since this one was triggered (semantics T8).
             NoCheckpointError: every retained checkpoint is damaged.
             NonRestoredStateError: the checkpoint holds state of a stage that the job no longer has (semantics R3).
             InvalidStateError: a stage cannot be restored at its parallelism (semantics R4), or the slice or the stages
@@ -118,6 +119,7 @@ class Opener:
         # Whoever started the job from a savepoint may have allowed it, for the restore from that alone.
         if not opening.allow_non_restored_state and not (came_from and came_from.allow_non_restored_state):
             self._check_claimed(choice, opening, came_from)
+        read = already_read.read_after(choice, opening.epoch, opening.slice, job=self._files.job)
         restart = opening.restart or Restart(0, memory=head.restart_memory)
         head = replace(head, restart_memory=restart.memory)
         draining = head.drains(opening.epoch)
@@ -148,6 +150,7 @@ class Opener:
             backlogs=_backlogs(choice, opening.stages),
             restarted=replaced.claimants(self._files, carried, executions),
             draining=draining,
+            read=read,
         )
         held = attempt_document.write(self._files, head, document)
         entry = PendingEntry(

@@ -9,6 +9,7 @@ from typing import Literal
 from ..storage.names import check_name, shorten
 from ..storage.uris import check_storage_uri
 from . import at_least_once
+from .already_read import AlreadyRead
 from .assignment import check_parallelism
 from .errors import InvalidConfigError
 from .fixing import Refused
@@ -313,7 +314,7 @@ class EpochCompleted:
     checkpoint: int
 
 
-TriggerAnswer = Triggered | Declined | EpochCompleted | Refused
+TriggerAnswer = Triggered | Declined | EpochCompleted | AlreadyRead | Refused
 
 
 @dataclass(frozen=True, slots=True)

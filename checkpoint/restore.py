@@ -19,6 +19,7 @@ from .head_text import one_line
 from .job_files import JobFiles
 from .metadata import HandleLine, HookLine, InFlightLine, MetadataHeader, StageLine
 from .model import DocumentRef, EpochDocument, OwedEpoch, ReplayedEpoch, RestorePointer, Slice, StateHandle
+from .read_windows import NOTHING_READ, ReadWindows
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,8 @@ class Verification:
     """By stage, the epochs that it owes, oldest first (semantics B3, F6)."""
     unknown: int = 0
     """Of a deep check, the files whose content cannot be told from another: nothing but the store's etag is known."""
+    read: ReadWindows = NOTHING_READ
+    """The windows of time that its state has read (semantics T8)."""
 
     @property
     def whole(self) -> bool:
@@ -76,6 +79,8 @@ class RestoreChoice:
     """The input of the checkpoint's epoch, with its sources' positions (semantics T8)."""
     backlogs: dict[str, tuple[OwedEpoch, ...]] = field(default_factory=dict)
     """By stage, the epochs that it owes in the checkpoint, oldest first (semantics B3, F6)."""
+    read: ReadWindows = NOTHING_READ
+    """The windows of time that the checkpoint's state has read (semantics T8)."""
 
     def record(self, why: str, begin_ms: int, end_ms: int, *, into: int | None = None) -> RestoreRecord | None:
         """Describe the restore for the head, None if it starts empty (semantics R5).
@@ -117,7 +122,7 @@ def choose(files: JobFiles, head: Head) -> RestoreChoice:
             replay = tuple(_replayed(files, epoch) for epoch in lost)
             pointer = RestorePointer(entry.id, entry.metadata)
             return RestoreChoice(
-                pointer, replay, tuple(damages), found.stages, found.hooks, found.slice, found.backlogs
+                pointer, replay, tuple(damages), found.stages, found.hooks, found.slice, found.backlogs, found.read
             )
         damages.extend(found.damages)
         record = head.import_of(entry.id)
@@ -199,6 +204,7 @@ def verify_pointer(files: JobFiles, pointer: RestorePointer, epoch: str, *, deep
     backlogs: dict[str, tuple[OwedEpoch, ...]] = {}
     handles: list[StateHandle] = []
     slice_: Slice | None = None
+    read = NOTHING_READ
     count = size_bytes = 0
     check = FileCheck(files, deep=deep)
 
@@ -224,7 +230,7 @@ def verify_pointer(files: JobFiles, pointer: RestorePointer, epoch: str, *, deep
             elif isinstance(line, MetadataHeader):
                 if (line.checkpoint, line.epoch) != (pointer.checkpoint, epoch):
                     raise DocumentError("it describes another checkpoint", key=files.full(pointer.metadata.key))
-                slice_ = line.slice
+                slice_, read = line.slice, line.read
                 damages.extend(_damaged_positions(files, pointer.checkpoint, line.slice))
     except (GoneError, DocumentError) as error:
         # What its lines said before is worth nothing, then.
@@ -242,6 +248,7 @@ def verify_pointer(files: JobFiles, pointer: RestorePointer, epoch: str, *, deep
         slice_,
         backlogs,
         check.unknown,
+        read,
     )
 
 

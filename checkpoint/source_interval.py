@@ -10,6 +10,7 @@ from ..storage.names import check_name
 from .codec import Json
 from .errors import DocumentError
 from .options import check_choice
+from .read_windows import ReadWindows
 from .source import Reading, Refusal, RunFacts
 
 _FIRST = datetime.min.replace(tzinfo=UTC)
@@ -99,6 +100,23 @@ class DataInterval:
             else:
                 merged.append(each)
         return [{"start": None if a == _FIRST else a.isoformat(), "end": b.isoformat()} for a, b in merged]
+
+    def position_of(self, read: ReadWindows) -> Json:
+        """Give the position of a job that has read data intervals without a source.
+
+        What it may have read before it remembered counts as read: this source refuses or trims it.
+
+        Args:
+            read: what the job has read.
+        """
+        position: Json = None
+        if read.exact_from is not None:
+            position = [{"start": None, "end": read.exact_from}]
+        for each in read.windows:
+            part: Json = {"start": each.start, "end": each.end}
+            moved = self.advance(position, part) if position is not None else [part]
+            position = position if isinstance(moved, Refusal) else moved
+        return position
 
 
 def _without(window: Window, covered: list[Window]) -> list[Window]:

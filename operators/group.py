@@ -24,6 +24,7 @@ from ..hooks.slice_detail import check_slice_detail
 from ..sensors.checkpoint import CheckpointSensor
 from .callbacks import restore_latest_checkpoint
 from .group_checks import check_last, check_reads, check_uids, stages_in
+from .intervals import check_intervals
 from .regions import tooltip_of
 from .retry_policy import restart_by
 from .stage_tasks import where_of
@@ -62,6 +63,9 @@ class CheckpointedTaskGroup(TaskGroup):
         conn_id: the Spark connection of the stages; `spark_default` by default.
         slice_detail: what belongs to the epoch's input besides the run's data interval (JSON, templated).
         source: what the epoch reads: a `Source` or a list of them; None for the run's data interval as it is.
+        reads_window: whether the epoch reads its run's data interval, where there is no `source`. None: yes, and the
+            DAG's schedule must give its runs one. True: each run brings one of its own. False: the stages read no
+            window of time; `epoch.slice` has none, and no run is skipped because another has read its interval.
         master_hooks: what is asked before the stages begin, and whose answers are kept in the checkpoint.
         listeners: who is told, at least once, how each checkpoint ended: a list of `CheckpointListener`s.
         restore_from: the folder of a savepoint that the job starts from while it has no checkpoint (may be a template);
@@ -79,7 +83,8 @@ class CheckpointedTaskGroup(TaskGroup):
 
     Raises:
         InvalidConfigError: no storage is given, `config` is no CheckpointConfig, the pause does not fit the DAG's
-            schedule, `slice_detail` is no JSON object, `source`, `master_hooks` or `listeners` hold something else or
+            schedule, that gives no data intervals and neither `source` nor `reads_window` says what is read,
+            `slice_detail` is no JSON object, `source`, `master_hooks` or `listeners` hold something else or
             do not fit the config, the interval is not positive, `restore_from` lies in the job's own prefix or its two
             words come without it, or the group lies in another one.
         InvalidNameError: the job's name is outside the grammar (semantics W1).
@@ -98,6 +103,7 @@ class CheckpointedTaskGroup(TaskGroup):
         conn_id: str | None = None,
         slice_detail: dict[str, Any] | None = None,
         source: Source | Sequence[Source] | None = None,
+        reads_window: bool | None = None,
         master_hooks: Sequence[MasterHook] | None = None,
         listeners: Sequence[CheckpointListener] | None = None,
         restore_from: str | None = None,
@@ -133,6 +139,7 @@ class CheckpointedTaskGroup(TaskGroup):
         with naming(group=self.group_id):
             self._sources = check_sources(source, self._config.max_concurrent_checkpoints)
             self._master_hooks = check_hooks(master_hooks, self._config.max_concurrent_checkpoints)
+        self._reads_window = reads_window
         self._deferrable = deferrable
         with naming(group=self.group_id):
             self._poll_interval = check_poll_interval(poll_interval)
@@ -140,6 +147,7 @@ class CheckpointedTaskGroup(TaskGroup):
         self._trigger: TriggerCheckpointOperator | None = None
         self._wait: CheckpointSensor | None = None
         self._check_only_one()
+        check_intervals(self.dag, reads_window, has_source=bool(self._sources), group=self.group_id)
 
     def __enter__(self) -> CheckpointedTaskGroup:
         """Open the group and add the task that triggers the checkpoint.
@@ -162,6 +170,7 @@ class CheckpointedTaskGroup(TaskGroup):
             aws_conn_id=scope.aws_conn_id,
             slice_detail=self._slice_detail,
             source=self._sources,
+            reads_window=self._reads_window,
             master_hooks=self._master_hooks,
             listeners=scope.listeners,
             restore_from=self._start.restore_from,

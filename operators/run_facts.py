@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowRuntimeError
 
 from ..checkpoint import RequestKind
+from ..checkpoint.errors import InvalidConfigError, SourceRefusedError
 from ..checkpoint.model import Owner, Slice
 from ..checkpoint.owner import RunState
 from ..checkpoint.source import AssetEvent, RunFacts
@@ -67,25 +68,50 @@ def run_type_of(context: Context) -> str:
     return str(getattr(found, "value", found))
 
 
-def slice_of(context: Context, detail: dict[str, Any] | None, *, has_source: bool = False) -> Slice:
+def slice_of(
+    context: Context,
+    detail: dict[str, Any] | None,
+    *,
+    reads_window: bool = True,
+    has_source: bool = False,
+    again: bool = False,
+) -> Slice:
     """Give the input slice of a run's epoch (semantics T8): its data interval, in ISO 8601 with offset.
 
     Args:
         context: the task's context.
         detail: what else belongs to the input.
+        reads_window: whether the epoch reads the run's data interval, where no source says what it reads.
         has_source: whether a source says what the epoch reads; then nothing is missing without a window.
+        again: whether the window is read although the job has read it.
+
+    Raises:
+        SourceRefusedError: the epoch would read the run's data interval, and the run has none or one without length.
+        InvalidConfigError: the run is to read again what a source keeps, or what is no window.
     """
     dag_run = context["dag_run"]
     start, end = dag_run.data_interval_start, dag_run.data_interval_end
+    if again and (has_source or not reads_window):
+        raise InvalidConfigError(
+            "dag_run.conf['cairn']['read_again'] is for a job that reads data intervals, and this one does not. To "
+            "read again what a source has read go back by `cairn rewind`",
+            run=dag_run.run_id,
+        )
+    if not has_source and not reads_window:
+        return Slice(detail=dict(detail or {}))
+    if not has_source and (start is None or end is None or start >= end):
+        raise SourceRefusedError(
+            "the run has no data interval, so its stages would read nothing, and no checkpoint was triggered. Trigger "
+            "it with a logical date on a schedule that has intervals (CronDataIntervalTimetable), give the group the "
+            "source DataInterval(), which reads up to the run's date, or say reads_window=False if the stages read no "
+            "window of time",
+            run=dag_run.run_id,
+            start=_iso(start),
+            end=_iso(end),
+        )
     if start is not None and start == end:
-        if not has_source:
-            log.warning(
-                "the run's data interval has no length, so the epoch's slice has no start; to give each epoch a window "
-                "schedule the DAG with CheckpointTimetable or CronDataIntervalTimetable, and for runs by hand give the "
-                "group the source DataInterval()"
-            )
         start = None
-    return Slice(_iso(start), _iso(end), dict(detail or {}))
+    return Slice(_iso(start), _iso(end), dict(detail or {}), again=again)
 
 
 def state_of(ti: RuntimeTaskInstanceProtocol, owner: Owner) -> RunState:

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 CONF_KEY = "cairn"
 """Of a DAG run's conf: what is meant for Cairn."""
 
-_FROM, _ALLOW, _CLAIM = "restore_from", "allow_non_restored_state", "claim"
+_FROM, _ALLOW, _CLAIM, _AGAIN = "restore_from", "allow_non_restored_state", "claim", "read_again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,8 @@ class RunWish:
     """Leave behind what no stage claims, this once (semantics R3)."""
     claim: bool = False
     """The job owns the savepoint, and deletes it once it has a copy (semantics R6)."""
+    read_again: bool = False
+    """Of a conf: the run reads its window although the job has read some of it (semantics T8)."""
 
 
 def check_wish(wish: RunWish, storage: object, job: object, **where: str | None) -> RunWish:
@@ -108,7 +110,7 @@ def wish_of(conf: object) -> RunWish:
     found = conf.get(CONF_KEY) if isinstance(conf, Mapping) else None
     if found is None:
         return RunWish()
-    types = {_FROM: str, _ALLOW: bool, _CLAIM: bool}
+    types = {_FROM: str, _ALLOW: bool, _CLAIM: bool, _AGAIN: bool}
     if not isinstance(found, Mapping) or not found.keys() <= types.keys():
         raise InvalidConfigError(
             f"dag_run.conf[{CONF_KEY!r}] must be an object that has no other fields than {', '.join(types)}",
@@ -119,8 +121,8 @@ def wish_of(conf: object) -> RunWish:
             raise InvalidConfigError(
                 f"dag_run.conf[{CONF_KEY!r}][{name!r}] must be a {types[name].__name__}", conf=shorten(value)
             )
-    wish = RunWish(found.get(_FROM), found.get(_ALLOW, False), found.get(_CLAIM, False))
-    if wish.restore_from is None and found:
+    wish = RunWish(found.get(_FROM), found.get(_ALLOW, False), found.get(_CLAIM, False), found.get(_AGAIN, False))
+    if wish.restore_from is None and found.keys() - {_AGAIN}:
         raise InvalidConfigError(f"dag_run.conf[{CONF_KEY!r}] says how to start and not from what: give {_FROM!r} too")
     return wish
 

@@ -11,6 +11,7 @@ from airflow.sdk import BaseOperator, ExceptionRetryPolicy, RetryAction, RetryPo
 from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException
 
 from ..checkpoint import CheckpointConfig, Coordinator, RequestKind, TriggerRequest, layout
+from ..checkpoint.already_read import AlreadyRead
 from ..checkpoint.declining import reason_of
 from ..checkpoint.errors import (
     CheckpointError,
@@ -18,6 +19,7 @@ from ..checkpoint.errors import (
     InvalidStateError,
     JobOwnedError,
     NonRestoredStateError,
+    SourceRefusedError,
 )
 from ..checkpoint.fixing import Refused
 from ..checkpoint.head import Stopped
@@ -30,7 +32,7 @@ from ..checkpoint.reasons import Reason
 from ..checkpoint.requesting import turn_of
 from ..checkpoint.requests import Declined, EpochCompleted, TriggerAnswer, Triggered, check_stages
 from ..checkpoint.source import Source, check_sources
-from ..hooks.completed_epoch import already_completed
+from ..hooks.completed_epoch import already_completed, already_read
 from ..hooks.deployment import deployment
 from ..hooks.job_settings import (
     JobSettings,
@@ -49,10 +51,11 @@ from ..storage.names import shorten
 from ..storage.probe import ensure_probed
 from ..triggers.looking import why_failed
 from ..triggers.request import RequestTrigger
+from .intervals import check_intervals
 from .last_run import LastRunBlockedError, make_room
 from .mapped_stages import StageTask
 from .run_facts import kind_of, run_facts, slice_of, state_of
-from .starting import RunWish, check_wish, start_if_asked
+from .starting import RunWish, check_wish, start_if_asked, wish_of
 from .topology import stages_of
 from .trigger_checks import check_config, check_poll_interval, check_specs, fit_schedule, name_schedule
 
@@ -66,12 +69,6 @@ DECLINED_KEY = "cairn_declined"
 
 class TriggerDeclinedError(CheckpointError):
     """No checkpoint came of the trigger (semantics T1)."""
-
-    kind = ErrorKind.CONFLICT
-
-
-class SourceRefusedError(CheckpointError):
-    """A source has nothing that this run may read; the text says what to do (semantics T8)."""
 
     kind = ErrorKind.CONFLICT
 
@@ -105,9 +102,10 @@ class TriggerCheckpointOperator(BaseOperator):
     """Triggers the checkpoint of this DAG run's epoch (semantics T5, T6, T8, T9).
 
     The epoch's input slice is the run's data interval and is fixed by the first trigger: every later attempt reads the
-    same. A manual run without a data interval has a slice without a window. Where the interval has no length (Airflow's
-    default for cron expressions is such a timetable), the slice has an end and no start; use
-    `CronDataIntervalTimetable` to get a window.
+    same. The job remembers which intervals it has read. A run whose interval was read is skipped, and one of which a
+    part was read is refused; with the conf `{"cairn": {"read_again": true}}` it is read all the same. A schedule that
+    gives its runs no interval is refused where the DAG is parsed (Airflow's default for cron expressions gives none),
+    and so is a run without one.
 
     Where too many checkpoints are pending the request takes a place in the line and waits, outside of any worker slot
     (semantics T2); so does a periodic one until `min_pause` is over (T3). By default it waits in the triggerer, which
@@ -124,6 +122,9 @@ class TriggerCheckpointOperator(BaseOperator):
         aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None for boto3's own chain.
         slice_detail: what else belongs to the epoch's input (offsets, a file list), JSON (templated).
         source: what the epoch reads: a `Source` or a list of them; None for the run's data interval as it is.
+        reads_window: whether the epoch reads its run's data interval, where there is no `source`. None: yes, and the
+            DAG's schedule must give its runs one. True: each run brings one of its own. False: the stages read no
+            window of time; `epoch.slice` has none, and no run is skipped because another has read its interval.
         master_hooks: what is asked before the stages begin, and whose answers are kept in the checkpoint: a list of
             `MasterHook`s. Hooks of installed packages come on top.
         listeners: who is told how the checkpoint ended: a list of `CheckpointListener`s. Listeners of installed
@@ -149,9 +150,9 @@ class TriggerCheckpointOperator(BaseOperator):
     Raises:
         InvalidConfigError: there are no stages or they are no job, no storage is given, `config` is no
             CheckpointConfig, `slice_detail` is no JSON object, `source`, `master_hooks` or `listeners` hold something
-            else or do not fit the config, an interval is not positive, the pause does not fit the DAG's schedule, or
-            `kind` is neither `MANUAL` nor `PERIODIC`, `restore_from` lies in the job's own prefix, or its two words
-            come without it.
+            else or do not fit the config, an interval is not positive, the pause does not fit the DAG's schedule, that
+            gives no data intervals and neither `source` nor `reads_window` says what is read, `kind` is neither
+            `MANUAL` nor `PERIODIC`, `restore_from` lies in the job's own prefix, or its two words come without it.
         InvalidNameError: the job's name or a stage's is outside the grammar (semantics W1).
         SavepointRefusedError: the config's `savepoint_target` lies in the job's own folder, or is the storage's root.
         UnsupportedStorageError: the storage's scheme is none of ours.
@@ -170,6 +171,7 @@ class TriggerCheckpointOperator(BaseOperator):
         aws_conn_id: str | None = None,
         slice_detail: dict[str, Any] | None = None,
         source: Source | Sequence[Source] | None = None,
+        reads_window: bool | None = None,
         master_hooks: Sequence[MasterHook] | None = None,
         listeners: Sequence[CheckpointListener] | None = None,
         restore_from: str | None = None,
@@ -195,6 +197,7 @@ class TriggerCheckpointOperator(BaseOperator):
             self.sources = check_sources(source, self.config.max_concurrent_checkpoints)
             self.listeners = check_listeners(listeners)
             self.master_hooks = check_hooks(master_hooks, self.config.max_concurrent_checkpoints)
+        self.reads_window = reads_window
         self.deferrable = deferrable
         with naming(task=self.task_id):
             self.poll_interval = check_poll_interval(poll_interval)
@@ -226,6 +229,8 @@ class TriggerCheckpointOperator(BaseOperator):
                 task=self.task_id,
                 recheck_interval=repr(recheck_interval),
             )
+        if self.has_dag():
+            check_intervals(self.dag, reads_window, has_source=bool(self.sources), task=self.task_id)
 
     def _wish(self) -> RunWish:
         return RunWish(self.restore_from, self.allow_non_restored_state, self.claim)
@@ -266,13 +271,14 @@ class TriggerCheckpointOperator(BaseOperator):
             Job, storage, checkpoint, epoch, attempt, and the checkpoint it was restored from (None: starts empty).
 
         Raises:
-            AirflowSkipException: the epoch is completed already.
+            AirflowSkipException: the epoch is completed already, or the job has read its window.
             TaskDeferred: the request has to wait; goes on in the triggerer.
             AirflowRescheduleException: it has to wait and is not `deferrable`, or the DAG is paused (semantics S1);
                 asks to be run again later.
             TriggerDeclinedError: it was declined for another reason.
             LastRunBlockedError: it would have to wait for a run that Airflow starts only in its place.
-            SourceRefusedError: a source has nothing that this run may read.
+            SourceRefusedError: a source has nothing that this run may read, the run has no data interval, or the job
+                has read some of it.
             CairnError: it failed on the way (semantics T1): the store did not answer (`IO_EXCEPTION`, which counts
                 against `tolerable_failed_checkpoints`), or anything else (`TRIGGER_CHECKPOINT_FAILURE`). The class is
                 that of the failure.
@@ -322,7 +328,9 @@ class TriggerCheckpointOperator(BaseOperator):
             slice=slice_of(
                 context,
                 check_slice_detail(self.slice_detail, rendered=True, task=self.task_id),
+                reads_window=self.reads_window is not False,
                 has_source=bool(self.sources),
+                again=wish_of(context["dag_run"].conf).read_again,
             ),
             stages=self.declared_stages(),
             config=self.config,
@@ -339,7 +347,8 @@ class TriggerCheckpointOperator(BaseOperator):
                 coordinator.ownership.check(owner)
             tell_if_possible(coordinator, self.listeners)
             with settings.naming_connection():
-                runs = Runs(request.stages, request.hooks, self.config.allow_non_restored_state)
+                names = tuple(source.name for source in self.sources)
+                runs = Runs(request.stages, request.hooks, self.config.allow_non_restored_state, names)
                 start_if_asked(context, settings, coordinator, self._wish(), runs)
                 answer = self._ask(coordinator, request, ti)
         except CairnError as error:
@@ -349,6 +358,8 @@ class TriggerCheckpointOperator(BaseOperator):
             raise type(error)(f"no checkpoint was triggered: {reason}: {error.message}", **error.fields) from error
         if isinstance(answer, EpochCompleted):
             raise AirflowSkipException(already_completed(coordinator, settings.storage, answer))
+        if isinstance(answer, AlreadyRead):
+            raise AirflowSkipException(already_read(settings.job, settings.storage, answer))
         if isinstance(answer, Declined):
             retry_at = self._retry_at(answer)
             ti.xcom_push(DECLINED_KEY, _told(answer, retry_at))

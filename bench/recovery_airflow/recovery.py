@@ -38,7 +38,7 @@ def pipeline(arm: str, dying: bool, config: CheckpointConfig | None) -> None:
     where = f"file://{FOLDER}/storage"
     with (
         DAG(arm, schedule=None, max_active_runs=1),
-        CheckpointedTaskGroup("epoch", storage=where, config=config) if config else nullcontext(),
+        CheckpointedTaskGroup("epoch", reads_window=False, storage=where, config=config) if config else nullcontext(),
     ):
         made: list[Any] = []
         stages = [stage for region in REGIONS for stage in region]

@@ -17,7 +17,8 @@ from tests.airflow.conftest import DagFile
 Define = Callable[[str, str], None]
 
 GROUP = """
-with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", storage="file:///tmp/x"{options}) as group:
+with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", reads_window=False,
+    storage="file:///tmp/x"{options}) as group:
     a = SparkEpochOperator(task_id="a", application="a.py")
     b = SparkEpochOperator(task_id="b", application="b.py")
     a >> {edge} b

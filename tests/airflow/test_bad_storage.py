@@ -27,7 +27,9 @@ pytestmark = pytest.mark.s3
 
 WRONG = "canary-wrong-0123456789"
 TASKS: dict[str, Callable[..., Any]] = {
-    "trigger": lambda **where: TriggerCheckpointOperator(task_id="t", stages=[StageSpec("routes")], **where),
+    "trigger": lambda **where: TriggerCheckpointOperator(
+        task_id="t", reads_window=False, stages=[StageSpec("routes")], **where
+    ),
     "stage": lambda **where: SparkEpochOperator(task_id="t", application="a.py", **where),
     "wait": lambda **where: CheckpointSensor(task_id="t", **where),
     "restore": lambda **where: RestoreLatestCheckpointOperator(task_id="t", **where),

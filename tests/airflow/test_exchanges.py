@@ -39,7 +39,7 @@ def labels(dag: DAG) -> dict[tuple[str, str], str]:
 
 
 def test_an_edge_is_blocking_unless_it_says_otherwise() -> None:  # semantics F1
-    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", storage=STORAGE):
+    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
         clean, routes, report = stage("clean"), stage("routes"), stage("report")
         clean >> Pipelined() >> routes >> report
         clean >> report
@@ -52,7 +52,7 @@ def test_an_edge_is_blocking_unless_it_says_otherwise() -> None:  # semantics F1
 
 
 def test_every_way_to_draw_it(dag_file: DagFile) -> None:
-    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", storage=STORAGE):
+    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
         a, b, c, d, e, f = (stage(name) for name in "abcdef")
         a >> Pipelined() >> [b, c]
         [b, c] >> Pipelined() >> d
@@ -70,7 +70,7 @@ def test_every_way_to_draw_it(dag_file: DagFile) -> None:
 
 
 def test_a_task_of_another_group_is_not_taken_for_its_group() -> None:
-    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", storage=STORAGE):
+    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
         with TaskGroup("inner"):
             a, beside = stage("a"), stage("beside")
         b = stage("b")
@@ -80,7 +80,7 @@ def test_a_task_of_another_group_is_not_taken_for_its_group() -> None:
 
 
 def test_groups_are_joined_by_what_lies_at_their_ends() -> None:
-    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", storage=STORAGE):
+    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
         with TaskGroup("first") as first:
             stage("a") >> stage("b")
         with TaskGroup("second") as second:
@@ -102,7 +102,7 @@ def test_groups_are_joined_by_what_lies_at_their_ends() -> None:
 
 def test_a_consumer_says_it_of_all_its_edges() -> None:
     with DAG("flights", schedule=None) as dag:
-        with CheckpointedTaskGroup("epoch", storage=STORAGE):
+        with CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
             a, b, c = stage("a"), stage("b"), stage("c", exchange="pipelined")
             a >> Label("clean rows") >> c
             a >> b
@@ -115,7 +115,9 @@ def test_stages_that_do_not_wait_cannot_be_pipelined() -> None:  # semantics B2,
     with (
         pytest.raises(InvalidConfigError, match=r"mode='at_least_once' does not go with pipelined exchanges"),
         DAG("flights", schedule=None),
-        CheckpointedTaskGroup("epoch", storage=STORAGE, config=CheckpointConfig(mode="at_least_once")),
+        CheckpointedTaskGroup(
+            "epoch", reads_window=False, storage=STORAGE, config=CheckpointConfig(mode="at_least_once")
+        ),
     ):
         stage("a") >> Pipelined() >> stage("b")
 
@@ -124,7 +126,7 @@ def test_stages_that_do_not_wait_cannot_be_pipelined() -> None:  # semantics B2,
 def test_an_edge_that_leaves_the_group_is_no_exchange(position: str) -> None:
     with DAG("flights", schedule=None):
         outside = stage("outside", storage=STORAGE)
-        with CheckpointedTaskGroup("epoch", storage=STORAGE) as group:
+        with CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE) as group:
             a = stage("a")
         ends = {"before": (outside, group), "after": (a, outside), "both": (outside, stage("other", storage=STORAGE))}
         up, down = ends[position]
@@ -134,7 +136,7 @@ def test_an_edge_that_leaves_the_group_is_no_exchange(position: str) -> None:
 
 def test_a_consumer_that_contradicts_its_edge_is_refused(dag_file: DagFile) -> None:
     error = dag_file.error("""
-with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", storage="file:///lake"):
+with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", reads_window=False, storage="file:///lake"):
     a = SparkEpochOperator(task_id="a", application="a.py")
     b = SparkEpochOperator(task_id="b", application="b.py", exchange="blocking")
     a >> Pipelined() >> b
@@ -143,7 +145,7 @@ with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", storage="file
 
 
 def test_a_blocking_consumer_may_say_so() -> None:
-    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", storage=STORAGE):
+    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
         stage("a") >> stage("b", exchange="blocking")
     assert exchanges(dag)["b"] == {"a": "blocking"}
 
@@ -153,7 +155,7 @@ def test_an_unknown_exchange_is_refused(value: Any) -> None:
     with (
         pytest.raises(InvalidConfigError, match="exchange must be one of blocking, pipelined"),
         DAG("flights", schedule=None),
-        CheckpointedTaskGroup("epoch", storage=STORAGE),
+        CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE),
     ):
         stage("a", exchange=value)
 
@@ -165,7 +167,7 @@ def test_an_exchange_outside_a_group_is_refused() -> None:
 
 def test_what_is_drawn_after_the_block_is_checked_when_the_dag_is_stored() -> None:
     with DAG("flights", schedule=None) as dag:
-        with CheckpointedTaskGroup("epoch", storage=STORAGE):
+        with CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
             a, b = stage("a"), stage("b", exchange="blocking")
         a >> Pipelined() >> b
     with pytest.raises(Exception, match=r"epoch.b says exchange='blocking'"):
@@ -174,7 +176,7 @@ def test_what_is_drawn_after_the_block_is_checked_when_the_dag_is_stored() -> No
 
 def test_the_tooltip_says_what_runs_again_together() -> None:  # semantics F1
     with DAG("flights", schedule=None) as dag:
-        with CheckpointedTaskGroup("epoch", storage=STORAGE, tooltip="Flights of a day"):
+        with CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE, tooltip="Flights of a day"):
             clean, routes, report = stage("clean"), stage("routes"), stage("report")
             clean >> routes >> report
         clean >> Pipelined() >> routes
@@ -185,7 +187,7 @@ def test_the_tooltip_says_what_runs_again_together() -> None:  # semantics F1
 
 
 def test_a_long_tooltip_is_cut() -> None:
-    with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", storage=STORAGE) as group:
+    with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE) as group:
         for number in range(30):
             stage(f"s{number}")
     lines = group.tooltip.splitlines()

@@ -39,7 +39,7 @@ def stage(task_id: str, **options: Any) -> SparkEpochOperator:
 
 
 def test_the_pipeline_of_the_design() -> None:
-    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", storage=STORAGE):
+    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
         clean, routes, airports, report = (stage(name) for name in ("clean", "routes", "airports", "report"))
         clean >> [routes, airports] >> report
     assert edges(dag) == {
@@ -61,9 +61,9 @@ def test_the_pipeline_of_the_design() -> None:
 def test_the_group_says_how_its_own_tasks_wait() -> None:
     options: dict[str, Any] = {"deferrable": False, "poll_interval": timedelta(seconds=7)}
     with DAG("flights", schedule=None) as dag:
-        with CheckpointedTaskGroup("epoch", storage=STORAGE, **options):
+        with CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE, **options):
             stage("clean")
-        with CheckpointedTaskGroup("other", storage=STORAGE, job="other"):
+        with CheckpointedTaskGroup("other", reads_window=False, storage=STORAGE, job="other"):
             stage("clean")
     tasks: list[Any] = [dag.get_task(f"{group}.{task}") for group in ("epoch", "other") for task in (TRIGGER, WAIT)]
     assert [task.deferrable for task in tasks] == [False, False, True, True]
@@ -73,8 +73,8 @@ def test_the_group_says_how_its_own_tasks_wait() -> None:
 @pytest.mark.parametrize("interval", ["0", "-1", "'2'", "None", "float('nan')", "float('inf')", "timedelta(0)"])
 def test_an_interval_that_is_none_names_the_group(dag_file: DagFile, interval: str) -> None:  # semantics S3
     found = dag_file.error(
-        f"from datetime import timedelta\nwith DAG('d'), CheckpointedTaskGroup('epoch', storage={STORAGE!r}, "
-        f"poll_interval={interval}):\n    SparkEpochOperator(task_id='a', application='a.py')\n"
+        f"from datetime import timedelta\nwith DAG('d'), CheckpointedTaskGroup('epoch', reads_window=False, "
+        f"storage={STORAGE!r}, poll_interval={interval}):\n    SparkEpochOperator(task_id='a', application='a.py')\n"
     )
     assert "poll_interval must be above 0 seconds [group=`epoch` poll_interval=" in found
 
@@ -85,7 +85,7 @@ def test_an_interval_that_is_none_names_the_group(dag_file: DagFile, interval: s
 def test_no_stage_holds_up_a_checkpoint_that_may_leave_it_out(config: CheckpointConfig) -> None:  # semantics B3, F6
     with DAG("flights", schedule=None) as dag:
         after = stage("after", storage=STORAGE)
-        with CheckpointedTaskGroup("epoch", storage=STORAGE, config=config) as group:
+        with CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE, config=config) as group:
             stage("clean") >> stage("routes")
         group >> after
     assert edges(dag) == {
@@ -98,7 +98,10 @@ def test_no_stage_holds_up_a_checkpoint_that_may_leave_it_out(config: Checkpoint
 
 def test_a_stage_that_reads_what_is_there_has_no_edge() -> None:  # semantics B2
     config = CheckpointConfig(mode="at_least_once")
-    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", storage=STORAGE, config=config):
+    with (
+        DAG("flights", schedule=None) as dag,
+        CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE, config=config),
+    ):
         stage("report", reads=["clean", "slow"])
         stage("clean") >> stage("airports", reads=("slow", "clean"))
         stage("slowly", uid="slow")
@@ -122,7 +125,7 @@ def test_a_stage_that_reads_what_is_there_has_no_edge() -> None:  # semantics B2
 def test_what_the_group_knows_reaches_every_task() -> None:
     with (
         DAG("flights", schedule=None) as dag,
-        CheckpointedTaskGroup("epoch", storage=STORAGE, aws_conn_id="lake", conn_id="cluster"),
+        CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE, aws_conn_id="lake", conn_id="cluster"),
     ):
         routes = stage("routes", parallelism=4)
         other = stage("other", conn_id="mine")
@@ -139,7 +142,7 @@ def test_what_the_group_knows_reaches_every_task() -> None:
 def test_before_and_after_the_group() -> None:
     with DAG("flights", schedule=None) as dag:
         before, after = (SparkEpochOperator(task_id=n, application="a.py", storage=STORAGE) for n in ("b", "a"))
-        with CheckpointedTaskGroup("epoch", storage=STORAGE) as group:
+        with CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE) as group:
             stage("routes")
         before >> group >> after
     assert before.downstream_task_ids == {"epoch.trigger_checkpoint"}
@@ -150,7 +153,7 @@ def test_before_and_after_the_group() -> None:
 
 def test_edges_drawn_after_the_block_count_too() -> None:
     with DAG("flights", schedule=None) as dag:
-        with CheckpointedTaskGroup("epoch", storage=STORAGE):
+        with CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
             clean, routes = stage("clean"), stage("routes")
         clean >> routes
     assert stages_of(dag) == {"clean": (), "routes": ("clean",)}
@@ -158,7 +161,7 @@ def test_edges_drawn_after_the_block_count_too() -> None:
 
 def test_plain_groups_inside_are_looked_into(dag_file: DagFile) -> None:
     dag = dag_file.dag("""
-with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", storage="file:///lake"):
+with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", reads_window=False, storage="file:///lake"):
     with TaskGroup("inner"):
         a = SparkEpochOperator(task_id="a", application="a.py")
     b = SparkEpochOperator(task_id="b", application="b.py", task_display_name="Bee")
@@ -174,7 +177,7 @@ def test_both_callbacks_run_ours_first() -> None:
 
     with (
         DAG("flights", schedule=None, default_args={"on_failure_callback": mine}),
-        CheckpointedTaskGroup("epoch", storage=STORAGE),
+        CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE),
     ):
         plain = stage("plain", on_retry_callback=[mine])
         already = stage("already", on_failure_callback=restore_latest_checkpoint)
@@ -186,7 +189,7 @@ def test_both_callbacks_run_ours_first() -> None:
 def test_two_jobs_in_one_dag() -> None:
     with DAG("flights", schedule=None, default_args={"retries": 3}) as dag:
         for name in ("one", "two"):
-            with CheckpointedTaskGroup(name, storage=STORAGE, job=name):
+            with CheckpointedTaskGroup(name, reads_window=False, storage=STORAGE, job=name):
                 stage("routes")
     assert stages_of(dag, "one.trigger_checkpoint") == stages_of(dag, "two.trigger_checkpoint") == {"routes": ()}
     assert dag.get_task("two.routes").retries == 3
@@ -234,7 +237,7 @@ def test_two_jobs_in_one_dag() -> None:
         (
             (
                 "    SparkEpochOperator(task_id='a', application='a.py')\n"
-                "with dag, CheckpointedTaskGroup('again', storage='file:///lake'):\n    pass"
+                "with dag, CheckpointedTaskGroup('again', reads_window=False, storage='file:///lake'):\n    pass"
             ),
             "epoch and again are of one job: their epochs would complete each other. Give each group its own job",
         ),
@@ -245,15 +248,14 @@ def test_two_jobs_in_one_dag() -> None:
     ],
 )
 def test_what_a_group_refuses(dag_file: DagFile, body: str, text: str) -> None:
-    head = (
-        'with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", storage="file:///lake") as group:\n'
-    )
+    head = 'with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", '
+        'reads_window=False, storage="file:///lake") as group:\n'
     assert text in dag_file.error(head + body)
 
 
 def test_an_error_in_the_block_is_the_one_that_is_shown() -> None:
     with DAG("flights", schedule=None):
-        with pytest.raises(ZeroDivisionError), CheckpointedTaskGroup("epoch", storage=STORAGE):
+        with pytest.raises(ZeroDivisionError), CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
             _ = 1 / 0
         assert TaskGroupContext.get_current() is not None
         assert TaskGroupContext.get_current().group_id is None  # type: ignore[union-attr]
@@ -261,6 +263,9 @@ def test_an_error_in_the_block_is_the_one_that_is_shown() -> None:
 
 def test_a_refused_group_is_left_all_the_same() -> None:
     with DAG("flights", schedule=None):
-        with pytest.raises(InvalidConfigError, match="has no stage"), CheckpointedTaskGroup("epoch", storage=STORAGE):
+        with (
+            pytest.raises(InvalidConfigError, match="has no stage"),
+            CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE),
+        ):
             pass
         assert TaskGroupContext.get_current().group_id is None  # type: ignore[union-attr]

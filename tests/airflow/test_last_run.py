@@ -27,7 +27,9 @@ def trigger(
 ) -> TriggerCheckpointOperator:
     """Trigger a run of a job that was told to stop."""
     with DAG("flights", schedule=None, **dag):
-        task = TriggerCheckpointOperator(task_id="t", storage=job.storage, stages=[StageSpec("routes")])
+        task = TriggerCheckpointOperator(
+            task_id="t", reads_window=False, storage=job.storage, stages=[StageSpec("routes")]
+        )
     task.execute(context(Ti(run_id=run_id, states={LAST: last, "r2": before, "r3": "failed"})))
     return task
 

@@ -26,7 +26,12 @@ from tests.support.airflow_stage import Job, Ti, context
 
 def trigger(job: Job, run_id: str, *listeners: Listener) -> dict[str, Any]:
     operator = TriggerCheckpointOperator(
-        task_id="trigger", storage=job.storage, job=job.name, stages=[StageSpec("routes")], listeners=listeners
+        task_id="trigger",
+        reads_window=False,
+        storage=job.storage,
+        job=job.name,
+        stages=[StageSpec("routes")],
+        listeners=listeners,
     )
     return operator.execute(context(Ti(run_id=run_id)))
 
@@ -91,7 +96,10 @@ def test_a_failed_checkpoint_is_told_by_the_sensor(job: Job) -> None:  # semanti
 
 
 def stage(of: Job, *listeners: Listener) -> SparkEpochOperator:
-    with DAG(of.name, schedule=None), CheckpointedTaskGroup("epoch", storage=of.storage, listeners=listeners):
+    with (
+        DAG(of.name, schedule=None),
+        CheckpointedTaskGroup("epoch", reads_window=False, storage=of.storage, listeners=listeners),
+    ):
         return SparkEpochOperator(task_id="routes", application="a.py")
 
 
@@ -127,7 +135,10 @@ def test_a_restore_by_hand_tells_what_it_aborted(job: Job) -> None:  # semantics
 
 def test_the_group_hands_them_on() -> None:
     listener = Listener()
-    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("e", storage="file:///x", listeners=[listener]):
+    with (
+        DAG("flights", schedule=None) as dag,
+        CheckpointedTaskGroup("e", reads_window=False, storage="file:///x", listeners=[listener]),
+    ):
         SparkEpochOperator(task_id="a", application="a.py")
     for task_id in ("e.trigger_checkpoint", "e.wait_for_checkpoint"):
         task: Any = dag.get_task(task_id)
@@ -146,9 +157,11 @@ def test_the_group_hands_them_on() -> None:
 def test_what_is_refused_at_parse(listeners: Any, text: str) -> None:  # semantics S3
     with DAG("flights", schedule=None):
         with pytest.raises(InvalidConfigError, match=rf"{text}.*group=`e`"):
-            CheckpointedTaskGroup("e", storage="file:///x", listeners=listeners)
+            CheckpointedTaskGroup("e", reads_window=False, storage="file:///x", listeners=listeners)
         with pytest.raises(InvalidConfigError, match=rf"{text}.*task=`t`"):
-            TriggerCheckpointOperator(task_id="t", storage="file:///x", stages=[StageSpec("a")], listeners=listeners)
+            TriggerCheckpointOperator(
+                task_id="t", reads_window=False, storage="file:///x", stages=[StageSpec("a")], listeners=listeners
+            )
         with pytest.raises(InvalidConfigError, match=rf"{text}.*task=`w`"):
             CheckpointSensor(task_id="w", storage="file:///x", listeners=listeners)
 

@@ -26,7 +26,7 @@ from tests.support.airflow_stage import Job, Ti, context
 
 RUN = "manual__r1"
 MAPPED = """
-with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", storage="{storage}"):
+with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", reads_window=False, storage="{storage}"):
     a = SparkEpochOperator(task_id="a", application="a.py")
     b = SparkEpochOperator.partial(task_id="b", application="b.py").expand(application_args=[["x"], ["y"], ["z"]])
     c = SparkEpochOperator(task_id="c", application="c.py")
@@ -66,7 +66,7 @@ def test_the_scheduler_sees_callbacks_and_instances(dag_file: DagFile) -> None:
 
 
 def test_instances_are_in_airflows_order() -> None:
-    with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", storage=STORAGE):
+    with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
         crossed = partial().expand(application_args=[["x"], ["y"]], env_vars=[{"N": "1"}, {"N": "2"}, {"N": "3"}])
         listed = partial("d").expand_kwargs([{"parallelism": 2}, {"parallelism": 4, "application_args": ["w"]}])
         by_name = partial("e").expand(application_args={"k": 1, "l": 2})
@@ -83,13 +83,13 @@ def test_instances_are_in_airflows_order() -> None:
 def test_an_authors_callback_stays(dag_file: DagFile) -> None:
     def mine(context: Any) -> None: ...
 
-    with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", storage=STORAGE):
+    with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
         mapped = partial(on_retry_callback=mine, on_failure_callback=[mine]).expand(application_args=[["x"]])
     assert mapped.on_retry_callback == mapped.on_failure_callback == [restore_latest_checkpoint, mine]
 
 
 def test_a_mapped_consumer_says_its_exchange() -> None:  # semantics F1
-    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", storage=STORAGE):
+    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
         stage("a") >> partial(exchange="pipelined").expand(application_args=[["x"], ["y"]])
     assert exchanges(dag) == {"a": {}, "b-0": {"a": "pipelined"}, "b-1": {"a": "pipelined"}}
 
@@ -97,7 +97,9 @@ def test_a_mapped_consumer_says_its_exchange() -> None:  # semantics F1
 def test_all_instances_are_read_by_their_task_s_uid() -> None:  # semantics B2
     with (
         DAG("flights", schedule=None) as dag,
-        CheckpointedTaskGroup("epoch", storage=STORAGE, config=CheckpointConfig(mode="at_least_once")),
+        CheckpointedTaskGroup(
+            "epoch", reads_window=False, storage=STORAGE, config=CheckpointConfig(mode="at_least_once")
+        ),
     ):
         partial(uid="parts").expand(application_args=[["x"], ["y"]])
         stage("c", reads=["parts"])
@@ -144,7 +146,7 @@ def test_what_is_refused_at_parse_time(dag_file: DagFile, body: str, text: str) 
     head = (
         "def partial(**options):\n"
         "    return SparkEpochOperator.partial(**{'task_id': 'b', 'application': 'b.py', **options})\n"
-        'with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", storage="file:///lake"):\n'
+        'with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", reads_window=False, storage="file:///lake"):\n'
     )
     assert text in dag_file.error(head + body)
 

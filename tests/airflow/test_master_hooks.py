@@ -57,6 +57,7 @@ class Feed(MasterHook):
 def trigger(job: Job, run_id: str, *hooks: MasterHook, **options: Any) -> dict[str, Any]:
     operator = TriggerCheckpointOperator(
         task_id="trigger",
+        reads_window=False,
         storage=job.storage,
         job=job.name,
         stages=[StageSpec("routes")],
@@ -151,7 +152,10 @@ def test_restoring_without_a_hook_that_has_state(job: Job) -> None:  # semantics
 
 
 def test_the_group_hands_them_on(dag_file: DagFile) -> None:
-    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("e", storage="file:///x", master_hooks=[Feed()]):
+    with (
+        DAG("flights", schedule=None) as dag,
+        CheckpointedTaskGroup("e", reads_window=False, storage="file:///x", master_hooks=[Feed()]),
+    ):
         SparkEpochOperator(task_id="a", application="a.py")
     found = dag.get_task("e.trigger_checkpoint")
     assert isinstance(found, TriggerCheckpointOperator)
@@ -170,10 +174,15 @@ def test_the_group_hands_them_on(dag_file: DagFile) -> None:
 def test_what_is_refused_at_parse(hooks: Any, config: Any, text: str) -> None:  # semantics T7, S3
     with DAG("flights", schedule=None):
         with pytest.raises(InvalidConfigError, match=rf"{text}.*group=`e`"):
-            CheckpointedTaskGroup("e", storage="file:///x", master_hooks=hooks, config=config)
+            CheckpointedTaskGroup("e", reads_window=False, storage="file:///x", master_hooks=hooks, config=config)
         with pytest.raises(InvalidConfigError, match=rf"{text}.*task=`t`"):
             TriggerCheckpointOperator(
-                task_id="t", storage="file:///x", stages=[StageSpec("a")], master_hooks=hooks, config=config
+                task_id="t",
+                reads_window=False,
+                storage="file:///x",
+                stages=[StageSpec("a")],
+                master_hooks=hooks,
+                config=config,
             )
 
 
@@ -232,6 +241,6 @@ def test_an_entry_point_that_cannot_be_used(job: Job, install: Install, code: st
 def test_parsing_a_dag_imports_no_installed_hook(dag_file: DagFile, install: Install) -> None:  # semantics T7
     install(MASTER_HOOKS, "raise SystemExit('imported where a DAG is parsed')")
     dag_file.dag("""
-with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", storage="file:///x"):
+with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", reads_window=False, storage="file:///x"):
     SparkEpochOperator(task_id="a", application="a.py")
 """)

@@ -9,7 +9,7 @@ from airflow_cairn.storage.names import MAX_KEY_BYTES
 from tests.airflow.conftest import DagFile
 
 _GROUP = """
-with DAG({dag_id!r}, schedule=None), CheckpointedTaskGroup("epoch", {group}):
+with DAG({dag_id!r}, schedule=None), CheckpointedTaskGroup("epoch", reads_window=False, {group}):
     SparkEpochOperator(task_id="routes", application="routes.py", {stage})
 """
 
@@ -70,7 +70,8 @@ from airflow.sdk.definitions.timetables.trigger import DeltaTriggerTimetable
 from airflow_cairn.checkpoint import CheckpointConfig
 with (
     DAG("flights", schedule={schedule}),
-    CheckpointedTaskGroup("epoch", storage="file:///lake", config=CheckpointConfig(min_pause=timedelta(minutes=10))),
+    CheckpointedTaskGroup("epoch", reads_window=False,
+    storage="file:///lake", config=CheckpointConfig(min_pause=timedelta(minutes=10))),
 ):
     SparkEpochOperator(task_id="routes", application="routes.py")
 """
@@ -92,7 +93,7 @@ from airflow_cairn.checkpoint.reasons import RequestKind
 from airflow_cairn.operators import TriggerCheckpointOperator
 with DAG("flights", schedule=timedelta(minutes=9)):
     TriggerCheckpointOperator(
-        task_id="trigger", storage="file:///lake", stages=(StageSpec("routes"),), kind={kind},
+        task_id="trigger", reads_window=False, storage="file:///lake", stages=(StageSpec("routes"),), kind={kind},
         config=CheckpointConfig(min_pause=timedelta(minutes=10)),
     )
 """
@@ -161,7 +162,7 @@ def test_reads(dag_file: DagFile, reads: str, text: str) -> None:  # semantics B
 
 
 _TWO = """
-with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", {group}):
+with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", reads_window=False, {group}):
     clean = SparkEpochOperator(task_id="clean", application="a.py", {clean})
     routes = SparkEpochOperator(task_id="routes", application="a.py", reads=["clean"])
     {more}
@@ -219,7 +220,10 @@ def test_reads_of_two_stages(dag_file: DagFile, group: str, clean: str, more: st
             "TriggerCheckpointOperator(task_id='t', storage='file:///l', stages=['a'])",
             "a stage must be a StageSpec: write StageSpec('routes')",
         ),
-        ("TriggerCheckpointOperator(task_id='t', storage='file:///l')", "a job needs at least one stage"),
+        (
+            "TriggerCheckpointOperator(task_id='t', storage='file:///l')",
+            "a job needs at least one stage",
+        ),
         (
             "TriggerCheckpointOperator(task_id='t', storage='file:///l', stages=[StageSpec('a')], config={})",
             "config must be a CheckpointConfig: write config=CheckpointConfig(retained=3)",
@@ -292,7 +296,8 @@ def found() -> dict:
 with DAG("d", schedule=None):
     offsets = found()
     for number, detail in enumerate([offsets, "{{ params.detail }}", {"a": [offsets["x"], "{{ ds }}", None, 1.5]}]):
-        with CheckpointedTaskGroup(f"epoch{number}", storage="file:///lake", job=f"j{number}", slice_detail=detail):
+        with CheckpointedTaskGroup(f"epoch{number}", reads_window=False,
+    storage="file:///lake", job=f"j{number}", slice_detail=detail):
             SparkEpochOperator(task_id="routes", application="a.py")
 """)
     assert len(dag.tasks) == 10

@@ -30,7 +30,9 @@ class Silent(Ti):
 
 
 def trigger(job: Job, ti: Ti) -> Any:
-    task = TriggerCheckpointOperator(task_id="t", storage=job.storage, job=job.name, stages=[StageSpec("routes")])
+    task = TriggerCheckpointOperator(
+        task_id="t", reads_window=False, storage=job.storage, job=job.name, stages=[StageSpec("routes")]
+    )
     return task.execute(context(ti, dag_run=DagRun(run_type="scheduled")))
 
 

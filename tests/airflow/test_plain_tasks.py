@@ -24,7 +24,7 @@ def plain(task_id: str) -> EmptyOperator:
 
 
 def test_an_edge_over_plain_tasks_is_one_between_stages() -> None:  # semantics B1
-    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", storage=STORAGE):
+    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
         a, b, c = stage("a"), stage("b"), stage("c")
 
         @task
@@ -39,7 +39,7 @@ def test_an_edge_over_plain_tasks_is_one_between_stages() -> None:  # semantics 
 
 
 def test_plain_tasks_stand_between_the_trigger_and_the_wait() -> None:
-    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", storage=STORAGE):
+    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
         first, a, last, alone = plain("first"), stage("a"), plain("last"), plain("alone")
         first >> a >> last
     assert edges(dag) == {
@@ -58,14 +58,14 @@ def test_plain_tasks_stand_between_the_trigger_and_the_wait() -> None:
 def test_a_way_outside_the_group_counts_too() -> None:
     with DAG("flights", schedule=None) as dag:
         outside = plain("outside")
-        with CheckpointedTaskGroup("epoch", storage=STORAGE):
+        with CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
             a, b = stage("a"), stage("b")
         a >> outside >> b
     assert exchanges(dag)["b"] == {"a": "blocking"}
 
 
 def test_a_way_is_pipelined_if_every_edge_of_it_is() -> None:  # semantics F1
-    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", storage=STORAGE):
+    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
         a, gate, other, b, c = stage("a"), plain("gate"), plain("other"), stage("b"), stage("c")
         a >> Pipelined() >> gate >> Pipelined() >> b
         gate >> c
@@ -75,7 +75,7 @@ def test_a_way_is_pipelined_if_every_edge_of_it_is() -> None:  # semantics F1
 
 
 def test_a_consumer_says_it_of_whole_ways() -> None:  # semantics F1
-    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", storage=STORAGE):
+    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
         a, one, two, b = stage("a"), plain("one"), plain("two"), stage("b", exchange="pipelined")
         a >> one >> two >> b
         plain("first") >> two
@@ -101,7 +101,7 @@ def test_half_a_pipelined_way_is_refused(draw: Callable[..., Any]) -> None:
     with (
         pytest.raises(InvalidConfigError, match=r"is not part of a pipelined way from one stage to another"),
         DAG("flights", schedule=None),
-        CheckpointedTaskGroup("epoch", storage=STORAGE),
+        CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE),
     ):
         draw(stage("a"), plain("gate"), stage("b"))
 
@@ -110,14 +110,14 @@ def test_a_contradiction_over_a_plain_task_is_refused() -> None:
     with (
         pytest.raises(InvalidConfigError, match=r"epoch.b says exchange='blocking', but its edge from epoch.a is"),
         DAG("flights", schedule=None),
-        CheckpointedTaskGroup("epoch", storage=STORAGE),
+        CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE),
     ):
         stage("a") >> Pipelined() >> plain("gate") >> Pipelined() >> stage("b", exchange="blocking")
 
 
 def test_what_follows_a_stage_runs_again_with_it() -> None:  # semantics F1
     with DAG("flights", schedule=None):
-        with CheckpointedTaskGroup("epoch", storage=STORAGE) as group:
+        with CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE) as group:
             a, gate, then, b, after_b = stage("a"), plain("gate"), plain("then"), stage("b"), plain("after_b")
             a >> gate >> then >> b >> after_b
             with TaskGroup("inner"):
@@ -140,7 +140,7 @@ def test_what_follows_a_stage_runs_again_with_it() -> None:  # semantics F1
 
 def test_they_are_cleared_in_one_request(job: Job, connections: Callable[[str, str], None]) -> None:  # semantics F1, F3
     """One instance of a mapped stage dies: its region is the stage before it, and the plain task between them."""
-    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", storage=job.storage):
+    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", reads_window=False, storage=job.storage):
         b = SparkEpochOperator.partial(task_id="b", application="b.py", exchange="pipelined").expand(
             application_args=[["x"], ["y"]]
         )

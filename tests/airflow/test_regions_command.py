@@ -16,11 +16,11 @@ from airflow_cairn.operators import CheckpointedTaskGroup, Pipelined, SparkEpoch
 from airflow_cairn.operators import TriggerCheckpointOperator
 
 print("a DAG file that talks")
-with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", storage="file:///lake"):
+with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", reads_window=False, storage="file:///lake"):
     a, b, c = (SparkEpochOperator(task_id=name, application="a.py") for name in beside.NAMES)
     a >> Pipelined() >> b >> c
 with dag:
-    TriggerCheckpointOperator(task_id="other", job="audit", stages=[StageSpec("x")], storage="file:///lake")
+    TriggerCheckpointOperator(task_id="other", reads_window=False, job="audit", stages=[StageSpec("x")], storage="file:///lake")
 with DAG("plain", schedule=None):
     pass
 """

@@ -33,6 +33,7 @@ def waiting(job: Job, run_id: str = "r2", *, run_type: str = "manual", **options
     """Let a run ask for a checkpoint and be told to wait; gives its trigger, which looks often."""
     task = TriggerCheckpointOperator(
         task_id="trigger",
+        reads_window=False,
         storage=job.storage,
         job=job.name,
         stages=[StageSpec("routes")],

@@ -200,7 +200,8 @@ _GROUP = """
 from airflow_cairn.checkpoint import *
 from airflow.sdk import RetryPolicy, ExceptionRetryPolicy
 with DAG("flights"):
-    with CheckpointedTaskGroup("epoch", storage="file:///s", config=CheckpointConfig(restart_strategy={strategy})):
+    with CheckpointedTaskGroup("epoch", reads_window=False,
+    storage="file:///s", config=CheckpointConfig(restart_strategy={strategy})):
         SparkEpochOperator(task_id="routes", application="r.py", {options})
 """
 
@@ -264,6 +265,8 @@ def test_two_who_decide_are_refused(dag_file: DagFile) -> None:  # semantics F4,
     ],
 )
 def test_a_trigger_that_no_retry_cures_fails_at_once(error: Exception, action: RetryAction) -> None:  # semantics F4, R3
-    task = TriggerCheckpointOperator(task_id="t", storage="file:///s", job="j", stages=[StageSpec("a")])
+    task = TriggerCheckpointOperator(
+        task_id="t", reads_window=False, storage="file:///s", job="j", stages=[StageSpec("a")]
+    )
     assert task.retry_policy is not None
     assert task.retry_policy.evaluate(error, 1, 3).action is action

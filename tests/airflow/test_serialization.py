@@ -26,7 +26,7 @@ class Warehouse:
 with DAG("flights", schedule=None):
     restore = RestoreLatestCheckpointOperator(task_id="restore", storage="file:///lake")
     with CheckpointedTaskGroup(
-        "epoch", storage="s3://lake/cairn", aws_conn_id="lake", slice_detail={"offsets": [1]},
+        "epoch", reads_window=False, storage="s3://lake/cairn", aws_conn_id="lake", slice_detail={"offsets": [1]},
         config=CheckpointConfig(), master_hooks=[Feed()], listeners=[Warehouse()],
     ) as group:
         a = SparkEpochOperator(task_id="a", application="a.py", conf={"spark.x": "{{ ds }}"}, retries=2)

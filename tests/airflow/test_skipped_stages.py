@@ -31,7 +31,7 @@ class Run:
         self.job = job
         with (
             DAG("flights", schedule=None) as self.dag,
-            CheckpointedTaskGroup("epoch", storage=job.storage, config=config, deferrable=False),
+            CheckpointedTaskGroup("epoch", reads_window=False, storage=job.storage, config=config, deferrable=False),
         ):
             c = stage("c", trigger_rule="none_failed", exchange=exchange)
             stage("a") >> stage("b") >> c
@@ -214,13 +214,13 @@ def test_a_group_that_was_skipped_has_no_checkpoint(job: Job) -> None:
     ],
 )
 def test_what_could_end_green_is_refused(dag_file: DagFile, body: str, text: str) -> None:
-    head = 'with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", storage="file:///lake"):\n'
+    head = 'with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", reads_window=False, storage="file:///lake"):\n'
     assert text in dag_file.error(head + body)
 
 
 def test_a_short_circuit_that_minds_trigger_rules_is_fine(dag_file: DagFile) -> None:
     dag = dag_file.dag("""
-with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", storage="file:///lake"):
+with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", reads_window=False, storage="file:///lake"):
     @task.short_circuit(ignore_downstream_trigger_rules=False)
     def due():
         return False

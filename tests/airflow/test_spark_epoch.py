@@ -442,7 +442,7 @@ def test_killing_a_stage_that_has_submitted_nothing(job: Job) -> None:
 
 def test_the_way_from_a_stage_to_its_checkpoint(job: Job) -> None:
     with DAG("flights", schedule=None):
-        with CheckpointedTaskGroup("epoch", storage=job.storage):
+        with CheckpointedTaskGroup("epoch", reads_window=False, storage=job.storage):
             inside = stage(job)
         outside = stage(job, task_id="alone")
     (link,) = inside.operator_extra_links

@@ -45,7 +45,8 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def operator(job: Job, **options: Any) -> TriggerCheckpointOperator:
     return TriggerCheckpointOperator(
-        **{"task_id": "trigger", "storage": job.storage, "job": job.name, "stages": SPECS, **options}
+        **{"task_id": "trigger", "storage": job.storage, "job": job.name, "stages": SPECS, **options},
+        reads_window=False,
     )
 
 
@@ -208,7 +209,8 @@ def test_the_run_has_a_conf_in_a_real_task() -> None:
 
 
 _GROUP = """
-with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", storage="file:///lake", restore_from={}):
+with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", reads_window=False,
+    storage="file:///lake", restore_from={}):
     SparkEpochOperator(task_id="routes", application="routes.py")
 """
 

@@ -33,10 +33,14 @@ from airflow_cairn.plugin import CheckpointTimetable
 with DAG("{dag_id}", schedule=CheckpointTimetable({arguments}), start_date=datetime(2026, 3, 28, tzinfo=UTC), {dag}):
     {task}
 """
-_GROUP = """with CheckpointedTaskGroup("epoch", storage="file:///lake", config=CheckpointConfig({config})):
+_GROUP = """with CheckpointedTaskGroup("epoch", reads_window=False,
+    storage="file:///lake", config=CheckpointConfig({config})):
         SparkEpochOperator(task_id="a", application="a.py")
 """
-_TRIGGER = 'TriggerCheckpointOperator(task_id="t", storage="file:///lake", stages=[StageSpec("a")], kind={kind})'
+_TRIGGER = (
+    'TriggerCheckpointOperator(task_id="t", reads_window=False, storage="file:///lake", stages=[StageSpec("a")], '
+    "kind={kind})"
+)
 _IMPORTS = """
 from datetime import UTC, datetime
 from airflow_cairn.checkpoint.reasons import RequestKind
@@ -214,7 +218,7 @@ def test_the_trigger_task_keeps_the_pause(job: Job) -> None:  # semantics T3
     """Deferred until it ends, although nobody has told `CheckpointConfig` of it."""
     with DAG("flights", schedule=CheckpointTimetable(HOUR, 20 * MINUTE)):
         task = TriggerCheckpointOperator(
-            task_id="trigger", storage=job.storage, job=job.name, stages=[StageSpec("routes")]
+            task_id="trigger", reads_window=False, storage=job.storage, job=job.name, stages=[StageSpec("routes")]
         )
     job.complete("r1")
     with pytest.raises(TaskDeferred) as deferred:

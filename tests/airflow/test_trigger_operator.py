@@ -37,7 +37,8 @@ DAY = datetime(2001, 1, 1, tzinfo=UTC)
 
 def operator(job: Job, **options: Any) -> TriggerCheckpointOperator:
     return TriggerCheckpointOperator(
-        **{"task_id": "trigger", "storage": job.storage, "job": job.name, "stages": [StageSpec("routes")], **options}
+        **{"task_id": "trigger", "storage": job.storage, "job": job.name, "stages": [StageSpec("routes")], **options},
+        reads_window=False,
     )
 
 

@@ -12,7 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_cairn.checkpoint import CheckpointConfig, Runtime, seen_files, shelf, source_files
-from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError, SourceMovedError
+from airflow_cairn.checkpoint.errors import (
+    InvalidConfigError,
+    InvalidStateError,
+    NonRestoredStateError,
+    SourceMovedError,
+)
 from airflow_cairn.checkpoint.fixing import Refused
 from airflow_cairn.checkpoint.model import Limits, Slice
 from airflow_cairn.checkpoint.opening import Opener, Opening
@@ -147,7 +152,8 @@ class Folder:
 
 
 def files(slice_: Slice, world: World) -> list[str]:
-    found = files_in((slice_.sources or {})["files"], lambda shelved: shelf.read(world.files, shelved))
+    (part,) = (slice_.sources or {}).values()
+    found = files_in(part, lambda shelved: shelf.read(world.files, shelved))
     return [str(file["key"]) for file in found]
 
 
@@ -198,12 +204,26 @@ def test_a_failed_epoch_that_a_newer_one_overtook_reads_nothing_twice(folder: Fo
     assert folder.run("3") == []
 
 
-def test_a_source_that_is_taken_out_and_put_back_goes_on_where_it_was(folder: Folder) -> None:
+def test_a_source_that_is_taken_out_is_refused_with_its_name(folder: Folder) -> None:  # semantics R3, T8
     folder.put("a")
     folder.run("1")
-    folder.world.run_epoch("2")
+    with pytest.raises(NonRestoredStateError, match="unclaimed=`files` new=`none`"):
+        folder.world.trigger("2")
     folder.put("b")
-    assert folder.run("3") == ["b"]
+    assert folder.run("3") == ["b"], "put back it goes on where it was"
+
+
+def test_a_source_that_is_renamed_is_refused_with_both_names(folder: Folder) -> None:  # semantics R3, T8
+    """It would begin at the beginning, and fold in twice what the old one has read."""
+    folder.put("a")
+    folder.run("1")
+    folder.source = FileSource(f"file://{folder.root}", name="landing")
+    with pytest.raises(NonRestoredStateError, match="unclaimed=`files` new=`landing`"):
+        folder.trigger("2")
+    folder.world.config = replace(folder.world.config, allow_non_restored_state=True)
+    assert folder.run("2") == ["a"], "the author has said to leave the old position behind"
+    folder.world.config = replace(folder.world.config, allow_non_restored_state=False)
+    assert folder.run("3") == [], "it is gone for good"
 
 
 def test_only_a_trigger_places_an_input_on_another_checkpoint(world: World) -> None:

@@ -104,7 +104,8 @@ MISSING = """
 from airflow.sdk import DAG
 from airflow_cairn.operators import CheckpointedTaskGroup, Pipelined, SparkEpochOperator
 
-with DAG("missing", schedule=None), CheckpointedTaskGroup("epoch", storage="file:///x", airflow_api_conn_id="missing"):
+with DAG("missing", schedule=None), CheckpointedTaskGroup("epoch", reads_window=False,
+    storage="file:///x", airflow_api_conn_id="missing"):
     first = SparkEpochOperator(task_id="first", application="x.py")
     first >> Pipelined() >> SparkEpochOperator(task_id="second", application="x.py")
 """

@@ -65,6 +65,7 @@ def stage(name: str) -> SparkEpochOperator:
 with DAG("slow_stage", schedule=None, max_active_runs=2):
     with CheckpointedTaskGroup(
         "epoch",
+        reads_window=False,
         storage=STORAGE,
         # max_backlog: the second checkpoint waits for the stage, however late that is.
         config=CheckpointConfig(unaligned=True, alignment_timeout=timedelta(seconds=1), max_backlog=1),

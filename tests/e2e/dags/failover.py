@@ -74,7 +74,7 @@ def pipeline(
     """
     with (
         DAG(dag_id, schedule=None, max_active_runs=runs, tags=[FAILOVER]),
-        CheckpointedTaskGroup("epoch", storage=storage, config=config, **group),
+        CheckpointedTaskGroup("epoch", reads_window=False, storage=storage, config=config, **group),
     ):
         made: dict[str, SparkEpochOperator] = {}
         for uid, upstreams in reads.items():
@@ -88,7 +88,10 @@ def pipeline(
 
 def mapped(dag_id: str) -> None:
     """Make a DAG whose second stage is mapped three times."""
-    with DAG(dag_id, schedule=None, tags=[FAILOVER]), CheckpointedTaskGroup("epoch", storage=STORAGE):
+    with (
+        DAG(dag_id, schedule=None, tags=[FAILOVER]),
+        CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE),
+    ):
         a = SparkEpochOperator(task_id="a", application_args=[GATES], **IN_SPARK)
         b = SparkEpochOperator.partial(task_id="b", **IN_SPARK).expand(application_args=[[GATES, "a"]] * 3)
         c = SparkEpochOperator(task_id="c", application_args=[GATES, "b-0", "b-1", "b-2"], **IN_SPARK)
@@ -101,7 +104,9 @@ def in_pieces(dag_id: str, config: CheckpointConfig, stage: Mapping[str, Any]) -
     where: dict[str, Any] = {"storage": STORAGE, "job": dag_id}
     callbacks: dict[str, Any] = dict.fromkeys(("on_retry_callback", "on_failure_callback"), restore_latest_checkpoint)
     with DAG(dag_id, schedule=None, max_active_runs=1, tags=[FAILOVER]):
-        trigger = TriggerCheckpointOperator(task_id="trigger", stages=stages, config=config, **where)
+        trigger = TriggerCheckpointOperator(
+            task_id="trigger", reads_window=False, stages=stages, config=config, **where
+        )
         a = SparkEpochOperator(task_id="a", application_args=[GATES], **where, **callbacks, **stage)
         b = SparkEpochOperator(task_id="b", application_args=[GATES, "a"], **where, **callbacks, **stage)
         trigger >> a >> b

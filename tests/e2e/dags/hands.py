@@ -22,6 +22,6 @@ def stage(name: str) -> SparkEpochOperator:
 for name in ("hands_clear", "hands_mark", "hands_delete", "hands_rewind"):
     with (
         DAG(name, schedule=None, max_active_runs=1, tags=["hands"]),
-        CheckpointedTaskGroup("epoch", storage=STORAGE, config=CheckpointConfig(retained=3)),
+        CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE, config=CheckpointConfig(retained=3)),
     ):
         stage("first") >> stage("second")

@@ -25,6 +25,7 @@ with (
     DAG("lagging", schedule=None, max_active_runs=1),
     CheckpointedTaskGroup(
         "epoch",
+        reads_window=False,
         storage=os.environ["CAIRN_TEST_STORAGE"],
         # max_backlog: the second checkpoint waits for the stage, however late that is.
         config=CheckpointConfig(unaligned=True, alignment_timeout=timedelta(seconds=1), max_backlog=1),

@@ -16,7 +16,7 @@ THREE = CheckpointConfig(restart_strategy=FixedDelayRestart(attempts=3, delay=ti
 
 with (
     DAG("restart_strategies", schedule=None, max_active_runs=1, tags=["restart_strategies"]),
-    CheckpointedTaskGroup("epoch", storage=os.environ["CAIRN_TEST_STORAGE"], config=THREE),
+    CheckpointedTaskGroup("epoch", reads_window=False, storage=os.environ["CAIRN_TEST_STORAGE"], config=THREE),
 ):
     a, b = (SparkEpochOperator(task_id=name, **READER) for name in ("a", "b"))
     a >> Pipelined() >> b

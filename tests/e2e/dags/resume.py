@@ -38,7 +38,9 @@ def stage(uid: str, *arguments: str, application: str | None = None, **options: 
 def group(storage: str, **options: Any) -> CheckpointedTaskGroup:
     """Make the group of a job; the S3 server is that of the connection, which the test makes."""
     config = CheckpointConfig(retained=2)
-    return CheckpointedTaskGroup("epoch", storage=storage, aws_conn_id="resume_s3", config=config, **options)
+    return CheckpointedTaskGroup(
+        "epoch", reads_window=False, storage=storage, aws_conn_id="resume_s3", config=config, **options
+    )
 
 
 def flights(dag_id: str, cron: str, day: int, parallelism: int, **options: Any) -> None:

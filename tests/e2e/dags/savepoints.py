@@ -30,7 +30,10 @@ KEEPING: dict[str, Any] = {
 FIRST_EVENT, LAST_EVENT = datetime(2020, 1, 1, tzinfo=UTC), datetime(2020, 1, 4, 11, tzinfo=UTC)
 HOUR_S = 3600
 
-with DAG("savepoints_job", schedule=None, max_active_runs=1), CheckpointedTaskGroup("epoch", **LAKE):
+with (
+    DAG("savepoints_job", schedule=None, max_active_runs=1),
+    CheckpointedTaskGroup("epoch", reads_window=False, **LAKE),
+):
     SparkEpochOperator(task_id="keep", **KEEPING)
 
 # Over in the past, so that all nights are those that the test asks for.
@@ -44,7 +47,10 @@ nightly = savepoint_dag(
     **LAKE,
 )
 
-with DAG("savepoints_stop", schedule=None, max_active_runs=2), CheckpointedTaskGroup("epoch", **LAKE):
+with (
+    DAG("savepoints_stop", schedule=None, max_active_runs=2),
+    CheckpointedTaskGroup("epoch", reads_window=False, **LAKE),
+):
     SparkEpochOperator(task_id="first", **KEEPING) >> SparkEpochOperator(task_id="second", **KEEPING)
 
 with (

@@ -20,7 +20,9 @@ CONF = json.loads(os.environ["CAIRN_TEST_SPARK_CONF"])
 
 with (
     DAG("cleared_after_completion", schedule=None, max_active_runs=1),
-    CheckpointedTaskGroup("epoch", storage=STORAGE, aws_conn_id=AWS_CONN_ID, config=CheckpointConfig(retained=2)),
+    CheckpointedTaskGroup(
+        "epoch", reads_window=False, storage=STORAGE, aws_conn_id=AWS_CONN_ID, config=CheckpointConfig(retained=2)
+    ),
 ):
     SparkEpochOperator(
         task_id="count",
@@ -33,6 +35,6 @@ with (
 
 with (
     DAG("never_opens_an_epoch", schedule=None),
-    CheckpointedTaskGroup("epoch", storage=STORAGE),
+    CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE),
 ):
     SparkEpochOperator(task_id="idle", application=str(APPLICATIONS / "idle.py"), conf=CONF, retries=0)

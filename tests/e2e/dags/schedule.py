@@ -24,6 +24,6 @@ READER = {**json.loads(os.environ["CAIRN_TEST_READER"]), "retries": 0}
 
 with (
     DAG("paused", schedule=None, max_active_runs=1),
-    CheckpointedTaskGroup("epoch", storage=os.environ["CAIRN_TEST_STORAGE"]),
+    CheckpointedTaskGroup("epoch", reads_window=False, storage=os.environ["CAIRN_TEST_STORAGE"]),
 ):
     SparkEpochOperator(task_id="clean", **READER) >> SparkEpochOperator(task_id="routes", **READER)

@@ -22,7 +22,7 @@ def choose() -> str:
 
 with (
     DAG("shapes", schedule=None, max_active_runs=1),
-    CheckpointedTaskGroup("epoch", storage=os.environ["CAIRN_TEST_STORAGE"]),
+    CheckpointedTaskGroup("epoch", reads_window=False, storage=os.environ["CAIRN_TEST_STORAGE"]),
 ):
     clean, europe, asia = (SparkEpochOperator(task_id=name, **READER) for name in ("clean", "europe", "asia"))
     parts = SparkEpochOperator.partial(task_id="parts", **READER).expand(application_args=[["x"], ["y"]])

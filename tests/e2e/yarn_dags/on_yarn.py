@@ -14,7 +14,9 @@ from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
 
 with (
     DAG("on_yarn", schedule=None, max_active_runs=1),
-    CheckpointedTaskGroup("epoch", storage=os.environ["CAIRN_TEST_STORAGE"], config=CheckpointConfig(retained=2)),
+    CheckpointedTaskGroup(
+        "epoch", reads_window=False, storage=os.environ["CAIRN_TEST_STORAGE"], config=CheckpointConfig(retained=2)
+    ),
 ):
     SparkEpochOperator(
         task_id="count",
