@@ -21,6 +21,13 @@ from .restore import RestoreChoice
 INTERVAL = "the run's data interval"
 """What a refusal names as the source."""
 
+NO_INTERVAL = (
+    "the run has no data interval, or one without length, so its stages would read nothing. Trigger it with a logical "
+    "date on a schedule that has intervals (CronDataIntervalTimetable), give the group the source DataInterval(), "
+    "which reads up to the run's date, or say reads_window=False if the stages read no window of time"
+)
+"""What is said of a run that would read nothing by accident."""
+
 AGAIN = 'trigger a run with the conf {"cairn": {"read_again": true}}'
 """How an author reads a window again, for texts."""
 
@@ -82,6 +89,9 @@ def judge(head: Head, choice: RestoreChoice, epoch: str, slice_: Slice) -> Alrea
     Returns:
         None where it may.
     """
+    if is_empty(slice_):
+        # The last run of a job that drains reads nothing on purpose (semantics P2).
+        return None if head.drains(epoch) else Refused(INTERVAL, NO_INTERVAL)
     window, read = window_read_by(slice_), read_by(choice)
     if window is None or slice_.again:
         return None
@@ -104,6 +114,11 @@ def judge(head: Head, choice: RestoreChoice, epoch: str, slice_: Slice) -> Alrea
         f"some of {window} has been read: checkpoint {holder} has read {shared}. Nothing was read. Trigger a run for "
         f"what is left, or {back}{AGAIN}, which reads all of {window}",
     )
+
+
+def is_empty(slice_: Slice) -> bool:
+    """Tell whether a slice is a window without length; one that names no window is none."""
+    return slice_.start is not None and slice_.start == slice_.end
 
 
 def gap_before(choice: RestoreChoice, slice_: Slice) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ from .at_least_once import AT_LEAST_ONCE
 from .carrying import NOTHING, Carried, carry
 from .claimed_state import ALLOWING, check_claimed_by_sources
 from .codec import Json
-from .errors import InvalidConfigError
+from .errors import AlreadyReadError, InvalidConfigError
 from .fixing import Refused
 from .head import EndedEntry, Head, PendingEntry
 from .head_store import Decision, HeadStore, changed
@@ -285,9 +285,7 @@ class Attempts:
                 aborted = decisions.abort(settled, entry, Reason.CHECKPOINT_SUBSUMED, overtaken, now_ms, acks=done)
                 return Decision(failed(next(aborted.ended_of_epoch(epoch))), aborted)
             others = cancelling.told(cancelling.causes(self._files, document.executions, carried.declined - {stage}))
-            settled = decisions.abort(
-                settled, entry, Reason.JOB_FAILOVER_REGION, cause, now_ms, acks=done, others=others
-            )
+            after = decisions.abort(settled, entry, Reason.JOB_FAILOVER_REGION, cause, now_ms, acks=done, others=others)
             opening = Opening(
                 epoch=epoch,
                 slice=document.slice,
@@ -301,7 +299,12 @@ class Attempts:
                 listeners=entry.listeners,
                 hooks=document.hook_names,
             )
-            opened = self._opener.open(settled, opening, now_ms)
+            try:
+                opened = self._opener.open(after, opening, now_ms)
+            except AlreadyReadError as error:
+                # Another run has read its window since; until it ends it is in the way of others.
+                aborted = decisions.abort(settled, entry, Reason.CHECKPOINT_SUBSUMED, error.message, now_ms, acks=done)
+                return Decision(failed(next(aborted.ended_of_epoch(epoch))), aborted)
             restarted = replaced.of(opened.pending)
             return Decision(FailedOver(opened.pending, True, opened.damages, restarted), opened.head)
 
@@ -394,8 +397,11 @@ class Attempts:
         if not request.sources:
             # First of all: a run that reads nothing leaves nothing behind.
             read_before = already_read.judge(head, choice, request.epoch, request.slice)
-            if read_before is not None:
+            if read_before is not None and not head.drains(request.epoch):
                 return read_before
+            if read_before is not None:
+                # It is there to let out what waits, and what its interval holds has been read (semantics P2).
+                request = replace(request, slice=replace(request.slice, start=request.slice.end))
         self._check_sources(head, request, choice)
         placed = self._placed(head, request, fixed, choice)
         if isinstance(placed, Refused):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowRuntimeError
 
 from ..checkpoint import RequestKind
+from ..checkpoint.already_read import NO_INTERVAL
 from ..checkpoint.errors import InvalidConfigError, SourceRefusedError
 from ..checkpoint.model import Owner, Slice
 from ..checkpoint.owner import RunState
@@ -86,7 +87,7 @@ def slice_of(
         again: whether the window is read although the job has read it.
 
     Raises:
-        SourceRefusedError: the epoch would read the run's data interval, and the run has none or one without length.
+        SourceRefusedError: the epoch would read the run's data interval, and the run has none.
         InvalidConfigError: the run is to read again what a source keeps, or what is no window.
     """
     dag_run = context["dag_run"]
@@ -95,21 +96,18 @@ def slice_of(
         raise InvalidConfigError(
             "dag_run.conf['cairn']['read_again'] is for a job that reads data intervals, and this one does not. To "
             "read again what a source has read go back by `cairn rewind`",
-            run=dag_run.run_id,
+            run=context["ti"].run_id,
         )
     if not has_source and not reads_window:
         return Slice(detail=dict(detail or {}))
-    if not has_source and (start is None or end is None or start >= end):
+    if not has_source and (start is None or end is None):
         raise SourceRefusedError(
-            "the run has no data interval, so its stages would read nothing, and no checkpoint was triggered. Trigger "
-            "it with a logical date on a schedule that has intervals (CronDataIntervalTimetable), give the group the "
-            "source DataInterval(), which reads up to the run's date, or say reads_window=False if the stages read no "
-            "window of time",
-            run=dag_run.run_id,
+            f"no checkpoint was triggered: {NO_INTERVAL}",
+            run=context["ti"].run_id,
             start=_iso(start),
             end=_iso(end),
         )
-    if start is not None and start == end:
+    if has_source and start is not None and start == end:
         start = None
     return Slice(_iso(start), _iso(end), dict(detail or {}), again=again)
 

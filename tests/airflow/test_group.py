@@ -248,8 +248,10 @@ def test_two_jobs_in_one_dag() -> None:
     ],
 )
 def test_what_a_group_refuses(dag_file: DagFile, body: str, text: str) -> None:
-    head = 'with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", '
+    head = (
+        'with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", '
         'reads_window=False, storage="file:///lake") as group:\n'
+    )
     assert text in dag_file.error(head + body)
 
 

@@ -24,7 +24,7 @@ from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.checkpoint.model import Slice
 from airflow_cairn.cli.main import main
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
-from airflow_cairn.operators.run_facts import kind_of, slice_of
+from airflow_cairn.operators.run_facts import kind_of
 from airflow_cairn.operators.trigger import TriggerDeclinedError
 from airflow_cairn.storage import UnavailableError, WriteResult
 from airflow_cairn.storage.local import LocalStore
@@ -37,15 +37,21 @@ DAY = datetime(2001, 1, 1, tzinfo=UTC)
 
 def operator(job: Job, **options: Any) -> TriggerCheckpointOperator:
     return TriggerCheckpointOperator(
-        **{"task_id": "trigger", "storage": job.storage, "job": job.name, "stages": [StageSpec("routes")], **options},
-        reads_window=False,
+        **{
+            "task_id": "trigger",
+            "storage": job.storage,
+            "job": job.name,
+            "stages": [StageSpec("routes")],
+            "reads_window": False,
+            **options,
+        }
     )
 
 
 def test_the_first_trigger(job: Job, said: Said) -> None:
     day = DagRun(DAY, DAY + timedelta(days=1))
     ti = Ti(run_id="scheduled__2001-01-01T00:00:00+00:00")
-    result = operator(job, slice_detail={"offsets": [7]}).execute(context(ti, dag_run=day))
+    result = operator(job, slice_detail={"offsets": [7]}, reads_window=None).execute(context(ti, dag_run=day))
     assert result == {
         "job": "flights",
         "storage": job.storage,
@@ -222,20 +228,6 @@ def test_a_run_that_cannot_be_asked_about_counts_as_running(job: Job, state: str
     job.trigger("r1")
     with pytest.raises(TaskDeferred):
         operator(job).execute(other(r1=state))
-
-
-@pytest.mark.parametrize(
-    ("run", "expected"),
-    [
-        (DagRun(), Slice()),
-        (DagRun(DAY, DAY + timedelta(hours=1)), Slice("2001-01-01T00:00:00+00:00", "2001-01-01T01:00:00+00:00")),
-        # An interval of no length would be an empty input: every epoch would silently read nothing.
-        (DagRun(DAY, DAY), Slice(None, "2001-01-01T00:00:00+00:00")),
-    ],
-)
-def test_slices(run: DagRun, expected: Slice, said: Said) -> None:  # semantics T8
-    assert slice_of(context(Ti(), dag_run=run), None) == expected
-    assert ("CronDataIntervalTimetable" in said.text) == (run.data_interval_start is not None and not expected.start)
 
 
 def test_the_storage_is_probed_once(job: Job) -> None:  # semantics W6
