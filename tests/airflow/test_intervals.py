@@ -29,7 +29,10 @@ from airflow.sdk.definitions.timetables.interval import DeltaDataIntervalTimetab
 from airflow.sdk.definitions.timetables.trigger import DeltaTriggerTimetable, MultipleCronTriggerTimetable
 from airflow_cairn.checkpoint.source_interval import DataInterval
 from airflow_cairn.plugin.timetable import CheckpointTimetable
-with DAG("flights", schedule={schedule}, max_active_runs=1), CheckpointedTaskGroup("epoch", storage="file:///lake", {group}):
+with (
+    DAG("flights", schedule={schedule}, max_active_runs=1),
+    CheckpointedTaskGroup("epoch", storage="file:///lake", {group}),
+):
     SparkEpochOperator(task_id="routes", application="routes.py")
 """
 
