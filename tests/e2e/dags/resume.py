@@ -38,9 +38,7 @@ def stage(uid: str, *arguments: str, application: str | None = None, **options: 
 def group(storage: str, **options: Any) -> CheckpointedTaskGroup:
     """Make the group of a job; the S3 server is that of the connection, which the test makes."""
     config = CheckpointConfig(retained=2)
-    return CheckpointedTaskGroup(
-        "epoch", reads_window=False, storage=storage, aws_conn_id="resume_s3", config=config, **options
-    )
+    return CheckpointedTaskGroup("epoch", storage=storage, aws_conn_id="resume_s3", config=config, **options)
 
 
 def flights(dag_id: str, cron: str, day: int, parallelism: int, **options: Any) -> None:
@@ -75,7 +73,10 @@ flights("flights_2", EVERY_TWO_DAYS, 1, 2)
 flights("flights_7", EVERY_DAY, 3, 7, restore_from="{{ var.value.flights_savepoint }}")
 flights("flights_3", EVERY_DAY, 4, 3)
 
-with DAG("flights_renamed", schedule=None, max_active_runs=1), group(os.environ["CAIRN_TEST_STORAGE"]):
+with (
+    DAG("flights_renamed", schedule=None, max_active_runs=1),
+    group(os.environ["CAIRN_TEST_STORAGE"], reads_window=False),
+):
     legs = stage("legs", application="routes", parallelism=2, conf=CONF)
     airports = stage("airports", parallelism=2, conf=CONF)
     # The application reads `routes`, by that name; here it is only asked for its acknowledgement.
