@@ -49,6 +49,8 @@ class Assembled:
     """None where every stage was taken over."""
     committables: bool
     """Whether a stage has staged something outside."""
+    owing: tuple[str, ...]
+    """Stages that took part and have still to read some of their input (semantics B2)."""
     referred: Referred
     """What the metadata refers to."""
 
@@ -71,6 +73,7 @@ class Assembler:
         self._subtasks = 0
         self._slowest: Slowest | None = None
         self._committables = False
+        self._owing: list[str] = []
         self._inherited: set[str] | None = None
         self._tables: dict[str, str] = {}
         self._owners: dict[str, str] = {}
@@ -104,6 +107,7 @@ class Assembler:
                 subtasks=self._subtasks,
                 slowest=self._slowest,
                 committables=self._committables,
+                owing=tuple(self._owing),
                 referred=referred,
             )
 
@@ -160,6 +164,8 @@ class Assembler:
                 raise _broken(uid, document.executions[uid], twice)
             owes = at_least_once.owed_after(document, ack)
             (kept if ack.skipped else owed).extend(owes)
+            if owes:
+                self._owing.append(uid)
             yield from self._lines_of(ack, owes)
         yield from self._lines_of_restored(kept)
         awaited = {uid for each in owed for uid in each.inputs}

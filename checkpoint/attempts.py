@@ -24,6 +24,7 @@ from . import (
     declining,
     fixing,
     giving_up,
+    last_epoch,
     layout,
     leaving_out,
     queue,
@@ -32,6 +33,7 @@ from . import (
     restarting,
     restore,
     rewinding,
+    savepoint_waits,
 )
 from .already_read import AlreadyRead
 from .at_least_once import AT_LEAST_ONCE
@@ -117,6 +119,14 @@ class Attempts:
         notes: list[str] = []
 
         def decide(head: Head, now_ms: int) -> Decision[TriggerAnswer]:
+            answered = ask(head, now_ms)
+            why = last_epoch.why_not_begun(answered.result)
+            if why is None:
+                return answered
+            settled = savepoint_waits.refused(answered.head or head, epoch, *why, now_ms)
+            return Decision(answered.result, changed(head, settled))
+
+        def ask(head: Head, now_ms: int) -> Decision[TriggerAnswer]:
             nonlocal fixed
             settled = completing.settle(self._files, take_ownership(head, request.owner), now_ms)
             completed = self.completed_epoch(settled, request.epoch)
@@ -133,6 +143,7 @@ class Attempts:
                     detail = f"its DAG run {other.owner.run_id} has ended"
                     settled = decisions.abort(settled, other, Reason.JOB_FAILURE, detail, now_ms)
             settled = _without_abandoned(settled, request, state_of)
+            settled = last_epoch.given_up_where_over(settled, request, self.readable, state_of, now_ms)
             verdict = requesting.decide(settled, request, now_ms)
             if not isinstance(verdict, requesting.Admit):
                 # A place in the line is kept by being swapped in; one that is refused loses the place it had.
@@ -151,7 +162,7 @@ class Attempts:
                 return Decision(placed, changed(head, settled))
             fixed, log = placed
             before = next(settled.ended_of_epoch(request.epoch), None)
-            limits = _limits_of(request)
+            limits = _limits_of(request, settled)
             opening = Opening(
                 epoch=request.epoch,
                 slice=fixed,
@@ -186,6 +197,9 @@ class Attempts:
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
             after = declining.failed(head, request, error, now_ms)
+            if not error.retry_cures:
+                reason = declining.reason_of(error)
+                after = savepoint_waits.refused(after, request.epoch, reason, error.message, now_ms)
             return Decision(None, changed(head, after))
 
         with suppress(CairnError):
@@ -517,7 +531,7 @@ def _replaced(head: Head, pending: PendingEntry, document: PendingDocument | Non
     )
 
 
-def _limits_of(request: TriggerRequest) -> Limits:
+def _limits_of(request: TriggerRequest, head: Head) -> Limits:
     config = request.config
     return Limits(
         config.timeout_ms,
@@ -525,8 +539,10 @@ def _limits_of(request: TriggerRequest) -> Limits:
         config.max_concurrent_checkpoints,
         config.tolerable_failed_checkpoints,
         leaving_out.rule_of(request),
-        # A savepoint is always aligned and always whole (semantics T4).
-        request.config.mode == AT_LEAST_ONCE and request.kind is not RequestKind.SAVEPOINT,
+        # What a savepoint is made of is always aligned and always whole (semantics T4).
+        request.config.mode == AT_LEAST_ONCE
+        and request.kind is not RequestKind.SAVEPOINT
+        and not savepoint_waits.awaited(head),
         config.restart_strategy.rule() if config.restart_strategy else None,
         config.failover == "full",
     )

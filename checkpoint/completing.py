@@ -7,7 +7,7 @@ and to who is left out of it; so whoever loses the swap has done no harm.
 from __future__ import annotations
 
 from ..storage.errors import DocumentError, GoneError
-from . import acks, attempt_document, decisions, forgetting, leaving_out, savepoint_head
+from . import acks, attempt_document, decisions, forgetting, leaving_out, savepoint_head, savepoint_waits
 from .assembling import Assembler, BrokenAckError, FinalizeError
 from .errors import CheckpointNotReadyError
 from .head import Head, PendingEntry
@@ -69,6 +69,7 @@ def complete(
         slowest=made.slowest,
         committables=made.committables,
         left_out=without.stages,
+        owing=made.owing,
         regional=bool(without.failed),
         read=document.read,
     )
@@ -120,6 +121,7 @@ def settle(files: JobFiles, head: Head, now_ms: int) -> Head:
     for entry in head.pending:
         if now_ms >= entry.expires_at_ms and entry in settled.pending:
             settled = _without_the_silent(files, settled, entry, now_ms) or decisions.expire_one(settled, entry, now_ms)
+    settled = savepoint_waits.settle(settled, now_ms)
     if settled is not head:
         forgetting.note(files, head, settled)
     return settled

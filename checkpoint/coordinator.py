@@ -98,6 +98,10 @@ class Coordinator:
         """Make a checkpoint pending for the epoch, or say why not; see `Attempts.trigger`."""
         return self._attempts.trigger(request, state_of)
 
+    def give_up_stop(self, epoch: str, detail: str) -> bool:
+        """Fail a stop that waits for an epoch of which no attempt will begin; see `Savepoints.give_up_stop`."""
+        return self._savepoints.give_up_stop(epoch, detail)
+
     def still_waits(self, turn: requesting.Turn) -> requesting.StillWaits | None:
         """Say whether a request still waits, for one read of the head; see `requesting.still_waits`."""
         return self._heads.observe(lambda head, now_ms: requesting.still_waits(head, turn, now_ms))
@@ -332,6 +336,14 @@ class Coordinator:
     def look_for_savepoint(self, request: str) -> SavepointEntry | None:
         """Give the savepoint of a request as it stands; see `Savepoints.look`."""
         return self._savepoints.look(request)
+
+    def held_by_listeners(self, entry: SavepointEntry) -> tuple[str, ...]:
+        """Name the listeners that hold a stop; see `Savepoints.held_by_listeners`."""
+        return self._savepoints.held_by_listeners(entry)
+
+    def awaited_by(self, entry: SavepointEntry) -> str:
+        """Say what a savepoint that is pending waits for; see `Savepoints.awaited_by`."""
+        return self._savepoints.awaited_by(entry)
 
     def forget_savepoint(self, uri: str) -> None:
         """Forget a savepoint whose files are gone; see `Savepoints.forget`."""

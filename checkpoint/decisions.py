@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from . import failures, queue, savepoint_head
+from . import failures, queue, savepoint_head, savepoint_waits
 from .head import (
     MAX_HISTORY,
     MAX_OTHERS,
@@ -21,6 +21,7 @@ from .head import (
     Notice,
     PendingEntry,
     RestoreRecord,
+    RewindRecord,
     Slowest,
     Stopped,
 )
@@ -35,7 +36,7 @@ def expire(head: Head, now_ms: int) -> Head:
     for entry in head.pending:
         if now_ms >= entry.expires_at_ms and entry in head.pending:
             head = expire_one(head, entry, now_ms)
-    return go_on_undrained(savepoint_head.expire(head, now_ms), now_ms)
+    return go_on_undrained(savepoint_waits.settle(savepoint_head.expire(head, now_ms), now_ms), now_ms)
 
 
 def expire_one(head: Head, entry: PendingEntry, now_ms: int) -> Head:
@@ -45,12 +46,28 @@ def expire_one(head: Head, entry: PendingEntry, now_ms: int) -> Head:
 
 
 def go_on_undrained(head: Head, now_ms: int) -> Head:
-    """End the last epoch of a job that does not stop after all: it goes on from its last checkpoint (semantics P2)."""
+    """Let a job that does not stop after all go on from its last checkpoint that was not drained (semantics P2).
+
+    Its last epoch ends. If that has completed, its checkpoint leaves the store, as by a rewind.
+    """
+    for each in head.savepoints:
+        if each.status is Status.FAILED and savepoint_head.drained_in_vain(head, each):
+            head = _without_newest(head, now_ms)
     for entry in head.pending:
         if entry.draining and not head.drains(entry.epoch):
             detail = "the job was to stop after this epoch, and goes on: its savepoint has failed"
             head = abort(head, entry, Reason.CHECKPOINT_COORDINATOR_SUSPEND, detail, now_ms)
     return head
+
+
+def _without_newest(head: Head, now_ms: int) -> Head:
+    """Go back behind the newest checkpoint: what is pending ends, and its epoch runs again (semantics R5)."""
+    newest = head.completed[-1]
+    to = head.completed[-2].id if len(head.completed) > 1 else 0
+    record = RewindRecord(to, head.next_id - 1, now_ms, drained=newest.id)
+    apart = tuple(each for each in head.rewinds if each.to < to)
+    head = replace(head, completed=head.completed[:-1], rewinds=(*apart, record))
+    return suspend_pending(head, f"{record.said} after its savepoint had failed", now_ms)
 
 
 def give_up_stop(head: Head, detail: str, now_ms: int) -> Head:
@@ -96,7 +113,7 @@ def suspend_pending(head: Head, detail: str, now_ms: int) -> Head:
         if ended.paused:
             gone = replace(ended, paused=False)
             history = tuple(gone if each.id == ended.id else each for each in head.history)
-            head = savepoint_head.lost(replace(head, history=history), gone, now_ms)
+            head = replace(head, history=history)
     return head
 
 
@@ -110,6 +127,7 @@ def open_attempt(head: Head, entry: PendingEntry, restore: RestoreRecord | None)
         waiting=queue.leave(head.waiting, entry.epoch),
         counters=counters,
     )
+    opened = savepoint_waits.begun(opened, entry.epoch)
     return opened if restore is None else record_restore(opened, restore)
 
 
@@ -167,8 +185,6 @@ def abort(
     if for_good:
         after = replace(after, restart_memory=None)
     after = _notice(_end(after, ended), ended, entry.listeners)
-    if ended.job_failed or (reason in savepoint_head.EPOCH_IS_LOST and not paused):
-        after = savepoint_head.lost(after, ended, now_ms)
     if not weighed.job_fails:
         return after
     root_cause = f"checkpoint {entry.id}: {reason}: {detail}"
@@ -215,6 +231,7 @@ def complete(
     now_ms: int,
     new_bytes: int = 0,
     left_out: Collection[str] = (),
+    owing: Collection[str] = (),
     regional: bool = False,
     subtasks: int = 0,
     slowest: Slowest | None = None,
@@ -235,6 +252,7 @@ def complete(
         now_ms: the time, milliseconds since 1970 UTC.
         new_bytes: of the files that its own executions wrote.
         left_out: stages that it completes without (semantics B3, F6).
+        owing: stages that took part and have still to read some of their input (semantics B2).
         regional: whether one of them failed; a checkpoint that only leaves out who lags ends no row of regional ones.
         subtasks: that acknowledged, over all stages.
         slowest: the stage that it waited for longest.
@@ -260,6 +278,7 @@ def complete(
         left_out=tuple(sorted(left_out)),
         regional_in_a_row=in_a_row + regional,
         read=read,
+        owing=tuple(sorted(owing)),
     )
     ended = replace(
         _ended(entry, Status.COMPLETED, now_ms, acks=acks),
@@ -273,8 +292,10 @@ def complete(
     counters = replace(counted, completed=counted.completed + 1, new_bytes=counted.new_bytes + new_bytes)
     head = _end(replace(head, counters=counters, failures=0), ended)
     sound = tuple(e for e in head.completed if e.id <= (entry.restored_from or 0))
-    head = replace(head, completed=(*sound, completed)[-max(1, entry.retained) :])
-    head = savepoint_head.completed(head, completed)
+    # A last epoch that has drained the job may have to be undone, if the stop fails (semantics P2): one more is kept.
+    kept = max(1, entry.retained) + entry.draining
+    head = replace(head, completed=(*sound, completed)[-kept:])
+    head = savepoint_waits.completed(head, completed, now_ms)
     head = _notice(head, ended, entry.listeners, metadata if committables else None)
     for older in head.pending:
         if older.id < entry.id:

@@ -104,6 +104,7 @@ class ResumeRefusedError(CheckpointError):
     """The job was not started from the savepoint: something would be given up to which nobody agreed (semantics R5)."""
 
     kind = ErrorKind.CONFLICT
+    retry_cures = False
 
 
 class SavepointDamagedError(CheckpointError):
@@ -116,12 +117,14 @@ class SavepointRefusedError(CheckpointError):
     """What was asked of a savepoint was refused; nothing was changed (semantics P1, P3)."""
 
     kind = ErrorKind.CONFLICT
+    retry_cures = False
 
 
 class RewindRefusedError(CheckpointError):
     """The job was not rewound: a checkpoint is pending, or it has changed since the caller looked (semantics R5)."""
 
     kind = ErrorKind.CONFLICT
+    retry_cures = False
 
 
 class CheckpointFailedError(CheckpointError):
@@ -132,6 +135,8 @@ class CheckpointFailedError(CheckpointError):
 
 class JobFailedError(CheckpointFailedError):
     """More checkpoints in a row failed than the job puts up with; the text names the root cause (semantics D5)."""
+
+    retry_cures = False
 
 
 class JobPausedError(CheckpointError):
@@ -186,9 +191,11 @@ class SourceMovedError(CheckpointError):
     """Another epoch completed since this one's input was placed; only a trigger can place it anew (semantics T8)."""
 
     kind = ErrorKind.CONFLICT
+    retry_cures = False
 
 
 class StorageLostError(CheckpointError):
     """The bucket itself does not exist; nothing is concluded about what it held (semantics W3)."""
 
     kind = ErrorKind.UNAVAILABLE
+    retry_cures = False

@@ -145,6 +145,18 @@ class CompletedEntry:
     """Checkpoints in a row, up to this one, that completed although a region had failed (semantics F6)."""
     read: ReadWindows = field(default=NOTHING_READ, metadata=SPARSE)
     """As in its metadata: the windows of time that its state has read (semantics T8)."""
+    owing: tuple[Stage, ...] = field(default=(), metadata=SPARSE)
+    """Stages that took part and still have to read some of their input, which it holds as data in flight (B2)."""
+
+    @property
+    def lacks(self) -> tuple[Stage, ...]:
+        """Stages that owe something; none if it is whole (semantics T4, P1)."""
+        return tuple(sorted({*self.left_out, *self.owing}))
+
+    @property
+    def whole(self) -> bool:
+        """Whether no stage was left out of it, and nothing is in flight, so that a savepoint may be made of it."""
+        return not self.lacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,12 +264,14 @@ class RewindRecord:
     """
 
     to: Count
-    """0: to none of the job's own, because it was started from a savepoint that holds none."""
+    """0: to none of the job's own: it was started from a savepoint that holds none, or went back to its start."""
     through: CheckpointId
     """The newest id handed out by then."""
     at_ms: Count
     imported: CheckpointId | None = None
     """The checkpoint that was made from a savepoint and that the job was started from; None: it was rewound."""
+    drained: CheckpointId | None = field(default=None, metadata=SPARSE)
+    """The checkpoint of a last epoch that had drained the job, which did not stop after all (semantics P2)."""
 
     def covers(self, checkpoint: int) -> bool:
         """Tell whether a checkpoint was made after the one rewound to, and before the rewind."""
@@ -268,6 +282,9 @@ class RewindRecord:
         """What happened, for people; a clause."""
         if self.imported is not None:
             return f"the job was started from a savepoint, as checkpoint {self.imported},"
+        if self.drained is not None:
+            back = f"checkpoint {self.to}" if self.to else "its start"
+            return f"the job, which did not stop after all, went back to {back}"
         return f"the job was rewound to checkpoint {self.to}"
 
 
@@ -396,6 +413,9 @@ class SavepointEntry:
     (semantics P2)."""
     drains: bool = field(default=False, metadata=SPARSE)
     """Whether `epoch` is the job's last one, in which the stages emit what still waits for time to go on (P2)."""
+    next_whole: bool = field(default=False, metadata=SPARSE)
+    """Whether it waits for the next epoch that begins, whichever that is: the newest checkpoint, which holds `epoch`,
+    is not whole, and nothing is under way (semantics T4, P1)."""
 
     @property
     def uri(self) -> str:
@@ -411,6 +431,11 @@ class SavepointEntry:
     def waits(self) -> bool:
         """Whether the checkpoint that it is to be made from has still to complete."""
         return self.status is Status.PENDING and self.source is None
+
+    @property
+    def waits_for_next(self) -> bool:
+        """Whether the epoch that it waits for is not known yet."""
+        return self.waits and self.next_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -542,14 +567,20 @@ class Head:
     def stops_after(self, epoch: str) -> bool:
         """Tell whether a job that is being stopped waits for an epoch to complete (semantics P2)."""
         entry = self.stopping()
-        return entry is not None and entry.waits and entry.epoch == epoch
+        return entry is not None and entry.waits and not entry.next_whole and entry.epoch == epoch
 
     def kept_from(self, epoch: str) -> SavepointEntry | None:
         """Give the savepoint with which the job is being stopped, if it keeps an epoch from beginning (semantics P2).
 
-        The one that it waits for goes on, whatever becomes of its attempts.
+        The one that it waits for goes on, whatever becomes of its attempts. Where it waits for the next one, whichever
+        that is, it keeps none from beginning.
         """
-        return None if self.stops_after(epoch) else self.stopping()
+        entry = self.stopping()
+        return None if entry is None or entry.waits_for_next or self.stops_after(epoch) else entry
+
+    def owed_to_listeners(self) -> tuple[Notice, ...]:
+        """Give the notices of completed checkpoints that wait: until they are told, a sink has not committed (C4)."""
+        return tuple(each for each in self.notices if each.status is Status.COMPLETED)
 
     def savepoint_by_id(self, savepoint: int) -> SavepointEntry | None:
         """Give a savepoint by id, as far as it is remembered."""

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from ..storage.errors import CairnError, GoneError, OutcomeUnknownError, UnavailableError
 from ..storage.port import Lost
-from . import attempt_document, documents, forgetting, layout
+from . import attempt_document, documents, forgetting, layout, savepoint_waits
 from .errors import HeadLostError, InvalidStateError, TooMuchContentionError
 from .head import WRITE_LOG, Head
 from .invariants import check_invariants
@@ -136,8 +136,9 @@ class HeadStore:
 
     def _decide(self, decide: Callable[[Head, int], Decision[R]], version: _Version, *, fresh: bool) -> tuple[Head, R]:
         for _ in range(MAX_TRIES):
+            now_ms = self._runtime.now_ms()
             try:
-                decision = decide(version.head, self._runtime.now_ms())
+                decision = decide(version.head, now_ms)
             except CairnError:
                 # A cleaner may have followed a newer head than the one decided on here.
                 newer = self._load()
@@ -150,10 +151,12 @@ class HeadStore:
                     return version.head, decision.result
                 version, fresh = self._load(), True
                 continue
-            check_invariants(version.head, decision.head)
-            forgetting.note(self._files, version.head, decision.head)
-            attempt_document.set_aside(self._files, version.head, decision.head)
-            written = self._swap(version, decision.head)
+            # In the same swap as an epoch's end, in whichever way it ends (semantics P2).
+            wanted = savepoint_waits.settle(decision.head, now_ms)
+            check_invariants(version.head, wanted)
+            forgetting.note(self._files, version.head, wanted)
+            attempt_document.set_aside(self._files, version.head, wanted)
+            written = self._swap(version, wanted)
             if written is not None:
                 return written, decision.result
             version, fresh = self._load(), True

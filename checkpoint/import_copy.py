@@ -62,6 +62,7 @@ class Copied:
     size_bytes: int = 0
     tables: dict[OutputName, str] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
+    owing: tuple[str, ...] = ()
 
 
 class ImportCopy:
@@ -296,6 +297,8 @@ def _count(copied: Copied, line: Line) -> None:
         copied.tables.update({each.name: each.folder for each in line.outputs if each.kind == "table"})
         if line.left_out:
             copied.left_out = tuple(sorted((*copied.left_out, line.stage)))
+        elif line.owes:
+            copied.owing = tuple(sorted((*copied.owing, line.stage)))
     elif isinstance(line, InFlightLine):
         copied.in_flight += 1
     elif isinstance(line, HookLine):

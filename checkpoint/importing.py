@@ -315,6 +315,7 @@ class Importing:
             tables=copied.tables,
             left_out=copied.left_out,
             read=copied.header.read,
+            owing=copied.owing,
         )
 
     def _write(self, opened: ImportEntry, copied: Copied, checkpoint: int, epoch: str) -> DocumentRef:

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from . import documents, savepoint_head
+from . import documents, savepoint_waits
 from .codec import to_json
 from .head import Head, PendingEntry
 from .model import MAX_OWED_BYTES, LeaveOut, OwedEpoch, PendingDocument, StageSpec
@@ -70,7 +70,7 @@ def decide(head: Head, entry: PendingEntry, document: PendingDocument, seen: See
     if not missing:
         return Without()
     rule = document.limits.leave_out
-    if rule is None or savepoint_head.awaited(head):
+    if rule is None or savepoint_waits.awaited(head):
         return None
     silent = missing if now_ms >= entry.expires_at_ms else seen.given_up - seen.acknowledged
     failed = affected(document.stages, silent)
@@ -97,7 +97,7 @@ def may_fail(head: Head, document: PendingDocument, failed: frozenset[str]) -> b
         failed: stages that failed, their regions, and all that read from them.
     """
     rule = document.limits.leave_out
-    if rule is None or rule.max_failure_ratio is None or savepoint_head.awaited(head):
+    if rule is None or rule.max_failure_ratio is None or savepoint_waits.awaited(head):
         return False
     latest = head.latest_completed()
     if latest is not None and latest.regional_in_a_row >= rule.max_consecutive_failures:

@@ -1,7 +1,8 @@
 """What may happen to the savepoints that the head knows, as pure functions (semantics P1, P3, T4, T5).
 
 A savepoint is opened once (an id out of the job's sequence), gets the checkpoint that it is made from at once or when
-that completes, and ends once. Between the last two the checkpoint is pinned (`live.py`). No count of failures knows of
+that completes (`savepoint_waits`), and ends once. Between the last two the checkpoint is pinned (`live.py`). No count
+of failures knows of
 it: a savepoint that fails never fails the job (D5), and it subsumes and commits nothing (C2, C4).
 """
 
@@ -9,22 +10,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .head import MAX_SAVEPOINTS, CompletedEntry, EndedEntry, Head, SavepointEntry
+from .head import MAX_SAVEPOINTS, Head, SavepointEntry
 from .head_text import one_line
-from .model import RestorePointer
+from .layout import run_id_of
 from .reasons import Reason, Status
-
-EPOCH_IS_LOST = frozenset({Reason.JOB_FAILURE, Reason.CHECKPOINT_COORDINATOR_SUSPEND})
-"""Ends of an attempt after which nobody opens the epoch's next one by himself; what waits for it fails with it."""
-
 
 IMPORT_TIMEOUT_MS = 7 * 24 * 3_600_000
 """After this long a start from a savepoint that has not ended is given up; what was copied is deleted then."""
-
-
-def awaited(head: Head) -> bool:
-    """Tell whether a savepoint waits for the next checkpoint; it has to be aligned and whole then (semantics T4)."""
-    return any(entry.waits for entry in head.savepoints)
 
 
 def is_full(head: Head) -> bool:
@@ -59,37 +51,6 @@ def forgotten(head: Head, uri: str) -> Head:
     return replace(head, savepoints=left, forgotten=head.forgotten + 1)
 
 
-def completed(head: Head, checkpoint: CompletedEntry) -> Head:
-    """Give the checkpoint that has completed to every savepoint that waits for one."""
-    if not awaited(head):
-        return head
-    pointer = RestorePointer(checkpoint.id, checkpoint.metadata)
-    savepoints = (
-        # One that drains the job holds its last epoch, and no earlier one (semantics P2).
-        replace(each, source=pointer, epoch=checkpoint.epoch)
-        if each.waits and (not each.drains or each.epoch == checkpoint.epoch)
-        else each
-        for each in head.savepoints
-    )
-    return replace(head, savepoints=tuple(savepoints))
-
-
-def lost(head: Head, ended: EndedEntry, now_ms: int) -> Head:
-    """Fail what waits for an epoch of which nobody opens another attempt by himself.
-
-    Args:
-        head: the version decided on.
-        ended: the epoch's last attempt.
-        now_ms: the time, milliseconds since 1970 UTC.
-    """
-    detail = f"checkpoint {ended.id}, which it waited for, did not complete: {ended.detail}"
-    reason = ended.reason or Reason.JOB_FAILURE
-    for entry in head.savepoints:
-        if entry.waits and entry.epoch == ended.epoch:
-            head = failed(head, entry, reason, detail, now_ms)
-    return head
-
-
 def expire(head: Head, now_ms: int) -> Head:
     """Fail every savepoint that has not ended in time, so that its checkpoint is not kept for good (semantics D2).
 
@@ -105,8 +66,26 @@ def expire(head: Head, now_ms: int) -> Head:
 
 
 def failed(head: Head, entry: SavepointEntry, reason: Reason, detail: str, now_ms: int) -> Head:
-    """End a savepoint without completing it; nothing else of the job changes (semantics D5)."""
+    """End a savepoint without completing it; nothing else of the job changes (semantics D5).
+
+    Where the job's last epoch had drained it, the job goes back (`decisions.go_on_undrained`); the detail says so.
+    """
+    if drained_in_vain(head, entry):
+        detail = (
+            f"{detail}. The job goes back to the checkpoint before, because its last run had drained it. Clear the run "
+            f"{run_id_of(entry.epoch)} to have its input read without draining"
+        )
     return _ended(head, replace(entry, status=Status.FAILED, reason=reason, detail=one_line(detail)), now_ms)
+
+
+def drained_in_vain(head: Head, entry: SavepointEntry) -> bool:
+    """Tell whether the job stands at the checkpoint that its last epoch has drained, for a savepoint (semantics P2)."""
+    latest = head.latest_completed()
+    made_from = entry.source.checkpoint if entry.source is not None else None
+    if not entry.drains or latest is None or (latest.id, latest.epoch) != (made_from, entry.epoch):
+        return False
+    # Cairn 0.1 kept no checkpoint more for this; where none is left, going back would lose all state.
+    return len(head.completed) > 1 or latest.restored_from is None
 
 
 def made(head: Head, entry: SavepointEntry, *, files: int, size_bytes: int, now_ms: int) -> Head:

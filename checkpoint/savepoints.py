@@ -21,7 +21,7 @@ from ..storage.errors import CairnError, GoneError, InvalidRequestError
 from ..storage.names import check_name
 from ..storage.port import ObjectStore
 from ..storage.uris import check_storage_uri
-from . import completing, decisions, layout, savepoint_format, savepoint_head
+from . import completing, decisions, layout, savepoint_format, savepoint_head, savepoint_waits
 from .errors import InvalidConfigError, NoCheckpointError, SavepointDamagedError, SavepointRefusedError
 from .head import Head, SavepointEntry, Stopped
 from .head_store import Decision, HeadStore, changed
@@ -54,6 +54,15 @@ def drain_run(request: str, before: SavepointEntry | None = None) -> str:
     """
     seed = request if before is None or before.status is not Status.FAILED else f"{request}\n{before.id}"
     return f"cairn_drain__{hashlib.sha256(seed.encode()).hexdigest()[:12]}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """What a savepoint that is opened is made from, or waits for; see `SavepointEntry`."""
+
+    epoch: str
+    source: RestorePointer | None = None
+    next_whole: bool = False
 
 
 def in_silence(_: SavepointProgress) -> None:
@@ -140,13 +149,54 @@ class Savepoints:
             UnavailableError: a store did not answer; asking again goes on.
         """
         entry = self._opened(request, open_folder)
-        if entry.status is Status.PENDING and entry.source is not None:
+        if entry.status is Status.PENDING and entry.source is not None and not self.held_by_listeners(entry):
             return self._go_on(entry, entry.source, request.parallel, open_folder, on_progress)
         return entry
 
     def look(self, request: str) -> SavepointEntry | None:
         """Give the savepoint of a request as it stands, settling what has expired; None if the head knows of none."""
         return self._settled().savepoint_by_request(request)
+
+    def held_by_listeners(self, entry: SavepointEntry) -> tuple[str, ...]:
+        """Name the listeners that have still to be told that a checkpoint has completed, before a stop goes on.
+
+        Once the job has stopped nobody tells them, and a job that starts from the savepoint cannot: what a sink has
+        staged would never be committed (semantics P2, C4).
+
+        Args:
+            entry: the savepoint as it stands.
+
+        Returns:
+            Their names, in order; none where the savepoint stops nothing or waits for an epoch.
+        """
+        if not entry.stops or entry.source is None or entry.ended:
+            return ()
+        owed = self._heads.load().owed_to_listeners()
+        return tuple(sorted({name for notice in owed for name in notice.listeners}))
+
+    def awaited_by(self, entry: SavepointEntry) -> str:
+        """Say for people what a savepoint that is pending waits for; completes the sentence "it waits for …".
+
+        Args:
+            entry: the savepoint as it stands.
+        """
+        if entry.waits_for_next:
+            latest = self._heads.load().latest_completed()
+            lacks = ", ".join(latest.lacks) if latest is not None else ""
+            return (
+                f"the job's next run, because the newest checkpoint is not whole: {lacks or 'a stage'} has still to "
+                f"read input of {layout.run_id_of(entry.epoch)}. Start a run, or wait for the schedule"
+            )
+        if entry.waits:
+            return f"{layout.run_id_of(entry.epoch)} to complete"
+        names = ", ".join(self.held_by_listeners(entry))
+        return (
+            f"these listeners to be told that a checkpoint has completed: {names}. The sensor of the run tells them: "
+            "clear it if it has failed. One that no longer exists is given up by "
+            f"`cairn forget-listener {self._files.job} NAME --yes`"
+            if names
+            else "whoever takes it to go on"
+        )
 
     def _settled(self) -> Head:
         """Settle what has expired, and give the head that follows."""
@@ -182,7 +232,7 @@ class Savepoints:
         target = self._target(request)
         name = self._folder_name(request.request, looked)
         self._check_apart(target)
-        self._heads.observe(lambda head, _now_ms: self._source(head, request))
+        self._heads.observe(lambda head, _now_ms: self._start(head, request))
         folder = SavepointFiles(open_folder(f"{target}/{name}"), self._files.job)
         if entry is not None:
             self._folder(self._same_target(entry, request), open_folder).empty()
@@ -196,7 +246,7 @@ class Savepoints:
             if settled.forgotten != looked.forgotten:
                 # Perhaps one in this very folder, in which somebody may still be deleting.
                 return Decision(None, changed(head, settled))
-            source, epoch = self._source(settled, request)
+            start = self._start(settled, request)
             opened = SavepointEntry(
                 id=settled.next_id,
                 request=request.request,
@@ -204,10 +254,11 @@ class Savepoints:
                 folder=name,
                 requested_at_ms=now_ms,
                 expires_at_ms=now_ms + request.timeout // timedelta(milliseconds=1),
-                epoch=epoch,
-                source=source,
+                epoch=start.epoch,
+                source=start.source,
                 stops=request.stop,
                 drains=request.drain is not None,
+                next_whole=start.next_whole,
             )
             return Decision(opened, savepoint_head.opened(settled, opened))
 
@@ -227,8 +278,8 @@ class Savepoints:
         wish = "\n".join([request, *(part for part in parts if part)])
         return savepoint_format.folder_name(self._files.job, wish, storage=self._files.store.uri)
 
-    def _source(self, head: Head, request: SavepointRequest) -> tuple[RestorePointer | None, str]:
-        """Give what a savepoint is made from, and its epoch; no pointer while an epoch is waited for."""
+    def _start(self, head: Head, request: SavepointRequest) -> _Start:
+        """Give what a savepoint is made from, or what it waits for."""
         if savepoint_head.is_full(head):
             raise SavepointRefusedError(
                 f"no savepoint is taken ({Reason.TOO_MANY_CHECKPOINT_REQUESTS}): so many are under way that the job "
@@ -251,9 +302,9 @@ class Savepoints:
                 job=self._files.job,
             )
         if request.drain is not None:
-            return None, request.drain
+            return _Start(request.drain)
         if head.pending:
-            return None, head.pending[0].epoch
+            return _Start(head.pending[0].epoch)
         latest = head.latest_completed()
         if latest is None:
             raise NoCheckpointError(
@@ -261,7 +312,9 @@ class Savepoints:
                 "first",
                 job=self._files.job,
             )
-        return RestorePointer(latest.id, latest.metadata), latest.epoch
+        if not latest.whole:
+            return _Start(latest.epoch, next_whole=True)
+        return _Start(latest.epoch, RestorePointer(latest.id, latest.metadata))
 
     def _target(self, request: SavepointRequest) -> str:
         target = request.target or self._heads.load().savepoint_target
@@ -340,7 +393,7 @@ class Savepoints:
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
             current = _pending(head, entry.id)
-            if current is None:
+            if current is None or (current.stops and head.owed_to_listeners()):
                 return Decision(None)
             made = savepoint_head.made(head, current, files=end.files, size_bytes=end.size_bytes, now_ms=now_ms)
             # In one swap: there is no moment in which the savepoint stands and another epoch may begin (semantics P2).
@@ -348,19 +401,40 @@ class Savepoints:
 
         return self._ended(entry, folder, self._heads.update(decide)[0])
 
+    def give_up_stop(self, epoch: str, detail: str) -> bool:
+        """Fail a stop that waits for an epoch of which no attempt will begin (semantics P2).
+
+        Args:
+            epoch: the epoch's name.
+            detail: why none will, for people.
+
+        Returns:
+            Whether a stop waited for it, and nothing of it was pending.
+        """
+
+        def decide(head: Head, now_ms: int) -> Decision[bool]:
+            settled = completing.settle(self._files, head, now_ms)
+            waited = settled.stops_after(epoch)
+            after = savepoint_waits.refused(settled, epoch, Reason.JOB_FAILURE, detail, now_ms)
+            return Decision(waited and not after.stops_after(epoch), changed(head, after))
+
+        return self._heads.update(decide)[1]
+
     def _failed(self, entry: SavepointEntry, folder: SavepointFiles, error: CairnError) -> SavepointEntry:
         def decide(head: Head, now_ms: int) -> Decision[None]:
             current = _pending(head, entry.id)
             if current is None:
                 return Decision(None)
-            return Decision(None, savepoint_head.failed(head, current, Reason.IO_EXCEPTION, str(error), now_ms))
+            failed = savepoint_head.failed(head, current, Reason.IO_EXCEPTION, str(error), now_ms)
+            return Decision(None, decisions.go_on_undrained(failed, now_ms))
 
         return self._ended(entry, folder, self._heads.update(decide)[0])
 
     def _ended(self, entry: SavepointEntry, folder: SavepointFiles, head: Head) -> SavepointEntry:
         """Say how the savepoint ended; leave none behind where it did not complete."""
         current = head.savepoint_by_id(entry.id)
-        if current is not None and current.status is Status.COMPLETED:
+        if current is not None and current.status is not Status.FAILED:
+            # Completed; or pending, because a listener is to be told before the job stops.
             return current
         folder.empty()
         if current is None:

@@ -123,6 +123,20 @@ class AirflowApi:
             raise self.unexpected(status, found)
         return created
 
+    def is_over(self, dag_id: str, run_id: str) -> bool:
+        """Tell whether a run of a DAG has ended; one that there is not has not.
+
+        Raises:
+            AirflowRefusedError: Airflow does not take the token, or it does not have the right.
+            AirflowUnavailableError: it could not be reached, or answered what it should not.
+        """
+        status, found = self.send("GET", f"{_dag(dag_id)}/dagRuns/{quote(run_id, safe='')}")
+        if status == _NOT_FOUND:
+            return False
+        if status != _HTTP_OK or not isinstance(found, dict):
+            raise self.unexpected(status, found)
+        return found.get("state") in ("success", "failed")
+
     def pause(self, dag_id: str) -> None:
         """Pause a DAG; one that is paused stays so.
 

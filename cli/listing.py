@@ -62,7 +62,8 @@ def lines(found: Listing, limit: int) -> list[str]:
     shown, left_out = found.checkpoints[:limit], len(found.checkpoints) - limit
     written = [f"{found.job} is {text.how_stopped(found.stopped)}", ""] if found.stopped else []
     if found.stopping is not None:
-        waits = f" after {run_id_of(found.stopping.epoch)}" if found.stopping.waits else ""
+        after = "its next run" if found.stopping.next_whole else run_id_of(found.stopping.epoch)
+        waits = f" after {after}" if found.stopping.waits else ""
         written += [
             *text.paragraph(
                 f"{found.job} is being stopped with savepoint {found.stopping.id}{waits}; no other run begins. `cairn "

@@ -49,8 +49,8 @@ def savepoint(
         entry = coordinator.savepoint(wish, opened, line.show)
         if options.wait:
             again = replace(wish, renew=False)
-            entry = waited_for(entry, lambda: coordinator.savepoint(again, opened, line.show), wait)
-    return list(_said(coordinator.job, entry)), document_of(entry), entry.status is Status.FAILED
+            entry = waited_for(coordinator, entry, lambda: coordinator.savepoint(again, opened, line.show), wait)
+    return list(_said(coordinator, entry)), document_of(entry), entry.status is Status.FAILED
 
 
 def request_of(options: argparse.Namespace, kind: str) -> str:
@@ -70,19 +70,25 @@ def request_of(options: argparse.Namespace, kind: str) -> str:
 
 
 def waited_for(
-    entry: SavepointEntry, ask: Callable[[], SavepointEntry], wait: Callable[[float], object]
+    coordinator: Coordinator,
+    entry: SavepointEntry,
+    ask: Callable[[], SavepointEntry],
+    wait: Callable[[float], object],
 ) -> SavepointEntry:
     """Ask for a savepoint again until it waits no more; say at the terminal what `--wait` waits for, perhaps hours.
 
     Args:
+        coordinator: of the job.
         entry: as it stands.
         ask: asks for it again, and not for another one: if it has failed meanwhile, that is to be said.
         wait: waits so many seconds.
     """
-    if entry.waits:
-        epoch = printable(run_id_of(entry.epoch))
-        print(f"waiting for {epoch} to complete; Ctrl-C ends only this", file=sys.stderr)
-    while entry.waits:
+    said = ""
+    while not entry.ended:
+        awaited = printable(coordinator.awaited_by(entry))
+        if awaited != said:
+            print(f"waiting for {awaited}; Ctrl-C ends only this", file=sys.stderr)
+        said = awaited
         wait(INTERVAL_S)
         entry = ask()
     return entry
@@ -196,8 +202,8 @@ def document_of(entry: SavepointEntry) -> dict[str, Any]:
     }
 
 
-def _said(job: str, entry: SavepointEntry) -> Iterator[str]:
-    columns = text.width()
+def _said(coordinator: Coordinator, entry: SavepointEntry) -> Iterator[str]:
+    columns, job = text.width(), coordinator.job
     if entry.status is Status.COMPLETED:
         yield entry.uri
         yield from text.paragraph(
@@ -209,8 +215,8 @@ def _said(job: str, entry: SavepointEntry) -> Iterator[str]:
         yield from text.paragraph(f"savepoint {entry.id} FAILED: {entry.reason}: {entry.detail}", columns)
     else:
         yield from text.paragraph(
-            f"{job} is at work on {run_id_of(entry.epoch)}; savepoint {entry.id} is made when that has completed. Then "
-            "ask again with the same request id, or say --wait",
+            f"savepoint {entry.id} of {job} waits for {coordinator.awaited_by(entry)}. Then ask again with the same "
+            f"request id, {entry.request}, or say --wait",
             columns,
         )
 

@@ -81,6 +81,8 @@ def stop(
     wish = SavepointRequest(options.target, request, renew=True, stop=True, drain=last)
     with ProgressLine("copied") as line:
         entry = coordinator.savepoint(wish, opened, line.show)
+        if _settle_if_over(coordinator, airflow, request):
+            entry = coordinator.savepoint(replace(wish, renew=False), opened, line.show)
         # Whoever asks again need not say once more that it drains.
         run = run_id_of(entry.epoch) if entry.drains else None
         if run is not None and entry.waits:
@@ -90,13 +92,29 @@ def stop(
                 print("\n".join(_trigger_it(run)), file=sys.stderr)
         if options.wait:
             again = replace(wish, renew=False)
-            entry = waited_for(entry, lambda: coordinator.savepoint(again, opened, line.show), wait)
+
+            def ask() -> SavepointEntry:
+                _settle_if_over(coordinator, airflow, again.request)
+                return coordinator.savepoint(again, opened, line.show)
+
+            entry = waited_for(coordinator, entry, ask, wait)
     stopped = coordinator.head().stopped
     if airflow is not None and entry.status is Status.COMPLETED and stopped is Stopped.SHUTDOWN:
         _pause(airflow, coordinator.job, entry)
     document = {"job": coordinator.job, "stopped": stopped, **document_of(entry)}
-    lines = list(_said(coordinator.job, entry, run, airflow, stopped=stopped is Stopped.SHUTDOWN))
+    lines = list(_said(coordinator, entry, run, airflow, stopped=stopped is Stopped.SHUTDOWN))
     return lines, document | {"last_run": run}, entry.status is Status.FAILED
+
+
+def _settle_if_over(coordinator: Coordinator, airflow: Airflow | None, request: str) -> bool:
+    """Fail a stop whose last run has ended without its epoch, as Airflow says; the head does not (semantics P2)."""
+    entry = coordinator.look_for_savepoint(request)
+    if airflow is None or entry is None or not (entry.waits and entry.drains):
+        return False
+    run = run_id_of(entry.epoch)
+    if not airflow.api.is_over(airflow.dag_id, run):
+        return False
+    return coordinator.give_up_stop(entry.epoch, f"its DAG run {run} has ended")
 
 
 def _check(job: str, airflow: Airflow | None, *, drains: bool) -> None:
@@ -118,8 +136,10 @@ def _pause(airflow: Airflow, job: str, entry: SavepointEntry) -> None:
         ) from error
 
 
-def _said(job: str, entry: SavepointEntry, run: str | None, airflow: Airflow | None, *, stopped: bool) -> Iterator[str]:
-    columns = text.width()
+def _said(
+    coordinator: Coordinator, entry: SavepointEntry, run: str | None, airflow: Airflow | None, *, stopped: bool
+) -> Iterator[str]:
+    columns, job = text.width(), coordinator.job
     paused = f"{airflow.dag_id} is paused" if airflow else "pause the DAG, so that its runs do not fail meanwhile"
     if entry.status is Status.COMPLETED and not stopped:
         yield entry.uri
@@ -134,7 +154,7 @@ def _said(job: str, entry: SavepointEntry, run: str | None, airflow: Airflow | N
     elif entry.status is Status.FAILED:
         why = f"{entry.reason}: {entry.detail}"
         yield from text.paragraph(f"{job} goes on: savepoint {entry.id} FAILED: {why}", columns)
-    elif run is not None:
+    elif run is not None and entry.waits:
         yield from text.paragraph(
             f"{job} is being stopped; no run begins but its last one. When that has completed, ask again with the same "
             "request id",
@@ -144,9 +164,9 @@ def _said(job: str, entry: SavepointEntry, run: str | None, airflow: Airflow | N
             yield from _trigger_it(run)
     else:
         yield from text.paragraph(
-            f"{job} is being stopped; no run begins after {run_id_of(entry.epoch)}. When that has completed, ask again "
-            "with the same request id, or say --wait. Do not pause the DAG before: Airflow starts no tasks of a paused "
-            "one",
+            f"{job} is being stopped; the savepoint waits for {coordinator.awaited_by(entry)}. No run begins after "
+            f"that. Then ask again with the same request id, {entry.request}, or say --wait. Do not pause the DAG "
+            "before: Airflow starts no tasks of a paused one",
             columns,
         )
 

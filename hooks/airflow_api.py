@@ -221,6 +221,24 @@ class AirflowApiHook(BaseHook):
         self._json(self._send("GET", f"{runs}/{_quoted(run_id)}", repeat=True))
         return False
 
+    def is_over(self, dag_id: str, run_id: str) -> bool:
+        """Tell whether a run of a DAG has ended; one that there is not has not.
+
+        Args:
+            dag_id: of the DAG.
+            run_id: of the run.
+
+        Raises:
+            AirflowApiRefusedError: the API refuses the connection's login, token or rights.
+            AirflowApiError: the API did not answer as it should.
+            AirflowNotFoundException: the connection is not defined.
+            InvalidConfigError: the connection cannot be used.
+        """
+        answer = self._send("GET", f"/dags/{_quoted(dag_id)}/dagRuns/{_quoted(run_id)}", repeat=True)
+        if answer.status_code == httpx.codes.NOT_FOUND:
+            return False
+        return self._json(answer).get("state") in ("success", "failed")
+
     def _send(self, method: str, path: str, body: Any = None, *, repeat: bool) -> httpx.Response:
         fresh = self._token is None
         answer = self._once(method, path, body, repeat=repeat)

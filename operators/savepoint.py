@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowRescheduleException
 
-from ..checkpoint import disposing, layout, system_runtime
+from ..checkpoint import Coordinator, disposing, layout, system_runtime
 from ..checkpoint.disposing import HistoryRule
 from ..checkpoint.errors import CheckpointError, InvalidConfigError, NoSavepointError
 from ..checkpoint.head import SavepointEntry
@@ -165,12 +165,10 @@ class SavepointOperator(BaseOperator):
         request = self.request_for(context, renew=renew)
         with naming_connections(**_conn_ids(self)):
             entry = settings.coordinator().savepoint(request, self._opened, _Tenths(self.log.info))
-        if entry.waits:
-            self._wait(entry)
+        if not entry.ended:
+            self._wait(entry, settings.coordinator())
         if entry.status is Status.FAILED:
-            raise SavepointFailedError(
-                f"the savepoint failed: {entry.reason}: {entry.detail}", job=settings.job, savepoint=entry.uri
-            )
+            raise failed(entry, settings.job)
         self.log.info(
             "savepoint %d of job %s: %s, %d files, %d bytes, up to epoch %s",
             entry.id,
@@ -193,17 +191,33 @@ class SavepointOperator(BaseOperator):
     def _opened(self, uri: str) -> ObjectStore:
         return CheckpointStorageHook(uri, self.target_aws_conn_id or self.aws_conn_id).open_store()
 
-    def _wait(self, entry: SavepointEntry) -> NoReturn:
-        self.log.info("waiting for epoch %s to complete", layout.run_id_of(entry.epoch))
+    def _wait(self, entry: SavepointEntry, coordinator: Coordinator, recheck_interval: float = 0.0) -> NoReturn:
+        self.log.info("the savepoint %s waits for %s", entry.uri, coordinator.awaited_by(entry))
         if not self.deferrable:
             raise AirflowRescheduleException(datetime.now(UTC) + timedelta(seconds=self.poll_interval))
         assert self.storage is not None
         assert self.job is not None
         trigger = SavepointTrigger(
-            self.storage, self.job, entry.epoch, entry.request, self.aws_conn_id, self.poll_interval
+            self.storage,
+            self.job,
+            entry.epoch,
+            entry.request,
+            self.aws_conn_id,
+            self.poll_interval,
+            recheck_interval,
         )
         self.defer(trigger=trigger, method_name="execute_complete")
         raise AssertionError("defer() does not return")
+
+
+def failed(entry: SavepointEntry, job: str) -> SavepointFailedError:
+    """Give the error of a savepoint that has failed.
+
+    Args:
+        entry: the savepoint.
+        job: the job's name.
+    """
+    return SavepointFailedError(f"the savepoint failed: {entry.reason}: {entry.detail}", job=job, savepoint=entry.uri)
 
 
 def _conn_ids(task: SavepointOperator | DisposeSavepointOperator) -> dict[str, str | None]:

@@ -35,6 +35,11 @@ class ErrorKind(StrEnum):
     """This store, scheme or configuration cannot be used safely: choose another."""
 
 
+RETRIED = frozenset({ErrorKind.CONFLICT, ErrorKind.FENCED, ErrorKind.FORBIDDEN, ErrorKind.UNAVAILABLE})
+"""Kinds of errors that a retry may cure, unless the class says otherwise: somebody else was first, another attempt is
+open, credentials that have run out are renewed by the next try, or the store answers again."""
+
+
 def _rebuild(cls: type[CairnError], message: str, fields: dict[str, Any]) -> CairnError:
     return cls(message, **fields)
 
@@ -48,6 +53,14 @@ class CairnError(Exception):
     """
 
     kind: ClassVar[ErrorKind] = ErrorKind.INVALID
+    retry_cures: ClassVar[bool] = False
+    """Whether the same try, some seconds later, may do without a person having changed anything (semantics F4)."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Let a class that says nothing of retries follow its kind."""
+        super().__init_subclass__(**kwargs)
+        if "retry_cures" not in cls.__dict__ and "kind" in cls.__dict__:
+            cls.retry_cures = cls.kind in RETRIED
 
     def __init__(self, message: str, **fields: Any) -> None:
         # What others said is quoted in it, and it goes to logs and terminals.

@@ -19,7 +19,8 @@ class SavepointTrigger(LookingTrigger):
     """Looks at the head of the job every `poll_interval` seconds and yields exactly one event (semantics P1, T4).
 
     Whether the savepoint has got its checkpoint, failed, or is unknown by now: the task asks for it again and learns it
-    there. A store that cannot be reached is logged and asked again until it answers; other errors end the wait.
+    there. So it does where a stop waits for listeners no more (P2). A store that cannot be reached is logged and asked
+    again until it answers; other errors end the wait.
 
     Args:
         storage: storage URI.
@@ -28,6 +29,8 @@ class SavepointTrigger(LookingTrigger):
         request: the savepoint's request id.
         aws_conn_id: Airflow connection of type `aws`; None for boto3's own chain.
         poll_interval: seconds between two looks; more than 0.
+        recheck_interval: seconds after which the task asks again all the same, because it sees what the head does not
+            say; 0: never.
 
     Raises:
         InvalidConfigError: the interval is not positive.
@@ -41,25 +44,36 @@ class SavepointTrigger(LookingTrigger):
         request: str,
         aws_conn_id: str | None = None,
         poll_interval: float = 5.0,
+        recheck_interval: float = 0.0,
     ) -> None:
         super().__init__(storage, job, epoch, aws_conn_id, poll_interval)
         self.request = request
+        self.recheck_interval = recheck_interval
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Give what another triggerer needs to go on."""
-        return "airflow_cairn.triggers.savepoint.SavepointTrigger", {**self.arguments(), "request": self.request}
+        return "airflow_cairn.triggers.savepoint.SavepointTrigger", {
+            **self.arguments(),
+            "request": self.request,
+            "recheck_interval": self.recheck_interval,
+        }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait; yields one event: `status`, `detail` and, for an error, its `kind`."""
+        waited = 0.0
         while True:
             found = await self.look(self._waits_or_asks)
             if isinstance(found, TriggerEvent):
                 yield found
                 return
+            if 0 < self.recheck_interval <= waited:
+                yield TriggerEvent({"status": ASK, "detail": "looking at the last run", "kind": None})
+                return
             await asyncio.sleep(self.poll_interval)
+            waited += self.poll_interval
 
     def _waits_or_asks(self, coordinator: Coordinator) -> SavepointEntry | TriggerEvent:
         entry = coordinator.look_for_savepoint(self.request)
-        if entry is not None and entry.waits:
+        if entry is not None and (entry.waits or coordinator.held_by_listeners(entry)):
             return entry
         return TriggerEvent({"status": ASK, "detail": "the savepoint waits no more", "kind": None})

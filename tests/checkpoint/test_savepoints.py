@@ -20,7 +20,7 @@ from airflow_cairn.checkpoint import (
 )
 from airflow_cairn.checkpoint.disposing import dispose
 from airflow_cairn.checkpoint.errors import InvalidConfigError, NoCheckpointError, SavepointRefusedError
-from airflow_cairn.checkpoint.head import SavepointEntry
+from airflow_cairn.checkpoint.head import SavepointEntry, Stopped
 from airflow_cairn.checkpoint.invariants import InvariantError, check_invariants
 from airflow_cairn.checkpoint.model import Owner
 from airflow_cairn.checkpoint.reasons import Reason, Status
@@ -37,6 +37,7 @@ from airflow_cairn.storage import (
     UnsupportedStorageError,
     WriteResult,
 )
+from tests.checkpoint.early import EarlyWorld
 from tests.checkpoint.listed_folder import Job
 from tests.checkpoint.savepoints import TARGET, Below, asked, assert_whole, folded, folder, standing, take
 from tests.checkpoint.world import CONFIG, World
@@ -332,18 +333,70 @@ def test_nobody_is_left_out_of_what_it_waits_for(world: World) -> None:  # seman
     assert world.coordinator().progress("e2") == Ready(2)
 
 
-def test_what_is_owed_travels(world: World) -> None:  # semantics B3
+def _without_report(world: World, epoch: str) -> None:
+    """Let an epoch complete although one stage lags."""
     world.config = CheckpointConfig(timeout=CONFIG.timeout, unaligned=True)
-    world.run_epoch("e1")
-    world.trigger("e2")
+    world.ask(epoch)
     for stage in ("clean", "routes"):
-        world.run_stage("e2", stage)
-    world.coordinator().complete(world.pending_id("e2"))
-    assert world.owed()["report"] == ["e2"]
+        world.run_stage(epoch, stage)
+    world.coordinator().complete(world.pending_id(epoch))
+    assert world.owed()["report"] == [epoch]
+
+
+def test_what_is_not_whole_is_not_taken_as_it_is(world: World) -> None:  # semantics P1, T4, F6
+    world.run_epoch("e1")
+    _without_report(world, "e2")
+    entry = take(world)
+    assert (entry.waits, entry.waits_for_next, entry.epoch) == (True, True, "e2")
+    said = world.coordinator().awaited_by(entry)
+    assert said.startswith("the job's next run, because the newest checkpoint is not whole: airports, report has still")
+    world.ask("e3")
+    assert take(world).epoch == "e3", "it waits for the run that has begun"
+    for stage in ("clean", "routes"):
+        world.run_stage("e3", stage)
+    assert isinstance(world.coordinator().progress("e3"), Waiting), "nobody is left out of what it waits for"
+    for stage in ("airports", "report"):
+        world.run_stage("e3", stage)
+    world.coordinator().complete(world.pending_id("e3"))
     entry = take(world)
     found = assert_whole(world, entry)
-    assert {stage.uid: "epoch.e2" in stage.state for stage in found.stages}["report"]
-    assert sum("exchange.rows" in key for key in standing(world, entry)) == 2, "of clean and of routes"
+    assert entry.epoch == "e3"
+    assert not any("epoch." in name for stage in found.stages for name in stage.state), "nobody owes anything"
+    assert not any("exchange.rows" in key for key in standing(world, entry)), "nothing is in flight"
+
+
+def test_a_stop_of_what_is_not_whole_lets_one_more_run_begin(world: World) -> None:  # semantics P1, P2
+    world.run_epoch("e1")
+    _without_report(world, "e2")
+    stop = asked("upgrade", stop=True)
+    assert take(world, stop).waits_for_next
+    world.trigger("e3")
+    held = world.coordinator().trigger(world.request("e4"))
+    assert isinstance(held, Declined)
+    assert held.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND
+    world.run_epoch("e3")
+    entry = take(world, stop)
+    assert_whole(world, entry)
+    assert (entry.epoch, world.coordinator().head().stopped) == ("e3", Stopped.SHUTDOWN)
+
+
+def test_of_what_is_read_before_it_is_whole_none_is_taken() -> None:  # semantics T4, B2
+    world = EarlyWorld()
+    world.ask("a")
+    world.run_stage("a", "routes")  # before `clean`, which it reads from
+    for stage in ("clean", "airports", "report"):
+        world.run_stage("a", stage)
+    assert take(world).waits
+    world.coordinator().complete(world.pending_id("a"))
+    newest = world.coordinator().head().latest_completed()
+    assert newest is not None
+    assert (newest.left_out, newest.whole) == ((), False)
+    assert take(world).waits_for_next
+    assert world.trigger("b").pending.limits.at_least_once is False, "what a savepoint waits for is aligned"
+    world.run_epoch("b")
+    entry = take(world)
+    assert_whole(world, entry)
+    assert entry.epoch == "b"
 
 
 def test_the_positions_of_sources_travel(world: World) -> None:  # semantics T8
@@ -386,19 +439,6 @@ def test_a_list_that_was_altered_fails_it(listing_job: Job) -> None:  # semantic
     entry = take(world, store=InterleavingStore(world.store, "read_range", 0, alter, suffix=piece))
     assert entry.status is Status.FAILED
     assert "a file of the checkpoint was changed while it was being copied" in entry.detail
-
-
-def test_the_lists_of_what_is_owed_travel(listing_job: Job) -> None:  # semantics B3, T8
-    world = listing_job.world
-    world.config = CheckpointConfig(timeout=CONFIG.timeout, unaligned=True)
-    listing_job.folder.add(*(f"year=2027/part-{number:04d}.parquet" for number in range(40)))
-    listing_job.trigger("e2")
-    for stage in ("clean", "routes"):
-        world.run_stage("e2", stage)
-    world.coordinator().complete(world.pending_id("e2"))
-    entry = take(world)
-    assert_whole(world, entry)
-    assert "epoch-lists/e2/" in " ".join(standing(world, entry))
 
 
 def test_its_end_starts_the_pause(world: World) -> None:  # semantics T4, T3

@@ -104,7 +104,7 @@ def test_a_running_epoch_is_waited_for(
     world.trigger("e2")
     words = ("savepoint", "flights", f"file://{root}/out", "--request-id", "nightly")
     assert cairn(root, *words) == 0
-    assert "flights is at work on e2; savepoint 3 is made when that has completed" in capsys.readouterr().out
+    assert "savepoint 3 of flights waits for e2 to complete" in capsys.readouterr().out
 
     class Pause:
         def wait(self, seconds: float) -> None:

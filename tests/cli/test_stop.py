@@ -79,7 +79,9 @@ def test_a_run_that_is_under_way_ends_first(root: Path, capsys: pytest.CaptureFi
     world.trigger("e2")
     assert stop(root) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert said.startswith("flights is being stopped; no run begins after e2. When that has completed, ask again")
+    assert said.startswith(
+        "flights is being stopped; the savepoint waits for e2 to complete. No run begins after that. Then ask"
+    )
     assert "Airflow starts no tasks of a paused one" in said
     answer = world.ask("e3")
     assert isinstance(answer, Declined)
