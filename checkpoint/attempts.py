@@ -162,7 +162,7 @@ class Attempts:
                 return Decision(placed, changed(head, settled))
             fixed, log = placed
             before = next(settled.ended_of_epoch(request.epoch), None)
-            limits = _limits_of(request, settled)
+            limits = _limits_of(request)
             opening = Opening(
                 epoch=request.epoch,
                 slice=fixed,
@@ -531,7 +531,7 @@ def _replaced(head: Head, pending: PendingEntry, document: PendingDocument | Non
     )
 
 
-def _limits_of(request: TriggerRequest, head: Head) -> Limits:
+def _limits_of(request: TriggerRequest) -> Limits:
     config = request.config
     return Limits(
         config.timeout_ms,
@@ -539,10 +539,8 @@ def _limits_of(request: TriggerRequest, head: Head) -> Limits:
         config.max_concurrent_checkpoints,
         config.tolerable_failed_checkpoints,
         leaving_out.rule_of(request),
-        # What a savepoint is made of is always aligned and always whole (semantics T4).
-        request.config.mode == AT_LEAST_ONCE
-        and request.kind is not RequestKind.SAVEPOINT
-        and not savepoint_waits.awaited(head),
+        # A savepoint is always aligned and always whole (semantics T4).
+        request.config.mode == AT_LEAST_ONCE and request.kind is not RequestKind.SAVEPOINT,
         config.restart_strategy.rule() if config.restart_strategy else None,
         config.failover == "full",
     )

@@ -295,7 +295,7 @@ def complete(
     # A last epoch that has drained the job may have to be undone, if the stop fails (semantics P2): one more is kept.
     kept = max(1, entry.retained) + entry.draining
     head = replace(head, completed=(*sound, completed)[-kept:])
-    head = savepoint_waits.completed(head, completed, now_ms)
+    head = savepoint_waits.completed(head, completed)
     head = _notice(head, ended, entry.listeners, metadata if committables else None)
     for older in head.pending:
         if older.id < entry.id:

@@ -146,17 +146,7 @@ class CompletedEntry:
     read: ReadWindows = field(default=NOTHING_READ, metadata=SPARSE)
     """As in its metadata: the windows of time that its state has read (semantics T8)."""
     owing: tuple[Stage, ...] = field(default=(), metadata=SPARSE)
-    """Stages that took part and still have to read some of their input, which it holds as data in flight (B2)."""
-
-    @property
-    def lacks(self) -> tuple[Stage, ...]:
-        """Stages that owe something; none if it is whole (semantics T4, P1)."""
-        return tuple(sorted({*self.left_out, *self.owing}))
-
-    @property
-    def whole(self) -> bool:
-        """Whether no stage was left out of it, and nothing is in flight, so that a savepoint may be made of it."""
-        return not self.lacks
+    """Stages that took part and have still to read some of their input, which it holds as data in flight (B2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,8 +404,11 @@ class SavepointEntry:
     drains: bool = field(default=False, metadata=SPARSE)
     """Whether `epoch` is the job's last one, in which the stages emit what still waits for time to go on (P2)."""
     next_whole: bool = field(default=False, metadata=SPARSE)
-    """Whether it waits for the next epoch that begins, whichever that is: the newest checkpoint, which holds `epoch`,
-    is not whole, and nothing is under way (semantics T4, P1)."""
+    """Whether it waits for the next epoch that begins, whichever that is: stages were left out of the newest
+    checkpoint, which holds `epoch`, and nothing is under way (semantics T4, F6, P1)."""
+    owing: tuple[Stage, ...] = field(default=(), metadata=SPARSE)
+    """Stages that have still to read some of their input, which it holds as data in flight; only of a job that reads
+    what is there, or of stages that were skipped (semantics B2, P1)."""
 
     @property
     def uri(self) -> str:

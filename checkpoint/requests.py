@@ -66,7 +66,7 @@ class CheckpointConfig:
     """Complete although some regions failed (semantics F6); None: never."""
     mode: Literal["exactly_once", "at_least_once"] = "exactly_once"
     """`at_least_once`: a stage reads what its upstreams have acknowledged by then, and reads the rest in its next run
-    (semantics B2). Not with `unaligned` or `regional`. Savepoints are always made with `exactly_once` (T4)."""
+    (semantics B2). Not with `unaligned` or `regional`. A savepoint says which stages have still to read (P1)."""
     restart_strategy: RestartStrategy | None = None
     """Whether a failed try of a stage is followed by another, and when (semantics F4); None: Airflow's own retries
     decide."""

@@ -1,8 +1,9 @@
 """What savepoints wait for, and when that is over: pure functions over the head (semantics P1, P2, T4).
 
 A savepoint waits for the checkpoint of one epoch: the one that was under way when it was asked for, or the job's last
-one. Where the newest checkpoint of an idle job is not whole, it waits for the next epoch to begin, and then for that.
-It gets the first checkpoint that is whole; it never takes one that left a stage out or holds data in flight.
+one. Where stages were left out of the newest checkpoint of an idle job, it waits for the next epoch to begin, and then
+for that: while a savepoint waits nobody is left out (`leaving_out`). A job that reads what is there (B2) has no
+checkpoint without data in flight; its savepoint takes that along, and says which stages have still to read it.
 
 `settle` runs on every version of the head before that is written. So an epoch that has ended, in whichever way, settles
 what waits for it in the same swap, and a job that is being stopped goes on.
@@ -34,26 +35,20 @@ def begun(head: Head, epoch: str) -> Head:
     return replace(head, savepoints=tuple(savepoints))
 
 
-def completed(head: Head, checkpoint: CompletedEntry, now_ms: int) -> Head:
-    """Give the checkpoint that has completed to every savepoint that waits for one, if it is whole.
+def completed(head: Head, checkpoint: CompletedEntry) -> Head:
+    """Give the checkpoint that has completed to every savepoint that waits for one; nobody is left out of that (T4).
 
     Args:
         head: the version decided on.
         checkpoint: the one that has completed.
-        now_ms: the time, milliseconds since 1970 UTC.
     """
     for entry in head.savepoints:
         # One that drains the job holds its last epoch, and no earlier one (semantics P2).
         if not entry.waits or (entry.drains and entry.epoch != checkpoint.epoch):
             continue
-        if checkpoint.whole:
-            pointer = RestorePointer(checkpoint.id, checkpoint.metadata)
-            head = _with(head, replace(entry, source=pointer, epoch=checkpoint.epoch, next_whole=False))
-        elif entry.drains:
-            detail = f"checkpoint {checkpoint.id} of the last epoch is not whole: {', '.join(checkpoint.lacks)}"
-            head = savepoint_head.failed(head, entry, Reason.FINALIZE_CHECKPOINT_FAILURE, detail, now_ms)
-        else:
-            head = _with(head, replace(entry, epoch=checkpoint.epoch, next_whole=True))
+        pointer = RestorePointer(checkpoint.id, checkpoint.metadata)
+        given = replace(entry, source=pointer, epoch=checkpoint.epoch, next_whole=False, owing=checkpoint.owing)
+        head = _with(head, given)
     return head
 
 

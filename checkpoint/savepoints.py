@@ -63,6 +63,7 @@ class _Start:
     epoch: str
     source: RestorePointer | None = None
     next_whole: bool = False
+    owing: tuple[str, ...] = ()
 
 
 def in_silence(_: SavepointProgress) -> None:
@@ -182,10 +183,10 @@ class Savepoints:
         """
         if entry.waits_for_next:
             latest = self._heads.load().latest_completed()
-            lacks = ", ".join(latest.lacks) if latest is not None else ""
+            left_out = ", ".join(latest.left_out) if latest is not None else ""
             return (
-                f"the job's next run, because the newest checkpoint is not whole: {lacks or 'a stage'} has still to "
-                f"read input of {layout.run_id_of(entry.epoch)}. Start a run, or wait for the schedule"
+                f"the job's next run, because the newest checkpoint was made without {left_out or 'a stage'}, which "
+                f"has still to read {layout.run_id_of(entry.epoch)}. Start a run, or wait for the schedule"
             )
         if entry.waits:
             return f"{layout.run_id_of(entry.epoch)} to complete"
@@ -259,6 +260,7 @@ class Savepoints:
                 stops=request.stop,
                 drains=request.drain is not None,
                 next_whole=start.next_whole,
+                owing=start.owing,
             )
             return Decision(opened, savepoint_head.opened(settled, opened))
 
@@ -312,9 +314,9 @@ class Savepoints:
                 "first",
                 job=self._files.job,
             )
-        if not latest.whole:
+        if latest.left_out:
             return _Start(latest.epoch, next_whole=True)
-        return _Start(latest.epoch, RestorePointer(latest.id, latest.metadata))
+        return _Start(latest.epoch, RestorePointer(latest.id, latest.metadata), owing=latest.owing)
 
     def _target(self, request: SavepointRequest) -> str:
         target = request.target or self._heads.load().savepoint_target

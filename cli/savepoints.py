@@ -199,7 +199,13 @@ def document_of(entry: SavepointEntry) -> dict[str, Any]:
         "size_bytes": entry.size_bytes,
         "reason": entry.reason,
         "detail": entry.detail,
+        "owing": list(entry.owing),
     }
+
+
+def owed(entry: SavepointEntry) -> str:
+    """Say which stages have still to read what a savepoint holds for them, behind a clause (semantics P1, B2)."""
+    return f"; still to be read by {', '.join(entry.owing)}: what it holds in flight" if entry.owing else ""
 
 
 def _said(coordinator: Coordinator, entry: SavepointEntry) -> Iterator[str]:
@@ -208,7 +214,7 @@ def _said(coordinator: Coordinator, entry: SavepointEntry) -> Iterator[str]:
         yield entry.uri
         yield from text.paragraph(
             f"savepoint {entry.id} of {job}, up to {run_id_of(entry.epoch)}: {entry.files} files, "
-            f"{text.size(entry.size_bytes)}",
+            f"{text.size(entry.size_bytes)}{owed(entry)}",
             columns,
         )
     elif entry.status is Status.FAILED:

@@ -18,7 +18,7 @@ from ..storage.errors import CairnError
 from . import text
 from .airflow_api import TOKEN, AirflowApi
 from .progress import ProgressLine
-from .savepoints import document_of, request_of, waited_for
+from .savepoints import document_of, owed, request_of, waited_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def _said(
         yield entry.uri
         yield from text.paragraph(
             f"{job} has stopped with savepoint {entry.id}, up to {run_id_of(entry.epoch)}: {entry.files} files, "
-            f"{text.size(entry.size_bytes)}. It takes no request until `cairn resume {job}`; {paused}",
+            f"{text.size(entry.size_bytes)}{owed(entry)}. It takes no request until `cairn resume {job}`; {paused}",
             columns,
         )
     elif entry.status is Status.FAILED:

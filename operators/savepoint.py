@@ -178,6 +178,8 @@ class SavepointOperator(BaseOperator):
             entry.size_bytes,
             layout.run_id_of(entry.epoch),
         )
+        if entry.owing:
+            self.log.info("it holds what these stages have still to read: %s", ", ".join(entry.owing))
         return {
             "savepoint": entry.uri,
             "id": entry.id,

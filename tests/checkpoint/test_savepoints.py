@@ -349,7 +349,7 @@ def test_what_is_not_whole_is_not_taken_as_it_is(world: World) -> None:  # seman
     entry = take(world)
     assert (entry.waits, entry.waits_for_next, entry.epoch) == (True, True, "e2")
     said = world.coordinator().awaited_by(entry)
-    assert said.startswith("the job's next run, because the newest checkpoint is not whole: airports, report has still")
+    assert said.startswith("the job's next run, because the newest checkpoint was made without airports, report, which")
     world.ask("e3")
     assert take(world).epoch == "e3", "it waits for the run that has begun"
     for stage in ("clean", "routes"):
@@ -380,23 +380,23 @@ def test_a_stop_of_what_is_not_whole_lets_one_more_run_begin(world: World) -> No
     assert (entry.epoch, world.coordinator().head().stopped) == ("e3", Stopped.SHUTDOWN)
 
 
-def test_of_what_is_read_before_it_is_whole_none_is_taken() -> None:  # semantics T4, B2
+@pytest.mark.parametrize("idle", [True, False])
+def test_a_job_that_reads_what_is_there_says_what_its_savepoint_owes(idle: bool) -> None:  # semantics P1, B2
     world = EarlyWorld()
     world.ask("a")
     world.run_stage("a", "routes")  # before `clean`, which it reads from
     for stage in ("clean", "airports", "report"):
         world.run_stage("a", stage)
-    assert take(world).waits
+    if not idle:
+        assert take(world).waits
     world.coordinator().complete(world.pending_id("a"))
-    newest = world.coordinator().head().latest_completed()
-    assert newest is not None
-    assert (newest.left_out, newest.whole) == ((), False)
-    assert take(world).waits_for_next
-    assert world.trigger("b").pending.limits.at_least_once is False, "what a savepoint waits for is aligned"
-    world.run_epoch("b")
     entry = take(world)
-    assert_whole(world, entry)
-    assert entry.epoch == "b"
+    found = assert_whole(world, entry)
+    assert entry.owing == ("routes",)
+    assert [stage.uid for stage in found.stages if "epoch.a" in stage.state] == ["routes"]
+    assert sum("exchange.rows" in key for key in standing(world, entry)) == 1, "what clean wrote travels"
+    world.run_epoch("b")
+    assert take(world, asked("later")).owing == (), "who reads all owes nothing"
 
 
 def test_the_positions_of_sources_travel(world: World) -> None:  # semantics T8

@@ -15,7 +15,8 @@ from airflow_cairn.checkpoint.errors import CheckpointError
 from airflow_cairn.checkpoint.fixing import Refused
 from airflow_cairn.checkpoint.head import SavepointEntry
 from airflow_cairn.checkpoint.importing import ImportWish
-from airflow_cairn.checkpoint.model import Owner
+from airflow_cairn.checkpoint.model import Owner, StageSpec
+from airflow_cairn.checkpoint.owner import RunState
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind, Status
 from airflow_cairn.checkpoint.requests import Declined, EpochCompleted, Triggered
 from airflow_cairn.checkpoint.restarts import NoRestart
@@ -56,6 +57,11 @@ def refusing(world: World) -> Coordinator:
     return coordinator
 
 
+def over(run_id: str) -> Callable[[Owner], RunState]:
+    """An Airflow in which one run has ended, and all others go on."""
+    return lambda owner: RunState.ENDED if owner.run_id == run_id else RunState.RUNNING
+
+
 def aborted(reason: Reason) -> Way:
     return lambda world: world.coordinator().abort(world.pending_id("e2"), reason, "as it happens")
 
@@ -87,7 +93,7 @@ def expired(world: World) -> None:
 
 
 def of_a_run_that_has_ended(world: World) -> None:
-    world.coordinator().trigger(world.request("e3", Owner("dag", "e3")), abandoned=lambda owner: owner.run_id == "e2")
+    world.coordinator().trigger(world.request("e3", Owner("dag", "e3")), state_of=over("e2"))
 
 
 def stages_changed_and_source_refuses(world: World) -> None:
@@ -167,7 +173,7 @@ def test_going_back_settles_the_stop(world: World, way: Way) -> None:  # semanti
 def test_a_changed_dag_is_no_end(world: World) -> None:  # semantics P2, T9
     world.trigger("e2")
     stop(world)
-    world.stages = STAGES[:3]
+    world.stages = (*STAGES, StageSpec("late", upstream=("clean",)))
     assert world.trigger("e2").pending.attempt == 2
     assert stands(world).waits
 
@@ -198,8 +204,8 @@ def test_and_settled_when_its_dag_run_ends_meanwhile(world: World) -> None:  # s
     stop(world)
     expired(world)
     request = world.request("e3", Owner("dag", "e3"))
-    assert isinstance(world.coordinator().trigger(request, is_over=lambda _: False), Declined)
-    assert isinstance(world.coordinator().trigger(request, is_over=lambda owner: owner.run_id == "e2"), Triggered)
+    assert isinstance(world.coordinator().trigger(request), Declined)
+    assert isinstance(world.coordinator().trigger(request, state_of=over("e2")), Triggered)
     assert "its DAG run e2 has ended" in stands(world).detail
 
 
@@ -253,10 +259,9 @@ def test_a_last_run_that_never_begins_settles_the_stop(world: World, way: Way, r
 def test_a_last_run_that_has_ended_before_it_began_is_seen_by_others(world: World) -> None:  # semantics P2
     stop(world, drain=LAST)
     request = world.request("e3", Owner("dag", "e3"))
-    assert isinstance(world.coordinator().trigger(request, abandoned=lambda _: True), Declined), (
-        "it may not be made yet"
-    )
-    answer = world.coordinator().trigger(request, is_over=lambda owner: owner == Owner("dag", LAST))
+    unknown = world.coordinator().trigger(request, state_of=lambda _: RunState.UNKNOWN)
+    assert isinstance(unknown, Declined), "it may not be made yet"
+    answer = world.coordinator().trigger(request, state_of=over(LAST))
     assert isinstance(answer, Triggered)
     assert stands(world).reason is Reason.JOB_FAILURE
 

@@ -51,12 +51,14 @@ class OwnerAccount:
         if stopping is None:
             return
         before = {entry.id for entry in old.pending}
+        begun = {entry.id for entry in new.pending} - before
+        self._check(not stopping.next_whole or len(begun) <= 1, "more than one last epoch begins (P2)", begun)
         now = next((each for each in new.savepoints if each.id == stopping.id), None)
         if now is not None and not now.ended:
             for entry in new.pending:
                 if entry.id in before:
                     continue
-                awaited = stopping.source is None and entry.epoch == stopping.epoch
+                awaited = stopping.source is None and (stopping.next_whole or entry.epoch == stopping.epoch)
                 goes_on = old.pending_of_epoch(entry.epoch) is not None
                 self._check(awaited or goes_on, "an epoch begins while the job stops (P2)", entry)
                 last = awaited and stopping.drains

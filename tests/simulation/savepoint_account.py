@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from airflow_cairn.checkpoint import metadata, savepoint_format, savepoint_verify
 from airflow_cairn.checkpoint.errors import NoSavepointError
 from airflow_cairn.checkpoint.head import Head, ImportRecord, SavepointEntry
-from airflow_cairn.checkpoint.metadata import HandleLine, Line
+from airflow_cairn.checkpoint.metadata import HandleLine, Line, StageLine
 from airflow_cairn.checkpoint.model import RestorePointer
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.checkpoint.savepoint_format import METADATA
@@ -130,6 +130,11 @@ class SavepointAccount:
         damages = [str(each) for each in savepoint_verify.damages(folder, found)]
         self._auditor.check(not damages, "a completed savepoint is not whole (P1, C5)", damages)
         lines = [line for line in savepoint_format.read(folder) if not _is_frame(line)]
+        stages = [line for line in lines if isinstance(line, StageLine)]
+        left_out = [line.stage for line in stages if line.left_out]
+        self._auditor.check(not left_out, "stages were left out of a savepoint (P1, T4)", left_out)
+        owing = tuple(sorted(line.stage for line in stages if line.owes))
+        self._auditor.check(owing == entry.owing, "a savepoint does not say what it owes (P1)", (owing, entry.owing))
         self._auditor.check(
             [_bare(line) for line in lines] == [_bare(line) for line in self._sources[entry.id]],  # type: ignore[arg-type]
             "a savepoint says something else than its checkpoint (C5)",
