@@ -35,7 +35,10 @@ def why_not_begun(answer: TriggerAnswer) -> tuple[Reason, str] | None:
         return Reason.TRIGGER_CHECKPOINT_FAILURE, f"it has completed before, in checkpoint {answer.checkpoint}"
     if isinstance(answer, Refused):
         return Reason.TRIGGER_CHECKPOINT_FAILURE, f"{answer.source}: {answer.detail}"
-    return Reason.TRIGGER_CHECKPOINT_FAILURE, str(getattr(answer, "detail", answer))
+    return (
+        Reason.TRIGGER_CHECKPOINT_FAILURE,
+        f"checkpoint {answer.checkpoint} holds its input, {answer.window}, already",
+    )
 
 
 def given_up_where_over(

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from airflow_cairn.checkpoint import Coordinator
+from airflow_cairn.checkpoint.already_read import AlreadyRead
 from airflow_cairn.checkpoint.errors import CheckpointError
 from airflow_cairn.checkpoint.fixing import Refused
 from airflow_cairn.checkpoint.head import SavepointEntry
 from airflow_cairn.checkpoint.importing import ImportWish
-from airflow_cairn.checkpoint.model import Owner, StageSpec
+from airflow_cairn.checkpoint.model import Owner, Slice, StageSpec
 from airflow_cairn.checkpoint.owner import RunState
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind, Status
 from airflow_cairn.checkpoint.requests import Declined, EpochCompleted, Triggered
@@ -230,12 +231,22 @@ def wrong_for_the_latest_checkpoint(world: World) -> None:
     world.stages = STAGES
 
 
+def read_already(world: World) -> None:
+    """Another run has read the same window of time (T8)."""
+    window = Slice("2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00")
+    coordinator = world.coordinator()
+    holds = AlreadyRead(LAST, "2026-01-01 to 2026-01-02", 1, None)
+    coordinator._attempts._place = lambda *_: holds  # type: ignore[method-assign]
+    assert isinstance(coordinator.trigger(replace(world.request(LAST), slice=window)), AlreadyRead)
+
+
 def completed_before(world: World) -> None:
     assert isinstance(world.ask("e1"), EpochCompleted)
 
 
 NEVER: dict[str, tuple[Way, Reason, str]] = {
     "its source has nothing": (refused_by_its_source, Reason.TRIGGER_CHECKPOINT_FAILURE, LAST),
+    "its input has been read already": (read_already, Reason.TRIGGER_CHECKPOINT_FAILURE, LAST),
     "it is declined": (paused_and_periodic, Reason.PERIODIC_SCHEDULER_SHUTDOWN, LAST),
     "its request is wrong": (wrong_for_the_latest_checkpoint, Reason.TRIGGER_CHECKPOINT_FAILURE, LAST),
     "it has completed before": (completed_before, Reason.TRIGGER_CHECKPOINT_FAILURE, "e1"),
