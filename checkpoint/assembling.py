@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
-from ..storage.errors import DocumentError, GoneError
+from ..storage.errors import DocumentError, ForbiddenError, GoneError
 from . import acks, at_least_once, hook_answers, layout, metadata
 from .errors import CheckpointError, CheckpointNotReadyError
 from .head import Slowest
@@ -84,8 +84,8 @@ class Assembler:
         Raises:
             CheckpointNotReadyError: a stage has not acknowledged, or the master hooks have not answered.
             BrokenAckError: a marker, or what the hooks answered, cannot be used.
-            FinalizeError: other metadata stands there already, or what this checkpoint takes over from the one that was
-                restored can no longer be looked up.
+            FinalizeError: it may not be written, other metadata stands there already, or what this checkpoint takes
+                over from the one that was restored can no longer be looked up.
         """
         key = layout.metadata(self._document.checkpoint, self._document.token, self._left_out.stages)
         referred = Referred()
@@ -97,7 +97,14 @@ class Assembler:
                     f"the temporary folder of this machine cannot hold the metadata: {error}. Make room there",
                     key=self._files.full(key),
                 ) from error
-            if not spool.create(self._files, key):
+            try:
+                created = spool.create(self._files, key)
+            except ForbiddenError as error:
+                # Asking again would end alike, and the epoch would hang until somebody mends the rights (semantics C6).
+                raise FinalizeError(
+                    f"the store refuses to have the metadata written: {error.message}", key=self._files.full(key)
+                ) from error
+            if not created:
                 raise FinalizeError("other metadata stands there already", key=self._files.full(key))
             return Assembled(
                 metadata=spool.reference(key),

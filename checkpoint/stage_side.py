@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from ..storage.errors import DocumentError, GoneError
+from ..storage.errors import DocumentError, ForbiddenError, GoneError
 from . import acks, completing, decisions, layout, metadata
 from .attempts import Attempts
 from .head import EndedEntry, Head, PendingEntry
@@ -71,7 +71,12 @@ class StageSide:
         if not acks.write_ack(self._files, ack):
             log.info("%s has acknowledged already; this driver's files are left to the cleaner", _named(ack))
             return AckAnswer.DUPLICATE
-        head, answer = self._heads.update(lambda head, now_ms: self._judge(ack, head, now_ms))
+        try:
+            head, answer = self._heads.update(lambda head, now_ms: self._judge(ack, head, now_ms))
+        except ForbiddenError as error:
+            # A driver's role need not be allowed to change the head. Whoever may comes next, and finds the marker.
+            log.info("%s: the head was only read, this role may not write it: %s", _named(ack), error)
+            head, answer = self._heads.observe(lambda head, _now_ms: (head, self._read_answer(ack, head)))
         if answer is AckAnswer.UNKNOWN:
             log.debug("%s was never expected; what it wrote is deleted", _named(ack))
         elif answer is AckAnswer.DISCARDED:
@@ -139,6 +144,16 @@ class StageSide:
                 return Decision(AckAnswer.SUCCESS, changed(head, settled))
             return Decision(AckAnswer.DISCARDED, decisions.reject(settled, ended, ack.token))
         return Decision(acks.judge(settled, None, ack), changed(head, settled))
+
+    def _read_answer(self, ack: AckDocument, head: Head) -> AckAnswer:
+        """Judge without a word in the head: what has not been rejected there may count, and is left as it is."""
+        entry = head.pending_of_epoch(ack.epoch)
+        if entry is None and self._may_have_completed_with(head, ack):
+            return AckAnswer.SUCCESS
+        ended = head.carryable(ack.epoch) if entry is None else None
+        if ended is not None and self._lends(ended, ack.token):
+            return AckAnswer.SUCCESS  # the next attempt finds the marker and takes it over
+        return acks.judge(head, None if entry is None else self._attempts.document_of(entry), ack)
 
     def _is_awaited(self, head: Head, handover: Handover) -> bool:
         """Tell whether a next attempt is expected that takes the execution over, running.

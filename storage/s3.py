@@ -217,7 +217,7 @@ class S3Store(ObjectStore):
         Raises:
             GoneError: there is no such object (or no such bucket: this request cannot tell).
         """
-        answer = self._wire.ask("head_object", key, Key=self._wire.full(key), ChecksumMode="ENABLED")
+        answer = self._wire.facts(key, ChecksumMode="ENABLED")
         return ObjectStat(key, answer["ContentLength"], answer["ETag"], checksums.from_s3(answer))
 
     def keeps_write_ids(self, key: str) -> bool:

@@ -25,6 +25,20 @@ _TRANSIENT = frozenset({
     "ThrottlingException", "TooManyRequestsException",
 })  # fmt: skip
 _CREDENTIALS = frozenset({"ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "TokenRefreshRequired"})
+_NO_RIGHT = frozenset({"AccessDenied", "AllAccessDisabled", "Forbidden", "403"})
+"""403 alone is all that a HEAD is answered."""
+_RIGHTS = {
+    "get_object": "s3:GetObject",
+    "head_object": "s3:GetObject",
+    "put_object": "s3:PutObject",
+    "copy_object": "s3:GetObject of what is copied and s3:PutObject",
+    "list_objects_v2": "s3:ListBucket",
+    "delete_objects": "s3:DeleteObject",
+    "list_multipart_uploads": "s3:ListBucketMultipartUploads",
+    "abort_multipart_upload": "s3:AbortMultipartUpload",
+}
+"""By request, the right that it takes."""
+_LIST_TOO = " (and s3:ListBucket on the bucket: without it an object that does not exist is answered by 403 too)"
 _WRONG_REGION = frozenset({
     "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect", "TemporaryRedirect",
 })  # fmt: skip
@@ -53,6 +67,11 @@ class Refused(Fault):
     def forbidden(self) -> bool:
         """Whether it is the credentials that were refused."""
         return self.status in (401, 403) or self.code in _CREDENTIALS
+
+    @property
+    def lacks_right(self) -> bool:
+        """Whether the store knows who asks, and does not allow it."""
+        return self.status == 403 and self.code in _NO_RIGHT
 
     @property
     def conflict(self) -> bool:
@@ -97,8 +116,9 @@ def explain(fault: Fault, *, store: str, doing: str, key: str) -> StorageError:
             **facts,
         )
     if fault.forbidden:
+        needs = f": this takes {right_for(doing)}" if fault.lacks_right and doing in _RIGHTS else ""
         return ForbiddenError(
-            f"the store refuses these credentials ({said}). Check the keys and their rights; "
+            f"the store refuses these credentials ({said}). Check the keys and their rights{needs}; "
             f"nothing is known about what exists there",
             **facts,
         )
@@ -107,6 +127,11 @@ def explain(fault: Fault, *, store: str, doing: str, key: str) -> StorageError:
     if fault.status == 404:
         return GoneError("there is no such object", **facts)
     return _explain_the_rest(fault, said, facts)
+
+
+def right_for(doing: str) -> str:
+    """Name the right that a request takes."""
+    return _RIGHTS[doing] + (_LIST_TOO if doing in ("get_object", "head_object") else "")
 
 
 def _explain_the_rest(fault: Refused, said: str, facts: dict[str, str]) -> StorageError:

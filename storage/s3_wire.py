@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from .clock import TokenSource
-from .errors import GoneError, InvalidKeyError, StorageError
+from .errors import ForbiddenError, GoneError, InvalidKeyError, StorageError
 from .names import MAX_KEY_BYTES, check_key, check_prefix, shorten
 from .port import WriteResult
 from .s3_faults import Fault, explain
@@ -100,10 +100,32 @@ class Wire:
     def look(self, key: str) -> Seen | None:
         """Tell what stands at a key, None for nothing."""
         try:
-            answer = self.ask("head_object", key, Key=self.full(key))
+            answer = self.facts(key)
         except GoneError:
             return None
         return Seen(answer["ETag"], answer.get("Metadata", {}).get(WRITE_ID))
+
+    def facts(self, key: str, **params: str) -> Any:
+        """Ask what an object is, without its content.
+
+        A gateway may allow GET and refuse HEAD. Then that is asked: a HEAD is what settles a write whose answer was
+        lost, so a role that lacks it would fail there alone.
+
+        Args:
+            key: the object.
+            params: further parameters.
+
+        Raises:
+            GoneError: there is no such object (or no such bucket: this request cannot tell).
+            ForbiddenError: neither is allowed.
+        """
+        full = self.full(key)
+        try:
+            return self.ask("head_object", key, Key=full, **params)
+        except ForbiddenError:
+            answer = self.ask("get_object", key, Key=full, **params)
+            with answer["Body"]:
+                return answer  # and hang up, its content unread
 
     def write_once(
         self,

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
@@ -215,3 +215,35 @@ class S3Proxy:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+def right_of(request: Request) -> str:
+    """Give the right of AWS that a request takes, without its `s3:`."""
+    query = parse_qs(urlsplit(request.target).query, keep_blank_values=True)
+    if not request.key:
+        if request.method == "POST":
+            return "DeleteObject"
+        return "ListBucketMultipartUploads" if "uploads" in query else "ListBucket"
+    if request.method in ("GET", "HEAD"):
+        return "GetObject"
+    if request.method == "DELETE":
+        return "AbortMultipartUpload" if "uploadId" in query else "DeleteObject"
+    return "PutObject"
+
+
+@dataclass
+class Denied(Rule):
+    """Answers 403 to whatever a role may not do.
+
+    Args:
+        may: tells what it may: the right and the request.
+    """
+
+    method: str = ""
+    key: str = ""
+    action: Action = field(default_factory=lambda: answer(403, "AccessDenied"))
+    times: int = 1 << 30
+    may: Callable[[str, Request], bool] = lambda _right, _request: True
+
+    def fits(self, request: Request) -> bool:
+        return not self.may(right_of(request), request)
