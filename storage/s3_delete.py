@@ -28,10 +28,11 @@ def _delete_page(wire: Wire, names: list[str], full: dict[str, str]) -> dict[str
         request = {"Objects": [{"Key": name} for name in left], "Quiet": True}
         try:
             answer = wire.ask("delete_objects", full[left[0]], Delete=request)
-        except ForbiddenError as error:
-            if not isinstance(error.__cause__, Refused) or not error.__cause__.lacks_right:
+        except ForbiddenError as forbidden:
+            cause = forbidden.__cause__
+            if not isinstance(cause, Refused) or not cause.lacks_right:
                 raise  # who we are is not known there; that is no matter of one right
-            return final | dict.fromkeys(left, error.message)
+            return final | dict.fromkeys(left, forbidden.message)
         passing = {}
         for error in answer.get("Errors", []):
             refused = Refused(200, error.get("Code", ""), error.get("Message", ""))
