@@ -1,0 +1,144 @@
+"""Audits a job at rest by the objects in its folder and by what its runs were to read; no code of Cairn's is asked.
+
+Each finding is a rule's name and a sentence: `exactly once`, `left over`, `missing`, `stuck`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tests.chaos.inputs import totals
+from tests.chaos.stored import Folder, Stored, lines, sha256
+
+Finding = tuple[str, str]
+
+
+class Audit:
+    """One audit of one job.
+
+    Args:
+        folder: the job's.
+        job: its name.
+        runs: the runs that have ended well, each of which must count once.
+        stages: the job's stages.
+    """
+
+    def __init__(self, folder: Folder, job: str, runs: Iterable[str], stages: Iterable[str]) -> None:
+        self._folder = folder
+        self._job = job
+        self._runs = set(runs)
+        self._stages = set(stages)
+        self.findings: list[Finding] = []
+
+    def check(self, good: object, rule: str, what: str) -> None:
+        """Note a finding unless something is so."""
+        if not good:
+            self.findings.append((rule, what))
+
+    def at_rest(self) -> list[Finding]:
+        """Look at everything when no process runs any more and a cleaner has been."""
+        objects = self._folder.objects()
+        if "head.json" not in objects:
+            return [("missing", "there is no head.json")]
+        head = self._folder.json("head.json")
+        for name in ("pending", "waiting", "notices"):
+            self.check(not head.get(name), "stuck", f"{name} in the head though nothing runs: {head.get(name)}")
+        self.check(not head.get("importing"), "stuck", f"an import is under way: {head.get('importing')}")
+        self.check(not head.get("stopped"), "stuck", f"the job is {head.get('stopped')}")
+        self._ids(head)
+        referred: set[str] = set()
+        logs = [self._checkpoint(entry, objects, referred) for entry in head["completed"]]
+        if self._runs:
+            self.check(logs, "missing", "no checkpoint is retained though runs have ended well")
+        for log in logs[-1:]:
+            self._newest(log)
+        standing = {key for key in objects if key.startswith("chk-")}
+        self.check(standing == referred, "left over", f"nothing refers to {sorted(standing - referred)[:8]}")
+        self.check(not self._folder.uploads(), "left over", f"uploads are pending: {self._folder.uploads()[:3]}")
+        for entry in head.get("savepoints", []):
+            self._savepoint(entry)
+        return self.findings
+
+    def _ids(self, head: dict[str, Any]) -> None:
+        ended = [entry["id"] for entry in head["history"]]
+        self.check(ended == sorted(set(ended)), "exactly once", f"ids of ended checkpoints: {ended}")
+        handed_out = head["next_id"] - 1
+        self.check(not ended or max(ended) <= handed_out, "exactly once", f"an id nobody handed out: {ended[-1:]}")
+        counts = head["counters"]
+        sums = counts["completed"] + counts["failed"]
+        self.check(sums == counts["triggered"], "stuck", f"triggered, completed and failed do not add up: {counts}")
+
+    def _newest(self, log: list[str]) -> None:
+        twice = sorted({run for run in log if log.count(run) > 1})
+        self.check(not twice, "exactly once", f"{twice} folded in more than once: {log}")
+        lost = sorted(self._runs - set(log))
+        self.check(not lost, "exactly once", f"{lost} ended well and are in no state: {log}")
+        foreign = sorted(set(log) - self._runs)
+        self.check(not foreign, "exactly once", f"{foreign} are in the state and have not ended well: {log}")
+
+    def _checkpoint(self, entry: dict[str, Any], objects: dict[str, Stored], referred: set[str]) -> list[str]:
+        """Look at a retained checkpoint: all its files, and what each stage holds. Gives the runs that it holds."""
+        ref, where = entry["metadata"], f"checkpoint {entry['id']}"
+        referred.add(ref["key"])
+        if ref["key"] not in objects:
+            self.check(False, "missing", f"{where}: its metadata {ref['key']}")
+            return []
+        data = self._folder.bytes(ref["key"])
+        same = (len(data), sha256(data)) == (ref["size_bytes"], ref["sha256"])
+        self.check(same, "missing", f"{where}: its metadata was altered")
+        read = lines(data)
+        for line in read:
+            if line["kind"] != "file":
+                continue
+            handle = line["handle"]
+            referred.add(handle["path"])
+            found = objects.get(handle["path"])
+            self.check(found, "missing", f"{where}: {handle['path']}")
+            if found:
+                whole = (found.size, found.etag.strip('"')) == (handle["size_bytes"], handle["checksum"].strip('"'))
+                self.check(whole, "missing", f"{where}: {handle['path']} was altered")
+        return self._content(where, self._folder, read)
+
+    def _content(self, where: str, folder: Folder, read: list[dict[str, Any]]) -> list[str]:
+        """Compare what each stage holds with the input; gives the runs that all stages agree on."""
+        held: dict[str, list[str]] = {}
+        stage = ""
+        for line in read:
+            if line["kind"] == "stage":
+                stage = line["stage"]
+                held[stage] = line["values"].get("runs", [])
+            elif line["kind"] == "file" and line["handle"]["output"] == "state.totals":
+                content = folder.json(line["handle"]["path"])
+                agree = content["runs"] == held[stage]
+                self.check(agree, "exactly once", f"{where}, {stage}: the list state and the keyed state differ")
+                sums = totals(self._job, content["runs"])
+                self.check(content["sums"] == sums, "exactly once", f"{where}, {stage}: the sums are not the input's")
+            elif line["kind"] == "file" and line["handle"]["output"].startswith("table."):
+                shown = folder.json(line["handle"]["path"])["runs"]
+                self.check(shown == held[stage], "exactly once", f"{where}, {stage}: the table shows {shown}")
+        self.check(held.keys() == self._stages, "missing", f"{where}: stages {sorted(held)}")
+        logs = list(held.values())
+        self.check(all(log == logs[0] for log in logs), "exactly once", f"{where}: the stages differ: {held}")
+        return logs[0] if logs else []
+
+    def _savepoint(self, entry: dict[str, Any]) -> None:
+        where = f"savepoint {entry['id']}"
+        self.check(entry["status"] != "PENDING", "stuck", f"{where} is pending though nothing runs")
+        place = f"{entry['target'].removeprefix('s3://')}/{entry['folder']}/"
+        folder = self._folder.below(f"{self._root()}{place}")
+        objects = folder.objects()
+        if entry["status"] != "COMPLETED":
+            self.check(not objects, "left over", f"{where} has failed and left {sorted(objects)[:3]}")
+            return
+        if "_metadata" not in objects:
+            self.check(False, "missing", f"{where}: its metadata")
+            return
+        read = lines(folder.bytes("_metadata"))
+        named = {line["handle"]["path"] for line in read if line["kind"] == "file"}
+        self.check(named <= objects.keys(), "missing", f"{where}: {sorted(named - objects.keys())[:3]}")
+        log = self._content(where, folder, read)
+        self.check(len(log) == len(set(log)), "exactly once", f"{where} holds {log}")
+
+    def _root(self) -> str:
+        return self._folder.prefix.removesuffix(f"{self._job}/")

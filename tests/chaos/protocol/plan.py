@@ -1,0 +1,151 @@
+"""What a seed decides: the kind of a job, its runs, and what strikes each of them.
+
+A fault waits for what it is to meet: a try's nth request, a driver that has begun, a stage that has acknowledged. No
+clock decides, so a seed names the same faults on any machine, however the processes overtake each other.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+TRIGGER, SENSOR = "trigger", "sensor"
+DAY_MS = 86_400_000
+
+SHAPES: dict[str, tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]] = {
+    "line": (("src", (), ()), ("left", ("src",), ()), ("end", ("left",), ())),
+    "piped": (("src", (), ()), ("left", ("src",), ("src",)), ("end", ("left",), ())),
+    "diamond": (("src", (), ()), ("left", ("src",), ("src",)), ("right", ("src",), ()), ("end", ("left", "right"), ())),
+    "two": (("src", (), ()), ("left", ("src",), ())),
+}
+"""Stages: a name, what it reads, and what of that by a pipelined exchange."""
+
+REQUESTS = {TRIGGER: 12, SENSOR: 20, "stage": 8, "driver": 12, "callback": 8, "cleaner": 12}
+"""About how many requests each sends; a strike behind its last one does not come."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that happens to a run."""
+
+    kind: str
+    task: str
+    """The task it happens to, or whose success it waits for."""
+    told: dict[str, Any] = field(default_factory=dict)
+    """More for the process: a strike, a clock that is off."""
+    until: str = ""
+    """When a process that was stopped goes on: `soon`, `next` (its task has run again) or `end` (its run has ended)."""
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """One run and its faults."""
+
+    epoch: str
+    faults: tuple[Fault, ...]
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """One job."""
+
+    seed: int
+    job: str
+    shape: str
+    config: dict[str, Any]
+    overlap: int
+    """How many runs may be under way at once."""
+    runs: tuple[RunPlan, ...]
+
+    @property
+    def stages(self) -> tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]:
+        """The job's stages."""
+        return SHAPES[self.shape]
+
+
+def job_plan(seed: int, runs: int, *, concurrent: bool = False) -> JobPlan:
+    """Draw a job.
+
+    Args:
+        seed: what decides everything.
+        runs: how many runs it has.
+        concurrent: whether several checkpoints may be pending at once in some jobs.
+    """
+    dice = random.Random(f"chaos {seed}")
+    shape = dice.choice(list(SHAPES))
+    overlap = dice.choice((1, 1, 2))
+    config = {
+        "timeout_ms": 600_000,
+        "min_pause_ms": 0,
+        "retained": dice.choice((1, 2, 3)),
+        "max_concurrent_checkpoints": dice.choice((1, overlap)) if concurrent else 1,
+        "tolerable_failed_checkpoints": dice.choice((0, 5)),
+        "failover": dice.choice(("region", "region", "full")),
+    }
+    stages = [uid for uid, _, _ in SHAPES[shape]]
+    planned = tuple(
+        RunPlan(f"e{number:04d}", tuple(_fault(dice, stages) for _ in range(dice.choice((0, 1, 1, 2, 3)))))
+        for number in range(1, runs + 1)
+    )
+    return JobPlan(seed, f"job-{seed}", shape, config, overlap, planned)
+
+
+def _fault(dice: random.Random, stages: list[str]) -> Fault:
+    kind = dice.choices([name for name, _ in KINDS], [weight for _, weight in KINDS])[0]
+    stage = dice.choice(stages)
+    until = dice.choice(("soon", "next", "end"))
+    if kind in ("kill trigger", "stop trigger"):
+        return Fault(kind, TRIGGER, {"strike": _strike(dice, kind, TRIGGER)}, until)
+    if kind in ("kill sensor", "stop sensor"):
+        return Fault(kind, SENSOR, {"strike": _strike(dice, kind, SENSOR)}, until)
+    if kind in ("kill task", "stop task"):
+        return Fault(kind, stage, {"strike": _strike(dice, kind, "stage")}, until)
+    if kind in ("kill driver", "stop driver"):
+        return Fault(kind, stage, {"driver_strike": _strike(dice, kind, "driver")}, "soon")
+    if kind == "kill task, driver stops":
+        return Fault(kind, stage, {"driver_strike": _strike(dice, "stop", "driver")}, until)
+    if kind == "kill callback":
+        return Fault(kind, stage, {"strike": _strike(dice, "kill", "callback")})
+    if kind == "kill cleaner":
+        return Fault(kind, stage, {"strike": _strike(dice, "kill", "cleaner")})
+    if kind == "clock":
+        return Fault(kind, dice.choice((TRIGGER, SENSOR, *stages)), {"skew_ms": dice.choice((-1, 1)) * DAY_MS})
+    if kind == "store away":
+        how = dice.choice(("answer lost", "cut", "503"))
+        told = {"how": how, "request": dice.randrange(1, 10), "times": dice.choice((1, 2, 12))}
+        return Fault(kind, dice.choice((TRIGGER, SENSOR, *stages)), told)
+    return Fault(kind, stage)
+
+
+def _strike(dice: random.Random, kind: str, role: str) -> dict[str, Any]:
+    return {"how": kind[:4], "request": dice.randrange(1, REQUESTS[role] + 1), "after": dice.random() < 0.5}
+
+
+KINDS: tuple[tuple[str, int], ...] = (
+    ("kill trigger", 3),
+    ("stop trigger", 2),
+    ("kill sensor", 4),
+    ("stop sensor", 3),
+    ("kill task", 5),
+    ("stop task", 3),
+    ("kill driver", 6),
+    ("stop driver", 2),
+    ("kill task, driver stops", 5),
+    ("kill task, driver goes on", 4),
+    ("kill callback", 2),
+    ("kill cleaner", 2),
+    ("decline", 3),
+    ("clock", 3),
+    ("store away", 4),
+    ("two tries", 3),
+    ("two sensors", 3),
+    ("clear stage", 4),
+    ("clear run", 2),
+    ("cleaner", 2),
+    ("pause", 2),
+    ("savepoint", 2),
+    ("stop with savepoint", 2),
+    ("rewind", 2),
+)
+"""Every kind of fault, and how often it is drawn."""

@@ -1,0 +1,244 @@
+"""What the processes of the protocol's chaos do: each what one of Airflow's, of Spark's or of a person's would.
+
+A process says one line when it has come to its end: what it was answered, or which error it ended with. One that was
+killed says nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, Runtime, TriggerRequest, acks
+from airflow_cairn.checkpoint.errors import CheckpointError, JobPausedError
+from airflow_cairn.checkpoint.head import Stopped
+from airflow_cairn.checkpoint.model import DeclineDocument, Handover, Owner, Slice, StageSpec
+from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
+from airflow_cairn.checkpoint.requests import (
+    BeginAnswer,
+    Declined,
+    EpochCompleted,
+    Failed,
+    FailedOver,
+    Ready,
+    Submit,
+    Triggered,
+    UpstreamsNotReady,
+)
+from airflow_cairn.checkpoint.runtime import system_runtime
+from airflow_cairn.checkpoint.savepoints import SavepointRequest
+from airflow_cairn.storage.errors import CairnError
+from airflow_cairn.storage.port import ObjectStore
+from tests.chaos.protocol.driver import Driver
+from tests.chaos.protocol.struck import Strike, StruckStore
+from tests.checkpoint.savepoints import Below
+
+POLL_S = 0.15
+SAVEPOINTS = "s3://kept/savepoints"
+"""What the target of savepoints is called; they lie in the same bucket, in a folder of that name."""
+
+
+@dataclass
+class Child:
+    """One process: what it is told, what it acts on, and how it says what came of it."""
+
+    told: dict[str, Any]
+    inner: ObjectStore
+    tell: Callable[[dict[str, Any]], None]
+
+    def coordinator(self, which: str = "strike") -> Coordinator:
+        """Give its coordinator; struck as it is told, its clock off by as much as it is told."""
+        strike = Strike(**self.told[which]) if self.told.get(which) else None
+        real, skew = system_runtime(), int(self.told.get("skew_ms", 0))
+        runtime = Runtime(lambda: real.now_ms() + skew, real.new_token)
+        struck = StruckStore(self.inner, strike, lambda how: self.say(struck=how, who=which, pid=os.getpid()))
+        return Coordinator(struck, self.told["job"], runtime)
+
+    def say(self, **document: Any) -> None:
+        """Say something."""
+        self.tell({"id": self.told["id"], **document})
+
+
+def act(child: Child) -> None:
+    """Do what a process is told, and say what came of it."""
+    try:
+        answer = ROLES[child.told["role"]](child)
+    except (CheckpointError, CairnError) as error:
+        child.say(error=type(error).__name__, text=str(error)[:400])
+    except Exception as error:  # noqa: BLE001 - a defect of any kind, which the conductor reports
+        child.say(error="DEFECT", text=f"{type(error).__name__}: {error}"[:400])
+    else:
+        child.say(**answer)
+
+
+def stages_of(told: dict[str, Any]) -> tuple[StageSpec, ...]:
+    """Read the stages of a job."""
+    return tuple(StageSpec(uid, tuple(upstream), pipelined=tuple(pipe)) for uid, upstream, pipe in told["stages"])
+
+
+def trigger(child: Child) -> dict[str, Any]:
+    """Do what the task that triggers does."""
+    told, config = child.told, dict(child.told["config"])
+    for name in ("timeout", "min_pause"):
+        config[name] = timedelta(milliseconds=config.pop(f"{name}_ms"))
+    ended = set(told["ended"])
+    request = TriggerRequest(
+        told["epoch"],
+        Slice(start=told["start"], end=told["end"], detail={"of": told["epoch"]}),
+        stages_of(told),
+        CheckpointConfig(**config),
+        Owner(told["job"], told["epoch"]),
+    )
+    coordinator = child.coordinator()
+    answer = coordinator.trigger(request, lambda owner: owner.run_id in ended)
+    if isinstance(answer, Declined) and coordinator.head().stopped is Stopped.PAUSED:
+        coordinator.unpause()  # no task of a paused DAG starts, so the pause is over
+        answer = coordinator.trigger(request, lambda owner: owner.run_id in ended)
+    if isinstance(answer, Triggered):
+        return {"answer": "Triggered", "checkpoint": answer.pending.checkpoint}
+    if isinstance(answer, Declined):
+        waits = answer.position is not None or answer.retry_at_ms is not None
+        return {"answer": "Declined", "text": f"{answer.reason}: {answer.detail}", "waits": waits}
+    if isinstance(answer, EpochCompleted):
+        return {"answer": "EpochCompleted", "checkpoint": answer.checkpoint}
+    return {"answer": type(answer).__name__, "text": str(answer)[:400]}
+
+
+def stage(child: Child) -> dict[str, Any]:
+    """Do what a stage's task does: claim, submit the driver as a process of its own, and see that it acknowledged."""
+    told, coordinator = child.told, child.coordinator()
+
+    def begin() -> BeginAnswer:
+        by_hand, came_back = told["by_hand"], told["came_back"]
+        return coordinator.begin(told["epoch"], told["stage"], told["claimant"], by_hand=by_hand, came_back=came_back)
+
+    try:
+        answer = begin()
+    except JobPausedError:
+        coordinator.unpause()
+        answer = begin()
+    if isinstance(answer, UpstreamsNotReady):
+        again = [[each.stage, each.claimant] for each in answer.restarted]
+        return {"answer": "UpstreamsNotReady", "restarted": again, "upstreams": answer.upstreams}
+    if not isinstance(answer, Submit):
+        return {"answer": type(answer).__name__, "text": str(answer)[:400]}
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            status = drive(child, answer.handover)
+        finally:
+            os._exit(status)
+    child.say(driver=pid)
+    status = os.waitpid(pid, 0)[1]
+    if status:
+        return {"answer": "DriverFailed", "text": f"status {status}"}
+    standing = coordinator.standing(answer.handover)
+    goes_on = standing.awaited and standing.ended is not None and standing.ended.paused
+    if not standing.current and not goes_on and standing.completed is None:
+        return {"answer": "Fenced"}
+    if not acks.has_acknowledged(coordinator.files, told["stage"], answer.handover.execution):
+        return {"answer": "NotAcknowledged"}
+    return {"answer": "Acknowledged"}
+
+
+def drive(child: Child, handover: Handover) -> int:
+    """Be the driver; gives the exit status."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    coordinator = child.coordinator("driver_strike")
+    if child.told.get("declines"):
+        it = handover
+        coordinator.decline(
+            DeclineDocument(
+                it.job, it.checkpoint, it.epoch, it.stage, it.token, Reason.CHECKPOINT_DECLINED, "a bad row"
+            )
+        )
+        return 1
+    try:
+        ack = Driver(coordinator, handover, doubled=bool(child.told.get("doubled"))).written()
+    except AssertionError as error:
+        child.say(violation=str(error))
+        return 1
+    return 0 if coordinator.acknowledge(ack) in (AckAnswer.SUCCESS, AckAnswer.DUPLICATE) else 1
+
+
+def sensor(child: Child) -> dict[str, Any]:
+    """Wait for the checkpoint, complete it, and clean."""
+    coordinator, pause = child.coordinator(), threading.Event()
+    for _ in range(child.told["looks"]):
+        progress = coordinator.go_on(child.told["epoch"])
+        if isinstance(progress, Failed) and progress.paused and child.told["began_after_pause"]:
+            coordinator.unpause()
+        if isinstance(progress, Ready):
+            completed = coordinator.complete(progress.checkpoint)
+            coordinator.clean()
+            return {"answer": "EpochCompleted", "checkpoint": completed.checkpoint}
+        if isinstance(progress, EpochCompleted):
+            return {"answer": "EpochCompleted", "checkpoint": progress.checkpoint}
+        if isinstance(progress, Failed) and not progress.tolerated:
+            by_rule = progress.job_failed or progress.for_good
+            return {"answer": "Failed", "text": f"{progress.reason}: {progress.detail}", "by_rule": by_rule}
+        pause.wait(POLL_S)
+    return {"answer": "Waiting", "text": str(progress)[:400]}
+
+
+def callback(child: Child) -> dict[str, Any]:
+    """Report a failed try."""
+    told = child.told
+    answer = child.coordinator().fail(told["epoch"], told["stage"], told["claimant"], "it failed", final=told["final"])
+    again = [[each.stage, each.claimant] for each in answer.restarted] if isinstance(answer, FailedOver) else []
+    return {"answer": type(answer).__name__, "restarted": again}
+
+
+def cleaner(child: Child) -> dict[str, Any]:
+    """Clean."""
+    report = child.coordinator().clean()
+    return {"answer": "Cleaned", "failures": [f"{each.key}: {each.reason}" for each in report.failures]}
+
+
+def savepoint(child: Child) -> dict[str, Any]:
+    """Take a savepoint, and ask until it is made."""
+    wish = SavepointRequest(
+        SAVEPOINTS, child.told["request"], timedelta(minutes=5), parallel=1, renew=True, stop=child.told["stop"]
+    )
+    coordinator, pause = child.coordinator(), threading.Event()
+    for _ in range(child.told["looks"]):
+        entry = coordinator.savepoint(wish, lambda uri: Below(child.inner, uri))
+        if entry.ended:
+            return {"answer": str(entry.status), "uri": entry.uri, "text": entry.detail}
+        pause.wait(POLL_S)
+    return {"answer": "Waiting"}
+
+
+def rewind(child: Child) -> dict[str, Any]:
+    """Go back to the oldest retained checkpoint."""
+    coordinator = child.coordinator()
+    retained = coordinator.head().completed
+    if not retained:
+        return {"answer": "Nothing"}
+    entry = retained[0]
+    done = coordinator.rewind(entry.id, abort_pending=True)
+    return {"answer": "Rewound", "to": entry.id, "epochs": done.epochs, "aborted": done.aborted_epochs}
+
+
+def start_from(child: Child) -> dict[str, Any]:
+    """Start this job from a savepoint of another one."""
+    coordinator = child.coordinator()
+    started = coordinator.start_from(Below(child.inner, child.told["uri"]))
+    return {"answer": "Started", "text": str(started)[:200]}
+
+
+def hand(child: Child) -> dict[str, Any]:
+    """Pause, unpause, resume or look, as told."""
+    getattr(child.coordinator(), child.told["what"])()
+    return {"answer": child.told["what"]}
+
+
+ROLES: dict[str, Callable[[Child], dict[str, Any]]] = {
+    each.__name__: each for each in (trigger, stage, sensor, callback, cleaner, savepoint, rewind, start_from, hand)
+}

@@ -1,0 +1,80 @@
+"""A hundred runs under faults without an Airflow, and bugs that are planted so that the auditor finds them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from scripts.harness.s3_server import S3Server
+from tests.chaos.auditor import Audit
+from tests.chaos.protocol.play import ROOT, Stage, play, stage
+from tests.chaos.report import Figures
+from tests.chaos.stored import Folder
+
+pytestmark = [pytest.mark.s3, pytest.mark.timeout(900)]
+
+SEEDS = range(1000, 1010)
+
+
+def test_every_run_counts_once_and_none_needs_a_person(  # semantics A2, C1, C3, D2, D3, F1, F2, F5, P1, P2, S1, T5, T9
+    s3_server: S3Server, s3_bucket: str
+) -> None:
+    figures = Figures()
+    for _, found in play(s3_server, s3_bucket, SEEDS):
+        figures.add(found)
+    print(f"\n{figures}")
+    assert not figures.violations, "\n".join(map(str, figures.violations))
+    assert figures.runs >= 10 * len(SEEDS)
+    assert len(figures.faults) > 12, "faults of many kinds came"
+
+
+def test_a_fold_that_is_doubled_is_found(s3_server: S3Server, s3_bucket: str) -> None:
+    with stage(s3_server, s3_bucket) as ready:
+        figures = ready.play(CALM, runs=3, plant="doubled", calm=True)
+    assert "exactly once" in {each.rule for each in figures.violations}
+    assert "e0002" in str(figures.violations[0])
+    assert f"CHAOS SEED={CALM}" in str(figures.violations[0])
+
+
+def test_a_run_that_is_stuck_is_found(s3_server: S3Server, s3_bucket: str) -> None:
+    with stage(s3_server, s3_bucket) as ready:
+        figures = ready.play(CALM, runs=3, plant="stuck", calm=True)
+    assert {each.rule for each in figures.violations} == {"hands", "stuck"}
+
+
+CALM = 42
+
+
+@pytest.fixture
+def played(s3_server: S3Server, s3_bucket: str) -> tuple[Stage, Folder]:
+    """A job that has run well, and its folder."""
+    with stage(s3_server, s3_bucket) as ready:
+        assert ready.play(CALM, runs=3, calm=True).violations == []
+        return ready, Folder(s3_server.client(), s3_bucket, f"{ROOT}/job-{CALM}/")
+
+
+def test_what_is_wrong_in_the_store_is_found(s3_server: S3Server, s3_bucket: str, played: tuple[Stage, Folder]) -> None:
+    folder, client = played[1], s3_server.client()
+
+    def found() -> set[str]:
+        stages = folder.json("head.json")["pending"] or [line["stage"] for line in _lines(folder) if "stage" in line]
+        audit = Audit(folder, f"job-{CALM}", ["e0001", "e0002", "e0003"], stages)
+        return {rule for rule, _ in audit.at_rest()}
+
+    assert found() == set()
+    key = next(key for key in folder.objects() if key.startswith("chk-") and "state.totals" in key)
+    whole = folder.bytes(key)
+    client.put_object(Bucket=s3_bucket, Key=f"{folder.prefix}chk-0000000001/acks/src/x.json", Body=b"{}")
+    assert found() == {"left over"}
+    client.delete_object(Bucket=s3_bucket, Key=f"{folder.prefix}chk-0000000001/acks/src/x.json")
+    client.put_object(Bucket=s3_bucket, Key=folder.prefix + key, Body=whole.replace(b"e0001", b"e0009"))
+    assert {"missing", "exactly once"} <= found()
+    client.put_object(Bucket=s3_bucket, Key=folder.prefix + key, Body=whole)
+    client.create_multipart_upload(Bucket=s3_bucket, Key=f"{folder.prefix}chk-0000000001/part")
+    assert found() == {"left over"}
+
+
+def _lines(folder: Folder) -> list[dict[str, object]]:
+    ref = folder.json("head.json")["completed"][-1]["metadata"]["key"]
+    return [json.loads(line) for line in folder.bytes(ref).splitlines()]

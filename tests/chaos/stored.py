@@ -1,0 +1,70 @@
+"""A job's folder in an S3 bucket, read as what it is: objects, JSON, lines of JSON. Nothing of Cairn's own code."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types_boto3_s3 import S3Client
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One object as a listing shows it."""
+
+    size: int
+    etag: str
+
+
+class Folder:
+    """Objects below a prefix.
+
+    Args:
+        client: of the S3 server.
+        bucket: where.
+        prefix: ending in `/`.
+    """
+
+    def __init__(self, client: S3Client, bucket: str, prefix: str) -> None:
+        self._client = client
+        self._bucket = bucket
+        self.prefix = prefix
+
+    def below(self, prefix: str) -> Folder:
+        """Give a folder of the same bucket."""
+        return Folder(self._client, self._bucket, prefix)
+
+    def objects(self) -> dict[str, Stored]:
+        """List all of them, keys relative to the prefix."""
+        found: dict[str, Stored] = {}
+        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=self.prefix)
+        for page in pages:
+            for each in page.get("Contents", []):
+                found[each["Key"].removeprefix(self.prefix)] = Stored(each["Size"], each["ETag"])
+        return found
+
+    def uploads(self) -> list[str]:
+        """Name the multipart uploads that were begun and not ended."""
+        answer = self._client.list_multipart_uploads(Bucket=self._bucket)
+        return [each["Key"] for each in answer.get("Uploads", []) if each["Key"].startswith(self.prefix)]
+
+    def bytes(self, key: str) -> bytes:
+        """Read an object."""
+        return self._client.get_object(Bucket=self._bucket, Key=self.prefix + key)["Body"].read()
+
+    def json(self, key: str) -> Any:
+        """Read a document."""
+        return json.loads(self.bytes(key))
+
+
+def lines(data: bytes) -> list[dict[str, Any]]:
+    """Read lines of JSON."""
+    return [json.loads(line) for line in data.splitlines()]
+
+
+def sha256(data: bytes) -> str:
+    """Give the hexadecimal digest."""
+    return hashlib.sha256(data).hexdigest()
