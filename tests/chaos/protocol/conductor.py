@@ -123,6 +123,7 @@ class Conductor:
             task.renew()
         if not task.came_back:
             task.tries += 1
+            task.number += 1
         task.state = "running"
         role = task.name if task.name in (TRIGGER, SENSOR) else "stage"
         process = Process(0, role, run, task, task.claimant, tuple(self._own_faults(run, task)))
@@ -163,6 +164,8 @@ class Conductor:
             "claimant": task.claimant,
             "by_hand": task.by_hand,
             "came_back": task.came_back,
+            "try_number": task.number,
+            "first_try": task.first if task.first > 1 else 1,
             "stages": self.plan.stages,
             "config": self.plan.config,
             "ended": [each.epoch for each in self.runs if each.ended],
@@ -211,6 +214,11 @@ class Conductor:
                 self._kill(process, "kill task, driver goes on")
         elif "struck" in message:
             self._was_struck(process, message)
+        elif "others" in message:
+            assert process.run is not None
+            on = ("success", "running")
+            left = [each for each in message["others"] if process.run.tasks[each[0]].state in on]
+            self._compare_and_clear(process.run, left, message["unclaimed"])
         elif "violation" in message:
             self.violation("exactly once", message["violation"])
         else:
@@ -254,7 +262,7 @@ class Conductor:
         process.answer = "Killed"
         self.note(f"#{process.number} {process.role} was killed")
         if process.role == "callback":
-            self._called(process, [])
+            self._called(process, [], [])
         elif process.task is None:
             self.people.answered(process, {})
         elif not process.ghost and process.task.process == process.number:
@@ -265,7 +273,7 @@ class Conductor:
             self.violation("defect", f"{process.role}: {message['text']}")
         run, task = process.run, process.task
         if process.role == "callback":
-            self._called(process, message.get("restarted", []))
+            self._called(process, message.get("restarted", []), message.get("unclaimed", []))
         elif run is None or task is None:
             self.people.answered(process, message)
         elif not process.ghost and task.process == process.number:
@@ -282,10 +290,11 @@ class Conductor:
             self._failed(process, message.get("text", ""), called=True)
 
     def _stage_said(self, process: Process, run: Run, task: Task, message: dict[str, Any]) -> None:
+        others = message.get("restarted", [])
         if process.answer in ("Acknowledged", "StageAcknowledged", "EpochCompleted"):
             self._succeeded(run, task)
         elif process.answer == "UpstreamsNotReady":
-            cleared = self._compare_and_clear(run, message["restarted"])
+            cleared = self._compare_and_clear(run, others, message["unclaimed"])
             left = [uid for uid in message["upstreams"] if uid not in cleared and run.tasks[uid].ended]
             task.idle = task.idle + 1 if left else 0
             if task.idle > 1:
@@ -302,6 +311,8 @@ class Conductor:
             self._succeeded(run, task)
             self._ended_well(run)
         elif process.answer == "Waiting":
+            ended_well = [each for each in message["restarted"] if run.tasks[each[0]].state == "success"]
+            self._compare_and_clear(run, ended_well, message["unclaimed"])
             self._come_back(run, task, message["text"])
         elif process.answer == "Failed" and message["by_rule"]:
             self._needs_hands(run, message["text"], by_rule=True)
@@ -341,20 +352,21 @@ class Conductor:
         if final:
             self._needs_hands(run, f"{task.name} has no tries left: {why}")
 
-    def _called(self, process: Process, restarted: list[list[str]]) -> None:
+    def _called(self, process: Process, restarted: list[list[str]], unclaimed: list[str]) -> None:
         run, task = process.run, process.task
         assert run is not None
         assert task is not None
-        self._compare_and_clear(run, restarted)
+        self._compare_and_clear(run, restarted, unclaimed)
         if task.state == "failing" and task.claimant == process.claimant:
             task.state = "retry"
 
-    def _compare_and_clear(self, run: Run, restarted: list[list[str]]) -> list[str]:
-        """Clear the tasks whose try is still the one that was replaced; gives their names."""
+    def _compare_and_clear(self, run: Run, restarted: list[list[str]], unclaimed: list[str]) -> list[str]:
+        """Clear the tasks that have to run again and do not by themselves; gives their names."""
         cleared = []
         for uid, claimant in restarted:
             task = run.tasks[uid]
-            if task.claimant == claimant and task.state != "failed" and not run.ended:
+            due = uid in unclaimed and task.state != "failed" and (task.claimant == claimant or task.state == "success")
+            if due and not run.ended:
                 self.note(f"{run.epoch} {uid} is cleared by a failover")
                 self.clear(run, task, by_hand=False)
                 cleared.append(uid)

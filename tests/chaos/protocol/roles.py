@@ -10,6 +10,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -26,9 +27,11 @@ from airflow_cairn.checkpoint.requests import (
     Failed,
     FailedOver,
     Ready,
+    StageAcknowledged,
     Submit,
     Triggered,
     UpstreamsNotReady,
+    Waiting,
 )
 from airflow_cairn.checkpoint.runtime import system_runtime
 from airflow_cairn.checkpoint.savepoints import SavepointRequest
@@ -115,7 +118,15 @@ def stage(child: Child) -> dict[str, Any]:
 
     def begin() -> BeginAnswer:
         by_hand, came_back = told["by_hand"], told["came_back"]
-        return coordinator.begin(told["epoch"], told["stage"], told["claimant"], by_hand=by_hand, came_back=came_back)
+        return coordinator.begin(
+            told["epoch"],
+            told["stage"],
+            told["claimant"],
+            by_hand=by_hand,
+            came_back=came_back,
+            try_number=told["try_number"],
+            first_try=told["first_try"],
+        )
 
     try:
         answer = begin()
@@ -123,8 +134,11 @@ def stage(child: Child) -> dict[str, Any]:
         coordinator.unpause()
         answer = begin()
     if isinstance(answer, UpstreamsNotReady):
-        again = [[each.stage, each.claimant] for each in answer.restarted]
-        return {"answer": "UpstreamsNotReady", "restarted": again, "upstreams": answer.upstreams}
+        return {"answer": "UpstreamsNotReady", "upstreams": answer.upstreams, **again(coordinator, told, answer)}
+    if isinstance(answer, Submit | StageAcknowledged) and answer.restarted:
+        named = again(coordinator, told, answer)
+        child.say(others=named["restarted"], unclaimed=named["unclaimed"])
+        coordinator.complete_if_last(told["epoch"], told["stage"])
     if not isinstance(answer, Submit):
         return {"answer": type(answer).__name__, "text": str(answer)[:400]}
     pid = os.fork()
@@ -144,7 +158,18 @@ def stage(child: Child) -> dict[str, Any]:
         return {"answer": "Fenced"}
     if not acks.has_acknowledged(coordinator.files, told["stage"], answer.handover.execution):
         return {"answer": "NotAcknowledged"}
+    with suppress(CairnError):
+        coordinator.complete_if_last(told["epoch"], told["stage"])
     return {"answer": "Acknowledged"}
+
+
+def again(coordinator: Coordinator, told: dict[str, Any], answer: Any) -> dict[str, Any]:
+    """Name the stages that a failover has run again, and those of them that nobody has claimed."""
+    unclaimed = coordinator.to_run_again(told["epoch"]) if answer.restarted else ()
+    return {
+        "restarted": [[each.stage, each.claimant] for each in answer.restarted],
+        "unclaimed": [each.stage for each in unclaimed],
+    }
 
 
 def drive(child: Child, handover: Handover) -> int:
@@ -183,16 +208,21 @@ def sensor(child: Child) -> dict[str, Any]:
         if isinstance(progress, Failed) and not progress.tolerated:
             by_rule = progress.job_failed or progress.for_good
             return {"answer": "Failed", "text": f"{progress.reason}: {progress.detail}", "by_rule": by_rule}
+        if isinstance(progress, Waiting) and progress.restarted:
+            break
         pause.wait(POLL_S)
-    return {"answer": "Waiting", "text": str(progress)[:400]}
+    named = again(coordinator, child.told, progress) if isinstance(progress, Waiting) else {"restarted": []}
+    return {"answer": "Waiting", "text": str(progress)[:400], **named}
 
 
 def callback(child: Child) -> dict[str, Any]:
     """Report a failed try."""
     told = child.told
-    answer = child.coordinator().fail(told["epoch"], told["stage"], told["claimant"], "it failed", final=told["final"])
-    again = [[each.stage, each.claimant] for each in answer.restarted] if isinstance(answer, FailedOver) else []
-    return {"answer": type(answer).__name__, "restarted": again}
+    coordinator = child.coordinator()
+    answer = coordinator.fail(told["epoch"], told["stage"], told["claimant"], "it failed", final=told["final"])
+    if isinstance(answer, FailedOver):
+        return {"answer": "FailedOver", **again(coordinator, told, answer)}
+    return {"answer": type(answer).__name__}
 
 
 def cleaner(child: Child) -> dict[str, Any]:

@@ -25,6 +25,10 @@ class Task:
     """The id of its task instance: another one for each try."""
     tries: int = 0
     """Since it was last cleared."""
+    number: int = 0
+    """Of its try, counted on over clears."""
+    first: int = 1
+    """Number of the first try after its newest clear, as far as Airflow shows that."""
     by_hand: bool = False
     """Whether a person has cleared it before this try."""
     came_back: bool = False
@@ -43,6 +47,8 @@ class Task:
     def clear(self, *, by_hand: bool) -> None:
         """Be as if never run."""
         self.renew()
+        if self.state != "running":  # of a task that runs Airflow renews no budget
+            self.first = self.number + 1
         self.state, self.tries, self.by_hand, self.process, self.due = "none", 0, by_hand, None, 0
 
     @property
