@@ -7,7 +7,7 @@ callback ran before. Unless its driver runs on a cluster and lives: then the new
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..storage.errors import DocumentError, GoneError
 from ..storage.port import Lost
@@ -192,7 +192,7 @@ class Claims:
 
         def look(head: Head, _now_ms: int) -> tuple[Restarted, ...]:
             document = self._attempts.readable(head.pending_of_epoch(epoch))
-            return replaced.waiting(self._files, document) if document is not None else ()
+            return replaced.waiting(self._files, document, failed=True) if document is not None else ()
 
         return self._heads.observe(look)
 
@@ -251,7 +251,7 @@ class Claims:
             NoCheckpointError: a failover is due and every retained checkpoint is damaged.
         """
 
-        def look(head: Head, _now_ms: int) -> str | NothingToDo | EpochCompleted | FailedOver | Failed:
+        def look(head: Head, _now_ms: int) -> Execution | NothingToDo | EpochCompleted | FailedOver | Failed:
             entry = head.pending_of_epoch(epoch)
             if entry is None:
                 completed = self._attempts.completed_epoch(head, epoch)
@@ -271,12 +271,18 @@ class Claims:
                 return self._settled(document, "another try holds the current attempt")
             if unknown and handover.durable and not final:
                 return NothingToDo("its driver may have outlived it; the next try waits for that, or fails it over")
-            return execution.token
+            return execution
 
         found = self._heads.observe(look)
-        if isinstance(found, str):
-            return self._attempts.fail_over(epoch, stage, found, detail, final=final, curable=curable)
-        return found
+        if not isinstance(found, Execution):
+            return found
+        answer = self._attempts.fail_over(epoch, stage, found.token, detail, final=final, curable=curable)
+        if not isinstance(answer, FailedOver) or not answer.created:
+            return answer
+        if holders.has_passed(self._files, stage, found, claimant):
+            # Its next try has found an acknowledgement that landed while this failover was on its way, and has ended.
+            return replace(answer, restarted=(*answer.restarted, Restarted(stage, "")))
+        return answer
 
     def _fail_over(
         self,

@@ -96,7 +96,7 @@ class Finishing:
             without = leaving_out.decide(settled, entry, document, seen, now_ms)
             if without is not None and not hooks:
                 return Decision(Ready(entry.id, tuple(sorted(without.stages))), changed(head, settled))
-            restarted = replaced.waiting(self._files, document)
+            restarted = replaced.waiting(self._files, document, failed=True)
             waiting = Waiting(entry.id, entry.attempt, tuple(sorted(done)), missing, hooks, restarted)
             return Decision(waiting, changed(head, settled))
 

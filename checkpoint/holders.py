@@ -9,7 +9,8 @@ acknowledged execution.
 Who can race: two later tries (one swap wins, the other looks again), a zombie of an earlier try (its number is
 lower, so it writes nothing), and a failover that has read the older name. That failover's swap of the head comes
 after the try's last look at it, or the try finds its execution replaced and claims the new one. In the first case
-the task ends as a success and nobody has claimed the new execution; clearing sees just that (`hooks/clearing.py`).
+the task ends as a success and nobody has claimed the new execution; clearing sees just that (`hooks/clearing.py`). It
+may be the failed stage itself, whose next try has come before the report of the first (`has_passed`).
 A crash before the swap leaves the older name and a task that Airflow tries again; a crash after it leaves the right
 name.
 """
@@ -23,7 +24,7 @@ from ..storage.errors import DocumentError, GoneError, OutcomeUnknownError
 from ..storage.port import Lost
 from . import layout
 from .job_files import JobFiles
-from .model import Handover
+from .model import Execution, Handover
 
 
 def was_cleared_since(handover: Handover | DocumentError, first_try: int) -> bool:
@@ -65,3 +66,22 @@ def record(files: JobFiles, handover: Handover | DocumentError, claimant: str, t
             named = replace(handover, claimant=claimant, try_number=try_number)
             return not isinstance(files.replace(key, named, expected_etag=blob.etag), Lost)
     return False
+
+
+def has_passed(files: JobFiles, stage: str, execution: Execution, claimant: str) -> bool:
+    """Tell whether another try than the one that is said to have failed holds an execution by now.
+
+    Args:
+        files: the job's files.
+        stage: its stage.
+        execution: which one; it has been replaced.
+        claimant: the try that is said to have failed.
+
+    Raises:
+        UnavailableError: the store did not answer.
+    """
+    try:
+        standing, _ = files.read(Handover, layout.handover(execution.home, stage, execution.token))
+    except (GoneError, DocumentError):
+        return False
+    return standing.claimant != claimant

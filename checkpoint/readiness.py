@@ -49,7 +49,8 @@ def look(files: JobFiles, document: PendingDocument, stage: str) -> UpstreamsNot
         return None
     late = {uid: document.executions[uid] for uid in spec.upstream if uid not in acknowledged}
     if late:
-        restarted = replaced.waiting(files, document)
+        due = replaced.waiting(files, document, failed=True)
+        restarted = tuple(each for each in due if each.claimant or each.stage in late)
         known = acks.marked(files, late, "handover") | document.restarted.keys()
         lost = tuple(sorted(late.keys() - known))
         return UpstreamsNotReady(document.checkpoint, document.attempt, tuple(sorted(late)), restarted, lost)

@@ -62,16 +62,20 @@ def of(document: PendingDocument) -> tuple[Restarted, ...]:
     return tuple(Restarted(uid, claimant) for uid, claimant in sorted(document.restarted.items()) if claimant)
 
 
-def waiting(files: JobFiles, document: PendingDocument) -> tuple[Restarted, ...]:
+def waiting(files: JobFiles, document: PendingDocument, *, failed: bool = False) -> tuple[Restarted, ...]:
     """Give those of them whose tasks have not begun since: one listing for each home, none where there are none.
 
     Args:
         files: the job's files.
         document: of the pending attempt.
+        failed: name those too that have failed by themselves, with an empty holder. Airflow tries them again, unless
+            that try has ended before the failover: it found an acknowledgement that landed just then, and succeeded.
 
     Raises:
         UnavailableError: the store did not answer.
     """
     due = of(document)
+    if failed:
+        due += tuple(Restarted(uid, "") for uid, claimant in sorted(document.restarted.items()) if not claimant)
     begun = acks.marked(files, {each.stage: document.executions[each.stage] for each in due}, "handover")
     return tuple(each for each in due if each.stage not in begun)

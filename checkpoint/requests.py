@@ -324,7 +324,8 @@ class Restarted:
     stage: str
     claimant: str
     """The task that held the execution which was replaced: the Airflow task instance's id, one per try. If the task has
-    another id by now, it has been cleared already."""
+    another id by now, it has been cleared already. Empty for a stage that has failed by itself: its task runs again
+    without a clear, unless it has ended well meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -285,7 +285,7 @@ PLANTED: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
     "nothing is missing": (inputs, "damaged", lambda _it: lambda *_: {}),
     "all run again": (carrying, "_out", lambda _it: lambda _f, _b, stages, *_: frozenset(s.uid for s in stages)),
     "no look before a claim": (readiness, "look", lambda _it: lambda *_: None),
-    "nobody who comes later is told": (replaced, "waiting", lambda _it: lambda *_: ()),
+    "nobody who comes later is told": (replaced, "waiting", lambda _it: lambda *_, **_more: ()),
     "who failed by itself is cleared": (
         replaced,
         "claimants",
