@@ -11,6 +11,7 @@ import queue
 import signal
 import time
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import psutil
@@ -426,7 +427,7 @@ class Conductor:
         for pid in list(process.standing):
             self.note(f"#{process.number} {process.role} goes on")
             process.standing.discard(pid)
-            wait_until(lambda pid=pid: _stands(pid), 60, f"process {pid} to stand still")
+            wait_until(partial(_stands, pid), 60, f"process {pid} to stand still")
             self._signal(pid, signal.SIGCONT)
 
     def _signal(self, pid: int, number: signal.Signals) -> None:

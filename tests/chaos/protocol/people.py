@@ -116,7 +116,7 @@ class People:
             if not run.ended and run.epoch not in conductor.counting:
                 self._clear_run(run, next(iter(run.tasks.values())), Fault("", ""))
         active = {run.epoch for run in conductor.runs if not run.ended}
-        again = [(epoch, [], True) for epoch in undone if epoch not in active]
+        again: list[tuple[str, list[Fault], bool]] = [(epoch, [], True) for epoch in undone if epoch not in active]
         conductor.due[:0] = again
         conductor.note(f"to run again: {[epoch for epoch, _, _ in again]}")
 

@@ -19,6 +19,7 @@ from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, Runtime, Tri
 from airflow_cairn.checkpoint.errors import CheckpointError, JobPausedError
 from airflow_cairn.checkpoint.head import Stopped
 from airflow_cairn.checkpoint.model import DeclineDocument, Handover, Owner, Slice, StageSpec
+from airflow_cairn.checkpoint.owner import RunState
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from airflow_cairn.checkpoint.requests import (
     BeginAnswer,
@@ -98,10 +99,14 @@ def trigger(child: Child) -> dict[str, Any]:
         Owner(told["job"], told["epoch"]),
     )
     coordinator = child.coordinator()
-    answer = coordinator.trigger(request, lambda owner: owner.run_id in ended)
+
+    def state_of(owner: Owner) -> RunState:
+        return RunState.ENDED if owner.run_id in ended else RunState.RUNNING
+
+    answer = coordinator.trigger(request, state_of)
     if isinstance(answer, Declined) and coordinator.head().stopped is Stopped.PAUSED:
         coordinator.unpause()  # no task of a paused DAG starts, so the pause is over
-        answer = coordinator.trigger(request, lambda owner: owner.run_id in ended)
+        answer = coordinator.trigger(request, state_of)
     if isinstance(answer, Triggered):
         return {"answer": "Triggered", "checkpoint": answer.pending.checkpoint}
     if isinstance(answer, Declined):
