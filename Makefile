@@ -1,6 +1,6 @@
 # Every target brings what it needs: uv, .venv, Java, the S3 server, the s3a jars (see scripts/setup).
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast soak lint types docs clean
+.PHONY: help setup demo test test-fast soak chaos lint types docs clean
 
 PYTHON ?= python3
 REAL := e2e or spark or s3
@@ -37,6 +37,10 @@ test-fast: ## Run what needs neither Airflow nor Spark (under two minutes)
 soak: ## Simulate seeds that no test runs, until one fails: [FROM=200] [TO=5000]
 	@$(SETUP) venv
 	@$(BIN)/python -m tests.simulation.simulate $(or $(FROM),200) $(or $(TO),5000)
+
+chaos: ## Strike real processes on a real S3 server and audit what is left: [SEED=1] [RUNS=300]
+	@$(SETUP) venv s3server
+	@$(BIN)/python -m tests.chaos $(call flag,seed,$(SEED)) $(call flag,runs,$(RUNS))
 
 lint: ## Check style, docstrings and banned calls
 	@$(SETUP) venv
