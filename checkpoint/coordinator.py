@@ -320,9 +320,12 @@ class Coordinator:
         agreed: StartPlan | None = None,
         runs: Runs | None = None,
         on_progress: Callable[[SavepointProgress], None] = lambda _: None,
+        open_folder: OpenFolder | None = None,
     ) -> Started:
         """Start the job from a savepoint: copy it in, as the newest checkpoint; see `Importing.start`."""
-        return self._importing.start(folder, wish, agreed=agreed, runs=runs, on_progress=on_progress)
+        return self._importing.start(
+            folder, wish, agreed=agreed, runs=runs, on_progress=on_progress, open_folder=open_folder
+        )
 
     def savepoint(
         self,

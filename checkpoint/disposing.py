@@ -19,6 +19,7 @@ from .coordinator import Coordinator
 from .errors import DocumentError, InvalidConfigError, NoSavepointError, SavepointRefusedError
 from .head import Head, SavepointEntry
 from .job_files import JobFiles
+from .live_folder import check_no_job
 from .options import check_whole
 from .reasons import Status
 from .runtime import Runtime
@@ -55,8 +56,10 @@ def plan(store: ObjectStore, folder: ObjectStore, open_folder: OpenFolder | None
 
     Raises:
         NoSavepointError: there is none, and no job of the storage knows of one.
+        SavepointRefusedError: a job lives in the folder, or above it.
         DocumentError: its metadata is broken, altered or of a newer format.
     """
+    check_no_job(folder, store, open_folder)
     try:
         savepoint = savepoint_verify.load(folder)
     except NoSavepointError:
@@ -84,7 +87,8 @@ def dispose(
         folder: a store that is rooted at the savepoint's folder.
         runtime: clock and ids.
         open_folder: opens other savepoints, to see whether they stand; None: they count for nothing.
-        force: also where something speaks against it. One that is being made is never thrown away.
+        force: also where something speaks against it. One that is being made is never thrown away, nor is one in whose
+            folder a job lives, whichever that is.
 
     Raises:
         NoSavepointError: there is none, and no job of the storage knows of one.

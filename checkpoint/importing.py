@@ -21,12 +21,13 @@ from .claimed_state import (
     check_claimed_by_sources,
     check_claimed_by_stages,
 )
-from .errors import DocumentError, InvalidConfigError, NoSavepointError, ResumeRefusedError
+from .errors import DocumentError, InvalidConfigError, NoSavepointError, ResumeRefusedError, SavepointRefusedError
 from .head import CompletedEntry, Head, ImportEntry, ImportRecord, SavepointOrigin
 from .head_store import Decision, HeadStore, changed
 from .import_copy import Copied, ImportCopy, ends_of
 from .imported import NOTHING, GivenUp, given_up, imported
 from .job_files import JobFiles
+from .live_folder import check_no_job
 from .model import DocumentRef, StageSpec
 from .runtime import Runtime
 from .savepoint_files import REQUEST
@@ -146,6 +147,7 @@ class Importing:
         agreed: StartPlan | None = None,
         runs: Runs | None = None,
         on_progress: Callable[[SavepointProgress], None] = lambda _: None,
+        open_folder: Callable[[str], ObjectStore] | None = None,
     ) -> Started:
         """Copy a savepoint into the job and make it the newest checkpoint, once.
 
@@ -163,8 +165,11 @@ class Importing:
             agreed: what the caller takes it to do; if it would give up something else by now, it is refused.
             runs: what the job runs; None: its next trigger sees whether the savepoint fits.
             on_progress: told after each file.
+            open_folder: opens the folders above the savepoint's, to see whether a job lives there; None: only those of
+                the job's own storage are looked at.
 
         Raises:
+            SavepointRefusedError: the wish claims it, and a job lives in its folder, or above it.
             NoSavepointError: there is no savepoint, or only a part of one; nothing of the job has changed.
             DocumentError: its metadata is broken, altered, or of a newer format.
             InvalidConfigError: it lies in the job's own prefix.
@@ -180,6 +185,8 @@ class Importing:
         savepoint = self._found(folder) if wish.again else self._found_or_gone(folder)
         if isinstance(savepoint, ImportRecord):
             return self._stands(savepoint, wish)
+        if wish.claim:
+            check_no_job(folder, self._files.store, open_folder)
         if runs is not None:
             _check_fits(savepoint, runs, wish, job=self._files.job, savepoint=folder.uri)
         self._heads.ensure()
@@ -404,6 +411,12 @@ class Importing:
             return Decision(None, changed(head, replace(left, imports=imports)))
 
         if not self._heads.observe(owed):
+            return
+        try:
+            check_no_job(folder, self._files.store)
+        except SavepointRefusedError as error:
+            # Whoever claimed it, or put a job there since: the job has its copy, and stays the savepoint's owner.
+            log.warning("the savepoint is not deleted, although the job owns it: %s", error)
             return
         try:
             named = [file.key for file in savepoint_verify.load(folder).files]

@@ -141,7 +141,9 @@ def resume(store: ObjectStore, options: argparse.Namespace) -> Outcome:
         raise InvalidConfigError("--claim, --again and --allow-non-restored-state are about a savepoint: give --from")
     if options.source is not None:
         job = Coordinator(store, options.job)
-        return Outcome(*resuming.resume(job, opened(options.source, options), options))
+        return Outcome(
+            *resuming.resume(job, opened(options.source, options), options, lambda uri: opened(uri, options))
+        )
     return Outcome(*resuming.go_on(_job(store, options.job, way_out="; name a savepoint to start from")))
 
 

@@ -12,6 +12,7 @@ from ..checkpoint import Coordinator
 from ..checkpoint.errors import ResumeRefusedError
 from ..checkpoint.importing import ImportWish, Started, StartPlan
 from ..checkpoint.layout import run_id_of
+from ..checkpoint.savepoints import OpenFolder
 from ..storage import ensure_probed
 from ..storage.port import ObjectStore
 from ..storage.printable import printable
@@ -20,7 +21,7 @@ from .progress import ProgressLine
 
 
 def resume(
-    coordinator: Coordinator, savepoint: ObjectStore, options: argparse.Namespace
+    coordinator: Coordinator, savepoint: ObjectStore, options: argparse.Namespace, opened: OpenFolder
 ) -> tuple[list[str], dict[str, Any]]:
     """Start a job from a savepoint, once the person at the terminal agrees to what that gives up.
 
@@ -28,6 +29,7 @@ def resume(
         coordinator: of the job.
         savepoint: a store that is rooted at the savepoint's folder.
         options: the command's words: `yes`, `again`, `claim`, `allow_non_restored_state`.
+        opened: opens the folders above the savepoint's.
 
     Returns:
         Lines and document that say what was done.
@@ -43,7 +45,9 @@ def resume(
         _ask(coordinator.job, plan)
     wish = ImportWish(options.allow_non_restored_state, options.claim, options.again)
     with ProgressLine("copied") as bar:
-        found = coordinator.start_from(savepoint, wish, agreed=plan if goes_back else None, on_progress=bar.show)
+        found = coordinator.start_from(
+            savepoint, wish, agreed=plan if goes_back else None, on_progress=bar.show, open_folder=opened
+        )
     return [*_said(coordinator.job, savepoint, plan, found)], _document(coordinator.job, found)
 
 

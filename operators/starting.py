@@ -16,6 +16,7 @@ from ..checkpoint.savepoint_target import is_in_job
 from ..hooks.job_settings import JobSettings, is_rendered_later, naming
 from ..storage import check_storage_uri
 from ..storage.names import shorten
+from ..storage.port import ObjectStore
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -160,9 +161,13 @@ def start_if_asked(
     told = dag if said.restore_from is None else said
     wish = ImportWish(told.allow_non_restored_state, told.claim, only_if_new=told is dag)
     check_restore_from(told.restore_from, settings.storage, settings.job)
-    folder = replace(settings, storage=check_storage_uri(told.restore_from)).hook().open_store()
+
+    def opened(uri: str) -> ObjectStore:
+        return replace(settings, storage=uri).hook().open_store()
+
+    folder = opened(check_storage_uri(told.restore_from))
     log.info("starting %s from the savepoint %s", settings.job, folder.uri)
-    found = coordinator.start_from(folder, wish, runs=runs)
+    found = coordinator.start_from(folder, wish, runs=runs, open_folder=opened)
     if found.allowed:
         log.info("the job has started from it before; it may leave behind now what no stage claims")
     if not found.created:

@@ -394,3 +394,43 @@ def test_what_is_too_old_goes_while_no_run_is_active(world: World, idle: Callabl
     world.coordinator().resume()
     world.run_epoch("e2")
     assert world.folded()["clean"] == ["e1", "e2"]
+
+
+@pytest.mark.parametrize("above", ["", "below/", "below/deep/"], ids=["in it", "above it", "two above"])
+@pytest.mark.parametrize("inside", [True, False], ids=["of this storage", "elsewhere"])
+def test_one_that_was_copied_over_a_jobs_folder_is_never_deleted(world: World, above: str, inside: bool) -> None:
+    # semantics P3, C3
+    entry, _ = _two(world)
+    place = f"{world.store.uri}/other" if inside else "s3://elsewhere/root/other"
+    where = f"{place}/{above}".rstrip("/")
+
+    def opened(uri: str) -> ObjectStore:
+        return world.store if uri == world.store.uri else _Within(world, uri)
+
+    target = opened(where)
+    for key in standing(world, entry):
+        target.create(key, folder(world, entry).get(key).data)
+    opened(place).create("head.json", b"{}")
+    runtime, before = Runtime(world.clock, world.new_token), world.memory.all_keys()
+    for force in (False, True):
+        with pytest.raises(
+            SavepointRefusedError, match=r"a job lives in the savepoint's folder.*head=`.*other/head.json"
+        ):
+            dispose(world.store, target, runtime, opened, force=force)
+    with pytest.raises(SavepointRefusedError, match="a job lives in the savepoint's folder"):
+        Coordinator(world.store, "new", runtime).start_from(target, ImportWish(claim=True), open_folder=opened)
+    assert [key for key in before if key not in world.memory.all_keys()] == [], "nothing was deleted"
+    assert Coordinator(world.store, "new").head().revision == 0
+    Coordinator(world.store, "new", runtime).start_from(target)
+    assert [key for key in before if key not in world.memory.all_keys()] == [], (
+        "who does not claim it may start from it"
+    )
+
+
+class _Within(Below):
+    """A folder of the world's store, wherever its URI says that it lies."""
+
+    def __init__(self, world: World, uri: str) -> None:
+        super().__init__(world.store, uri)
+        if uri.startswith(f"{world.store.uri}/"):
+            self.prefix = f"{uri.removeprefix(f'{world.store.uri}/')}/"
