@@ -106,6 +106,10 @@ class Coordinator:
         """Say whether a request still waits, for one read of the head; see `requesting.still_waits`."""
         return self._heads.observe(lambda head, now_ms: requesting.still_waits(head, turn, now_ms))
 
+    def held_up_by(self, turn: requesting.Turn) -> requesting.HeldUp:
+        """Say whose DAG runs hold up a request that waits; see `requesting.held_up_by`."""
+        return self._heads.observe(lambda head, _now_ms: requesting.held_up_by(head, turn))
+
     def ask_hooks(self, document: PendingDocument, hooks: Sequence[MasterHook]) -> bool:
         """Ask the master hooks of a checkpoint that was triggered; see `HookAnswers.ask`."""
         return self._hook_answers.ask(document, hooks)

@@ -99,7 +99,7 @@ def turn_of(request: TriggerRequest) -> Turn:
 def still_waits(head: Head, turn: Turn, now_ms: int) -> StillWaits | None:
     """Say whether a request that has been told to wait still waits, from the head alone (semantics T2, T3).
 
-    That a DAG run before it has ended is not in the head: who waits asks now and then all the same.
+    That a DAG run before it has ended is not in the head: see `held_up_by`.
 
     Args:
         head: the newest version; what has expired in it counts as ended (D2).
@@ -118,6 +118,39 @@ def still_waits(head: Head, turn: Turn, now_ms: int) -> StillWaits | None:
         return None
     left_ms = None if verdict.retry_at_ms is None else verdict.retry_at_ms - now_ms
     return StillWaits(verdict.reason, verdict.position, left_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldUp:
+    """What may change a request's answer and is not in the head: the states of DAG runs, which Airflow knows."""
+
+    asks: Owner | None
+    """The DAG run that waits, as the line has it."""
+    pending: tuple[Owner, ...]
+    """Those whose checkpoints are pending: one that has ended holds a place."""
+    before: tuple[Owner, ...]
+    """Those before it in the line for whom a place is free: one that has ended does not take it."""
+    last_run: str | None = None
+    """The job is being stopped: the epoch that it waits for (semantics P2)."""
+
+
+def held_up_by(head: Head, turn: Turn) -> HeldUp:
+    """Say whose DAG runs hold up a request that waits, by the same rules as a trigger passes them over (T2).
+
+    Args:
+        head: the newest version.
+        turn: of the request.
+    """
+    place = next((each for each in head.waiting if each.epoch == turn.epoch), None)
+    ahead = head.waiting[: queue.position(head.waiting, turn.epoch) - 1] if place is not None else head.waiting
+    free = max(0, turn.max_concurrent - len(head.pending))
+    stopping = head.kept_from(turn.epoch)
+    return HeldUp(
+        asks=place.owner if place is not None else None,
+        pending=tuple(each.owner for each in head.pending if each.owner is not None),
+        before=tuple(each.owner for each in ahead[:free] if each.owner is not None),
+        last_run=stopping.epoch if stopping is not None and stopping.waits else None,
+    )
 
 
 def _held_back(head: Head, turn: Turn, now_ms: int) -> Wait | Decline | None:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowRuntimeError
 
 from ..checkpoint import Coordinator
 from ..checkpoint.errors import CheckpointError
 from ..checkpoint.layout import epoch_name, run_id_of
+from ..hooks.dag_runs import is_queued
 from ..storage.errors import ErrorKind
 
 if TYPE_CHECKING:
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
-
-log = logging.getLogger(__name__)
 
 
 class LastRunBlockedError(CheckpointError):
@@ -43,7 +40,7 @@ def make_room(dag: DAG | None, coordinator: Coordinator, ti: RuntimeTaskInstance
     if dag is None or dag.max_active_runs != 1 or stopping is None or not stopping.waits:
         return
     last = run_id_of(stopping.epoch)
-    if _is_queued(ti, last):
+    if is_queued(ti, ti.dag_id, last):
         raise LastRunBlockedError(
             "the job is being stopped, and the run that is its last one waits for the only place of the DAG "
             "(max_active_runs=1), which this run has. Clear this run when the job has been resumed",
@@ -51,12 +48,3 @@ def make_room(dag: DAG | None, coordinator: Coordinator, ti: RuntimeTaskInstance
             epoch=ti.run_id,
             last_run=last,
         )
-
-
-def _is_queued(ti: RuntimeTaskInstanceProtocol, run_id: str) -> bool:
-    """Tell whether a run of the task's DAG is queued; one that cannot be asked about, or is not made yet, is not."""
-    try:
-        return ti.get_dagrun_state(ti.dag_id, run_id) == "queued"
-    except AirflowRuntimeError as error:
-        log.info("the last run %s of %s could not be asked about: %s", run_id, ti.dag_id, error)
-        return False

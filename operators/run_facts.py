@@ -6,26 +6,18 @@ import logging
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowRuntimeError
-
 from ..checkpoint import RequestKind
 from ..checkpoint.already_read import NO_INTERVAL
 from ..checkpoint.errors import InvalidConfigError, SourceRefusedError
-from ..checkpoint.model import Owner, Slice
-from ..checkpoint.owner import RunState
+from ..checkpoint.model import Slice
 from ..checkpoint.source import AssetEvent, RunFacts
-from ..hooks.deployment import deployment
 from ..hooks.storage import CheckpointStorageHook
 from ..storage.port import ObjectStore
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-    from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
 log = logging.getLogger(__name__)
-
-ENDED = frozenset({"success", "failed"})
-"""States of a DAG run in which nobody works on its epoch any more."""
 
 PERIODIC_RUNS = frozenset({"scheduled", "backfill", "asset_triggered"})
 """Types of DAG runs that no person asked for one by one (semantics T3)."""
@@ -110,37 +102,6 @@ def slice_of(
     if has_source and start is not None and start == end:
         start = None
     return Slice(_iso(start), _iso(end), dict(detail or {}), again=again)
-
-
-def state_of(ti: RuntimeTaskInstanceProtocol, owner: Owner) -> RunState:
-    """Tell what this deployment knows of a DAG run; one that cannot be asked about counts as running.
-
-    Args:
-        ti: the task that asks.
-        owner: the DAG run.
-    """
-    if owner.deployment != deployment():
-        return RunState.UNKNOWN  # a run of the same id here would be another one
-    try:
-        state = ti.get_dagrun_state(owner.dag_id, owner.run_id)
-    except AirflowRuntimeError as error:
-        detail = error.error.detail or {}
-        if detail.get("status_code") == 404:
-            if owner.deployment:
-                log.info("the DAG run %s of %s is not known here: it was deleted", owner.run_id, owner.dag_id)
-            else:
-                log.warning(
-                    "this Airflow does not know the DAG run %s of %s. It counts as running, because it may be another "
-                    "deployment's; its checkpoint ends with its timeout. If you have deleted it, type: cairn adopt JOB "
-                    "--dag %s --abort-pending",
-                    owner.run_id,
-                    owner.dag_id,
-                    owner.dag_id,
-                )
-            return RunState.UNKNOWN
-        log.warning("the DAG run %s of %s could not be asked about: %s", owner.run_id, owner.dag_id, error)
-        return RunState.RUNNING
-    return RunState.ENDED if state in ENDED else RunState.RUNNING
 
 
 def _iso(moment: datetime | None) -> str | None:

@@ -33,6 +33,7 @@ from ..checkpoint.requesting import turn_of
 from ..checkpoint.requests import Declined, EpochCompleted, TriggerAnswer, Triggered, check_stages
 from ..checkpoint.source import Source, check_sources
 from ..hooks.completed_epoch import already_completed, already_read
+from ..hooks.dag_runs import state_of
 from ..hooks.deployment import deployment
 from ..hooks.job_settings import (
     JobSettings,
@@ -54,7 +55,7 @@ from ..triggers.request import RequestTrigger
 from .intervals import check_intervals
 from .last_run import LastRunBlockedError, make_room
 from .mapped_stages import StageTask
-from .run_facts import kind_of, run_facts, slice_of, state_of
+from .run_facts import kind_of, run_facts, slice_of
 from .starting import RunWish, check_wish, start_if_asked, wish_of
 from .topology import stages_of
 from .trigger_checks import check_config, check_poll_interval, check_specs, fit_schedule, name_schedule
@@ -136,8 +137,8 @@ class TriggerCheckpointOperator(BaseOperator):
         claim: with `restore_from`: the job owns the savepoint, and deletes it when it has been copied.
         deferrable: wait in the triggerer; with False the task is rescheduled.
         poll_interval: seconds (or a timedelta) between two looks of the triggerer; more than 0.
-        recheck_interval: how long to wait before the task itself looks again, and asks whether the DAG runs before it
-            still run, while too many checkpoints are pending; more than 0.
+        recheck_interval: time between two questions to Airflow whether the DAG runs before it still run, while too many
+            checkpoints are pending; more than 0.
         kind: who asks; None: `PERIODIC` for scheduled, backfilled and asset-triggered runs, `MANUAL` for others.
         retries: tries after the first. Not 0 by default, because Airflow itself can fail a deferred task that did
             nothing wrong (see `CheckpointSensor`); the next try finds its place in the line, or its checkpoint (T9).

@@ -10,8 +10,11 @@ from airflow.triggers.base import TriggerEvent
 
 from ..checkpoint import Coordinator, RequestKind
 from ..checkpoint.errors import InvalidConfigError
+from ..checkpoint.layout import run_id_of
+from ..checkpoint.owner import RunState, is_over
 from ..checkpoint.reasons import Reason
 from ..checkpoint.requesting import StillWaits, Turn
+from ..hooks.dag_runs import is_queued, state_of
 from .looking import LookingTrigger
 
 ASK = "ask"
@@ -22,9 +25,10 @@ class RequestTrigger(LookingTrigger):
 
     The head alone says when a request would be answered otherwise than before; that is one read a look. During the
     pause it looks when that ends, and every `recheck_interval` whether the job was stopped. What the head does not say
-    is that the DAG run of somebody before it has ended. Only the task may ask Airflow that, so it is woken every
-    `recheck_interval` all the same. The first look comes after `poll_interval`: the task has just looked, and clocks
-    that differ must not send the request back and forth.
+    is that the DAG run of somebody before it has ended: that it asks Airflow every `recheck_interval`, through the
+    triggerer's own channel, which needs no connection. So the task is woken once, when asking helps. The first look
+    comes after `poll_interval`: the task has just looked, and clocks that differ must not send the request back and
+    forth.
 
     A store that cannot be reached is logged and asked again until it answers; other errors end the wait.
 
@@ -37,7 +41,7 @@ class RequestTrigger(LookingTrigger):
         min_pause_ms: `CheckpointConfig.min_pause`, milliseconds.
         aws_conn_id: Airflow connection of type `aws`; None for boto3's own chain.
         poll_interval: seconds between two looks; more than 0.
-        recheck_interval: seconds after which the task asks again in any case; more than 0.
+        recheck_interval: seconds between two questions to Airflow about the DAG runs before it; more than 0.
 
     Raises:
         InvalidConfigError: an interval is not positive.
@@ -95,11 +99,31 @@ class RequestTrigger(LookingTrigger):
             if found.left_ms is not None:
                 pause = min(found.left_ms / 1000, self.recheck_interval)
             elif now() >= recheck_at:
-                yield _ask("time to ask whether the DAG runs before it still run")
-                return
+                ended = await self.look(self._who_has_ended)
+                if isinstance(ended, TriggerEvent):
+                    yield ended
+                    return
+                recheck_at = now() + self.recheck_interval
 
     def _waits_or_asks(self, coordinator: Coordinator) -> StillWaits | TriggerEvent:
         return coordinator.still_waits(self.turn) or _ask("the request would be answered otherwise now")
+
+    def _who_has_ended(self, coordinator: Coordinator) -> TriggerEvent | None:
+        """Ask Airflow about the DAG runs that hold the request up; an event where one of them no longer does."""
+        # Only the triggerer has it; a DAG file that names this trigger must not load it.
+        from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance as Airflow
+
+        held_up = coordinator.held_up_by(self.turn)
+        for owner in held_up.pending:
+            if is_over(state_of(Airflow, owner), owner, held_up.asks):
+                return _ask(f"the DAG run {owner.run_id}, whose checkpoint is pending, has ended")
+        for owner in held_up.before:
+            if state_of(Airflow, owner) is not RunState.RUNNING:
+                return _ask(f"the DAG run {owner.run_id}, which is before this one in the line, has ended")
+        last, asks = held_up.last_run, held_up.asks
+        if last is not None and asks is not None and is_queued(Airflow, asks.dag_id, run_id_of(last)):
+            return _ask(f"the job is being stopped, and its last run {run_id_of(last)} waits for a place of its DAG")
+        return None
 
 
 def describe(waits: StillWaits) -> str:

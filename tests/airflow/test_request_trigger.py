@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import TaskDeferred
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType, TaskDeferred
+from airflow.sdk.execution_time.comms import ErrorResponse
+from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow.triggers.base import TriggerEvent
 
 from airflow_cairn.checkpoint import CheckpointConfig, Coordinator
@@ -19,6 +21,7 @@ from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.requesting import StillWaits, Turn
 from airflow_cairn.checkpoint.runtime import system_runtime
+from airflow_cairn.checkpoint.savepoints import SavepointRequest
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.errors import UnavailableError
@@ -161,11 +164,77 @@ def test_who_is_not_first_is_left_alone(job: Job, said: Said) -> None:  # semant
     assert payload(second, said, end_both)["status"] == "ask"
 
 
-def test_now_and_then_it_wakes_the_task_all_the_same(job: Job) -> None:  # semantics T2
-    """Only a task can ask Airflow whether the runs before it still run."""
+Asked = list[tuple[str, str]]
+
+
+@pytest.fixture
+def airflow(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Asked]:
+    """Let the triggerer's channel to Airflow answer; the states of each run one after the other, the last for ever."""
+
+    def answer(**states: list[str | BaseException]) -> Asked:
+        asked = Asked()
+
+        def get_dagrun_state(dag_id: str, run_id: str) -> str:
+            asked.append((dag_id, run_id))
+            left = states[run_id]
+            found = left.pop(0) if len(left) > 1 else left[0]
+            if isinstance(found, BaseException):
+                raise found
+            return found
+
+        monkeypatch.setattr(RuntimeTaskInstance, "get_dagrun_state", staticmethod(get_dagrun_state))
+        return asked
+
+    return answer
+
+
+NO_ANSWER = AirflowRuntimeError(ErrorResponse(error=ErrorType.GENERIC_ERROR, detail={"status_code": 500}))
+OFTEN = timedelta(milliseconds=1)
+
+
+def test_it_asks_airflow_itself_and_wakes_the_task_once(job: Job, airflow: Callable[..., Asked]) -> None:
+    """semantics T2: a task that is woken to ask takes seconds of a worker, every 15 seconds, for nothing."""
     job.trigger("r1")
-    found = payload(waiting(job, recheck_interval=timedelta(milliseconds=50)))
-    assert found["detail"] == "time to ask whether the DAG runs before it still run"
+    asked = airflow(r1=["running", NO_ANSWER, "running", "failed"])
+    found = payload(waiting(job, recheck_interval=OFTEN))
+    assert found == {
+        "status": "ask",
+        "detail": "the DAG run r1, whose checkpoint is pending, has ended",
+        "kind": None,
+    }
+    assert asked == [("flights", "r1")] * 4
+
+
+def test_it_asks_about_those_before_it_as_far_as_places_are_free(job: Job, airflow: Callable[..., Asked]) -> None:
+    """semantics T2: the second in the line takes the place of the first, if that has ended."""
+    job.trigger("r1")
+    waiting(job, "r2")
+    third = waiting(job, "r3", recheck_interval=OFTEN)
+    complete(job)
+    asked = airflow(r2=["running", "success"])
+    assert payload(third)["detail"] == "the DAG run r2, which is before this one in the line, has ended"
+    assert asked == [("flights", "r2")] * 2
+
+
+def test_it_asks_about_nobody_who_waits_behind_what_is_pending(job: Job, airflow: Callable[..., Asked]) -> None:
+    job.trigger("r1")
+    waiting(job, "r2")
+    third = waiting(job, "r3", recheck_interval=OFTEN)
+    asked = airflow(r1=["running", "success"], r2=["success"])
+    payload(third)
+    assert {run_id for _, run_id in asked} == {"r1"}
+
+
+def test_it_wakes_the_task_where_a_stop_waits_for_the_place_that_its_run_has(
+    job: Job, airflow: Callable[..., Asked]
+) -> None:  # semantics P2
+    """The task knows how many runs its DAG may have, and refuses to wait if both would wait for each other."""
+    job.trigger("r1")
+    assert job.coordinator.savepoint(SavepointRequest(job.storage + "-kept", "x", stop=True), open_store).waits
+    trigger = waiting(job, recheck_interval=OFTEN)
+    assert trigger.turn.epoch == "r2"
+    airflow(r1=["running", "running", "queued"])
+    assert payload(trigger)["detail"] == "the job is being stopped, and its last run r1 waits for a place of its DAG"
 
 
 def test_the_first_look_is_not_at_once(job: Job) -> None:  # semantics T2
@@ -215,8 +284,9 @@ class Failing(Coordinator):
 
 def test_a_store_that_is_away_is_asked_again(job: Job, said: Said) -> None:
     job.trigger("r1")
-    trigger = waiting(job, recheck_interval=timedelta(milliseconds=1))
+    trigger = waiting(job)
     trigger._coordinator = Failing(job.coordinator, *[UnavailableError("the store did not answer")] * 3)
+    job.coordinator.abort(1, Reason.JOB_FAILURE, "by hand")
     assert payload(trigger)["status"] == "ask"
     assert said.text.count("the storage cannot be reached, asking again in 0.01 s") == 3
 
