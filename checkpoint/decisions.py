@@ -12,12 +12,14 @@ from dataclasses import replace
 from . import failures, queue, savepoint_head, savepoint_waits
 from .head import (
     MAX_HISTORY,
+    MAX_LATE,
     MAX_OTHERS,
     MAX_RESTARTED,
     MAX_RESTORES,
     CompletedEntry,
     EndedEntry,
     Head,
+    LateAck,
     Notice,
     PendingEntry,
     RestoreRecord,
@@ -161,7 +163,7 @@ def abort(
         reason: why, as Flink calls it.
         detail: why, for people; one line, cut to `MAX_DETAIL` characters.
         now_ms: the time, milliseconds since 1970 UTC.
-        acks: stages that had acknowledged, as far as known.
+        acks: stages that had acknowledged, where they were counted; otherwise the swap counts them (`ended_acks`).
         rejected: tokens of executions that no later attempt may carry over.
         others: further stages that had failed, each with its reason; the first `MAX_OTHERS` are kept.
         for_good: the job fails with it, because no other try follows (semantics F4); its count of restarts starts anew.
@@ -310,6 +312,24 @@ def reject(head: Head, ended: EndedEntry, token: str) -> Head:
         return head
     noted = replace(ended, rejected=(*ended.rejected, token))
     return replace(head, history=tuple(noted if e.id == ended.id else e for e in head.history))
+
+
+def note_late(head: Head, checkpoint: int, late: LateAck) -> Head:
+    """Note of a failed checkpoint that a stage which had begun in it has acknowledged since (semantics O1)."""
+    ended = head.ended_by_id(checkpoint)
+    if ended is None or ended.status is not Status.FAILED or len(ended.late) >= MAX_LATE:
+        return head
+    if any(each.stage == late.stage for each in ended.late):
+        return head
+    noted = replace(ended, late=(*ended.late, late))
+    return replace(head, history=tuple(noted if each.id == ended.id else each for each in head.history))
+
+
+def note_acks(head: Head, checkpoint: int, acks: int) -> Head:
+    """Note of a checkpoint that has ended how many stages had acknowledged by then (semantics O1)."""
+    return replace(
+        head, history=tuple(replace(each, acks=acks) if each.id == checkpoint else each for each in head.history)
+    )
 
 
 def note_restarted(head: Head, checkpoint: int, stages: Collection[str]) -> Head:

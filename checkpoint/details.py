@@ -43,6 +43,8 @@ class StageRow:
     read what upstreams wrote in them (B2)."""
     skipped: bool = False
     """Whether its task was skipped: another one has acknowledged, and its state is as the checkpoint before left it."""
+    late: bool = False
+    """Whether it acknowledged after the checkpoint had failed; its metrics say when, what it wrote is gone."""
     declined: str | None = None
     """Why it will not acknowledge."""
     problem: str | None = None
@@ -203,6 +205,7 @@ def _of_metadata(files: JobFiles, found: CheckpointDetails, entry: CompletedEntr
 def _of_document(files: JobFiles, found: CheckpointDetails, document: PendingDocument, keep: int) -> CheckpointDetails:
     acknowledged = acks.marked(files, document.executions, "acks")
     declined = acks.marked(files, document.executions, "declines")
+    late = {each.stage: each.metrics for each in found.row.late}
     stages = []
     for spec in document.stages:
         execution = document.executions[spec.uid]
@@ -213,6 +216,8 @@ def _of_document(files: JobFiles, found: CheckpointDetails, document: PendingDoc
         elif spec.uid in declined:
             why = acks.why_declined(files, spec.uid, execution)
             row = replace(row, declined=why[1] if why else None)
+        elif spec.uid in late:
+            row = replace(row, late=True, metrics=late[spec.uid])
         stages.append(row)
     return replace(
         found,

@@ -13,6 +13,7 @@ from enum import StrEnum
 from .codec import SPARSE
 from .failures import COUNTED
 from .model import (
+    AckMetrics,
     Attempt,
     CheckpointId,
     Count,
@@ -62,6 +63,9 @@ WRITE_LOG = 64
 
 MAX_RESTARTED = 100
 """Stages that run again after a checkpoint of which the head remembers the names, for people."""
+
+MAX_LATE = 10
+"""Late acknowledgements that the head remembers of a failed checkpoint, for people."""
 
 MAX_OTHERS = 10
 """Failures beside the root failure that the head remembers of a checkpoint (semantics O1)."""
@@ -150,6 +154,14 @@ class CompletedEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class LateAck:
+    """A stage that acknowledged in a checkpoint that had failed by then; what it wrote is gone (semantics A2, O1)."""
+
+    stage: Stage
+    metrics: AckMetrics
+
+
+@dataclass(frozen=True, slots=True)
 class EndedEntry:
     """A checkpoint of the past, for people, for later attempts of its epoch and for late acknowledgements (A3)."""
 
@@ -195,6 +207,8 @@ class EndedEntry:
     """Stages that had begun in it and run again in the attempt after it (semantics F1); `MAX_RESTARTED` at most."""
     paused: bool = field(default=False, metadata=SPARSE)
     """Whether it ended because its DAG was paused, so that its epoch goes on when it no longer is (semantics S1)."""
+    late: tuple[LateAck, ...] = field(default=(), metadata=SPARSE)
+    """Stages that began in it and acknowledged after it had failed, in that order; `MAX_LATE` at most."""
 
     def __post_init__(self) -> None:
         """Refuse an outcome that is none."""

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from ..storage.errors import CairnError, GoneError, OutcomeUnknownError, UnavailableError
 from ..storage.port import Lost
-from . import attempt_document, documents, forgetting, layout, savepoint_waits
+from . import attempt_document, documents, ended_acks, forgetting, layout, savepoint_waits
 from .errors import HeadLostError, InvalidStateError, TooMuchContentionError
 from .head import WRITE_LOG, Head
 from .invariants import check_invariants
@@ -153,6 +153,7 @@ class HeadStore:
                 continue
             # In the same swap as an epoch's end, in whichever way it ends (semantics P2).
             wanted = savepoint_waits.settle(decision.head, now_ms)
+            wanted = ended_acks.counted(self._files, version.head, wanted)
             check_invariants(version.head, wanted)
             forgetting.note(self._files, version.head, wanted)
             attempt_document.set_aside(self._files, version.head, wanted)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..storage.errors import DocumentError, ForbiddenError, GoneError
 from . import acks, completing, decisions, layout, metadata
 from .attempts import Attempts
-from .head import EndedEntry, Head, PendingEntry
+from .head import EndedEntry, Head, LateAck, PendingEntry
 from .head_store import Decision, HeadStore, changed
 from .job_files import JobFiles
 from .metadata import StageLine
@@ -77,12 +77,16 @@ class StageSide:
             # A driver's role need not be allowed to change the head. Whoever may comes next, and finds the marker.
             log.info("%s: the head was only read, this role may not write it: %s", _named(ack), error)
             head, answer = self._heads.observe(lambda head, _now_ms: (head, self._read_answer(ack, head)))
-        if answer is AckAnswer.UNKNOWN:
-            log.debug("%s was never expected; what it wrote is deleted", _named(ack))
-        elif answer is AckAnswer.DISCARDED:
-            log.warning("%s acknowledged late: its attempt has ended; what it wrote is deleted", _named(ack))
-        if answer in (AckAnswer.UNKNOWN, AckAnswer.DISCARDED) and self._is_of_its_epoch(head, ack):
+        if answer not in (AckAnswer.UNKNOWN, AckAnswer.DISCARDED):
+            return answer
+        outcome = "is left to the cleaner"
+        if self._is_of_its_epoch(head, ack):
             self._delete_execution(ack)
+            outcome = "is deleted"
+        if answer is AckAnswer.UNKNOWN:
+            log.debug("%s was never expected; what it wrote %s", _named(ack), outcome)
+        else:
+            log.warning("%s acknowledged late: its attempt has ended; what it wrote %s", _named(ack), outcome)
         return answer
 
     def decline(self, decline: DeclineDocument) -> None:
@@ -134,7 +138,8 @@ class StageSide:
         if entry is not None and _started_by(entry, ack):
             return Decision(AckAnswer.SUCCESS, changed(head, settled))
         if entry is not None:
-            return Decision(acks.judge(settled, self._attempts.document_of(entry), ack), changed(head, settled))
+            answer = acks.judge(settled, self._attempts.document_of(entry), ack)
+            return Decision(answer, changed(head, _noted(settled, ack, answer)))
         if self._may_have_completed_with(settled, ack):
             return Decision(AckAnswer.SUCCESS, changed(head, settled))
         ended = settled.carryable(ack.epoch)
@@ -142,8 +147,10 @@ class StageSide:
             if ended.paused:
                 # semantics S1: what runs when the DAG is paused runs to its end, and the next attempt takes it over.
                 return Decision(AckAnswer.SUCCESS, changed(head, settled))
-            return Decision(AckAnswer.DISCARDED, decisions.reject(settled, ended, ack.token))
-        return Decision(acks.judge(settled, None, ack), changed(head, settled))
+            rejected = decisions.reject(settled, ended, ack.token)
+            return Decision(AckAnswer.DISCARDED, _noted(rejected, ack, AckAnswer.DISCARDED))
+        answer = acks.judge(settled, None, ack)
+        return Decision(answer, changed(head, _noted(settled, ack, answer)))
 
     def _read_answer(self, ack: AckDocument, head: Head) -> AckAnswer:
         """Judge without a word in the head: what has not been rejected there may count, and is left as it is."""
@@ -201,9 +208,11 @@ class StageSide:
     def _is_of_its_epoch(self, head: Head, ack: AckDocument) -> bool:
         """Tell whether what the ack names is surely its own epoch's; the judgement was about that epoch alone.
 
-        Without a handover that says so, the files might be those of another epoch, completed and referred to.
+        The history says so, or the handover, which a cleaner may have taken. Without either, the files might be those
+        of another epoch, completed and referred to.
         """
-        if ack.checkpoint >= head.next_id:
+        ended = head.ended_by_id(ack.checkpoint)
+        if ack.checkpoint >= head.next_id or (ended is not None and _began_in(ended, ack)):
             return True
         try:
             handover, _ = self._files.read(Handover, layout.handover(ack.checkpoint, ack.stage, ack.token))
@@ -225,6 +234,20 @@ def _started_by(entry: PendingEntry, it: AckDocument | Handover) -> bool:
     Where it has not, it may have carried the execution over; its document says so.
     """
     return (it.checkpoint, it.attempt, it.token) == (entry.id, entry.attempt, execution_token(entry.token, it.stage))
+
+
+def _noted(head: Head, ack: AckDocument, answer: AckAnswer) -> Head:
+    """Keep what a late acknowledgement says of its stage's times with the checkpoint that has failed (semantics O1)."""
+    ended = head.ended_by_id(ack.checkpoint)
+    if answer is not AckAnswer.DISCARDED or ended is None or not _began_in(ended, ack):
+        return head
+    return decisions.note_late(head, ended.id, LateAck(ack.stage, ack.metrics))
+
+
+def _began_in(ended: EndedEntry, ack: AckDocument) -> bool:
+    """Tell from the head alone whether an execution began in an attempt that has ended."""
+    it = (ended.epoch, ended.attempt, execution_token(ended.token, ack.stage))
+    return it == (ack.epoch, ack.attempt, ack.token)
 
 
 def _named(ack: AckDocument) -> str:

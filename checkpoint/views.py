@@ -16,6 +16,7 @@ from .head import (
     DeclinedRequest,
     EndedEntry,
     Head,
+    LateAck,
     PendingEntry,
     SavepointEntry,
     Slowest,
@@ -58,7 +59,7 @@ class CheckpointRow:
     reason: str | None
     detail: str
     acks: int
-    """Stages that have acknowledged."""
+    """Stages that have acknowledged; of one that failed, those that had by then."""
     stages: int
     """Stages that have to."""
     subtasks: int | None
@@ -91,6 +92,8 @@ class CheckpointRow:
     """Of a pending one: how many more failed tries would be answered by a restart; None: any number."""
     for_good: bool = False
     """Whether a try had failed that nothing but a person follows by another (semantics F4)."""
+    late: tuple[LateAck, ...] = ()
+    """Of a failed one: stages that began in it and acknowledged after it had failed, with their metrics."""
 
     @property
     def duration_ms(self) -> int | None:
@@ -242,6 +245,7 @@ def row_of(coordinator: Coordinator, head: Head, entry: Entry) -> CheckpointRow:
         restarts=0 if isinstance(entry, CompletedEntry) else entry.restarts,
         restarts_left=entry.restarts_left if isinstance(entry, PendingEntry) else None,
         for_good=ended.for_good if ended else False,
+        late=ended.late if ended else (),
     )
 
 

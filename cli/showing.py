@@ -84,6 +84,9 @@ def _head(job: str, found: CheckpointDetails, columns: int) -> Iterator[str]:
         yield from text.labelled("detail", row.detail, columns)
     for other in row.others:
         yield from text.labelled("with it", other, columns)
+    if row.late:
+        late = (f"{each.stage}, {text.duration(each.metrics.end_to_end_ms)} after the trigger" for each in row.late)
+        yield from text.labelled("late acks", "; ".join(late), columns)
     if row.restarted:
         yield from text.labelled("runs again", ", ".join(row.restarted), columns)
     if found.cause:
@@ -148,6 +151,7 @@ def _stage_bar(stage: StageRow, longest: int, columns: int) -> str:
 def _cells(stage: StageRow, bar: str) -> tuple[str, ...]:
     acks = f"{stage.acked_subtasks}/{stage.parallelism or '?'}"
     acks = "declined" if stage.declined else "BROKEN" if stage.problem else "skipped" if stage.skipped else acks
+    acks = "late" if stage.late else acks
     known = stage.metrics is not None or bool(stage.outputs)
     took = text.duration(stage.took_ms) if not stage.carried else "-"
     return (

@@ -126,7 +126,7 @@ CASES = {
         _expired, AckAnswer.DISCARDED, DELETED, DELETED, (logging.WARNING, "acknowledged late")
     ),
     "of one that the epoch completed without, when it has been cleaned": Case(
-        _completed_with_another, AckAnswer.DISCARDED, DELETED, KEPT, (logging.WARNING, "acknowledged late")
+        _completed_with_another, AckAnswer.DISCARDED, DELETED, DELETED, (logging.WARNING, "acknowledged late")
     ),
     "of a stage that nobody expects": Case(
         _unknown_stage, AckAnswer.UNKNOWN, KEPT, KEPT, (logging.DEBUG, "never expected")
