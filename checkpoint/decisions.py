@@ -379,6 +379,7 @@ def _ended(entry: PendingEntry, status: Status, now_ms: int, *, acks: int) -> En
         base=entry.base,
         kind=entry.kind,
         restarts=entry.restarts,
+        restart_at_ms=entry.restart_at_ms,
     )
 
 

@@ -207,6 +207,8 @@ class EndedEntry:
     """Stages that had begun in it and run again in the attempt after it (semantics F1); `MAX_RESTARTED` at most."""
     paused: bool = field(default=False, metadata=SPARSE)
     """Whether it ended because its DAG was paused, so that its epoch goes on when it no longer is (semantics S1)."""
+    restart_at_ms: Count = field(default=0, metadata=SPARSE)
+    """As in `PendingEntry`."""
     late: tuple[LateAck, ...] = field(default=(), metadata=SPARSE)
     """Stages that began in it and acknowledged after it had failed, in that order; `MAX_LATE` at most."""
 

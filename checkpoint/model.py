@@ -256,7 +256,7 @@ class RestartMemory:
     times_ms: tuple[Count, ...] = ()
     """When tries failed, oldest first, milliseconds since 1970 UTC; as many as the strategy looks at."""
     delay_ms: Count = field(default=0, metadata=SPARSE)
-    """The last delay, before chance was applied."""
+    """The last delay; from it follow the end of the incident and the beginning of a quiet time."""
     in_a_row: Count = field(default=0, metadata=SPARSE)
     """Failures since the last quiet time."""
 

@@ -6,7 +6,7 @@ failed try was reported. So each failed try counts once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from ..storage.errors import DocumentError
@@ -53,11 +53,20 @@ def after_failure(
     if others:
         return Exhausted(f"no retry cures what {others[0]} declined for")
     return restarts.weigh(
-        document.limits.restart, head.restart_memory, entry.restarts, now_ms, job=head.job, epoch=entry.epoch
+        document.limits.restart,
+        head.restart_memory,
+        entry.restarts,
+        now_ms,
+        job=head.job,
+        epoch=entry.epoch,
+        restart_at_ms=entry.restart_at_ms,
+        began_ms=_began_ms(head, document.executions[stage]),
     )
 
 
-def after_ended(head: Head, ended: EndedEntry, document: PendingDocument, now_ms: int) -> Restart | Exhausted:
+def after_ended(
+    files: JobFiles, head: Head, ended: EndedEntry, document: PendingDocument, now_ms: int
+) -> Restart | Exhausted:
     """Say what an attempt leads to that ended before anybody reported a failed try.
 
     One that ended because a stage declined counts, for declining is how a driver fails; so does one with which the job
@@ -65,6 +74,7 @@ def after_ended(head: Head, ended: EndedEntry, document: PendingDocument, now_ms
     good.
 
     Args:
+        files: the job's files.
         head: the version decided on.
         ended: the attempt.
         document: what it expected.
@@ -74,9 +84,29 @@ def after_ended(head: Head, ended: EndedEntry, document: PendingDocument, now_ms
         return Restart(0, memory=head.restart_memory)
     if ended.reason not in DECLINES and not ended.job_failed:
         return Restart(ended.restarts, memory=head.restart_memory)
+    declined = acks.marked(files, document.executions, "declines") if document.limits.restart else ()
     return restarts.weigh(
-        document.limits.restart, head.restart_memory, ended.restarts, now_ms, job=head.job, epoch=ended.epoch
+        document.limits.restart,
+        head.restart_memory,
+        ended.restarts,
+        now_ms,
+        job=head.job,
+        epoch=ended.epoch,
+        restart_at_ms=ended.restart_at_ms,
+        began_ms=_latest_ms(head, [document.executions[uid] for uid in declined]),
     )
+
+
+def _began_ms(head: Head, execution: Execution) -> int | None:
+    """Give when the attempt was opened in which an execution began; None where the head has forgotten it."""
+    home = head.pending_by_id(execution.home) or head.ended_by_id(execution.home)
+    return home.triggered_at_ms if home is not None else None
+
+
+def _latest_ms(head: Head, executions: Sequence[Execution]) -> int | None:
+    """Give the same for the one of some executions that began last."""
+    known = [_began_ms(head, execution) for execution in executions]
+    return max((each for each in known if each is not None), default=None) if None not in known else None
 
 
 def fail_for_good(head: Head, ended: EndedEntry, why: str) -> Head:

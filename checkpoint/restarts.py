@@ -8,7 +8,6 @@ whoever reports it and however often. That the job fails means that this epoch d
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -72,7 +71,8 @@ class ExponentialDelayRestart:
     """How much longer each delay is than the one before; more than 1, up to 100."""
     jitter: float = 0.1
     """How much of the delay is left to chance, so that jobs that fail together do not restart together: 0.1 makes it
-    up to a tenth longer or shorter; 0 to 1. It follows from job, epoch and count: every party finds the same."""
+    up to a tenth longer or shorter, but never shorter than `initial_delay` or longer than `max_delay`; 0 to 1. It
+    follows from job, epoch and count: every party finds the same."""
     reset_after: timedelta = timedelta(hours=1)
     """So long without a failure, counted from the last restart, and delay and count start anew; 1 ms to 365 days."""
     attempts: int | None = None
@@ -170,9 +170,20 @@ class Exhausted:
 
 
 def weigh(
-    rule: RestartRule | None, memory: RestartMemory | None, restarts: int, now_ms: int, *, job: str, epoch: str
+    rule: RestartRule | None,
+    memory: RestartMemory | None,
+    restarts: int,
+    now_ms: int,
+    *,
+    job: str,
+    epoch: str,
+    restart_at_ms: int = 0,
+    began_ms: int | None = None,
 ) -> Restart | Exhausted:
     """Say what a failed try leads to (semantics F4).
+
+    What ran already when a failure was counted, and fails before the restart that answers it, is of the same incident:
+    it does not count, and waits for that restart. A try that began after the failure counts by itself.
 
     Args:
         rule: the job's strategy; None: every failed try may be followed by another, as Airflow's retries allow.
@@ -181,11 +192,18 @@ def weigh(
         now_ms: the time of the failure, milliseconds since 1970 UTC.
         job: the job's name; jitter follows from it.
         epoch: the epoch's name; jitter follows from it.
+        restart_at_ms: when the restart after the epoch's last counted failure is due, milliseconds since 1970 UTC; 0:
+            there is none.
+        began_ms: when the attempt was opened in which the failed try began, milliseconds since 1970 UTC; None: not
+            known, so it counts.
     """
     if rule is None:
         return Restart(0, memory=memory)
     if rule.kind is RestartKind.NONE:
         return Exhausted("NoRestart allows no restart")
+    incident = _incident(rule, memory, restart_at_ms)
+    if incident is not None and began_ms is not None and began_ms < incident.at_ms <= now_ms < incident.restart_at_ms:
+        return Restart(max(1, restarts), incident.restart_at_ms - now_ms, memory)
     if rule.kind is RestartKind.FIXED_DELAY:
         limit = rule.attempts or 0
         if restarts >= limit:
@@ -228,20 +246,45 @@ def _by_rate(rule: RestartRule, known: RestartMemory, restarts: int, now_ms: int
 
 
 def _exponential(rule: RestartRule, known: RestartMemory, restarts: int, now_ms: int, seed: str) -> Restart | Exhausted:
-    in_a_row, plain = 1, rule.delay_ms
-    if known.in_a_row and not _quiet(rule, known, now_ms):
-        in_a_row = known.in_a_row + 1
-        plain = min(rule.max_delay_ms, math.ceil(known.delay_ms * rule.multiplier))
+    in_a_row = known.in_a_row + 1 if known.in_a_row and not _quiet(rule, known, now_ms) else 1
     if rule.attempts is not None and in_a_row > rule.attempts:
         return Exhausted(
             f"ExponentialDelayRestart allows {_times(rule.attempts, 'restart')} in a row, and this was failure "
             f"{in_a_row}"
         )
+    delay_ms = _grown(rule, in_a_row, seed)
+    memory = RestartMemory(times_ms=(now_ms,), delay_ms=delay_ms, in_a_row=in_a_row)
+    return Restart(restarts + 1, delay_ms, memory)
+
+
+def _grown(rule: RestartRule, in_a_row: int, seed: str) -> int:
+    """Give the delay after so many failures in a row: grown, then left to chance, then within its bounds."""
     # Every party must find the same delay, so chance follows from what all of them know.
     drawn = int.from_bytes(hashlib.sha256(f"{seed}/{in_a_row}".encode()).digest()[:8]) / 2**64
-    delay = round(plain * (1 + rule.jitter * (2 * drawn - 1)))
-    memory = RestartMemory(times_ms=(now_ms,), delay_ms=plain, in_a_row=in_a_row)
-    return Restart(restarts + 1, min(rule.max_delay_ms, delay), memory)
+    try:
+        plain = rule.delay_ms * rule.multiplier ** (in_a_row - 1)
+    except OverflowError:
+        return rule.max_delay_ms
+    chosen = min(rule.max_delay_ms, plain * (1 + rule.jitter * (2 * drawn - 1)))
+    return max(rule.delay_ms, int(chosen))
+
+
+@dataclass(frozen=True, slots=True)
+class _Incident:
+    at_ms: int
+    """The failure that was counted."""
+    restart_at_ms: int
+    """The restart that answers it."""
+
+
+def _incident(rule: RestartRule, memory: RestartMemory | None, restart_at_ms: int) -> _Incident | None:
+    """Give the last incident: of the epoch, or of the job where the strategy counts over all epochs."""
+    if rule.kind is RestartKind.FIXED_DELAY:
+        return _Incident(restart_at_ms - rule.delay_ms, restart_at_ms) if restart_at_ms else None
+    if memory is None or not memory.times_ms:
+        return None
+    at_ms = memory.times_ms[-1]
+    return _Incident(at_ms, at_ms + (rule.delay_ms if rule.kind is RestartKind.FAILURE_RATE else memory.delay_ms))
 
 
 def _within(rule: RestartRule, known: RestartMemory, now_ms: int) -> tuple[int, ...]:

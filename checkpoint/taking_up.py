@@ -175,7 +175,7 @@ class TakingUp:
 
         Or in which the newest one has failed for good, where the restart strategy allows no other (semantics F4).
         """
-        verdict = restarting.after_ended(head, newest, document, now_ms)
+        verdict = restarting.after_ended(self._files, head, newest, document, now_ms)
         if isinstance(verdict, Exhausted):
             return restarting.fail_for_good(head, newest, verdict.why)
         opening = Opening(

@@ -20,7 +20,7 @@ from airflow_cairn.checkpoint import (
 )
 from airflow_cairn.checkpoint.errors import CheckpointFailedError
 from airflow_cairn.checkpoint.head import EndedEntry
-from airflow_cairn.checkpoint.model import DeclineDocument
+from airflow_cairn.checkpoint.model import DeclineDocument, StageSpec
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from airflow_cairn.checkpoint.requests import Failed, FailedOver, GivenUp, NothingToDo, Ready, Submit, UpstreamsNotReady
 from airflow_cairn.checkpoint.restarts import RestartStrategy
@@ -99,6 +99,52 @@ def test_failures_of_all_stages_count_together_and_those_of_an_epoch_alone() -> 
     assert isinstance(fail(world, "b", "clean"), Failed)
     world.run_epoch("b")
     world.audit("z", "a", "b")
+
+
+TEN = tuple(StageSpec(f"s{number}") for number in range(10))
+LOST = {
+    "exponential": ExponentialDelayRestart(20 * S, 60 * S, 2.0, 0.1, attempts=3),
+    "fixed": FixedDelayRestart(3, 20 * S),
+    "rate": FailureRateRestart(3, 3600 * S, 20 * S),
+}
+
+
+@pytest.mark.parametrize("strategy", LOST.values(), ids=LOST)
+@pytest.mark.parametrize("declined", [False, True], ids=["reported", "settled by who waits"])
+def test_a_cluster_that_is_lost_is_one_failure(strategy: RestartStrategy, declined: bool) -> None:  # semantics F4
+    """Ten stages that have nothing to do with each other lose their drivers within ten seconds."""
+    world = World(config=replace(CONFIG, restart_strategy=strategy, tolerable_failed_checkpoints=99), stages=TEN)
+    world.trigger("a")
+    tries = {stage.uid: world.submit("a", stage.uid) for stage in TEN}
+    for uid, begun in tries.items():
+        world.clock.advance(1 * S)
+        if declined:
+            world.decline(begun.handover)
+            world.coordinator().go_on("a")
+        else:
+            assert isinstance(world.coordinator().fail("a", uid, begun.handover.claimant, "lost"), FailedOver)
+    (pending,) = world.coordinator().head().pending
+    assert pending.restarts == 1
+    assert pending.restart_at_ms - world.clock.now_ms <= 24_000 - 9_000
+    # What was restarted and fails again is a failure of its own.
+    world.clock.advance(60 * S)
+    assert isinstance(fail(world, "a", "s0"), FailedOver)
+    assert world.coordinator().head().pending[0].restarts == 2
+
+
+def test_so_it_is_for_the_epochs_of_a_job_together(world: World) -> None:  # semantics F4
+    strategy = ExponentialDelayRestart(20 * S, 60 * S, attempts=1)
+    world.config = replace(CONFIG, restart_strategy=strategy, max_concurrent_checkpoints=2)
+    tries = {}
+    for epoch in ("a", "b"):
+        world.trigger(epoch)
+        tries[epoch] = world.submit(epoch, "clean")
+    world.clock.advance(1 * S)
+    for epoch, begun in tries.items():
+        world.clock.advance(1 * S)
+        answer = world.coordinator().fail(epoch, "clean", begun.handover.claimant, "lost")
+        assert isinstance(answer, FailedOver)
+    assert [entry.restarts for entry in world.coordinator().head().pending] == [1, 1]
 
 
 def test_the_count_and_what_remains_stand_in_the_head() -> None:  # semantics F4, O1

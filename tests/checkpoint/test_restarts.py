@@ -74,17 +74,103 @@ def test_a_quiet_time_after_the_restart_starts_it_anew() -> None:  # semantics F
 
 def test_jitter_is_within_its_bounds_and_the_same_for_every_party() -> None:  # semantics F4
     strategy = ExponentialDelayRestart(10 * S, 100 * S, 1.5, 0.2)
-    drawn = {epoch: failures_at(strategy, 1, epoch=epoch)[0] for epoch in map(str, range(50))}
-    assert all(8 <= float(delay) <= 12 for delay in drawn.values())
-    assert float(min(drawn.values())) < 9
-    assert float(max(drawn.values())) > 11
+    drawn = {epoch: failures_at(strategy, 1, 2, epoch=epoch)[1] for epoch in map(str, range(50))}
+    assert all(12 <= float(delay) <= 18 for delay in drawn.values())
+    assert float(min(drawn.values())) < 13
+    assert float(max(drawn.values())) > 17
     assert len(set(drawn.values())) > 40, "epochs that fail together do not restart together"
-    assert drawn == {epoch: failures_at(strategy, 1, epoch=epoch)[0] for epoch in drawn}
-    assert failures_at(strategy, 1) != failures_at(strategy, 1, job="trains")
+    assert drawn == {epoch: failures_at(strategy, 1, 2, epoch=epoch)[1] for epoch in drawn}
+    assert failures_at(strategy, 1, 2) != failures_at(strategy, 1, 2, job="trains")
     first, second, third = failures_at(strategy, 1, 2, 3)
-    assert (first, second) != (10, 15)
-    assert 8 <= float(first) <= 12 <= float(second) <= 18 <= float(third) <= 27
+    assert (second, third) != (15, 22.5)
+    assert 10 <= float(first) <= 12 <= float(second) <= 18 <= float(third) <= 27
     assert max(failures_at(ExponentialDelayRestart(9 * S, 10 * S, 1.5, 1.0), *range(40))) == 10, "never beyond"
+
+
+def test_the_delay_is_bounded_after_chance_has_spoken() -> None:  # semantics F4
+    """So it is never shorter than the first one, and jobs that have long failed wait for the longest one alike."""
+    strategy = ExponentialDelayRestart(10 * S, 100 * S, 3.0, 0.5)
+    firsts = [failures_at(strategy, 1, epoch=epoch)[0] for epoch in map(str, range(50))]
+    assert min(map(float, firsts)) == 10
+    fifths = {failures_at(strategy, *range(1, 6), epoch=epoch)[-1] for epoch in map(str, range(50))}
+    assert fifths == {100}, "10 * 3 ** 4 = 810, and half of that is beyond the bound still"
+
+
+def test_a_delay_is_not_rounded_up() -> None:  # semantics F4
+    strategy = ExponentialDelayRestart(MS, 1000 * MS, 1.5, 0.0)
+    assert failures_at(strategy, *range(8)) == [0.001, 0.001, 0.002, 0.003, 0.005, 0.007, 0.011, 0.017]
+
+
+def test_a_delay_of_any_number_of_failures_is_a_number() -> None:  # semantics F4
+    rule = ExponentialDelayRestart(1 * S, 60 * S, 100.0, 1.0).rule()
+    long_ago = RestartMemory(times_ms=(1,), delay_ms=60_000, in_a_row=1_000_000)
+    answer = weigh(rule, long_ago, 5, 2, job="flights", epoch="a")
+    assert isinstance(answer, Restart)
+    assert answer.delay_ms == 60_000
+
+
+INCIDENT = {
+    "fixed": FixedDelayRestart(2, 10 * S),
+    "exponential": ExponentialDelayRestart(10 * S, 60 * S, 2.0, 0.0, attempts=2),
+    "rate": FailureRateRestart(2, 3600 * S, 10 * S),
+}
+
+
+def again(strategy: RestartStrategy, at: float, *, began: float | None, count: int = 1) -> Restart | Exhausted:
+    """Fail at 100 s so that it counts, and then at another moment; gives what the second failure leads to."""
+    rule, first = strategy.rule(), None
+    memory: RestartMemory | None = None
+    for number in range(count):
+        first = weigh(rule, memory, number, 100_000, job="flights", epoch="a", began_ms=1)
+        assert isinstance(first, Restart)
+        memory = first.memory
+    assert first is not None
+    restart_at_ms = 100_000 + first.delay_ms
+    began_ms = None if began is None else round(began * 1000)
+    return weigh(
+        rule,
+        memory,
+        first.count,
+        round(at * 1000),
+        job="flights",
+        epoch="a",
+        restart_at_ms=restart_at_ms,
+        began_ms=began_ms,
+    )
+
+
+@pytest.mark.parametrize("strategy", INCIDENT.values(), ids=INCIDENT)
+def test_what_fails_in_one_incident_counts_once(strategy: RestartStrategy) -> None:  # semantics F4
+    """It ran already when the first one failed, and fails before the restart; it waits for that restart."""
+    first = again(strategy, 100, began=1)
+    assert isinstance(first, Restart)
+    for at in (100.5, 104, 109.999):
+        answer = again(strategy, at, began=1)
+        assert isinstance(answer, Restart)
+        assert (answer.count, answer.delay_ms, answer.memory) == (1, round(110_000 - at * 1000), first.memory)
+
+
+@pytest.mark.parametrize("strategy", INCIDENT.values(), ids=INCIDENT)
+@pytest.mark.parametrize(
+    ("at", "began"),
+    [(110, 1), (104, 100), (104, 101), (104, None), (90, 1)],
+    ids=["after the restart", "began at the failure", "began after it", "nobody knows", "the clock went back"],
+)
+def test_what_is_of_no_incident_counts(strategy: RestartStrategy, at: float, began: float | None) -> None:
+    """semantics F4: a try that the restart began and that fails at once is a failure of its own."""
+    answer = again(strategy, at, began=began)
+    assert isinstance(answer, Restart)
+    assert answer.count == 2
+
+
+def test_an_incident_may_come_at_the_limit() -> None:  # semantics F4
+    assert isinstance(again(FixedDelayRestart(1, 10 * S), 104, began=1), Restart)
+    assert isinstance(again(FixedDelayRestart(1, 10 * S), 104, began=101), Exhausted)
+
+
+def test_without_restarts_there_is_no_incident() -> None:  # semantics F4
+    answer = weigh(NoRestart().rule(), None, 0, 5, job="flights", epoch="a", restart_at_ms=10, began_ms=1)
+    assert isinstance(answer, Exhausted)
 
 
 def test_a_failure_rate_allows_so_many_in_any_interval() -> None:  # semantics F4
