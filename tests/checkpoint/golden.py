@@ -154,7 +154,8 @@ EXAMPLES: dict[type, Any] = {
                        slowest=Slowest("routes", 99_000, 1), left_out=("routes",)),
             EndedEntry(2, _EPOCH, 1, "00000000000000b2", Status.FAILED, 1_700_000_300_000, 1_700_000_600_000,
                        Reason.JOB_FAILOVER_REGION, "routes: killed", 1, 2, 0, 1, 1, ("00000000000000d9",),
-                       others=("clean: killed too",), kind=RequestKind.MANUAL, restarts=3, for_good=True, restart_at_ms=1_700_000_610_000,
+                       others=("clean: killed too",), kind=RequestKind.MANUAL, restarts=3, for_good=True,
+                       restart_at_ms=1_700_000_610_000,
                        late=(LateAck("routes", AckMetrics(1, 2, 3, 4, 5)),)),
         ),
         restores=(
