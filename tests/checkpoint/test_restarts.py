@@ -116,20 +116,16 @@ INCIDENT = {
 }
 
 
-def again(strategy: RestartStrategy, at: float, *, began: float | None, count: int = 1) -> Restart | Exhausted:
+def again(strategy: RestartStrategy, at: float, *, began: float | None) -> Restart | Exhausted:
     """Fail at 100 s so that it counts, and then at another moment; gives what the second failure leads to."""
-    rule, first = strategy.rule(), None
-    memory: RestartMemory | None = None
-    for number in range(count):
-        first = weigh(rule, memory, number, 100_000, job="flights", epoch="a", began_ms=1)
-        assert isinstance(first, Restart)
-        memory = first.memory
-    assert first is not None
+    rule = strategy.rule()
+    first = weigh(rule, None, 0, 100_000, job="flights", epoch="a", began_ms=1)
+    assert isinstance(first, Restart)
     restart_at_ms = 100_000 + first.delay_ms
     began_ms = None if began is None else round(began * 1000)
     return weigh(
         rule,
-        memory,
+        first.memory,
         first.count,
         round(at * 1000),
         job="flights",
