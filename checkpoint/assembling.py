@@ -6,6 +6,7 @@ out the same stages write equal bytes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -41,6 +42,8 @@ class Assembled:
     metadata: DocumentRef
     size_bytes: int
     tables: dict[str, str]
+    table_files: dict[str, int]
+    """By table, how many files its folder has."""
     new_bytes: int
     """Of the files that the checkpoint's own executions wrote."""
     subtasks: int
@@ -76,6 +79,7 @@ class Assembler:
         self._owing: list[str] = []
         self._inherited: set[str] | None = None
         self._tables: dict[str, str] = {}
+        self._table_files: Counter[str] = Counter()
         self._owners: dict[str, str] = {}
 
     def write(self) -> Assembled:
@@ -91,7 +95,7 @@ class Assembler:
         referred = Referred()
         with Spool() as spool:
             try:
-                metadata.write(referred.through(self._lines()), spool.put)
+                metadata.write(referred.through(self._counted(self._lines())), spool.put)
             except OSError as error:
                 raise FinalizeError(
                     f"the temporary folder of this machine cannot hold the metadata: {error}. Make room there",
@@ -110,6 +114,7 @@ class Assembler:
                 metadata=spool.reference(key),
                 size_bytes=self._size_bytes,
                 tables=self._tables,
+                table_files={name: self._table_files[name] for name in self._tables},
                 new_bytes=self._new_bytes,
                 subtasks=self._subtasks,
                 slowest=self._slowest,
@@ -146,6 +151,13 @@ class Assembler:
             self._tables[output.name] = output.folder
             self._owners[output.name] = stage
         return None
+
+    def _counted(self, lines: Iterator[Line]) -> Iterator[Line]:
+        """Count the files of each table on the way."""
+        for line in lines:
+            if isinstance(line, HandleLine):
+                count_table_file(self._table_files, line)
+            yield line
 
     def _lines(self) -> Iterator[Line]:
         """Yield the metadata's lines; one acknowledgement, and one part of it, is in memory at a time."""
@@ -310,6 +322,13 @@ class Assembler:
         except (GoneError, DocumentError) as error:
             raise _unreadable(error) from error
         return found
+
+
+def count_table_file(counts: Counter[str], line: HandleLine) -> None:
+    """Count a file if it is a table's."""
+    kind, _, name = line.handle.output.partition(".")
+    if kind == "table":
+        counts[name] += 1
 
 
 def _unreadable(error: GoneError | DocumentError) -> FinalizeError:

@@ -63,6 +63,7 @@ def complete(
         metadata=made.metadata,
         size_bytes=made.size_bytes,
         tables=made.tables,
+        table_files=made.table_files,
         now_ms=now_ms,
         new_bytes=made.new_bytes,
         subtasks=made.subtasks,

@@ -239,6 +239,7 @@ def complete(
     slowest: Slowest | None = None,
     committables: bool = False,
     read: ReadWindows = NOTHING_READ,
+    table_files: dict[str, int] | None = None,
 ) -> Head:
     """Complete a pending checkpoint, subsume older pending ones and retain the newest (semantics C1 to C3).
 
@@ -260,6 +261,7 @@ def complete(
         slowest: the stage that it waited for longest.
         committables: whether its stages have staged anything, so that who listens needs the metadata.
         read: the windows of time that its state has read (semantics T8).
+        table_files: how many files each published table has, by its name.
     """
     before = head.latest_completed()
     in_a_row = before.regional_in_a_row if before is not None and left_out else 0
@@ -277,6 +279,7 @@ def complete(
         restored_from=entry.restored_from,
         replayed=entry.replayed,
         tables=tables,
+        table_files=table_files or {},
         left_out=tuple(sorted(left_out)),
         regional_in_a_row=in_a_row + regional,
         read=read,

@@ -151,6 +151,8 @@ class CompletedEntry:
     """As in its metadata: the windows of time that its state has read (semantics T8)."""
     owing: tuple[Stage, ...] = field(default=(), metadata=SPARSE)
     """Stages that took part and have still to read some of their input, which it holds as data in flight (B2)."""
+    table_files: dict[OutputName, Count] = field(default_factory=dict, metadata=SPARSE)
+    """How many files each published table has: a reader without Cairn counts them, in case a cleaner is under way."""
 
 
 @dataclass(frozen=True, slots=True)

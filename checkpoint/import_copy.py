@@ -8,7 +8,7 @@ savepoint's checksum: on the way, or by the server that has copied it and says w
 from __future__ import annotations
 
 import hashlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from ..storage.errors import GoneError
 from ..storage.port import ObjectStore
 from . import layout, savepoint_format, shelf
+from .assembling import count_table_file
 from .codec import Json
 from .errors import DocumentError, InvalidStateError, NoSavepointError
 from .head import ImportEntry
@@ -61,6 +62,7 @@ class Copied:
     """Files that the lines name."""
     size_bytes: int = 0
     tables: dict[OutputName, str] = field(default_factory=dict)
+    table_files: Counter[str] = field(default_factory=Counter)
     left_out: tuple[str, ...] = ()
     owing: tuple[str, ...] = ()
 
@@ -292,6 +294,7 @@ def _count(copied: Copied, line: Line) -> None:
     if isinstance(line, HandleLine):
         copied.files += 1
         copied.size_bytes += line.handle.size_bytes
+        count_table_file(copied.table_files, line)
     elif isinstance(line, StageLine):
         copied.stages += 1
         copied.tables.update({each.name: each.folder for each in line.outputs if each.kind == "table"})

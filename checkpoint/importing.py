@@ -320,6 +320,7 @@ class Importing:
             acks=copied.stages - len(copied.left_out),
             size_bytes=copied.size_bytes,
             tables=copied.tables,
+            table_files={name: copied.table_files[name] for name in copied.tables},
             left_out=copied.left_out,
             read=copied.header.read,
             owing=copied.owing,

@@ -71,6 +71,7 @@ def rows(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[st
         "stage": options.stage,
         "name": options.name,
         "url": coordinator.files.spark_url(output.folder),
+        "files": [coordinator.files.spark_url(handle.path) for _, handle in found.files],
         "key": list(output.key),
         "key_groups": output.key_groups,
         "columns": names,

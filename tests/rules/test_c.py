@@ -150,6 +150,7 @@ def test_the_metadata_describes_itself(world: World) -> None:  # semantics C5
     assert entry.size_bytes == sum(handle.size_bytes for handle in handles)
     assert (entry.acks, len(entry.tables)) == (4, 1)
     assert entry.tables["league"].endswith("/table.league/")
+    assert entry.table_files == {"league": 1}
 
 
 def test_other_metadata_under_its_name_fails_the_checkpoint(world: World) -> None:  # semantics C6

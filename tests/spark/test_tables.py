@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -111,22 +111,48 @@ def test_bad_arguments_are_refused(spark: SparkSession, tmp_path: Path) -> None:
         table(spark, f"file://{tmp_path}/lake", "../flights", "league")
 
 
-def test_plain_spark_reads_a_table_by_the_documented_pointer(spark: SparkSession, pipeline: Pipeline) -> None:
-    publish(pipeline, "run 1", 1)
-    pipeline.complete("run 1")
-    [snippet] = re.findall(r"<!-- tested: plain Spark -->\n```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
-    scope = {"spark": spark, "storage": pipeline.storage, "job": "flights", "name": "league"}
-    exec(snippet, scope)
-    assert rows(scope["league"]) == [("A-B", 1)]  # type: ignore[arg-type]
+def _documented(which: str) -> str:
+    [snippet] = re.findall(rf"<!-- tested: {which} -->\n```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    return str(snippet)
 
 
-def test_pyarrow_reads_a_table_by_the_documented_pointer(pipeline: Pipeline) -> None:
-    publish(pipeline, "run 1", 1)
+def _publish_four_files(spark: SparkSession, pipeline: Pipeline) -> list[Path]:
+    """Publish 0 to 99 as a table of four files; gives them."""
+    pipeline.trigger("run 1")
+    with pipeline.epoch("run 1") as epoch:
+        epoch.publish("league", spark.range(100, numPartitions=4))
     pipeline.complete("run 1")
-    [snippet] = re.findall(r"<!-- tested: pyarrow -->\n```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
-    scope = {"folder": pipeline.storage.removeprefix("file://"), "job": "flights", "name": "league"}
-    exec(snippet, scope)
-    assert scope["league"].to_pylist() == [{"route": "A-B", "flights": 1}]  # type: ignore[attr-defined]
+    found = [key for key in pipeline.listing("chk-0000000001/state/") if "/table.league/" in key]
+    assert len(found) == 4
+    return [Path(pipeline.storage.removeprefix("file://"), "flights", key) for key in found]
+
+
+def test_plain_spark_reads_all_of_a_table_or_fails(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics C4
+    files = _publish_four_files(spark, pipeline)
+    scope: dict[str, Any] = {"spark": spark, "storage": pipeline.storage, "job": "flights", "name": "league"}
+    exec(_documented("plain Spark"), scope)
+    league = scope["league"]
+    assert league.agg({"id": "sum"}).collect() == [(sum(range(100)),)]
+    for gone in files[1:]:
+        gone.unlink()  # a cleaner that is half-way
+        with pytest.raises(RuntimeError, match=r"read head\.json again"):
+            exec(_documented("plain Spark"), scope)
+    with pytest.raises(Exception, match=r"FILE_NOT_EXIST|does not exist"):
+        league.collect()  # what was listed before it
+
+
+def test_pyarrow_reads_all_of_a_table_or_fails(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics C4
+    files = _publish_four_files(spark, pipeline)
+    scope: dict[str, Any] = {"folder": pipeline.storage.removeprefix("file://"), "job": "flights", "name": "league"}
+    exec(_documented("pyarrow"), scope)
+    assert sorted(row["id"] for row in scope["league"].to_pylist()) == list(range(100))
+    listed = scope["files"]
+    for gone in files[1:]:
+        gone.unlink()
+        with pytest.raises(RuntimeError, match=r"read head\.json again"):
+            exec(_documented("pyarrow"), scope)
+    with pytest.raises(FileNotFoundError):
+        listed.to_table()
 
 
 def test_a_state_is_read_as_the_next_epoch_gets_it_and_by_its_folder(
@@ -147,7 +173,8 @@ def test_a_state_is_read_as_the_next_epoch_gets_it_and_by_its_folder(
         state(*where[:-1], "total")
     assert main(["state", "flights", "routes", "totals", "--json", "--storage", pipeline.storage]) == 0
     said = json.loads(capsys.readouterr().out)
-    plain = spark.read.parquet(said["url"])
+    plain = spark.read.parquet(*said["files"])
+    assert {file.rpartition("/")[0] for file in said["files"]} == {said["url"].rstrip("/")}
     assert plain.columns == ["route", "flights", "_cairn_key_group"]
     assert plain.where("_cairn_key_group = pmod(hash(route), 128)").drop("_cairn_key_group").collect() == [("A-B", 2)]
     assert said["rows"] == [{"route": "A-B", "flights": 2}]
