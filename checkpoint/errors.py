@@ -56,6 +56,7 @@ class AdoptionRefusedError(CheckpointError):
     """The job keeps its owner: a checkpoint is pending, or there is no such job; nothing was changed (semantics W8)."""
 
     kind = ErrorKind.CONFLICT
+    retry_cures = False
 
 
 class InvalidStateError(CheckpointError):
@@ -68,6 +69,7 @@ class AlreadyReadError(CheckpointError):
     """Another run has read the epoch's window since this one was triggered (semantics T8)."""
 
     kind = ErrorKind.CONFLICT
+    retry_cures = False
 
 
 class NonRestoredStateError(CheckpointError):
@@ -98,6 +100,7 @@ class SourceRefusedError(CheckpointError):
     """There is nothing that this run may read; the text says what to do (semantics T8)."""
 
     kind = ErrorKind.CONFLICT
+    retry_cures = False
 
 
 class ResumeRefusedError(CheckpointError):

@@ -38,12 +38,14 @@ class AirflowRefusedError(CairnError):
     """Airflow's API does not take the token, or it does not have the right."""
 
     kind = ErrorKind.FORBIDDEN
+    retry_cures = False
 
 
 class NoSuchDagError(CairnError):
     """Airflow has no such DAG, or it is paused: no run of it would start."""
 
     kind = ErrorKind.CONFLICT
+    retry_cures = False
 
 
 class AirflowApi:

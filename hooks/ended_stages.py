@@ -27,6 +27,8 @@ ENDED = frozenset({"success", "failed", "upstream_failed", "removed"})
 class NobodyAcknowledgesError(CheckpointFailedError):
     """Every stage that the checkpoint waits for has ended without acknowledging; only a person can go on from there."""
 
+    retry_cures = False
+
 
 def check_awaited(
     job: str,

@@ -20,6 +20,7 @@ class LastRunBlockedError(CheckpointError):
     """The run has the only place of its DAG, and the job's last run needs it, after which it stops (semantics P2)."""
 
     kind = ErrorKind.CONFLICT
+    retry_cures = False
 
 
 def make_room(dag: DAG | None, coordinator: Coordinator, ti: RuntimeTaskInstanceProtocol) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, RetryPolicy
 
 from ..checkpoint.hook_answers import close_all
 from ..checkpoint.master_hooks import MasterHook, check_hooks
@@ -13,6 +13,7 @@ from ..checkpoint.notices import CheckpointListener, check_listeners
 from ..hooks.job_settings import check_storage_and_job, naming, rendered_settings
 from ..hooks.plugged import master_hooks_of
 from ..hooks.telling import tell
+from .curable import WHERE_A_RETRY_MAY_CURE
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -32,6 +33,7 @@ class RestoreLatestCheckpointOperator(BaseOperator):
         master_hooks: the job's; they go back too. Hooks of installed packages come on top.
         listeners: the job's; they are told what was aborted. Listeners of installed packages come on top.
         allow_non_restored_state: leave state behind that no master hook claims (semantics T7).
+        retry_policy: fails the task at once where no retry would cure the error (semantics F4).
         **kwargs: what every operator takes.
 
     Raises:
@@ -53,9 +55,10 @@ class RestoreLatestCheckpointOperator(BaseOperator):
         master_hooks: Sequence[MasterHook] | None = None,
         listeners: Sequence[CheckpointListener] | None = None,
         allow_non_restored_state: bool = False,
+        retry_policy: RetryPolicy | None = WHERE_A_RETRY_MAY_CURE,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(retry_policy=retry_policy, **kwargs)
         self.storage = storage
         self.job = job or (self.dag.dag_id if self.has_dag() else None)
         self.aws_conn_id = aws_conn_id

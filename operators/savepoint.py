@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, RetryPolicy
 from airflow.sdk.exceptions import AirflowRescheduleException
 
 from ..checkpoint import Coordinator, disposing, layout, system_runtime
 from ..checkpoint.disposing import HistoryRule
 from ..checkpoint.errors import CheckpointError, InvalidConfigError, NoSavepointError
 from ..checkpoint.head import SavepointEntry
-from ..checkpoint.reasons import Status
+from ..checkpoint.reasons import Reason, Status
 from ..checkpoint.savepoint_verify import SavepointProgress
 from ..checkpoint.savepoints import DEFAULT_TIMEOUT, SavepointRequest
 from ..hooks.job_settings import (
@@ -31,6 +31,7 @@ from ..storage.names import shorten
 from ..storage.port import ObjectStore
 from ..triggers.looking import why_failed
 from ..triggers.savepoint import SavepointTrigger
+from .curable import WHERE_A_RETRY_MAY_CURE
 from .trigger_checks import check_poll_interval
 
 if TYPE_CHECKING:
@@ -44,6 +45,12 @@ class SavepointFailedError(CheckpointError):
     """The savepoint was not made; the text says why (semantics P1)."""
 
     kind = ErrorKind.CONFLICT
+
+
+class SavepointUnmakableError(SavepointFailedError):
+    """The savepoint cannot be made of what the job has: a file of its checkpoint is damaged (semantics P1)."""
+
+    retry_cures = False
 
 
 class SavepointOperator(BaseOperator):
@@ -70,6 +77,7 @@ class SavepointOperator(BaseOperator):
         deferrable: wait for a running epoch in the triggerer; with False the task is rescheduled.
         poll_interval: seconds (or a timedelta) between two looks; more than 0.
         retries: tries after the first.
+        retry_policy: fails the task at once where no retry would cure the error (semantics F4).
         **kwargs: what every operator takes.
 
     Raises:
@@ -96,9 +104,10 @@ class SavepointOperator(BaseOperator):
         deferrable: bool = True,
         poll_interval: timedelta | float = 5.0,
         retries: int = 2,
+        retry_policy: RetryPolicy | None = WHERE_A_RETRY_MAY_CURE,
         **kwargs: Any,
     ) -> None:
-        super().__init__(retries=retries, **kwargs)
+        super().__init__(retries=retries, retry_policy=retry_policy, **kwargs)
         self.storage = storage
         self.job = job
         self.target = target
@@ -219,7 +228,9 @@ def failed(entry: SavepointEntry, job: str) -> SavepointFailedError:
         entry: the savepoint.
         job: the job's name.
     """
-    return SavepointFailedError(f"the savepoint failed: {entry.reason}: {entry.detail}", job=job, savepoint=entry.uri)
+    # What ends it so is a damaged checkpoint, or a folder with something else in it (`Savepoints.take`).
+    cls = SavepointUnmakableError if entry.reason is Reason.IO_EXCEPTION else SavepointFailedError
+    return cls(f"the savepoint failed: {entry.reason}: {entry.detail}", job=job, savepoint=entry.uri)
 
 
 def _conn_ids(task: SavepointOperator | DisposeSavepointOperator) -> dict[str, str | None]:
@@ -264,6 +275,7 @@ class DisposeSavepointOperator(BaseOperator):
         series: only savepoints count whose request id begins so (templated); empty: all of the job's.
         aws_conn_id: Airflow connection of type `aws`, for storage and savepoints; None for boto3's own chain.
         target_aws_conn_id: another one for the savepoints; None: the same.
+        retry_policy: fails the task at once where no retry would cure the error (semantics F4).
         **kwargs: what every operator takes.
 
     Raises:
@@ -287,9 +299,10 @@ class DisposeSavepointOperator(BaseOperator):
         series: str = "",
         aws_conn_id: str | None = None,
         target_aws_conn_id: str | None = None,
+        retry_policy: RetryPolicy | None = WHERE_A_RETRY_MAY_CURE,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(retry_policy=retry_policy, **kwargs)
         self.storage = storage
         self.savepoint = savepoint
         self.force = force

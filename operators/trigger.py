@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.sdk import BaseOperator, ExceptionRetryPolicy, RetryAction, RetryPolicy, RetryRule, timezone
+from airflow.sdk import BaseOperator, RetryPolicy, timezone
 from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException
 
 from ..checkpoint import CheckpointConfig, Coordinator, RequestKind, TriggerRequest, layout
@@ -16,9 +16,6 @@ from ..checkpoint.declining import reason_of
 from ..checkpoint.errors import (
     CheckpointError,
     InvalidConfigError,
-    InvalidStateError,
-    JobOwnedError,
-    NonRestoredStateError,
     SourceRefusedError,
 )
 from ..checkpoint.fixing import Refused
@@ -47,13 +44,14 @@ from ..hooks.pausing import start_unless_paused
 from ..hooks.plugged import listeners_of, master_hooks_of
 from ..hooks.slice_detail import check_slice_detail
 from ..hooks.telling import tell_if_possible
-from ..storage.errors import CairnError, ErrorKind, InvalidKeyError, NewerFormatError, UnsupportedStorageError
+from ..storage.errors import CairnError, ErrorKind
 from ..storage.names import shorten
 from ..storage.probe import ensure_probed
 from ..triggers.looking import why_failed
 from ..triggers.request import RequestTrigger
+from .curable import WHERE_A_RETRY_MAY_CURE
 from .intervals import check_intervals
-from .last_run import LastRunBlockedError, make_room
+from .last_run import make_room
 from .mapped_stages import StageTask
 from .run_facts import kind_of, run_facts, slice_of
 from .starting import RunWish, check_wish, start_if_asked, wish_of
@@ -72,31 +70,7 @@ class TriggerDeclinedError(CheckpointError):
     """No checkpoint came of the trigger (semantics T1)."""
 
     kind = ErrorKind.CONFLICT
-
-
-NO_CURE = ExceptionRetryPolicy(
-    [
-        RetryRule(
-            exception=[
-                InvalidStateError,
-                NonRestoredStateError,
-                InvalidKeyError,
-                InvalidConfigError,
-                JobOwnedError,
-                UnsupportedStorageError,
-                NewerFormatError,
-            ],
-            action=RetryAction.FAIL,
-            reason="no retry cures this: what the run was told is wrong, or does not fit the latest checkpoint",
-        ),
-        RetryRule(
-            exception=LastRunBlockedError,
-            action=RetryAction.FAIL,
-            reason="a retry would keep the place that the job's last run needs",
-        ),
-    ]
-)
-"""What Airflow does with a failed try of a task that triggers."""
+    retry_cures = False
 
 
 class TriggerCheckpointOperator(BaseOperator):
@@ -184,7 +158,7 @@ class TriggerCheckpointOperator(BaseOperator):
         kind: RequestKind | None = None,
         retries: int = 2,
         retry_delay: timedelta | float = 5.0,
-        retry_policy: RetryPolicy | None = NO_CURE,
+        retry_policy: RetryPolicy | None = WHERE_A_RETRY_MAY_CURE,
         **kwargs: Any,
     ) -> None:
         super().__init__(retries=retries, retry_delay=retry_delay, retry_policy=retry_policy, **kwargs)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 class BackgroundSnapshotError(CheckpointError):
     """A snapshot that was written in the background failed; the stage declines (semantics A5)."""
 
+    retry_cures = True
+
 
 class BackgroundSnapshot:
     """One output that a thread of its own writes.

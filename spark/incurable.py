@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ..storage.errors import CairnError, ErrorKind
 
 _ABOUT_DATA = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
@@ -11,14 +13,27 @@ _ABOUT_DATA = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
 def is_incurable(error: BaseException) -> bool:
     """Tell whether the application itself is at fault: Spark cannot analyse its plan, a name or a state is wrong.
 
-    What was raised *from* something else may be as curable as that.
+    What was raised *from* something else is as curable as that: author's code may wrap what Spark says.
 
     Args:
         error: what ended the epoch's block.
     """
     from pyspark.errors import AnalysisException
 
-    if isinstance(error, AnalysisException):
-        condition = error.getCondition() or ""
-        return not condition.startswith(_ABOUT_DATA)
-    return isinstance(error, CairnError) and error.kind is ErrorKind.INVALID and error.__cause__ is None
+    chain = list(_causes(error))
+    for each in chain:
+        if isinstance(each, AnalysisException):
+            condition = each.getCondition() or ""
+            return not condition.startswith(_ABOUT_DATA)
+    root = chain[-1]
+    return isinstance(root, CairnError) and root.kind is ErrorKind.INVALID
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, and what each was raised from; what only happened before it (`__context__`) is no cause."""
+    seen: set[int] = set()
+    at: BaseException | None = error
+    while at is not None and id(at) not in seen:
+        yield at
+        seen.add(id(at))
+        at = at.__cause__

@@ -158,4 +158,6 @@ def _is_frame(line: object) -> bool:
 
 def _bare(line: Line) -> Line:
     """A line without how its file is known, which differs between a store and a savepoint."""
-    return replace(line, handle=replace(line.handle, checksum="")) if isinstance(line, HandleLine) else line
+    return (
+        replace(line, handle=replace(line.handle, checksum="", content=None)) if isinstance(line, HandleLine) else line
+    )

@@ -39,6 +39,34 @@ def test_what_was_raised_from_something_else_may_be_cured() -> None:  # semantic
     assert not is_incurable(error)
 
 
+def test_what_wraps_an_incurable_failure_is_incurable() -> None:  # semantics F4
+    from pyspark.errors import AnalysisException
+
+    class Analysis(AnalysisException):
+        """What the JVM reports, by the condition that it names."""
+
+        def __init__(self, condition: str) -> None:
+            Exception.__init__(self, condition)
+            self._said = condition
+
+        def getCondition(self) -> str:  # noqa: N802 - Spark's name
+            return self._said
+
+    plan, files = Analysis("UNRESOLVED_COLUMN.WITHOUT_SUGGESTION"), Analysis("PATH_NOT_FOUND")
+    cause: Exception
+    for cause, expected in ((plan, True), (files, False), (InvalidStateError("twice"), True), (OSError("disk"), False)):
+        wrapped = RuntimeError("the author's own words")
+        wrapped.__cause__ = ValueError("and once more")
+        wrapped.__cause__.__cause__ = cause
+        assert is_incurable(wrapped) is expected, cause
+    beside = RuntimeError("while the first was handled")
+    beside.__context__ = plan
+    assert not is_incurable(beside), "what only happened before is no cause"
+    plan.__cause__ = wrapped
+    wrapped.__cause__ = plan
+    assert is_incurable(wrapped), "a circle has an end"
+
+
 @pytest.mark.spark
 def test_a_plan_that_cannot_be_analysed_is_tried_by_nobody_again(
     spark: SparkSession, pipeline: Pipeline, tmp_path: Path

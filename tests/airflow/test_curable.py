@@ -1,0 +1,80 @@
+"""Nothing that no retry cures is retried; one table says of each error whether a retry may cure it (semantics F4)."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.definitions.retry_policy import RetryAction
+
+from airflow_cairn.checkpoint.errors import NoSavepointError, SavepointRefusedError, SourceRefusedError
+from airflow_cairn.checkpoint.head import SavepointEntry
+from airflow_cairn.checkpoint.reasons import Reason, Status
+from airflow_cairn.operators import (
+    DisposeSavepointOperator,
+    RestoreLatestCheckpointOperator,
+    SavepointOperator,
+    StopWithSavepointOperator,
+)
+from airflow_cairn.operators.curable import WHERE_A_RETRY_MAY_CURE
+from airflow_cairn.operators.savepoint import SavepointUnmakableError, failed
+from airflow_cairn.storage.errors import CairnError, UnavailableError
+from tests.support.documented import DOCS
+
+ROOMS = ("storage", "checkpoint", "spark", "operators", "hooks", "sensors", "triggers", "cli", "plugin")
+
+
+def errors(of: type[CairnError] = CairnError) -> Iterator[type[CairnError]]:
+    for child in of.__subclasses__():
+        if child.__module__.startswith("airflow_cairn."):
+            yield child
+        yield from errors(child)
+
+
+def test_the_table_says_of_each_error_whether_a_retry_may_cure_it() -> None:  # semantics F4
+    for room in ROOMS:
+        package = importlib.import_module(f"airflow_cairn.{room}")
+        for module in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"{package.__name__}.{module.name}")
+    page = (Path(DOCS) / "reference/errors.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| (yes|no) \|", page, re.MULTILINE)
+    assert len(rows) == len({name for name, _, _ in rows}), "each stands once"
+    assert set(rows) == {(each.__name__, each.kind.value, "yes" if each.retry_cures else "no") for each in errors()}
+
+
+@pytest.mark.parametrize(
+    ("error", "action"),
+    [
+        (NoSavepointError("there is none"), RetryAction.FAIL),
+        (SourceRefusedError("no asset has been updated"), RetryAction.FAIL),
+        (SavepointRefusedError("still needed"), RetryAction.FAIL),
+        (UnavailableError("later"), RetryAction.DEFAULT),
+        (RuntimeError("of somebody else"), RetryAction.DEFAULT),
+    ],
+)
+def test_what_no_retry_cures_is_not_retried(error: Exception, action: RetryAction) -> None:  # semantics F4
+    assert WHERE_A_RETRY_MAY_CURE.evaluate(error, 1, 3).action is action
+
+
+@pytest.mark.parametrize(
+    ("operator", "arguments"),
+    [
+        (SavepointOperator, {"job": "flights", "target": "s3://kept/x"}),
+        (StopWithSavepointOperator, {"job": "flights", "target": "s3://kept/x"}),
+        (DisposeSavepointOperator, {"savepoint": "s3://kept/x"}),
+        (RestoreLatestCheckpointOperator, {"job": "flights"}),
+    ],
+)
+def test_the_tasks_have_that_policy(operator: Any, arguments: dict[str, Any]) -> None:  # semantics F4
+    task = operator(task_id="t", storage="s3://lake/cairn", **arguments)
+    assert task.retry_policy is WHERE_A_RETRY_MAY_CURE
+
+
+def test_a_savepoint_of_a_damaged_checkpoint_is_not_tried_again() -> None:  # semantics F4, P1
+    entry = SavepointEntry(3, "r", "s3://kept/x", "savepoint-f-0", 1, 2, "e", Status.FAILED, reason=Reason.IO_EXCEPTION)
+    assert isinstance(failed(entry, "flights"), SavepointUnmakableError)
