@@ -49,7 +49,7 @@ def test_what_wraps_an_incurable_failure_is_incurable() -> None:  # semantics F4
             Exception.__init__(self, condition)
             self._said = condition
 
-        def getCondition(self) -> str:  # noqa: N802 - Spark's name
+        def getCondition(self) -> str:
             return self._said
 
     plan, files = Analysis("UNRESOLVED_COLUMN.WITHOUT_SUGGESTION"), Analysis("PATH_NOT_FOUND")
