@@ -32,6 +32,7 @@ from .starting import RunWish, check_wish
 from .topology import show_exchanges
 from .trigger import TriggerCheckpointOperator
 from .trigger_checks import check_config, check_poll_interval, fit_schedule
+from .uncovered_spark import warn_of_uncovered_spark
 
 TRIGGER = "trigger_checkpoint"
 WAIT = "wait_for_checkpoint"
@@ -227,6 +228,7 @@ class CheckpointedTaskGroup(TaskGroup):
             raise InvalidConfigError(
                 "the CheckpointedTaskGroup has no stage; add a SparkEpochOperator", group=self.group_id
             )
+        warn_of_uncovered_spark(tasks, str(self.group_id))
         check_uids(stages, str(self.group_id))
         check_reads(stages, self._config.mode, str(self.group_id))
         trigger.take_stages_from(stages)
