@@ -73,3 +73,13 @@ def test_checkpoints_that_a_row_names_are_expected_elsewhere_too(number: int) ->
 def test_each_row_stands_once_and_in_order() -> None:
     numbers = [int(found[1]) for found in re.finditer(r"^\| (\d+) \|", (ROOT / "docs/failover.md").read_text(), re.M)]
     assert numbers == sorted(set(numbers))
+
+
+def test_the_table_of_renewed_tasks_says_what_its_test_expects() -> None:
+    page = (
+        (ROOT / "docs" / "failover.md").read_text().split("## After a stage's task was renewed\n")[1].split("\n## ")[0]
+    )
+    shown = re.findall(r"\| (src \d, left \d) \|", page)
+    expected = re.findall(r"\(\d, \"(src \d, left \d)\"\)", (E2E / "test_renewed.py").read_text())
+    assert shown == expected
+    assert len(shown) == 8
