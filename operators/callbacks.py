@@ -14,8 +14,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from ..checkpoint import Coordinator
-from ..checkpoint.reasons import Reason
 from ..checkpoint.requests import EpochCompleted, Failed, FailedOver, GivenUp, Restarted
+from ..checkpoint.ways_out import WAYS_OUT
 from ..hooks.clearing import note_of
 from ..hooks.job_settings import scope_of
 from ..hooks.telling import tell_if_possible
@@ -54,13 +54,13 @@ def _report(context: Context) -> str:
     settings = settings_of(context, stage.operator)
     coordinator = settings.coordinator()
     try:
-        return _failed_over(context, stage, coordinator)
+        return _failed_over(context, stage, coordinator, settings.storage)
     finally:
         scope = scope_of(stage.operator.task_group)
         tell_if_possible(coordinator, scope.listeners if scope else ())
 
 
-def _failed_over(context: Context, stage: StageTask, coordinator: Coordinator) -> str:
+def _failed_over(context: Context, stage: StageTask, coordinator: Coordinator, storage: str) -> str:
     ti, uid = context["ti"], stage.uid
     answer = report(context, uid, coordinator)
     if isinstance(answer, EpochCompleted):
@@ -70,16 +70,9 @@ def _failed_over(context: Context, stage: StageTask, coordinator: Coordinator) -
             f"stage {uid} failed for good; checkpoint {answer.checkpoint} goes on without "
             f"{', '.join(answer.stages)}, whose input is kept for the next epoch"
         )
-    if isinstance(answer, Failed) and answer.reason is Reason.CHECKPOINT_SUBSUMED:
-        return (
-            f"stage {uid} failed, and checkpoint {answer.checkpoint} could no longer complete: {answer.detail}. "
-            "Clear the task that triggers the checkpoint, which places the epoch's input anew"
-        )
     if isinstance(answer, Failed):
-        return (
-            f"stage {uid} failed for good, and checkpoint {answer.checkpoint} with it: {answer.reason}. Clear the "
-            "stage and the task that waits for the checkpoint to go on"
-        )
+        way_out = WAYS_OUT[answer.reason].said(coordinator.job, storage)
+        return f"stage {uid} failed, and checkpoint {answer.checkpoint} with it: {answer.reason}: {answer.detail}. {way_out}"
     if not isinstance(answer, FailedOver):
         return f"stage {uid} · try {ti.try_number}: {answer.why}"
     pending = answer.pending

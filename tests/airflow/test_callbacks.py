@@ -10,6 +10,8 @@ from airflow.sdk import DAG, BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_cairn.checkpoint import CheckpointConfig, RegionalCheckpoints
+from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.ways_out import WAYS_OUT
 from airflow_cairn.operators import SparkEpochOperator, restore_latest_checkpoint
 from airflow_cairn.operators.stage_outcome import StageRun
 from tests.airflow.conftest import Said
@@ -144,7 +146,8 @@ def test_the_last_try_where_too_much_has_failed(job: Job, said: Said) -> None:  
     job.begin(RUN, "clean", claimant=str(other.id))
     call(stage(job, uid="clean"), other)
     call(stage(job), ti)
-    assert "stage routes failed for good, and checkpoint 1 with it: JOB_FAILURE" in said.text
+    assert "stage routes failed, and checkpoint 1 with it: JOB_FAILURE: " in said.text
+    assert WAYS_OUT[Reason.JOB_FAILURE].said("flights", job.storage) in said.text
     assert job.coordinator.head().pending == ()
 
 
