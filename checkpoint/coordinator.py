@@ -145,7 +145,7 @@ class Coordinator:
         )
 
     def to_run_again(self, epoch: str) -> tuple[Restarted, ...]:
-        """Give the stages whose tasks have to run again after a failover, and have not begun; see `Claims`."""
+        """Give the stages that a failover has replaced and that nobody has claimed since; see `Claims`."""
         return self._claims.to_run_again(epoch)
 
     def why_unacknowledged(self, epoch: str, stage: str) -> str:

@@ -72,7 +72,8 @@ def _failed_over(context: Context, stage: StageTask, coordinator: Coordinator, s
         )
     if isinstance(answer, Failed):
         way_out = WAYS_OUT[answer.reason].said(coordinator.job, storage)
-        return f"stage {uid} failed, and checkpoint {answer.checkpoint} with it: {answer.reason}: {answer.detail}. {way_out}"
+        why = f"{answer.reason}: {answer.detail}"
+        return f"stage {uid} failed, and checkpoint {answer.checkpoint} with it: {why}. {way_out}"
     if not isinstance(answer, FailedOver):
         return f"stage {uid} · try {ti.try_number}: {answer.why}"
     pending = answer.pending

@@ -324,3 +324,19 @@ def test_what_airflow_starts_by_itself_needs_no_connection(job: Job, said: Said)
     cleared = Ti(run_id=RUN, task_id="b_task", try_number=2, max_tries=2, task_states={("c_task", -1): "scheduled"})
     pipeline.tasks["b"].execute(context(cleared))
     assert "could not be cleared" not in said.text
+
+
+@pytest.mark.parametrize(("state", "cleared"), [("success", [["a_task"]]), ("up_for_retry", []), ("running", [])])
+def test_a_stage_that_failed_by_itself_is_cleared_only_if_a_person_has_marked_it(
+    pipeline: Pipeline, api: ApiStandIn, state: str, cleared: list[list[str]]
+) -> None:
+    """semantics F5: its task was marked a success while it ran, and that ended its driver; Airflow tries it no more."""
+    pipeline.fail("b")
+    pipeline.airflow.cleared.clear()
+    marked = pipeline.job.begin(RUN, "a", "marked")
+    pipeline.job.coordinator.fail(epoch_name(RUN), "a", "marked", "killed by signal 9")
+    assert marked.attempt == 2
+    pipeline.airflow.ids["a_task"], pipeline.airflow.states["a_task"] = "marked", state
+    with pytest.raises(AirflowRescheduleException):
+        pipeline.next_try("b")
+    assert pipeline.airflow.tasks == cleared

@@ -125,11 +125,15 @@ def marked_failed(case: Case) -> None:
 
 
 def marked_success(case: Case) -> None:
-    """A person marks the stage's task as a success while it runs: nothing of it is in the store."""
-    case.gates.hold(case.dag_id, RUN, 1, "left")
+    """A person marks the stage's task as a success while it runs: nothing of it is in the store, so it runs again.
+
+    Airflow starts `left` before or after it has ended the marked task; in the first case `left` is stopped once more.
+    """
+    for attempt in (1, 2):
+        case.gates.hold(case.dag_id, RUN, attempt, "left")
     case.start(hold="src")
     case.mark(SRC, "success")
-    case.fail_left(1)
+    case.fail_left(2)
 
 
 def cleared_by_cairn(case: Case) -> None:
@@ -153,7 +157,7 @@ OUTCOMES: dict[Callable[[Case], None], tuple[int, str]] = {
     cleared_downstream: (3, "src 3, left 3"),
     cleared_run: (3, "src 3, left 3"),
     marked_failed: (3, "src 3, left 3"),
-    marked_success: (2, "src 2, left 2"),
+    marked_success: (3, "src 3, left 2 or 3"),
     cleared_by_cairn: (3, "src 3, left 3"),
     left_lost: (2, "src 2, left 2"),
 }
@@ -182,7 +186,9 @@ def test_a_failure_after_it_recovers_by_itself(
     api = case.airflow.api
     assert api.run_state(case.dag_id, RUN) == "success", api.explain(case.dag_id, RUN)
     attempts, tries = OUTCOMES[way]
-    assert f"src {case.try_of(SRC)}, left {case.try_of(LEFT)}" == tries
+    src, left = tries.split(", ")
+    assert f"src {case.try_of(SRC)}" == src
+    assert f"left {case.try_of(LEFT)}" in (left, *(f"left {number}" for number in left[5:].split(" or ")))
     ended = [(number, number, "JOB_FAILOVER_REGION") for number in range(1, attempts)]
     assert case.store.outcomes() == [*ended, (attempts, attempts, "COMPLETED")]
     assert [case.store.value(stage, "folded") for stage in ("src", "left")] == [[RUN], [RUN]]
