@@ -1,7 +1,9 @@
-"""The last net: stages that a failover has replaced, and whose tasks have ended well without running again (F5).
+"""The last net: stages that have not acknowledged although Airflow shows their tasks as successes (F5).
 
-The callback of the failed try and the next tries of the stages beside them clear them first. If all of those died, the
-task that waits for the checkpoint finds them, because it begins when the stages' tasks have ended.
+A failover has replaced what they wrote, and all died that should have cleared them; or a person has marked the task
+while it ran; or an acknowledgement was deleted. The task that waits for the checkpoint finds them, because it
+begins when the stages' tasks have ended. A stage's task ends as a success by itself only after its acknowledgement
+counted, so such a task has nothing in hand: it runs again, and its begin settles what the try before left.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from ..checkpoint import Coordinator
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.layout import run_id_of
-from ..checkpoint.requests import Progress, Waiting
+from ..checkpoint.requests import Progress, Restarted, Waiting
 from .airflow_api import AirflowApiHook, AirflowApiRefusedError
 from .clear_body import TaskRef
 from .clearing import SUCCESS, Where, compare_and_clear
@@ -30,7 +32,7 @@ def start_again(
     where_of: Callable[[str], Where] | None,
     conn_id: str | None,
 ) -> tuple[str, ...]:
-    """Clear the tasks of stages that have to run again and have ended well without that.
+    """Clear the tasks of stages that have not acknowledged and have ended well all the same.
 
     Args:
         coordinator: of the job.
@@ -50,15 +52,20 @@ def start_again(
     if not isinstance(now, Waiting) or where_of is None or conn_id is None:
         return ()
     where = where_of(run_id_of(epoch))
-    due = [each for each in now.restarted if states.get(where.tasks.get(each.stage, TaskRef(""))) == SUCCESS]
-    if not due:
+    named = [uid for uid in now.missing if uid in where.tasks and states.get(where.tasks[uid]) == SUCCESS]
+    if not named:
         return ()
-    note = f"Cairn: checkpoint {now.checkpoint}, attempt {now.attempt} needs this stage again, and it had not run"
+    note = f"Cairn: checkpoint {now.checkpoint}, attempt {now.attempt} has nothing of this stage, so it runs again"
+
+    def missing() -> tuple[Restarted, ...]:
+        still = coordinator.progress(epoch)
+        same = isinstance(still, Waiting) and still.checkpoint == now.checkpoint
+        return tuple(Restarted(uid, "") for uid in still.missing) if isinstance(still, Waiting) and same else ()
+
     try:
         with AirflowApiHook(conn_id) as api:
-            cleared = compare_and_clear(api, where, due, note, lambda: coordinator.to_run_again(epoch))
+            cleared = compare_and_clear(api, where, [Restarted(uid, "") for uid in named], note, missing)
     except (AirflowNotFoundException, InvalidConfigError, AirflowApiRefusedError) as error:
-        named = [each.stage for each in due]
         log.warning("%s must run again and cannot be cleared (%s): %s", ", ".join(named), error, where.by_hand(named))
         return ()
     log.info("%s", cleared)

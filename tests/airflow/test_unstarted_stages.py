@@ -50,14 +50,14 @@ def test_what_everybody_else_died_over_is_started_by_who_waits(
     with ApiStandIn(airflow) as api:
         connect(connections, api)
         assert run.look(all_ended()) is None, "it goes on waiting"
-    assert airflow.tasks == [["epoch.b"]]
+    assert airflow.tasks == [["epoch.b", "epoch.c"]], "c has been marked: its own retry will not come"
 
 
 def test_what_has_begun_meanwhile_is_left_alone(run: Run, connections: Callable[[str, str], None]) -> None:
     airflow = OneRun({"epoch.b": "b-2", "epoch.c": "c-2"}, {"epoch.b": "running"})
     with ApiStandIn(airflow) as api:
         connect(connections, api)
-        assert run.look({("b", -1): "running", ("c", -1): SUCCESS}) is None
+        assert run.look({("b", -1): "running", ("c", -1): "failed"}) is None
     assert airflow.cleared == []
 
 
@@ -114,3 +114,20 @@ class TestCauses:
         said = self.why(run)
         assert "because the attempt before ended (CHECKPOINT_EXPIRED: not all had acknowledged within 600 s)" in said
         assert "marked" not in said
+
+
+def test_a_deleted_acknowledgement_is_made_again(job: Job, connections: Callable[[str, str], None]) -> None:
+    """semantics F5: the task has ended well, and what it acknowledged is gone; no failover has replaced anything."""
+    run = Run(job)
+    run.finish("a", "c", "d-0", "d-1", "d_1")
+    run.job.begin(run.run_id, "b", "b-1")
+    airflow = OneRun({"epoch.b": "b-1"})
+    with ApiStandIn(airflow) as api:
+        connect(connections, api)
+        assert run.look({("b", -1): SUCCESS}) is None
+        assert airflow.tasks == [["epoch.b"]]
+        # It has acknowledged since, and another look clears nothing.
+        run.job.acknowledge(run.job.begin(run.run_id, "b", "b-2"))
+        run.finish("c")
+        assert run.look()["acks"] == 6
+    assert airflow.tasks == [["epoch.b"]]
