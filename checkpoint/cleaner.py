@@ -22,6 +22,9 @@ from .job_files import JobFiles
 from .live import Live, find_live
 from .referring import Known
 
+MAX_FOREIGN = 100
+"""Foreign keys that one report names."""
+
 
 @dataclass(frozen=True, slots=True)
 class CleanReport:
@@ -33,6 +36,8 @@ class CleanReport:
     """Multipart uploads of dead drivers that were aborted."""
     failures: tuple[DeleteFailure, ...]
     """What could not be deleted; it is tried again by the next cleaning, and fails nothing (semantics W7)."""
+    foreign: tuple[str, ...] = ()
+    """Keys among the checkpoints' folders that no part of Cairn has written, so they stay; `MAX_FOREIGN` at most."""
 
 
 class Cleaner:
@@ -69,22 +74,27 @@ class Cleaner:
             # What is dead by any head stays dead.
             own=True,
         )
-        dead = [found.key for found in self._below(head) if not self._holds(head, live, found.key)]
+        foreign: list[str] = []
+        dead = [found.key for found in self._below(head, foreign) if not self._holds(head, live, found.key)]
         failures = self._files.delete(dead)
         aborted, unaborted = self._abort_uploads(head, live)
         unknown = [DeleteFailure(self._files.full(key), reason) for key, reason in live.unknown.items()]
-        return CleanReport(len(dead) - len(failures), aborted, (*failures, *unaborted, *unknown))
+        return CleanReport(len(dead) - len(failures), aborted, (*failures, *unaborted, *unknown), tuple(foreign))
 
-    def _below(self, head: Head) -> Iterator[ObjectStat]:
+    def _below(self, head: Head, foreign: list[str]) -> Iterator[ObjectStat]:
         """Yield what lies in the folders of ids that the head has handed out, and the epochs' lists.
 
-        In the folders of other ids a trigger may be writing.
+        In the folders of other ids a trigger may be writing. What is neither is passed over, and noted in `foreign`:
+        somebody's tool has left it there, and Cairn deletes nothing that it has not written.
         """
         for found in self._files.listing("", start_after="chk-"):
             checkpoint = layout.checkpoint_of(found.key)
             if checkpoint is None and layout.epoch_of_list(found.key) is None:
-                return
-            if checkpoint is None or checkpoint < head.next_id:
+                if found.key > layout.EPOCH_LISTS:
+                    return  # all that a cleaner may delete comes before it, in the order of keys
+                if len(foreign) < MAX_FOREIGN:
+                    foreign.append(self._files.full(found.key))
+            elif checkpoint is None or checkpoint < head.next_id:
                 yield found
 
     def _holds(self, head: Head, live: Live, key: str) -> bool:

@@ -194,7 +194,10 @@ def abort(
 
 
 def fail_trigger(head: Head, reason: Reason, detail: str, tolerable: int, now_ms: int) -> Head:
-    """Count a trigger that failed before its checkpoint got an id (semantics D5); it counts every time.
+    """Count a trigger that failed before its checkpoint got an id (semantics O1, D5); it counts every time.
+
+    It is a checkpoint that was triggered and failed, as one is whose master hooks fail. Against the limit of failures
+    in a row it counts only where its reason does.
 
     Args:
         head: the version decided on.
@@ -204,7 +207,9 @@ def fail_trigger(head: Head, reason: Reason, detail: str, tolerable: int, now_ms
         now_ms: the time, milliseconds since 1970 UTC.
     """
     weighed = failures.weigh(head.failures, reason, tolerable, checkpoint=None, newest_success=head.latest_id())
-    after = replace(head, failures=weighed.count)
+    counted = head.counters
+    counters = replace(counted, triggered=counted.triggered + 1, failed=counted.failed + 1)
+    after = replace(head, failures=weighed.count, counters=counters)
     if not weighed.job_fails:
         return after
     return fail_job(after, failures.verdict(head.failures + 1, tolerable, f"{reason}: {detail}"), now_ms)

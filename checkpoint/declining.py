@@ -15,7 +15,6 @@ from dataclasses import replace
 
 from ..storage.errors import CairnError, ErrorKind
 from . import decisions, requesting
-from .failures import COUNTED
 from .head import MAX_DECLINED, DeclinedRequest, Head
 from .head_text import one_line
 from .reasons import Reason
@@ -70,8 +69,6 @@ def failed(head: Head, request: TriggerRequest, error: CairnError, now_ms: int) 
     if head.pending_of_epoch(request.epoch) is not None or request.epoch in head.completions():
         return head  # only the answer was lost, or it failed at a checkpoint that stands
     reason, detail = reason_of(error), str(error)
-    if reason not in COUNTED:
-        return noted(head, request, requesting.Decline(reason, detail), now_ms)
     kept = _with(head, DeclinedRequest(request.epoch, request.kind, reason, one_line(detail), now_ms))
     return decisions.fail_trigger(kept, reason, detail, request.config.tolerable_failed_checkpoints, now_ms)
 

@@ -103,6 +103,12 @@ class SourceRefusedError(CheckpointError):
     retry_cures = False
 
 
+class SourceError(CheckpointError):
+    """A source raised; the text names it, the step and the cause (semantics T1, T8)."""
+
+    kind = ErrorKind.CONFLICT
+
+
 class ResumeRefusedError(CheckpointError):
     """The job was not started from the savepoint: something would be given up to which nobody agreed (semantics R5)."""
 

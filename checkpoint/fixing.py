@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from .codec import Json
 from .model import Slice
@@ -15,6 +16,7 @@ from .read_windows import ReadWindows
 from .restore import RestoreChoice
 from .shelf import Shelf
 from .source import Refusal, RunFacts, Source
+from .source_calls import call
 from .source_interval import DataInterval
 
 
@@ -70,7 +72,7 @@ def read(
     """
     log: list[str] = []
     for source in sources:
-        answer = source.read(run, positions.get(source.name))
+        answer = call(source.name, "read", partial(source.read, run, positions.get(source.name)))
         if isinstance(answer, Refusal):
             return Refused(source.name, answer.text)
         log.extend(f"{source.name}: {line}" for line in answer.log)
@@ -97,7 +99,7 @@ def advanced(
     for name, part in (slice_.sources or {}).items():
         if name not in by_name:
             return Refused(name, f"the epoch reads from the source {name!r}, which the DAG no longer has: put it back")
-        moved = by_name[name].advance(after.get(name), part, shelf)
+        moved = call(name, "advance", partial(by_name[name].advance, after.get(name), part, shelf))
         if isinstance(moved, Refusal):
             return Refused(name, moved.text)
         after[name] = moved

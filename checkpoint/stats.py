@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from . import layout
 from .head import EndedEntry, Head, RestoreRecord, Stopped
-from .reasons import Reason, Status
+from .reasons import DECLINES, Reason, Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def stats(head: Head) -> JobStats:
         new_bytes=distribution(entry.new_bytes for entry in done),
         acks=distribution(entry.acks for entry in done),
         failures=dict(sorted(failures.items())),
-        failovers=tuple(_failover(entry) for entry in head.history if entry.reason is Reason.JOB_FAILOVER_REGION),
+        failovers=tuple(_failover(entry) for entry in head.history if _was_failed_over(head, entry)),
         restores=head.restores,
     )
 
@@ -138,6 +138,18 @@ def distribution(values: Iterable[int]) -> Distribution | None:
 
     average = sum(ordered) / len(ordered)
     return Distribution(len(ordered), ordered[0], average, rank(50), rank(95), rank(99), ordered[-1])
+
+
+def _was_failed_over(head: Head, entry: EndedEntry) -> bool:
+    """Tell whether a stage's failure ended the attempt and another one followed.
+
+    Whoever reports the failed try ends it and opens the next at once. Where who waits for the checkpoint sees the
+    decline first, the attempt ends for the decline's reason, and the next is opened after it.
+    """
+    if entry.reason is Reason.JOB_FAILOVER_REGION:
+        return True
+    later = (*head.history, *head.pending)
+    return entry.reason in DECLINES and any(each.epoch == entry.epoch and each.id > entry.id for each in later)
 
 
 def _failover(entry: EndedEntry) -> Failover:

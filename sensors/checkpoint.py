@@ -298,6 +298,9 @@ class CheckpointSensor(BaseSensorOperator):
             self.log.exception("cleaning failed; the next completed checkpoint cleans again")
             return
         self.log.info("cleaned: %d files deleted, %d uploads aborted", report.deleted, report.uploads_aborted)
+        if report.foreign:
+            named = ", ".join(report.foreign[:10])
+            self.log.warning("cleaning passed over %d files that Cairn has not written: %s", len(report.foreign), named)
         for failure in report.failures[:10]:
             self.log.warning("could not be deleted: %s: %s", failure.key, failure.reason)
         if len(report.failures) > 10:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from airflow_cairn.checkpoint import CheckpointConfig, layout
+from airflow_cairn.checkpoint import CheckpointConfig, cleaner, layout
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.storage import ForbiddenError, GoneError
 from airflow_cairn.storage.port import DeleteFailures
@@ -191,6 +191,33 @@ def test_nothing_beside_the_checkpoints_is_touched(world: World) -> None:  # sem
     world.run_epoch("a")
     for key in ("savepoints/mine", "shared/x", "notes.txt", "chk-old/x", "epochs/zzz.json"):
         assert world.memory.get(f"{JOB}/{key}").data == b"a user's own"
+
+
+@pytest.mark.parametrize("key", ["chk-.DS_Store", "chk-0/x", "chk-old/x", "d/x", "epoch-"])
+def test_a_foreign_key_does_not_stop_cleaning(world: World, key: str) -> None:  # semantics C3, W1
+    """Whatever sorts among the checkpoints: what is dead behind it goes, and the report says what was passed over."""
+    world.memory.put(f"{JOB}/{key}", b"a user's own")
+    for epoch in "abcd":
+        world.run_epoch(epoch)
+    assert not [found for found in world.standing() if layout.checkpoint_of(found) == 2], "subsumed, and dead"
+    assert world.coordinator().clean().foreign == (f"{JOB}/{key}",)
+    assert world.memory.get(f"{JOB}/{key}").data == b"a user's own"
+
+
+def test_a_foreign_key_does_not_keep_the_lists_of_epochs(world: World) -> None:  # semantics C3
+    for epoch in "abcd":
+        world.run_epoch(epoch)
+    world.memory.put(f"{JOB}/chk-z", b"a user's own")
+    world.memory.put(f"{JOB}/epoch-lists/a/files.jsonl", b"{}")
+    assert world.coordinator().clean().deleted == 1
+
+
+def test_a_report_names_so_many_foreign_keys_and_no_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cleaner, "MAX_FOREIGN", 2)
+    for number in range(3):
+        world.memory.put(f"{JOB}/chk-foreign/{number}", b"x")
+    world.run_epoch("a")
+    assert world.coordinator().clean().foreign == (f"{JOB}/chk-foreign/0", f"{JOB}/chk-foreign/1")
 
 
 def test_a_job_that_never_ran_has_nothing_to_clean(world: World) -> None:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import TypeVar
 
 import pytest
 
-from airflow_cairn.checkpoint.errors import NoCheckpointError
+from airflow_cairn.checkpoint import views
+from airflow_cairn.checkpoint.codec import Json
+from airflow_cairn.checkpoint.errors import NoCheckpointError, SourceError
 from airflow_cairn.checkpoint.head import Head
 from airflow_cairn.checkpoint.model import Owner
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.requests import Triggered
+from airflow_cairn.checkpoint.source import RunFacts
+from airflow_cairn.checkpoint.source_values import Offsets
 from airflow_cairn.storage import CairnError, ForbiddenError, UnavailableError, WriteResult
 from tests.checkpoint.failing import tolerant
 from tests.checkpoint.world import World
@@ -99,7 +104,7 @@ def test_what_cannot_be_set_aside_does_not_end() -> None:  # semantics D3, D5
     world.audit("a")
 
 
-def test_what_else_goes_wrong_is_kept_and_does_not_count(world: World) -> None:  # semantics T1, D5
+def test_what_else_goes_wrong_is_kept_and_does_not_count_towards_the_limit(world: World) -> None:  # semantics T1, D5
     world.run_epoch("a")
     (entry,) = world.coordinator().head().completed
     world.store.delete([world.files.full(entry.metadata.key)])
@@ -109,9 +114,50 @@ def test_what_else_goes_wrong_is_kept_and_does_not_count(world: World) -> None: 
     head = world.coordinator().head()
     assert [(each.epoch, each.reason) for each in head.declined] == [("b", Reason.TRIGGER_CHECKPOINT_FAILURE)]
     assert head.failures == 0
-    with pytest.raises(NoCheckpointError):
-        world.trigger("b")
-    assert world.coordinator().head() == head, "the same again is no swap"
+    assert (head.counters.triggered, head.counters.failed) == (3, 2), "one has completed"
+
+
+def test_a_source_that_raises_is_a_trigger_that_failed(world: World) -> None:  # semantics T1, T8, O1
+    """With the cause in the head, and in the counts, as a master hook that raises is."""
+
+    def ask(position: Json, run: RunFacts) -> tuple[Json, Json]:
+        raise KeyError("no partition 2001-01-02")
+
+    request = replace(world.request("a"), sources=(Offsets(ask, name="ledger"),), run=RunFacts("a"))
+    for _ in range(2):
+        world.clock.advance(timedelta(seconds=1))
+        with pytest.raises(SourceError, match="the source ledger failed in read: KeyError") as raised:
+            world.coordinator().trigger(request)
+        assert isinstance(raised.value.__cause__, KeyError), "whose traceback the task's log shows"
+    head = world.coordinator().head()
+    (declined,) = head.declined
+    assert (declined.epoch, declined.reason) == ("a", Reason.TRIGGER_CHECKPOINT_FAILURE)
+    assert "KeyError('no partition 2001-01-02')" in declined.detail
+    assert declined.at_ms == world.clock.now_ms, "the last time"
+    assert (head.counters.triggered, head.counters.failed, head.failures) == (2, 2, 0)
+    (row,) = views.listing(world.coordinator()).declined
+    assert row == declined, "what `cairn checkpoints` shows"
+    world.run_epoch("a")
+
+
+def test_so_is_one_that_raises_when_its_position_is_moved(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics T1, T8
+    world.count()
+    monkeypatch.setattr(Offsets, "advance", lambda *_: 1 / 0)
+    with pytest.raises(SourceError, match="the source ledger failed in advance: ZeroDivisionError"):
+        world.trigger("a")
+    assert world.coordinator().head().counters.failed == 1
+
+
+def test_a_source_whose_store_does_not_answer_is_no_broken_source(world: World) -> None:  # semantics T1, D5
+    def ask(position: Json, run: RunFacts) -> tuple[Json, Json]:
+        raise UnavailableError("the store did not answer")
+
+    request = replace(world.request("a"), sources=(Offsets(ask, name="ledger"),), run=RunFacts("a"))
+    with pytest.raises(UnavailableError):
+        world.coordinator().trigger(request)
+    assert world.coordinator().head().declined[0].reason is Reason.IO_EXCEPTION
 
 
 def test_a_head_that_cannot_be_written_keeps_nothing() -> None:  # semantics T1

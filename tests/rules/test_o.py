@@ -59,6 +59,22 @@ def test_a_job_in_numbers(world: World) -> None:  # semantics O1, O2
     assert [restore.checkpoint for restore in found.restores] == [1, 2, 2]
 
 
+def test_a_failover_that_who_waits_has_settled_is_one(world: World) -> None:  # semantics O1, D1, D5
+    """It sees the decline before anybody reports the failed try, ends the attempt, and opens the next."""
+    world.config = replace(world.config, tolerable_failed_checkpoints=1)
+    world.trigger("a")
+    world.run_stage("a", "clean")
+    world.decline(world.submit("a", "routes").handover, "ValueError: bad row")
+    world.coordinator().progress("a")
+    assert stats(world.coordinator().head()).failovers == (), "nothing has followed it yet"
+    world.coordinator().go_on("a")
+    (failover,) = stats(world.coordinator().head()).failovers
+    assert (failover.checkpoint, failover.root, failover.acks) == (1, "routes: ValueError: bad row", 1)
+    world.coordinator().abort(2, Reason.CHECKPOINT_EXPIRED, "not a stage's failure")
+    world.run_epoch("a")
+    assert len(stats(world.coordinator().head()).failovers) == 1
+
+
 def test_each_checkpoint_says_what_became_of_it(world: World) -> None:  # semantics O1
     """Id, status, trigger time, duration, size, incremental size, acknowledged of expected, reason."""
     begun = world.clock.now_ms
