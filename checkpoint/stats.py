@@ -148,8 +148,10 @@ def _was_failed_over(head: Head, entry: EndedEntry) -> bool:
     """
     if entry.reason is Reason.JOB_FAILOVER_REGION:
         return True
-    later = (*head.history, *head.pending)
-    return entry.reason in DECLINES and any(each.epoch == entry.epoch and each.id > entry.id for each in later)
+    if entry.reason not in DECLINES:
+        return False
+    pending = head.pending_of_epoch(entry.epoch)
+    return pending is not None or any(each.id > entry.id for each in head.ended_of_epoch(entry.epoch))
 
 
 def _failover(entry: EndedEntry) -> Failover:
