@@ -340,6 +340,10 @@ class Coordinator:
         """Take a savepoint, or go on with one; see `Savepoints.take`."""
         return self._savepoints.take(request, open_folder, on_progress)
 
+    def check_savepoint(self, request: SavepointRequest) -> None:
+        """See that a savepoint would be taken, and change nothing; see `Savepoints.check`."""
+        self._savepoints.check(request)
+
     def look_for_savepoint(self, request: str) -> SavepointEntry | None:
         """Give the savepoint of a request as it stands; see `Savepoints.look`."""
         return self._savepoints.look(request)

@@ -154,6 +154,29 @@ class Savepoints:
             return self._go_on(entry, entry.source, request.parallel, open_folder, on_progress)
         return entry
 
+    def check(self, request: SavepointRequest) -> None:
+        """See that a savepoint would be taken, or gone on with, and change nothing: for who has something to say first.
+
+        Args:
+            request: what is wanted.
+
+        Raises:
+            InvalidConfigError: neither the request nor the job names a target.
+            SavepointRefusedError: as of `take`, but for what only the target itself says.
+            NoCheckpointError: there is nothing to take a savepoint of.
+        """
+
+        def look(head: Head, now_ms: int) -> None:
+            settled = completing.settle(self._files, head, now_ms)
+            known = settled.savepoint_by_request(request.request)
+            if known is not None and not (known.status is Status.FAILED and request.renew):
+                self._same_target(known, request)
+                return
+            self._start(settled, request)
+
+        self._heads.observe(look)
+        self._check_apart(self._target(request))
+
     def look(self, request: str) -> SavepointEntry | None:
         """Give the savepoint of a request as it stands, settling what has expired; None if the head knows of none."""
         return self._settled().savepoint_by_request(request)

@@ -6,8 +6,10 @@ import argparse
 import os
 from collections.abc import Hashable, Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from threading import Event
 from typing import Any
+from urllib.parse import unquote
 
 from ..checkpoint import Coordinator, views
 from ..checkpoint.details import details
@@ -17,6 +19,7 @@ from ..checkpoint.reasons import Status
 from ..checkpoint.restore import Verification
 from ..checkpoint.stats import stats as stats_of
 from ..storage import S3Options, open_store
+from ..storage.errors import GoneError
 from ..storage.port import ObjectStore
 from . import adopt as adopt_of
 from . import forgetting, listing, numbers, resuming, rewinding, showing, state_rows, stopping
@@ -38,6 +41,8 @@ class Outcome:
 def jobs(store: ObjectStore, _options: argparse.Namespace) -> Outcome:
     """List the jobs of a storage."""
     found = list(views.jobs(store))
+    if not found:
+        _check_root(store)
     lines = listing.job_lines(found) if found else [f"no jobs in {store.uri}"]
     return Outcome(lines, {"jobs": [asdict(row) for row in found]}, damaged=any(row.problem for row in found))
 
@@ -198,9 +203,27 @@ def state(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 def _job(store: ObjectStore, name: str, way_out: str = "") -> Coordinator:
     coordinator = Coordinator(store, name)
     if coordinator.head().revision == 0:
+        _check_root(store)
         known = ", ".join(row.job for row in views.jobs(store)) or "none"
         raise NoCheckpointError(f"the storage has no such job{way_out}", job=name, storage=store.uri, jobs=known)
     return coordinator
+
+
+def _check_root(store: ObjectStore) -> None:
+    """Tell a storage with no job in it from one that is not there.
+
+    A bucket that is not there says so itself; a prefix in one is there as soon as somebody names it.
+
+    Raises:
+        GoneError: the folder does not exist.
+    """
+    scheme, _, path = store.uri.partition("://")
+    if scheme == "file" and not Path(unquote(path)).is_dir():
+        raise GoneError(
+            "the storage does not exist: there is no such folder. Correct --storage (or CAIRN_STORAGE), or let a job "
+            "run there first",
+            storage=store.uri,
+        )
 
 
 def _verification_lines(found: Verification) -> Iterator[str]:

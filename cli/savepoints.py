@@ -45,6 +45,8 @@ def savepoint(
         NoCheckpointError: there is nothing to take a savepoint of.
     """
     wish = SavepointRequest(options.target, request_of(options, "by-hand"), renew=True)
+    coordinator.check_savepoint(wish)
+    announce(options, wish.request)
     with ProgressLine("copied") as line:
         entry = coordinator.savepoint(wish, opened, line.show)
         if options.wait:
@@ -54,7 +56,7 @@ def savepoint(
 
 
 def request_of(options: argparse.Namespace, kind: str) -> str:
-    """Give the request's id; one that is made up is said, because whoever asks with it again goes on with what began.
+    """Give the request's id: the one that was named, or one that is made up.
 
     Args:
         options: the command's words: `request_id`.
@@ -64,9 +66,18 @@ def request_of(options: argparse.Namespace, kind: str) -> str:
         given: str = options.request_id
         return given
     # No spaces, so that it can be pasted into a shell as it stands.
-    request = f"{kind}-{system_runtime().new_token()}"
-    print(f"request id: {printable(request)}", file=sys.stderr)
-    return request
+    return f"{kind}-{system_runtime().new_token()}"
+
+
+def announce(options: argparse.Namespace, request: str) -> None:
+    """Say a request's id that was made up, because whoever asks with it again goes on with what began.
+
+    Args:
+        options: the command's words: `request_id`.
+        request: the id.
+    """
+    if options.request_id is None:
+        print(f"request id: {printable(request)}", file=sys.stderr)
 
 
 def waited_for(

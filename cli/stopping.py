@@ -18,7 +18,7 @@ from ..storage.errors import CairnError
 from . import text
 from .airflow_api import TOKEN, AirflowApi
 from .progress import ProgressLine
-from .savepoints import document_of, owed, request_of, waited_for
+from .savepoints import announce, document_of, owed, request_of, waited_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,8 @@ def stop(
         _check(coordinator.job, airflow, drains=options.drain)
     last = epoch_name(drain_run(request, before)) if options.drain else None
     wish = SavepointRequest(options.target, request, renew=True, stop=True, drain=last)
+    coordinator.check_savepoint(wish)
+    announce(options, request)
     with ProgressLine("copied") as line:
         entry = coordinator.savepoint(wish, opened, line.show)
         if _settle_if_over(coordinator, airflow, request):

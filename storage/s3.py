@@ -28,7 +28,7 @@ from .names import check_key
 from .port import Blob, DeleteFailures, ObjectStat, ObjectStore, PendingUpload, WriteResult
 from .s3_copy import Copier, copy_across
 from .s3_delete import delete
-from .s3_faults import NoAnswer, Refused
+from .s3_faults import NO_CREDENTIALS, NoAnswer, Refused
 from .s3_options import S3Options
 from .s3_pages import folders, objects, uploads
 from .s3_patience import Patience
@@ -347,7 +347,7 @@ def _faults() -> Iterator[None]:
         status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         raise Refused(status, str(said.get("Code", status)), str(said.get("Message", ""))) from error
     except _NO_CREDENTIALS as error:
-        raise Refused(401, "NoCredentials", str(error)) from error
+        raise Refused(401, NO_CREDENTIALS, str(error)) from error
     except boto.ParamValidationError as error:
         raise Refused(400, "InvalidURI", str(error)) from error
     except boto.BotoCoreError as error:

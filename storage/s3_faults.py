@@ -24,6 +24,9 @@ _TRANSIENT = frozenset({
     "BadDigest", "IncompleteBody", "InternalError", "RequestTimeout", "ServiceUnavailable", "SlowDown", "Throttling",
     "ThrottlingException", "TooManyRequestsException",
 })  # fmt: skip
+NO_CREDENTIALS = "NoCredentials"
+"""Stands for the store's code where no request was sent, because there is nothing to sign it with."""
+
 _CREDENTIALS = frozenset({"ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "TokenRefreshRequired"})
 _NO_RIGHT = frozenset({"AccessDenied", "AllAccessDisabled", "Forbidden", "403"})
 """403 alone is all that a HEAD is answered."""
@@ -113,6 +116,12 @@ def explain(fault: Fault, *, store: str, doing: str, key: str) -> StorageError:
         return ForbiddenError(
             f"the store refuses requests because its clock and this machine's differ too much ({said}). "
             f"Set this machine's clock (NTP), then try again; nothing is known about what exists there",
+            **facts,
+        )
+    if fault.code == NO_CREDENTIALS:
+        return ForbiddenError(
+            f"no credentials were found, so nothing was asked of the store ({fault.text}). Set AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY, choose a profile by AWS_PROFILE, or name an Airflow connection (aws_conn_id)",
             **facts,
         )
     if fault.forbidden:
