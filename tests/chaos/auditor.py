@@ -45,7 +45,9 @@ class Audit:
         for name in ("pending", "waiting", "notices"):
             self.check(not head.get(name), "stuck", f"{name} in the head though nothing runs: {head.get(name)}")
         self.check(not head.get("importing"), "stuck", f"an import is under way: {head.get('importing')}")
-        self.check(not head.get("stopped"), "stuck", f"the job is {head.get('stopped')}")
+        # After a pause the next task that starts lets the job go on (S1); nobody need come before it.
+        stopped = head.get("stopped")
+        self.check(stopped in (None, "paused"), "stuck", f"the job is {stopped}")
         self._ids(head)
         referred: set[str] = set()
         logs = [self._checkpoint(entry, objects, referred) for entry in head["completed"]]

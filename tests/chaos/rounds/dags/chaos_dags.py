@@ -1,0 +1,45 @@
+"""The pipelines that rounds of chaos strike: none needs Spark, and all keep what the auditor knows how to read."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import DAG
+
+from airflow_cairn.checkpoint import CheckpointConfig
+from airflow_cairn.operators import CheckpointedTaskGroup, Pipelined, SparkEpochOperator
+
+CONFIG = CheckpointConfig(retained=2, timeout=timedelta(minutes=10), tolerable_failed_checkpoints=5)
+STAGE: dict[str, Any] = {"application": __file__, "retries": 6, "retry_delay": timedelta(seconds=1)}
+EXTRA = False
+"""A round changes this line: the pipeline then has one stage more."""
+
+
+def group() -> CheckpointedTaskGroup:
+    """Make the checkpointed group of a DAG."""
+    return CheckpointedTaskGroup(
+        "epoch", reads_window=False, storage=os.environ["CHAOS_STORAGE"], aws_conn_id="chaos", config=CONFIG
+    )
+
+
+with DAG("fast", schedule=None, max_active_runs=1), group():
+    source = SparkEpochOperator(task_id="src", **STAGE)
+    left = SparkEpochOperator(task_id="left", **STAGE)
+    right = SparkEpochOperator(task_id="right", **STAGE)
+    end = SparkEpochOperator(task_id="end", **STAGE)
+    source >> Pipelined() >> left
+    source >> right
+    [left, right] >> end
+
+with DAG("wide", schedule=None, max_active_runs=1), group():
+    first = SparkEpochOperator(task_id="first", **STAGE)
+    parts = SparkEpochOperator.partial(task_id="parts", **STAGE).expand(application_args=[["0"], ["1"]])
+    last = SparkEpochOperator(task_id="last", **STAGE)
+    first >> Pipelined() >> parts >> last
+    if EXTRA:
+        last >> SparkEpochOperator(task_id="extra", **STAGE)
+
+with DAG("overlap", schedule=None, max_active_runs=2), group():
+    SparkEpochOperator(task_id="one", **STAGE) >> SparkEpochOperator(task_id="two", **STAGE)

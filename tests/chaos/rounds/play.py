@@ -1,0 +1,97 @@
+"""Plays rounds on the real Airflow, one after the other, and audits each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from scripts.harness.wait import WaitTimeoutError
+from tests.chaos.auditor import Audit
+from tests.chaos.report import Figures, Violation
+from tests.chaos.rounds.faults import ALL, RoundPlan, round_plan
+from tests.chaos.rounds.world import ROOT, World, world
+from tests.chaos.stored import Folder
+
+
+class Rounds:
+    """The rounds of one Airflow.
+
+    Args:
+        place: the Airflow.
+        seed: what decides the rounds.
+    """
+
+    def __init__(self, place: World, seed: int) -> None:
+        self._place = place
+        self._seed = seed
+        self._counting: dict[str, list[str]] = {}
+        self._runs = 0
+
+    def play(self, number: int) -> Figures:
+        """Play one round to its end, heal it, and audit its job."""
+        plan = round_plan(self._seed, number)
+        figures = Figures(rounds=1)
+        trace = [f"round {number}: {plan}"]
+
+        def violated(rule: str, what: str) -> None:
+            figures.violations.append(Violation(self._seed, rule, f"round {number}: {what}", tuple(trace)))
+
+        runs = [f"e{self._runs + at + 1:04d}" for at in range(plan.runs)]
+        self._runs += plan.runs
+        try:
+            self._strike(plan, runs, figures, trace)
+            struck = time.monotonic()
+            self._place.heal()
+            states = self._place.ended(runs)
+            figures.healed_s.append(time.monotonic() - struck)
+            for run in [run for run in runs if states[run] == "failed"]:
+                self._help(run, violated)
+            self._place.finish_savepoint()
+        except WaitTimeoutError as error:
+            violated("stuck", str(error)[:6000])
+            self._place.heal()
+            return figures
+        figures.runs += len(runs)
+        self._counting.setdefault(plan.dag, []).extend(runs)
+        self._place.coordinator().clean()
+        folder = Folder(self._place.server.client(), self._place.bucket, f"{ROOT}/{plan.dag}/")
+        audit = Audit(folder, plan.dag, self._counting[plan.dag], ALL[plan.dag])
+        for rule, what in audit.at_rest():
+            violated(rule, what)
+        return figures
+
+    def _strike(self, plan: RoundPlan, runs: list[str], figures: Figures, trace: list[str]) -> None:
+        self._place.begin(plan, runs)
+        for fault in plan.faults:
+            came = self._place.strike(fault.kind, fault.stage)
+            figures.faults[fault.kind] += came
+            trace.append(f"{fault.kind} at {fault.stage} of {runs[0]}{'' if came else ': it was gone'}")
+            if fault is not plan.faults[-1]:
+                self._place.heal()
+
+    def _help(self, run: str, violated: object) -> None:
+        """A run has failed: a person clears it as a whole, which is a violation, and must help."""
+        assert callable(violated)
+        place = self._place
+        place.run = run
+        violated("hands", f"{run} of {place.dag} failed: {place.home.api.explain(place.dag, run, 30)}"[:6000])
+        place.clear([])
+        states = place.ended([run])
+        if states[run] == "failed":
+            violated("stuck", f"{run} of {place.dag} failed again after a clear of the whole run")
+
+
+def play(folder: Path, seed: int, first: int, rounds: int) -> Iterator[tuple[int, Figures]]:
+    """Start an Airflow and play rounds on it; gives what each came to.
+
+    Args:
+        folder: an empty one.
+        seed: what decides the rounds.
+        first: number of the first round.
+        rounds: how many.
+    """
+    with world(folder) as place:
+        mine = Rounds(place, seed)
+        for number in range(first, first + rounds):
+            yield number, mine.play(number)

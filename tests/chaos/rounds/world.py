@@ -1,0 +1,252 @@
+"""A real Airflow on PostgreSQL and S3, its chaos pipelines, and what may be done to both."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from airflow_cairn.checkpoint import Coordinator
+from airflow_cairn.checkpoint.head import SavepointEntry
+from airflow_cairn.checkpoint.savepoints import SavepointRequest
+from airflow_cairn.storage import S3Options, open_store
+from scripts.harness.airflow_home import AirflowHome, Component
+from scripts.harness.postgres_server import PostgresServer
+from scripts.harness.s3_server import S3Server
+from scripts.harness.wait import wait_until
+from scripts.setup.venv import VENV
+from tests.chaos.rounds.faults import KINDS, RoundPlan
+from tests.support.s3_proxy import S3Proxy
+
+HERE = Path(__file__).parent
+REPOSITORY = HERE.parents[2]
+ROOT = "lake"
+SUBMIT = """#!/bin/sh
+PYTHONPATH={repository} exec {python} {script} "$@"
+"""
+STAND_STILL_S = 20.0
+"""How long a component stands still at most, when nothing else says that it may go on."""
+REACH_S, QUIET_S = 240.0, 420.0
+
+
+class World:
+    """Everything that a round strikes.
+
+    Args:
+        home: the Airflow, up.
+        server: the S3 server.
+        bucket: the storage's.
+        proxy: through which Airflow and its drivers reach the server.
+        gates: the folder by which drivers are held.
+    """
+
+    def __init__(self, home: AirflowHome, server: S3Server, bucket: str, proxy: S3Proxy, gates: Path) -> None:
+        self.home = home
+        self.server = server
+        self.bucket = bucket
+        self.proxy = proxy
+        self.gates = gates
+        self.dag = ""
+        self.run = ""
+        self._stopped: list[psutil.Process] = []
+        self._missing: set[Component] = set()
+        self._paused = False
+        self._saving: dict[str, SavepointRequest] = {}
+        self._dags = (home.dags_folder / "chaos_dags.py").read_text()
+        options = S3Options(server.endpoint_url, server.region, server.access_key, server.secret_key)
+        self._open = lambda uri: open_store(uri, s3=options)
+
+    # Runs.
+
+    def begin(self, plan: RoundPlan, runs: list[str]) -> None:
+        """Start a round's runs; the drivers at which faults wait are held."""
+        self.dag, self.run = plan.dag, runs[0]
+        for fault in plan.faults:
+            hold = self.gates / "hold" / self.dag / self.run / fault.stage
+            hold.parent.mkdir(parents=True, exist_ok=True)
+            hold.touch()
+        for run in runs:
+            self.home.api.trigger(self.dag, run)
+
+    def strike(self, kind: str, stage: str) -> bool:
+        """Wait for a stage's driver, and let a fault come to it; tells whether it came."""
+        where = f"{self.dag}/{self.run}/{stage}"
+        reached = self.gates / "reached" / where
+        wait_until(reached.exists, REACH_S, f"the driver of {where}", details=self._explain)
+        driver = psutil.Process(int(reached.read_text()))
+        try:
+            KINDS[kind](self, driver, stage)
+        except psutil.NoSuchProcess:
+            return False  # an earlier fault has ended it
+        finally:
+            (self.gates / "hold" / where).unlink()
+        return True
+
+    def ended(self, runs: list[str]) -> dict[str, str]:
+        """Wait until runs have ended; gives the state of each."""
+        states: dict[str, str] = {}
+
+        def over() -> bool:
+            states.update({run: self.home.api.run_state(self.dag, run) for run in runs})
+            return all(state in ("success", "failed") for state in states.values())
+
+        wait_until(over, QUIET_S, f"{runs} of {self.dag} to end", interval=0.5, details=self._explain)
+        return states
+
+    def _explain(self) -> str:
+        head = self.coordinator().head()
+        return f"{self.home.api.explain(self.dag, self.run, 25)}\npending: {head.pending}\nstopped: {head.stopped}"
+
+    def coordinator(self) -> Coordinator:
+        """Look at the job of the round's DAG, past the proxy."""
+        return Coordinator(self._open(f"s3://{self.bucket}/{ROOT}"), self.dag)
+
+    # Faults.
+
+    def component(self, name: str) -> list[psutil.Process]:
+        """Give a component's own processes, without the tasks below it."""
+        process = psutil.Process(self.home.process(name).pid)  # type: ignore[arg-type]  # names come from COMPONENTS
+        below = [each for each in process.children(recursive=True) if "airflow" in " ".join(each.cmdline())]
+        return [process] if name == "scheduler" else [process, *below]
+
+    def kill_component(self, name: str) -> None:
+        """Kill a component and all below it."""
+        component: Component = name  # type: ignore[assignment]  # names come from COMPONENTS
+        self.home.kill_component(component)
+        self._missing.add(component)
+
+    def stop(self, processes: list[psutil.Process], until_another_try: psutil.Process | None = None) -> None:
+        """Let processes stand still until the round is healed, or until another driver of the stage runs."""
+        for process in processes:
+            process.send_signal(signal.SIGSTOP)
+        self._stopped += processes
+        if until_another_try is None:
+            threading.Event().wait(3)  # long enough for heartbeats to be missed; what follows waits for conditions
+
+    def clear(self, stages: list[str]) -> None:
+        """Clear stages of the run, or all of it."""
+        tasks: list[str | tuple[str, int]] = [_task(stage) for stage in stages]
+        if not tasks:
+            tasks = sorted({task.task_id for task in self.home.api.task_instances(self.dag, self.run)})
+        self.home.api.clear(self.dag, self.run, tasks, downstream=bool(stages))
+
+    def mark_failed_and_clear(self, stage: str) -> None:
+        """Mark a stage's task failed, and clear it with what follows once Airflow has ended it."""
+        task = _task(stage)
+        task_id, index = task if isinstance(task, tuple) else (task, -1)
+        path = f"/dags/{self.dag}/dagRuns/{self.run}/taskInstances/{task_id}"
+        self.home.api.request("PATCH", path if index < 0 else f"{path}/{index}", json={"new_state": "failed"})
+        self.clear([stage])
+
+    def pause(self) -> None:
+        """Pause the DAG until the round is healed."""
+        self.home.api.pause(self.dag)
+        self._paused = True
+
+    def savepoint(self, *, stops: bool) -> None:
+        """Ask for a savepoint; it is gone on with when the runs have ended."""
+        wish = SavepointRequest(
+            f"s3://{self.bucket}/{ROOT}/kept/savepoints", f"{self.run} {stops}", timedelta(minutes=5), stop=stops
+        )
+        self.coordinator().savepoint(wish, self._open)
+        self._saving[self.dag] = wish
+
+    def change_dags(self, before: str) -> None:
+        """Write something before the DAG file's text; the round's healing takes it away."""
+        file = self.home.dags_folder / "chaos_dags.py"
+        file.write_text(before + self._dags)
+
+    def heal(self) -> None:
+        """Take everything back that a fault has left behind."""
+        self.proxy.rules[:] = []
+        for process in self._stopped:
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGCONT)
+        self._stopped.clear()
+        for component in sorted(self._missing):
+            self.home.start_component(component)
+        self._missing.clear()
+        self.change_dags("")
+        if self._paused:
+            self.home.api.unpause(self.dag)
+        self._paused = False
+        self.home.wait_until_healthy()
+
+    def finish_savepoint(self) -> SavepointEntry | None:
+        """Go on with the round's savepoint, and let a job go on that it has stopped."""
+        wish = self._saving.pop(self.dag, None)
+        if wish is None:
+            return None
+        entry = self.coordinator().savepoint(wish, self._open)
+        if wish.stop:
+            self.coordinator().resume()
+        return entry
+
+
+def _task(stage: str) -> str | tuple[str, int]:
+    name, _, index = stage.partition("-")
+    return (f"epoch.{name}", int(index)) if index else f"epoch.{name}"
+
+
+@contextmanager
+def world(folder: Path) -> Iterator[World]:
+    """Start everything, and end it.
+
+    Args:
+        folder: an empty one.
+    """
+    gates, commands = folder / "gates", folder / "bin"
+    for made in (gates, commands):
+        made.mkdir(parents=True)
+    script = commands / "spark-submit"
+    script.write_text(SUBMIT.format(repository=REPOSITORY, python=sys.executable, script=HERE / "submit.py"))
+    script.chmod(0o755)
+    with S3Server() as server, S3Proxy(server.endpoint_url) as proxy, PostgresServer() as postgres:
+        bucket = server.create_bucket("chaos")
+        aws: dict[str, Any] = {"conn_type": "aws", "login": server.access_key, "password": server.secret_key}
+        aws["extra"] = json.dumps({"endpoint_url": proxy.url, "region_name": server.region})
+        env = {
+            "PATH": os.pathsep.join([str(commands), str(VENV / "bin"), os.environ["PATH"]]),
+            "CHAOS_STORAGE": f"s3://{bucket}/{ROOT}",
+            "CHAOS_GATES": str(gates),
+            "AIRFLOW_CONN_CHAOS": json.dumps(aws),
+            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
+        }
+        where = f"{USER}@/postgres?host={postgres.root}"
+        settings = {
+            ("database", "sql_alchemy_conn"): f"postgresql+psycopg://{where}",
+            ("database", "sql_alchemy_conn_async"): f"postgresql+psycopg_async://{where}",
+            ("dag_processor", "min_file_process_interval"): "5",
+        }
+        home = AirflowHome(
+            folder / "airflow",
+            env=env,
+            settings=settings,
+            heartbeat_timeout=HEARTBEAT_S,
+            parallelism=4,
+            users={"cairn": "user"},
+        )
+        (home.home / "config" / "airflow_local_settings.py").write_text("__all__ = []\n")
+        home.command("db", "migrate")
+        who = {"login": "cairn", "password": home.passwords["cairn"]}
+        home.add_env("AIRFLOW_CONN_CAIRN_AIRFLOW_API", json.dumps({"conn_type": "http", "host": home.url, **who}))
+        shutil.copy(HERE / "dags" / "chaos_dags.py", home.dags_folder)
+        with home:
+            home.api.wait_for_dag_files({"chaos_dags.py"})
+            for dag in home.api.dag_ids():
+                home.api.unpause(dag)
+            yield World(home, server, bucket, proxy, gates)
+
+
+USER = "postgres"
+HEARTBEAT_S = 10
