@@ -127,8 +127,10 @@ class Audit:
     def _savepoint(self, entry: dict[str, Any]) -> None:
         where = f"savepoint {entry['id']}"
         self.check(entry["status"] != "PENDING", "stuck", f"{where} is pending though nothing runs")
-        place = f"{entry['target'].removeprefix('s3://')}/{entry['folder']}/"
-        folder = self._folder.below(f"{self._root()}{place}")
+        target, bucket = entry["target"].removeprefix("s3://"), f"{self._folder.bucket}/"
+        # Without an Airflow, savepoints lie among the jobs, in a folder that is called like their target.
+        place = target.removeprefix(bucket) if target.startswith(bucket) else f"{self._root()}{target}"
+        folder = self._folder.below(f"{place}/{entry['folder']}/")
         objects = folder.objects()
         if entry["status"] != "COMPLETED":
             self.check(not objects, "left over", f"{where} has failed and left {sorted(objects)[:3]}")

@@ -30,17 +30,17 @@ class Folder:
 
     def __init__(self, client: S3Client, bucket: str, prefix: str) -> None:
         self._client = client
-        self._bucket = bucket
+        self.bucket = bucket
         self.prefix = prefix
 
     def below(self, prefix: str) -> Folder:
         """Give a folder of the same bucket."""
-        return Folder(self._client, self._bucket, prefix)
+        return Folder(self._client, self.bucket, prefix)
 
     def objects(self) -> dict[str, Stored]:
         """List all of them, keys relative to the prefix."""
         found: dict[str, Stored] = {}
-        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=self.prefix)
+        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix)
         for page in pages:
             for each in page.get("Contents", []):
                 found[each["Key"].removeprefix(self.prefix)] = Stored(each["Size"], each["ETag"])
@@ -48,12 +48,12 @@ class Folder:
 
     def uploads(self) -> list[str]:
         """Name the multipart uploads that were begun and not ended."""
-        answer = self._client.list_multipart_uploads(Bucket=self._bucket)
+        answer = self._client.list_multipart_uploads(Bucket=self.bucket)
         return [each["Key"] for each in answer.get("Uploads", []) if each["Key"].startswith(self.prefix)]
 
     def bytes(self, key: str) -> bytes:
         """Read an object."""
-        return self._client.get_object(Bucket=self._bucket, Key=self.prefix + key)["Body"].read()
+        return self._client.get_object(Bucket=self.bucket, Key=self.prefix + key)["Body"].read()
 
     def json(self, key: str) -> Any:
         """Read a document."""

@@ -47,7 +47,9 @@ class Rounds:
             figures.healed_s.append(time.monotonic() - struck)
             for run in [run for run in runs if states[run] == "failed"]:
                 self._help(run, violated)
-            self._place.finish_savepoint()
+            entry = self._place.finish_savepoint()
+            if entry is not None and not entry.ended:
+                violated("stuck", f"the savepoint waits for nobody: {entry}")
         except WaitTimeoutError as error:
             violated("stuck", str(error)[:6000])
             self._place.heal()

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,8 @@ ROOT = "lake"
 SUBMIT = """#!/bin/sh
 PYTHONPATH={repository} exec {python} {script} "$@"
 """
-STAND_STILL_S = 20.0
-"""How long a component stands still at most, when nothing else says that it may go on."""
+STAND_STILL_S = 3.0
+"""How long a component stands still: longer than its heartbeats are apart."""
 REACH_S, QUIET_S = 240.0, 420.0
 
 
@@ -61,6 +62,8 @@ class World:
         self._stopped: list[psutil.Process] = []
         self._missing: set[Component] = set()
         self._paused = False
+        self._tried: dict[str, int] = {}
+        """Stages whose tasks stand still until they are tried again, with the number of their tries."""
         self._saving: dict[str, SavepointRequest] = {}
         self._dags = (home.dags_folder / "chaos_dags.py").read_text()
         options = S3Options(server.endpoint_url, server.region, server.access_key, server.secret_key)
@@ -125,13 +128,20 @@ class World:
         self.home.kill_component(component)
         self._missing.add(component)
 
-    def stop(self, processes: list[psutil.Process], until_another_try: psutil.Process | None = None) -> None:
-        """Let processes stand still until the round is healed, or until another driver of the stage runs."""
+    def stop(self, processes: list[psutil.Process], *, stage: str = "") -> None:
+        """Let processes stand still for a while, or until Airflow tries their stage's task again."""
         for process in processes:
             process.send_signal(signal.SIGSTOP)
         self._stopped += processes
-        if until_another_try is None:
-            threading.Event().wait(3)  # long enough for heartbeats to be missed; what follows waits for conditions
+        if stage:
+            self._tried[stage] = self._try_of(stage)
+        else:
+            threading.Event().wait(STAND_STILL_S)  # the fault itself: nothing is waited for
+
+    def _try_of(self, stage: str) -> int:
+        task = _task(stage)
+        task_id, index = task if isinstance(task, tuple) else (task, -1)
+        return self.home.api.task(self.dag, self.run, task_id, map_index=index).try_number
 
     def clear(self, stages: list[str]) -> None:
         """Clear stages of the run, or all of it."""
@@ -164,11 +174,18 @@ class World:
     def change_dags(self, before: str) -> None:
         """Write something before the DAG file's text; the round's healing takes it away."""
         file = self.home.dags_folder / "chaos_dags.py"
+        if file.read_text() == before + self._dags:
+            return
         file.write_text(before + self._dags)
+        seen = bool(before)
+        wait_until(lambda: bool(self.home.api.import_errors()) == seen, REACH_S, "the DAG file to be parsed")
 
     def heal(self) -> None:
         """Take everything back that a fault has left behind."""
         self.proxy.rules[:] = []
+        for stage, before in self._tried.items():
+            wait_until(partial(self._tried_again, stage, before), REACH_S, f"{stage} to be tried again", interval=0.5)
+        self._tried.clear()
         for process in self._stopped:
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGCONT)
@@ -181,6 +198,9 @@ class World:
             self.home.api.unpause(self.dag)
         self._paused = False
         self.home.wait_until_healthy()
+
+    def _tried_again(self, stage: str, before: int) -> bool:
+        return self._try_of(stage) > before or self.home.api.run_state(self.dag, self.run) in ("success", "failed")
 
     def finish_savepoint(self) -> SavepointEntry | None:
         """Go on with the round's savepoint, and let a job go on that it has stopped."""
@@ -238,6 +258,7 @@ def world(folder: Path) -> Iterator[World]:
         )
         (home.home / "config" / "airflow_local_settings.py").write_text("__all__ = []\n")
         home.command("db", "migrate")
+        (home.home / "airflow.db").touch()  # else the harness makes the tables of a SQLite database
         who = {"login": "cairn", "password": home.passwords["cairn"]}
         home.add_env("AIRFLOW_CONN_CAIRN_AIRFLOW_API", json.dumps({"conn_type": "http", "host": home.url, **who}))
         shutil.copy(HERE / "dags" / "chaos_dags.py", home.dags_folder)
