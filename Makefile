@@ -38,9 +38,10 @@ soak: ## Simulate seeds that no test runs, until one fails: [FROM=200] [TO=5000]
 	@$(SETUP) venv
 	@$(BIN)/python -m tests.simulation.simulate $(or $(FROM),200) $(or $(TO),5000)
 
-chaos: ## Strike real processes on a real S3 server and audit what is left: [SEED=1] [RUNS=300]
-	@$(SETUP) venv s3server
-	@$(BIN)/python -m tests.chaos $(call flag,seed,$(SEED)) $(call flag,runs,$(RUNS))
+chaos: ## Strike real processes and a real Airflow, and audit what is left: [SEED=1] [RUNS=300] [ROUNDS=10] [FIRST=1]
+	@$(SETUP) venv java s3server
+	@$(BIN)/python -m tests.chaos $(call flag,seed,$(SEED)) $(call flag,runs,$(RUNS)) $(call flag,rounds,$(ROUNDS)) \
+	    $(call flag,first,$(FIRST))
 
 lint: ## Check style, docstrings and banned calls
 	@$(SETUP) venv
