@@ -19,7 +19,7 @@ WAYS = (
 for way in WAYS:
     with (
         DAG(f"renewed_{way}", schedule=None, max_active_runs=1, tags=["renewed"]),
-        CheckpointedTaskGroup("epoch", storage=os.environ["CAIRN_TEST_STORAGE"]),
+        CheckpointedTaskGroup("epoch", storage=os.environ["CAIRN_TEST_STORAGE"], reads_window=False),
     ):
         src, left = (
             SparkEpochOperator(task_id=name, retries=4, retry_delay=timedelta(seconds=1), **READER)
