@@ -1,6 +1,6 @@
 # Every target brings what it needs: uv, .venv, Java, the S3 server, the s3a jars (see scripts/setup).
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast soak chaos lint types docs clean
+.PHONY: help setup sbom demo test test-fast soak chaos lint types docs clean
 
 PYTHON ?= python3
 REAL := e2e or spark or s3
@@ -16,6 +16,10 @@ help: ## Show this list
 
 setup: ## Install everything the other targets need, once
 	@$(SETUP)
+
+sbom: ## Write the list of every locked package and its checksums to .cache/sbom.cdx.json (CycloneDX)
+	@$(SETUP) venv
+	@$(BIN)/python -m scripts.sbom
 
 demo: ## Run the pipeline, kill it, watch it recover: [FLIGHTS=path] [EPOCHS=n] [KILL=stage@epoch|none] [STORAGE=file|s3] [KEEP=1]
 	@$(SETUP) venv java $(if $(filter s3,$(STORAGE)),s3server jars)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .setup.base import CACHE, SetupError, only_one, say
+from .setup.checksums import check_jars, jar_sums
 from .setup.java import ensure_java
 from .setup.venv import ensure_venv
 
@@ -42,7 +43,7 @@ class JarSet:
         """Give the jars, fetching them first if they are not there.
 
         Raises:
-            SetupError: Maven Central cannot be reached, or there is no Java.
+            SetupError: Maven Central cannot be reached, there is no Java, or a jar is not the one that is written down.
         """
         found = self._recorded()
         if found is None:
@@ -58,7 +59,21 @@ class JarSet:
         jars = [self._folder / "jars" / name for name in record["jars"]]
         if record["packages"] != [*self.packages, *self.excludes] or not all(jar.is_file() for jar in jars):
             return None
+        if record.get("checked") != jar_sums():
+            check_jars(self.name, jars)
+            self._note(jars)
         return jars
+
+    def _note(self, jars: list[Path]) -> None:
+        """Write down which jars there are, and that they were checked; by a new file, as caches may share this one."""
+        record = {
+            "packages": [*self.packages, *self.excludes],
+            "jars": [jar.name for jar in jars],
+            "checked": jar_sums(),
+        }
+        fresh = self._record.with_suffix(f".{os.getpid()}")
+        fresh.write_text(json.dumps(record, indent=1))
+        fresh.replace(self._record)
 
     def _resolve(self) -> list[Path]:
         programs = ensure_venv()
@@ -90,6 +105,6 @@ class JarSet:
                 f" {next(reasons, '').strip() or f'status {done.returncode}'}."
                 " Check that Maven Central can be reached, then type: make setup"
             )
-        names = [jar.name for jar in jars]
-        self._record.write_text(json.dumps({"packages": [*self.packages, *self.excludes], "jars": names}, indent=1))
+        check_jars(self.name, jars)
+        self._note(jars)
         return jars

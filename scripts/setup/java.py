@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .base import CACHE, SetupError, only_one, run, say
+from .checksums import requirements
 from .uv import ensure_uv
 
 OLDEST = 17
@@ -77,11 +78,9 @@ def _by_apt() -> None:
 def _by_install_jdk() -> None:
     say(f"installing Java {NEWEST_LTS} into .cache/jdk by install-jdk")
     _JDK.mkdir(parents=True, exist_ok=True)
-    run([*_uv_run("install-jdk==1.1.0"), "python", "-c", _INSTALL, str(NEWEST_LTS), str(_JDK)])
-
-
-def _uv_run(package: str) -> list[str | Path]:
-    return [ensure_uv(), "run", "--quiet", "--no-project", "--python", sys.executable, "--with", package]
+    tool = CACHE / "install-jdk"
+    run([ensure_uv(), "pip", "install", "--quiet", "--python", sys.executable, "--target", tool, *requirements("java")])
+    run([sys.executable, "-c", _INSTALL, str(NEWEST_LTS), str(_JDK)], env={"PYTHONPATH": str(tool)})
 
 
 def ensure_java() -> Path:

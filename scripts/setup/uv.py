@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from .base import CACHE, SetupError, run, say
+from .checksums import requirements
 
 _HOME = CACHE / "uv"
 _PIP = ("--quiet", "--disable-pip-version-check", "install")
@@ -22,12 +23,12 @@ def _works(program: str | Path) -> bool:
 
 def _by_venv() -> Path:
     run([sys.executable, "-m", "venv", _HOME])
-    run([_HOME / "bin" / "python", "-m", "pip", *_PIP, "uv"])
+    run([_HOME / "bin" / "python", "-m", "pip", *_PIP, *requirements("uv")])
     return _HOME / "bin" / "uv"
 
 
 def _by_pip() -> Path:
-    run([sys.executable, "-m", "pip", *_PIP, "--target", _HOME, "uv"])
+    run([sys.executable, "-m", "pip", *_PIP, "--target", _HOME, *requirements("uv")])
     return _HOME / "bin" / "uv"
 
 

@@ -1,0 +1,114 @@
+"""What set-up fetches, by content: the checksums in `pinned/` beside this file, written when a version was chosen.
+
+python -m scripts.setup.checksums     # after a change of versions: write down the jars that are in .cache/ivy now
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from .base import CACHE, SetupError
+
+FOLDER = Path(__file__).with_name("pinned")
+_JARS = FOLDER / "jars.sha256"
+_CURE = (
+    "Delete it and type: make setup. If it happens again, somebody changes what is downloaded: do not use it. After a "
+    "change of versions type: python -m scripts.setup.checksums"
+)
+
+
+def requirements(name: str) -> list[str | Path]:
+    """Give what makes `pip` or `uv pip` install exactly the recorded files of a tool.
+
+    Args:
+        name: `uv`, `go` or `java`.
+    """
+    return ["--require-hashes", "--requirement", FOLDER / f"{name}.txt"]
+
+
+def check_module(module: str, version: str, found: str) -> None:
+    """Check a Go module against what is written down.
+
+    Args:
+        module: its path.
+        version: such as `v1.8.0`.
+        found: the sum that Go computed of what it fetched, `h1:…`.
+
+    Raises:
+        SetupError: it is another content, or none is written down.
+    """
+    sums = dict(line.rsplit(" ", 1) for line in (FOLDER / "go.sum").read_text().splitlines())
+    expected = sums.get(f"{module} {version}")
+    if found != expected:
+        raise SetupError(
+            f"the Go module {module} {version} is not the one that is written down in scripts/setup/pinned/go.sum:"
+            f" expected {expected}, found {found}. Do not use it"
+        )
+
+
+def check_jars(name: str, jars: Iterable[Path]) -> None:
+    """Check jars against what is written down.
+
+    Args:
+        name: of the set that they belong to.
+        jars: the files.
+
+    Raises:
+        SetupError: one has another content, or none is written down.
+    """
+    expected = _written_down()
+    for jar in jars:
+        wanted, found = expected.get(f"{name}/{jar.name}"), _sha256(jar)
+        if wanted != found:
+            raise SetupError(
+                f"the jar {jar} is not the one that is written down in scripts/setup/pinned/jars.sha256:"
+                f" expected {wanted}, found {found}. {_CURE}"
+            )
+
+
+def jar_sums() -> str:
+    """Give a text that changes with what is written down about jars."""
+    return hashlib.sha256(_JARS.read_bytes()).hexdigest()
+
+
+def pinned_parts() -> list[dict[str, Any]]:
+    """Give the jars and the Go module as components of a CycloneDX document."""
+    jars: list[dict[str, Any]] = [
+        {"type": "library", "name": name, "hashes": [{"alg": "SHA-256", "content": digest}]}
+        for name, digest in _written_down().items()
+    ]
+    modules = (line.split() for line in (FOLDER / "go.sum").read_text().splitlines())
+    return jars + [
+        {"type": "application", "name": path, "version": version, "purl": f"pkg:golang/{path}@{version}"}
+        for path, version, _ in modules
+    ]
+
+
+def _written_down() -> dict[str, str]:
+    pairs = (line.split(maxsplit=1) for line in _JARS.read_text().splitlines())
+    return {name: digest for digest, name in pairs}
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def main() -> int:
+    """Write down the jars that are there.
+
+    Returns:
+        The exit status.
+    """
+    jars = sorted((CACHE / "ivy").glob("*/jars/*.jar"))
+    _JARS.write_text("".join(f"{_sha256(jar)}  {jar.parent.parent.name}/{jar.name}\n" for jar in jars))
+    print(f"{len(jars)} jars are written down; see what changed: git diff {_JARS.relative_to(Path.cwd())}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

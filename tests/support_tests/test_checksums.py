@@ -1,0 +1,99 @@
+"""What set-up fetches is known by its content, and anything else is refused with what to type."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from scripts import maven_jars, s3a_jars, sbom, yarn_jars
+from scripts.setup import checksums, s3server
+from scripts.setup.base import SetupError
+
+
+@pytest.fixture
+def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> maven_jars.JarSet:
+    """A set of one jar in a cache of its own, written down as it is."""
+    monkeypatch.setattr(maven_jars, "CACHE", tmp_path)
+    monkeypatch.setattr(checksums, "_JARS", tmp_path / "jars.sha256")
+    folder = tmp_path / "ivy" / "mine" / "jars"
+    folder.mkdir(parents=True)
+    (folder / "a.jar").write_bytes(b"a")
+    digest = "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"
+    (tmp_path / "jars.sha256").write_text(f"{digest}  mine/a.jar\n")
+    (folder.parent / "jars.json").write_text(json.dumps({"packages": ["x:a:1"], "jars": ["a.jar"]}))
+    return maven_jars.JarSet("mine", ("x:a:1",), ())
+
+
+def test_jars_that_are_written_down_are_checked_once(jars: maven_jars.JarSet, tmp_path: Path) -> None:
+    (found,) = jars.jars()
+    record = json.loads((tmp_path / "ivy" / "mine" / "jars.json").read_text())
+    assert record == {"packages": ["x:a:1"], "jars": ["a.jar"], "checked": checksums.jar_sums()}
+    found.write_bytes(b"b")
+    assert jars.jars() == [found], "what lies in the cache was checked when it came"
+    (tmp_path / "jars.sha256").write_text(f"{'0' * 64}  mine/a.jar\n")
+    with pytest.raises(SetupError):
+        jars.jars()
+
+
+@pytest.mark.parametrize("written", ["", f"{'0' * 64}  mine/a.jar\n", f"{'0' * 64}  other/a.jar\n"])
+def test_a_jar_of_other_content_is_refused(jars: maven_jars.JarSet, tmp_path: Path, written: str) -> None:
+    (tmp_path / "jars.sha256").write_text(written)
+    with pytest.raises(SetupError, match=r"a\.jar is not the one that is written down.*found ca978112.*make setup"):
+        jars.jars()
+
+
+def test_a_cache_that_shares_its_record_is_not_written_into(jars: maven_jars.JarSet, tmp_path: Path) -> None:
+    """Worktrees share the caches by hard links"""
+    record, other = tmp_path / "ivy" / "mine" / "jars.json", tmp_path / "other.json"
+    other.hardlink_to(record)
+    before = other.read_text()
+    jars.jars()
+    assert other.read_text() == before != record.read_text()
+
+
+def test_every_jar_of_the_sets_is_written_down() -> None:
+    names = checksums._written_down()
+    for jar_set in (s3a_jars._S3A, yarn_jars._YARN):
+        for package in jar_set.packages:
+            group, artifact, version = package.split(":")
+            assert f"{jar_set.name}/{group}_{artifact}-{version}.jar" in names, (
+                "type: python -m scripts.setup.checksums"
+            )
+
+
+def test_the_s3_server_is_known_by_its_content(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SetupError, match=r"versitygw v1\.8\.0 is not the one .*expected h1:.*found h1:other"):
+        checksums.check_module(s3server._MODULE, s3server.VERSION, "h1:other")
+    with pytest.raises(SetupError, match="expected None"):
+        checksums.check_module(s3server._MODULE, "v9.9.9", "h1:other")
+
+
+def test_another_source_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go = tmp_path / "go"
+    go.write_text(f'#!/bin/sh\necho \'{{"Sum": "h1:other", "Dir": "{tmp_path}"}}\'\ntouch {tmp_path}/ran-$1\n')
+    go.chmod(0o755)
+    monkeypatch.setattr(s3server, "CACHE", tmp_path)
+    with pytest.raises(SetupError, match=r"h1:other\. Do not use it"):
+        s3server._build(go)
+    assert (tmp_path / "ran-mod").exists()
+    assert not (tmp_path / "ran--C").exists()
+
+
+@pytest.mark.parametrize("name", ["uv", "go", "java"])
+def test_tools_from_pypi_are_pinned_by_hash(name: str) -> None:
+    *_, file = checksums.requirements(name)
+    text = Path(file).read_text()
+    assert re.match(r"[\w-]+==[\d.]+ \\\n", text)
+    assert all(re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}( \\)?", line) for line in text.splitlines()[1:])
+
+
+def test_the_bill_of_materials_holds_what_is_locked_and_what_is_fetched(tmp_path: Path) -> None:
+    assert sbom.main([str(tmp_path / "sbom.json")]) == 0
+    document = json.loads((tmp_path / "sbom.json").read_text())
+    names = {each["name"] for each in document["components"]}
+    assert document["bomFormat"] == "CycloneDX"
+    assert {"pyspark", "apache-airflow", "boto3", "github.com/versity/versitygw"} <= names
+    assert any(name.endswith("hadoop-aws-3.5.0.jar") for name in names)
