@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from ..storage.errors import DocumentError, ForbiddenError, GoneError
-from . import acks, at_least_once, hook_answers, layout, metadata
+from . import acks, at_least_once, hook_documents, layout, metadata
 from .errors import CheckpointError, CheckpointNotReadyError
 from .head import Slowest
 from .job_files import JobFiles
@@ -228,7 +228,7 @@ class Assembler:
         if ref is None:
             return
         try:
-            answers = hook_answers.read(self._files, ref)
+            answers = hook_documents.read(self._files, ref)
         except GoneError as error:
             raise CheckpointNotReadyError(
                 "the checkpoint cannot complete yet: its master hooks have not answered. Run (or clear) the task that "

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ..storage.errors import DocumentError, GoneError
 from ..storage.port import Lost
-from . import acks, adopting, cancelling, giving_up, holders, hook_answers, layout, readiness, replaced
+from . import acks, adopting, cancelling, giving_up, holders, hook_documents, layout, readiness, replaced
 from .attempts import Attempts
 from .errors import CheckpointFailedError, CheckpointNotReadyError, FencedError, TooMuchContentionError
 from .handovers import handover_of
@@ -339,7 +339,7 @@ class Claims:
         return tuple(each for each in replaced.waiting(self._files, current.document) if each.stage != stage)
 
     def _check_hooks(self, document: PendingDocument, stage: str) -> None:
-        missing = hook_answers.missing(self._files, document.hooks)
+        missing = hook_documents.missing(self._files, document.hooks)
         if missing:
             raise CheckpointNotReadyError(
                 "the master hooks have not answered, and the stage may need what they fix: run (or clear) the task "

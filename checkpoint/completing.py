@@ -6,8 +6,10 @@ and to who is left out of it; so whoever loses the swap has done no harm.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from ..storage.errors import DocumentError, GoneError
-from . import acks, attempt_document, decisions, forgetting, leaving_out, savepoint_head, savepoint_waits
+from . import acks, attempt_document, decisions, forgetting, hook_documents, leaving_out, savepoint_head, savepoint_waits
 from .assembling import Assembler, BrokenAckError, FinalizeError
 from .errors import CheckpointNotReadyError
 from .head import Head, PendingEntry
@@ -113,25 +115,41 @@ def look(files: JobFiles, entry: PendingEntry, document: PendingDocument) -> See
 def settle(files: JobFiles, head: Head, now_ms: int) -> Head:
     """End every pending checkpoint that is older than its timeout (semantics D2).
 
-    Where regions may fail, those that are silent count as failed then, and the checkpoint completes without them if it
-    may (semantics F6). Whoever comes first does so.
+    The one function that does so: each decision about the job begins with it, so that it makes no difference who comes
+    first. A checkpoint that all stages have acknowledged completes, however late that is seen. Where regions may fail,
+    those that are silent count as failed then, and the checkpoint completes without them if it may (semantics F6).
 
     Whoever then asks the head that follows whether an epoch has completed finds a note of what this one has forgotten.
+
+    Args:
+        files: the job's files.
+        head: the version decided on.
+        now_ms: the time, milliseconds since 1970 UTC.
+
+    Raises:
+        UnavailableError: the store did not say who has acknowledged.
     """
     settled = decisions.go_on_undrained(savepoint_head.expire(head, now_ms), now_ms)
     for entry in head.pending:
         if now_ms >= entry.expires_at_ms and entry in settled.pending:
-            settled = _without_the_silent(files, settled, entry, now_ms) or decisions.expire_one(settled, entry, now_ms)
+            settled = _completed_or_expired(files, settled, entry, now_ms)
     settled = savepoint_waits.settle(settled, now_ms)
     if settled is not head:
         forgetting.note(files, head, settled)
     return settled
 
 
-def _without_the_silent(files: JobFiles, head: Head, entry: PendingEntry, now_ms: int) -> Head | None:
-    if not entry.regional:
-        return None
+def _completed_or_expired(files: JobFiles, head: Head, entry: PendingEntry, now_ms: int) -> Head:
     try:
-        return complete(files, head, entry, now_ms)
-    except (CheckpointNotReadyError, GoneError, DocumentError):
-        return None
+        document = attempt_document.read(files, entry)
+    except (GoneError, DocumentError):
+        return decisions.expire_one(head, entry, now_ms)
+    if hook_documents.missing(files, document.hooks):
+        # An answer that comes after this counts for nothing, so no later attempt takes it over.
+        late = (document.hooks.token,) if document.hooks is not None else ()
+        return decisions.expire_one(head, entry, now_ms, rejected=late)
+    done = acks.marked(files, document.executions, "acks")
+    if document.limits.leave_out is not None or document.executions.keys() == done:
+        with suppress(CheckpointNotReadyError):
+            return complete(files, head, entry, now_ms, document)
+    return decisions.expire_one(head, entry, now_ms, acks=len(done))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ..storage.port import ObjectStore
-from . import decisions, requesting, restore, unacknowledged
+from . import completing, decisions, requesting, restore, unacknowledged
 from .adopting import Drivers
 from .attempts import Attempts
 from .claims import Claims
@@ -232,7 +232,12 @@ class Coordinator:
         The epochs whose checkpoints the pause has ended go on by whoever waits for them (`go_on`), or by the next try
         of one of their stages (`begin`).
         """
-        self._heads.update(lambda head, _now_ms: Decision(None, changed(head, decisions.unpause(head))))
+
+        def decide(head: Head, now_ms: int) -> Decision[None]:
+            settled = completing.settle(self.files, head, now_ms)
+            return Decision(None, changed(head, decisions.unpause(settled)))
+
+        self._heads.update(decide)
 
     def shutdown(self) -> None:
         """Take no requests at all until resumed; ends and drops as `suspend` does (semantics S1, T1)."""
@@ -245,7 +250,7 @@ class Coordinator:
         """
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
-            after = replace(head, stopped=None)
+            after = replace(completing.settle(self.files, head, now_ms), stopped=None)
             after = decisions.give_up_stop(after, "the job was resumed before it had stopped", now_ms)
             return Decision(None, changed(head, after))
 
@@ -253,7 +258,7 @@ class Coordinator:
 
     def _stop(self, how: Stopped) -> None:
         def decide(head: Head, now_ms: int) -> Decision[None]:
-            stopped = decisions.stop(decisions.expire(head, now_ms), how, now_ms)
+            stopped = decisions.stop(completing.settle(self.files, head, now_ms), how, now_ms)
             return Decision(None, changed(head, stopped))
 
         self._heads.ensure()
@@ -282,8 +287,9 @@ class Coordinator:
         """
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
-            settled = decisions.suspend_pending(decisions.expire(head, now_ms), "the job is being restored", now_ms)
-            return Decision(None, changed(head, settled))
+            settled = completing.settle(self.files, head, now_ms)
+            suspended = decisions.suspend_pending(settled, "the job is being restored", now_ms)
+            return Decision(None, changed(head, suspended))
 
         def choose(head: Head, now_ms: int) -> Decision[restore.RestoreChoice]:
             found = restore.choose(self.files, head)

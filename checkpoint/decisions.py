@@ -33,18 +33,14 @@ from .read_windows import NOTHING_READ, ReadWindows
 from .reasons import Reason, Status
 
 
-def expire(head: Head, now_ms: int) -> Head:
-    """End every pending checkpoint that is older than its timeout (semantics D2)."""
-    for entry in head.pending:
-        if now_ms >= entry.expires_at_ms and entry in head.pending:
-            head = expire_one(head, entry, now_ms)
-    return go_on_undrained(savepoint_waits.settle(savepoint_head.expire(head, now_ms), now_ms), now_ms)
+def expire_one(head: Head, entry: PendingEntry, now_ms: int, *, acks: int = 0, rejected: tuple[str, ...] = ()) -> Head:
+    """End a checkpoint because its timeout has run out, and it is not complete (semantics D2); see `abort`.
 
-
-def expire_one(head: Head, entry: PendingEntry, now_ms: int) -> Head:
-    """End a checkpoint because its timeout has run out (semantics D2)."""
+    Only `completing.settle` knows whether it is.
+    """
     after = (entry.expires_at_ms - entry.triggered_at_ms) // 1000
-    return abort(head, entry, Reason.CHECKPOINT_EXPIRED, f"not complete after {after} s", now_ms)
+    detail = f"not complete after {after} s"
+    return abort(head, entry, Reason.CHECKPOINT_EXPIRED, detail, now_ms, acks=acks, rejected=rejected)
 
 
 def go_on_undrained(head: Head, now_ms: int) -> Head:

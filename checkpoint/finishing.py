@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from . import acks, cancelling, completing, decisions, hook_answers, leaving_out, replaced, restarting, rewinding
+from . import acks, cancelling, completing, decisions, hook_documents, leaving_out, replaced, restarting, rewinding
 from .attempts import Attempts
 from .errors import CheckpointFailedError
 from .head import EndedEntry, Head
@@ -92,7 +92,7 @@ class Finishing:
                     for_good=for_good,
                 )
                 return Decision(self._ended(aborted, epoch), aborted)
-            hooks = hook_answers.missing(self._files, document.hooks)
+            hooks = hook_documents.missing(self._files, document.hooks)
             without = leaving_out.decide(settled, entry, document, seen, now_ms)
             if without is not None and not hooks:
                 return Decision(Ready(entry.id, tuple(sorted(without.stages))), changed(head, settled))
@@ -122,10 +122,11 @@ class Finishing:
         """End a pending checkpoint; True if this call ended it, False if it was not pending (semantics D3)."""
 
         def decide(head: Head, now_ms: int) -> Decision[bool]:
-            entry = head.pending_by_id(checkpoint)
+            settled = completing.settle(self._files, head, now_ms)
+            entry = settled.pending_by_id(checkpoint)
             if entry is None:
-                return Decision(result=False)
-            return Decision(result=True, head=decisions.abort(head, entry, reason, detail, now_ms))
+                return Decision(result=False, head=changed(head, settled))
+            return Decision(result=True, head=decisions.abort(settled, entry, reason, detail, now_ms))
 
         return self._heads.update(decide)[1]
 

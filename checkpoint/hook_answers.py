@@ -9,13 +9,12 @@ the next trigger asks again. The next attempt of the epoch takes the answers ove
 from __future__ import annotations
 
 import base64
-import binascii
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..storage.errors import CairnError, GoneError
-from . import decisions, documents, layout, metadata
+from . import completing, decisions, documents, layout, metadata
 from .claimed_state import check_claimed_by_hooks
 from .codec import Json, to_json
 from .errors import (
@@ -25,9 +24,10 @@ from .errors import (
     InvalidStateError,
     MasterHookError,
 )
-from .head import Head
-from .head_store import Decision, HeadStore
+from .head import Head, PendingEntry
+from .head_store import Decision, HeadStore, changed
 from .hook_calls import call
+from .hook_documents import missing, state_of
 from .job_files import JobFiles
 from .master_hooks import MAX_ANSWER_BYTES, MasterHook
 from .metadata import HookLine
@@ -35,51 +35,6 @@ from .model import HookAnswer, HookAnswersDocument, HooksRef, PendingDocument, R
 from .reasons import Reason
 
 log = logging.getLogger(__name__)
-
-
-def missing(files: JobFiles, ref: HooksRef | None) -> tuple[str, ...]:
-    """Give the hooks that have not answered, all of them or none: one request, and none for a job without hooks."""
-    if ref is None:
-        return ()
-    try:
-        files.stat(layout.hook_answers(ref.home, ref.token))
-    except GoneError:
-        return ref.names
-    return ()
-
-
-def read(files: JobFiles, ref: HooksRef) -> tuple[HookAnswer, ...]:
-    """Read the answers that hooks gave; those that had nothing to keep have none.
-
-    Raises:
-        GoneError: they have not answered.
-        DocumentError: the answers cannot be read, or are those of other hooks.
-    """
-    key = layout.hook_answers(ref.home, ref.token)
-    document, _ = files.read(HookAnswersDocument, key)
-    if document.token != ref.token or document.hooks != ref.names:
-        raise DocumentError("the document holds the answers of other hooks", key=files.full(key))
-    for answer in document.answers:
-        state_of(answer, key=files.full(key))
-    return document.answers
-
-
-def state_of(answer: HookAnswer, *, key: str) -> Json | bytes:
-    """Give what a hook answered, as it gave it.
-
-    Args:
-        answer: as it is stored.
-        key: where it stands, for the message.
-
-    Raises:
-        DocumentError: its bytes are no base64.
-    """
-    if answer.data is None:
-        return answer.value
-    try:
-        return base64.b64decode(answer.data, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise DocumentError(f"the bytes of the hook {answer.name} are no base64: {error}", key=key) from error
 
 
 class HookAnswers:
@@ -131,6 +86,8 @@ class HookAnswers:
             answers = tuple(
                 each for name in ref.names for each in self._answer_of(by_name[name], document, timestamp_ms)
             )
+            # Past the timeout an answer counts for nothing, and must not stand for a later attempt to find (D2).
+            self._triggered_at_ms(document)
             made = HookAnswersDocument(self._files.job, ref.home, ref.token, ref.names, answers)
             # Lost means that another process has asked them too: what it wrote stays.
             self._files.create(layout.hook_answers(ref.home, ref.token), made)
@@ -203,7 +160,11 @@ class HookAnswers:
         yield answer
 
     def _triggered_at_ms(self, document: PendingDocument) -> int:
-        entry = self._heads.load().pending_by_id(document.checkpoint)
+        def decide(head: Head, now_ms: int) -> Decision[PendingEntry | None]:
+            settled = completing.settle(self._files, head, now_ms)
+            return Decision(settled.pending_by_id(document.checkpoint), changed(head, settled))
+
+        entry = self._heads.update(decide)[1]
         if entry is None or entry.token != document.token:
             raise CheckpointFailedError(
                 f"checkpoint {document.checkpoint} ended while its master hooks were being asked: run (or clear) this "
@@ -217,11 +178,12 @@ class HookAnswers:
         """Abort the checkpoint; no later attempt takes over what was asked in it, not even what another process got."""
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
-            entry = head.pending_by_id(document.checkpoint)
+            settled = completing.settle(self._files, head, now_ms)
+            entry = settled.pending_by_id(document.checkpoint)
             if entry is None:
-                return Decision(None)
+                return Decision(None, changed(head, settled))
             reason = Reason.TRIGGER_CHECKPOINT_FAILURE
-            return Decision(None, decisions.abort(head, entry, reason, error.message, now_ms, rejected=(ref.token,)))
+            return Decision(None, decisions.abort(settled, entry, reason, error.message, now_ms, rejected=(ref.token,)))
 
         self._heads.update(decide)
 

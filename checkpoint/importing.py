@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..storage.port import ObjectStore
-from . import assignment, completion_notes, decisions, layout, savepoint_head, savepoint_verify
+from . import assignment, completing, completion_notes, layout, savepoint_head, savepoint_verify
 from .claimed_state import (
     ALLOWING,
     check_claimed_by_hooks,
@@ -115,7 +115,7 @@ class Importing:
         self._runtime = runtime
 
     def plan(self, folder: ObjectStore) -> StartPlan:
-        """Say what starting from a savepoint would do, and change nothing.
+        """Say what starting from a savepoint would do, and do none of it; what has expired is settled (D2).
 
         Args:
             folder: a store that is rooted at the savepoint's folder.
@@ -132,12 +132,14 @@ class Importing:
             return StartPlan(found.origin, 0, 0, found.checkpoint, NOTHING)
         origin, end = _origin(folder, found), found.end
 
-        def look(head: Head, now_ms: int) -> StartPlan:
-            gives_up = given_up(decisions.expire(head, now_ms), self._back_to(head, origin))
-            record = _standing(head, lambda each: each.sha256 == origin.sha256)
-            return StartPlan(origin, end.files, end.size_bytes, record.checkpoint if record else None, gives_up)
+        def decide(head: Head, now_ms: int) -> Decision[StartPlan]:
+            settled = completing.settle(self._files, head, now_ms)
+            gives_up = given_up(settled, self._back_to(settled, origin))
+            record = _standing(settled, lambda each: each.sha256 == origin.sha256)
+            plan = StartPlan(origin, end.files, end.size_bytes, record.checkpoint if record else None, gives_up)
+            return Decision(plan, changed(head, settled))
 
-        return self._heads.observe(look)
+        return self._heads.update(decide)[1]
 
     def start(
         self,
@@ -268,12 +270,13 @@ class Importing:
             record = _standing(head, lambda each: each.sha256 == origin.sha256)
             if record is not None and not wish.again:
                 return Decision(*_told(head, record, wish))
-            self._check_agreed(head, origin, wish, agreed, now_ms)
-            standing = head.importing
+            settled = completing.settle(self._files, head, now_ms)
+            self._check_agreed(settled, origin, wish, agreed)
+            standing = settled.importing
             if standing is not None and standing.origin.sha256 == origin.sha256:
-                return Decision(standing)
-            entry = ImportEntry(origin, head.next_id, self._runtime.new_token(), now_ms)
-            return Decision(entry, replace(head, next_id=head.next_id + 1, importing=entry))
+                return Decision(standing, changed(head, settled))
+            entry = ImportEntry(origin, settled.next_id, self._runtime.new_token(), now_ms)
+            return Decision(entry, replace(settled, next_id=settled.next_id + 1, importing=entry))
 
         return self._heads.update(decide)[1]
 
@@ -295,8 +298,8 @@ class Importing:
                     job=self._files.job,
                     savepoint=opened.origin.uri,
                 )
-            settled = decisions.expire(head, now_ms)
-            gave_up = self._check_agreed(settled, opened.origin, wish, agreed, now_ms)
+            settled = completing.settle(self._files, head, now_ms)
+            gave_up = self._check_agreed(settled, opened.origin, wish, agreed)
             checkpoint = _id_for(settled, opened)
             record = ImportRecord(
                 opened.origin, checkpoint, now_ms, opened.token, wish.allow_non_restored_state, wish.claim
@@ -341,10 +344,8 @@ class Importing:
                 )
             return spool.reference(key)
 
-    def _check_agreed(
-        self, head: Head, origin: SavepointOrigin, wish: ImportWish, agreed: StartPlan | None, now_ms: int
-    ) -> GivenUp:
-        found = given_up(decisions.expire(head, now_ms), self._back_to(head, origin))
+    def _check_agreed(self, head: Head, origin: SavepointOrigin, wish: ImportWish, agreed: StartPlan | None) -> GivenUp:
+        found = given_up(head, self._back_to(head, origin))
         if agreed is not None and (found, origin) != (agreed.gives_up, agreed.origin):
             raise ResumeRefusedError(
                 "the job or the savepoint has changed since you looked, and something else would be given up; look "

@@ -72,8 +72,24 @@ def decide(head: Head, entry: PendingEntry, document: PendingDocument, seen: See
     rule = document.limits.leave_out
     if rule is None or savepoint_waits.awaited(head):
         return None
-    silent = missing if now_ms >= entry.expires_at_ms else seen.given_up - seen.acknowledged
-    failed = affected(document.stages, silent)
+    found = _without(head, entry, document, missing, seen.given_up - seen.acknowledged, now_ms)
+    if found is None and now_ms >= entry.expires_at_ms:
+        # Who is silent has failed by then; what could do without them before is judged before (semantics D2, F6).
+        found = _without(head, entry, document, missing, missing, now_ms)
+    return found
+
+
+def _without(
+    head: Head,
+    entry: PendingEntry,
+    document: PendingDocument,
+    missing: frozenset[str],
+    given_up: frozenset[str],
+    now_ms: int,
+) -> Without | None:
+    rule = document.limits.leave_out
+    assert rule is not None  # asked only where stages may be left out
+    failed = affected(document.stages, given_up)
     if failed and not may_fail(head, document, failed):
         return None
     lagging = closed(document.stages, missing - failed) - failed

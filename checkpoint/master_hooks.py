@@ -68,16 +68,17 @@ class MasterHook(Protocol):
         return  # a default
 
 
-def check_hooks(hooks: object, max_concurrent: int) -> tuple[MasterHook, ...]:
+def check_hooks(hooks: object, max_concurrent: int, within: timedelta | None = None) -> tuple[MasterHook, ...]:
     """Check a job's hooks where the DAG is parsed (semantics S3, T7).
 
     Args:
         hooks: a list of hooks, or None for none.
         max_concurrent: `max_concurrent_checkpoints` of the job.
+        within: the timeout of its checkpoints; None where the hooks are asked for no checkpoint.
 
     Raises:
-        InvalidConfigError: something is no hook, two have one name, a timeout is none, or several epochs may be pending
-            at once.
+        InvalidConfigError: something is no hook, two have one name, a timeout is none or longer than that of the
+            checkpoints, or several epochs may be pending at once.
         InvalidNameError: a name is outside the grammar (semantics W1).
     """
     if hooks is None:
@@ -92,6 +93,14 @@ def check_hooks(hooks: object, max_concurrent: int) -> tuple[MasterHook, ...]:
                 "the timeout of a hook must be a timedelta of more than zero",
                 hook=hook.name,
                 timeout=shorten(hook.timeout),
+            )
+        if within is not None and hook.timeout > within:
+            raise InvalidConfigError(
+                "the timeout of a hook must be at most that of the checkpoint, which expires before: what the hook "
+                "answers after that counts for nothing (semantics D2)",
+                hook=hook.name,
+                timeout=hook.timeout,
+                checkpoint_timeout=within,
             )
     if hooks and max_concurrent != 1:
         raise InvalidConfigError(

@@ -9,9 +9,9 @@ checks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from . import decisions, queue
+from . import decisions, queue, savepoint_head
 from .head import Head, Stopped, WaitingRequest
 from .model import Owner
 from .reasons import Reason, RequestKind, Status
@@ -111,7 +111,7 @@ def still_waits(head: Head, turn: Turn, now_ms: int) -> StillWaits | None:
     """
     if head.pending_of_epoch(turn.epoch) is not None or turn.epoch in head.completions():
         return None
-    verdict = _held_back(decisions.expire(head, now_ms), turn, now_ms)
+    verdict = _held_back(_without_expired(head, now_ms), turn, now_ms)
     if isinstance(verdict, Decline) and verdict.reason is Reason.TOO_MANY_CHECKPOINT_REQUESTS:
         return StillWaits(verdict.reason, None)
     if not isinstance(verdict, Wait) or not queue.holds(head.waiting, turn.epoch):
@@ -151,6 +151,12 @@ def held_up_by(head: Head, turn: Turn) -> HeldUp:
         before=tuple(each.owner for each in ahead[:free] if each.owner is not None),
         last_run=stopping.epoch if stopping is not None and stopping.waits else None,
     )
+
+
+def _without_expired(head: Head, now_ms: int) -> Head:
+    """Take what has expired as ended: completed or failed, as whoever asks next settles it (semantics D2)."""
+    pending = tuple(entry for entry in head.pending if now_ms < entry.expires_at_ms)
+    return decisions.go_on_undrained(savepoint_head.expire(replace(head, pending=pending), now_ms), now_ms)
 
 
 def _held_back(head: Head, turn: Turn, now_ms: int) -> Wait | Decline | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from . import decisions, layout, restore
+from . import completing, decisions, layout, restore
 from .errors import NoCheckpointError, RewindRefusedError
 from .head import EndedEntry, Head, RewindRecord
 from .head_store import Decision, HeadStore, changed
@@ -48,7 +48,7 @@ class Rewinding:
         self._heads = heads
 
     def plan(self, to: int) -> Rewound:
-        """Say what a rewind would do, and change nothing: one read of the head.
+        """Say what a rewind would do, and do none of it: one read of the head, unless something has expired (D2).
 
         Args:
             to: the checkpoint's id.
@@ -56,7 +56,12 @@ class Rewinding:
         Raises:
             NoCheckpointError: it is not retained.
         """
-        return self._heads.observe(lambda head, now_ms: _plan(decisions.expire(head, now_ms), to))
+
+        def decide(head: Head, now_ms: int) -> Decision[Rewound]:
+            settled = completing.settle(self._files, head, now_ms)
+            return Decision(_plan(settled, to), changed(head, settled))
+
+        return self._heads.update(decide)[1]
 
     def rewind(self, to: int, *, abort_pending: bool = False, agreed: Rewound | None = None) -> Rewound:
         """Make an older retained checkpoint the one that the next epoch restores (semantics R1, R5).
@@ -80,8 +85,7 @@ class Rewinding:
             if sent is not None and sent[0] in head.rewinds:
                 # Only its answer was lost. Others may have gone on since, and theirs is not undone.
                 return Decision(sent[1])
-            # What could still complete without its silent regions would be undone all the same, so it just expires.
-            settled = decisions.expire(head, now_ms)
+            settled = completing.settle(self._files, head, now_ms)
             found = _plan(settled, to)
             if agreed is not None and found != agreed:
                 raise RewindRefusedError(

@@ -6,6 +6,7 @@ Loaded where a task runs, never where a DAG is parsed: the scheduler imports not
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -20,19 +21,22 @@ LISTENERS = "airflow_cairn.listeners"
 """The entry-point group of listeners: likewise."""
 
 
-def master_hooks_of(job: str, given: Sequence[MasterHook], max_concurrent: int) -> tuple[MasterHook, ...]:
+def master_hooks_of(
+    job: str, given: Sequence[MasterHook], max_concurrent: int, within: timedelta | None = None
+) -> tuple[MasterHook, ...]:
     """Give a job's master hooks: those of its DAG, then those of installed packages (semantics T7).
 
     Args:
         job: the job's name.
         given: the DAG's.
         max_concurrent: `max_concurrent_checkpoints` of the job.
+        within: the timeout of its checkpoints; None where the hooks are asked for no checkpoint.
 
     Raises:
         InvalidConfigError: an entry point cannot be loaded or gives no hook, two hooks have one name, or hooks do not
             fit the config.
     """
-    return check_hooks([*given, *_plugged(MASTER_HOOKS, job)], max_concurrent)
+    return check_hooks([*given, *_plugged(MASTER_HOOKS, job)], max_concurrent, within)
 
 
 def listeners_of(job: str, given: Sequence[CheckpointListener]) -> tuple[CheckpointListener, ...]:

@@ -139,7 +139,9 @@ class CheckpointedTaskGroup(TaskGroup):
         check_savepoint_target(self._config.savepoint_target, storage, job, group=self.group_id)
         with naming(group=self.group_id):
             self._sources = check_sources(source, self._config.max_concurrent_checkpoints)
-            self._master_hooks = check_hooks(master_hooks, self._config.max_concurrent_checkpoints)
+            self._master_hooks = check_hooks(
+                master_hooks, self._config.max_concurrent_checkpoints, self._config.timeout
+            )
         self._reads_window = reads_window
         self._deferrable = deferrable
         with naming(group=self.group_id):

@@ -171,7 +171,7 @@ class TriggerCheckpointOperator(BaseOperator):
         with naming(task=self.task_id):
             self.sources = check_sources(source, self.config.max_concurrent_checkpoints)
             self.listeners = check_listeners(listeners)
-            self.master_hooks = check_hooks(master_hooks, self.config.max_concurrent_checkpoints)
+            self.master_hooks = check_hooks(master_hooks, self.config.max_concurrent_checkpoints, self.config.timeout)
         self.reads_window = reads_window
         self.deferrable = deferrable
         with naming(task=self.task_id):
@@ -268,7 +268,8 @@ class TriggerCheckpointOperator(BaseOperator):
         store = settings.hook().open_store()
         with settings.naming_connection():
             ensure_probed(store, nonce=secrets.token_hex(8))
-        hooks = master_hooks_of(settings.job, self.master_hooks, self.config.max_concurrent_checkpoints)
+        config = self.config
+        hooks = master_hooks_of(settings.job, self.master_hooks, config.max_concurrent_checkpoints, config.timeout)
         try:
             return self._trigger(context, settings, Coordinator(store, settings.job), hooks)
         finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..checkpoint import hook_answers, layout
+from ..checkpoint import hook_documents, layout
 from ..checkpoint.codec import Json
 from ..checkpoint.errors import InvalidStateError
 from ..checkpoint.job_files import JobFiles
@@ -31,5 +31,5 @@ def answer_of(files: JobFiles, handover: Handover, name: str) -> Json | bytes:
             hooks=", ".join(names) or "none",
         )
     where = files.full(layout.hook_answers(ref.home, ref.token))
-    answers = {answer.name: answer for answer in hook_answers.read(files, ref)}
-    return hook_answers.state_of(answers[name], key=where) if name in answers else None
+    answers = {answer.name: answer for answer in hook_documents.read(files, ref)}
+    return hook_documents.state_of(answers[name], key=where) if name in answers else None

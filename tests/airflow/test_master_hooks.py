@@ -8,7 +8,7 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_cairn.checkpoint import CheckpointConfig, MasterHook, hook_answers
+from airflow_cairn.checkpoint import CheckpointConfig, MasterHook, hook_documents
 from airflow_cairn.checkpoint.errors import (
     CheckpointNotReadyError,
     InvalidConfigError,
@@ -115,7 +115,7 @@ def test_the_sensor_says_whom_it_waits_for(job: Job, said: Said) -> None:  # sem
     ref = job.coordinator.head().pending[0]
     document = job.coordinator.pending_document(ref)
     assert document is not None
-    assert hook_answers.missing(job.coordinator.files, document.hooks) == ()
+    assert hook_documents.missing(job.coordinator.files, document.hooks) == ()
     (answers,) = (job.folder / job.name).glob("chk-*/hooks-*")
     answers.unlink()
     sensor = CheckpointSensor(task_id="wait", storage=job.storage, job=job.name, deferrable=False)
@@ -244,3 +244,14 @@ def test_parsing_a_dag_imports_no_installed_hook(dag_file: DagFile, install: Ins
 with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", reads_window=False, storage="file:///x"):
     SparkEpochOperator(task_id="a", application="a.py")
 """)
+
+
+@pytest.mark.parametrize("make", [TriggerCheckpointOperator, CheckpointedTaskGroup])
+def test_a_hook_that_may_outlast_its_checkpoint_is_refused_at_parse(make: Any) -> None:  # semantics T7, D2, S3
+    hook, name = Feed(), "group_id" if make is CheckpointedTaskGroup else "task_id"
+    made = {"storage": "file:///lake", "job": "flights", "master_hooks": [hook], name: "epoch"}
+    with (
+        DAG("flights"),
+        pytest.raises(InvalidConfigError, match="the timeout of a hook must be at most that of the checkpoint"),
+    ):
+        make(config=CheckpointConfig(timeout=hook.timeout / 2), **made)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from airflow_cairn.checkpoint import MasterHook, TriggerRequest, hook_answers, metadata
+from airflow_cairn.checkpoint import MasterHook, TriggerRequest, hook_documents, metadata
 from airflow_cairn.checkpoint.metadata import HookLine
 from airflow_cairn.checkpoint.requests import EpochCompleted, Triggered
 from tests.checkpoint.world import World
@@ -50,5 +50,5 @@ def states(world: World, checkpoint: int) -> dict[str, Any]:
     assert entry is not None
     lines = metadata.read(world.files, entry.metadata)
     return {
-        line.answer.name: hook_answers.state_of(line.answer, key="x") for line in lines if isinstance(line, HookLine)
+        line.answer.name: hook_documents.state_of(line.answer, key="x") for line in lines if isinstance(line, HookLine)
     }

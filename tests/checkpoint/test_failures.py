@@ -10,7 +10,7 @@ from airflow_cairn.checkpoint import failures, layout
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidConfigError
 from airflow_cairn.checkpoint.failures import Weighed, weigh
 from airflow_cairn.checkpoint.reasons import Reason, Status
-from airflow_cairn.checkpoint.requests import EpochCompleted, Failed, Ready, Submit, Waiting
+from airflow_cairn.checkpoint.requests import Failed, Ready, Submit, Waiting
 from tests.checkpoint.failing import COUNTS, fail_once, tolerant
 from tests.checkpoint.world import TIMEOUT, World
 
@@ -62,12 +62,18 @@ def test_whoever_comes_first_the_next_attempt_is_the_same() -> None:  # semantic
 
 
 def test_what_has_acknowledged_is_not_run_again() -> None:  # semantics D5, D2
-    """All stages are done when the checkpoint expires: the next attempt is ready at once."""
+    """All stages but one are done when the checkpoint expires: the next attempt waits for that one alone."""
     world = tolerant(1)
-    world.run_stages("a")
+    world.trigger("a")
+    for stage in world.stages[:-1]:
+        world.run_stage("a", stage.uid)
     world.clock.advance(TIMEOUT)
+    found = world.coordinator().go_on("a")
+    assert isinstance(found, Waiting)
+    assert (found.checkpoint, found.missing) == (2, ("report",))
+    world.run_stage("a", "report")
     assert world.coordinator().go_on("a") == Ready(2)
-    assert world.coordinator().complete(2) == EpochCompleted("a", 2)
+    world.run_epoch("a")
     world.audit("a")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint import CheckpointConfig, TriggerRequest, hook_answers, layout
+from airflow_cairn.checkpoint import CheckpointConfig, TriggerRequest, hook_answers, hook_documents, layout
 from airflow_cairn.checkpoint.errors import (
     CheckpointFailedError,
     CheckpointNotReadyError,
@@ -350,6 +350,13 @@ def test_bad_hooks_are_refused_at_parse(hooks: Any, error: type[Exception], text
         check_hooks(hooks, 1)
 
 
+def test_a_hook_that_may_take_longer_than_its_checkpoint_is_refused() -> None:  # semantics T7, D2
+    hook = Ids()
+    assert check_hooks([hook], 1, hook.timeout) == (hook,)
+    with pytest.raises(InvalidConfigError, match="the timeout of a hook must be at most that of the checkpoint"):
+        check_hooks([hook], 1, hook.timeout - timedelta(milliseconds=1))
+
+
 def test_hooks_and_two_epochs_at_once_are_refused() -> None:  # semantics T7, S3
     assert len(check_hooks([Ids("a"), Ids("b")], 1)) == 2
     assert check_hooks(None, 2) == check_hooks([], 2) == ()
@@ -377,4 +384,4 @@ def test_an_answer_of_another_job_is_refused(world: World) -> None:  # semantics
     world.files.delete([key])
     world.files.create_bytes(key, data.replace(JOB.encode(), b"others"))
     with pytest.raises(DocumentError, match="another job"):
-        hook_answers.read(world.files, ref)
+        hook_documents.read(world.files, ref)

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from airflow_cairn.checkpoint import Coordinator, MasterHook, hook_answers
+from airflow_cairn.checkpoint import Coordinator, MasterHook, hook_documents
 from airflow_cairn.checkpoint.errors import MasterHookError
 from airflow_cairn.checkpoint.requests import Triggered
 from airflow_cairn.storage import open_store
@@ -57,7 +57,7 @@ def triggered(world: World, epoch: str, hook: MasterHook) -> dict[str, int]:
     world.coordinator().ask_hooks(answer.pending, [hook])
     ref = answer.pending.hooks
     assert ref is not None
-    (found,) = hook_answers.read(world.files, ref)
+    (found,) = hook_documents.read(world.files, ref)
     return found.value
 
 

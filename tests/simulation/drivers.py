@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from airflow_cairn.checkpoint import Coordinator, acks, hook_answers, layout, metadata
+from airflow_cairn.checkpoint import Coordinator, acks, hook_documents, layout, metadata
 from airflow_cairn.checkpoint.codec import Json
 from airflow_cairn.checkpoint.metadata import HandleLine, InFlightLine, StageLine
 from airflow_cairn.checkpoint.model import (
@@ -84,7 +84,7 @@ class Driver:
     def _written(self, *, leaves_upload: bool) -> AckDocument:
         it = self._it
         if it.hooks is not None:
-            hook_answers.read(self._files, it.hooks)
+            hook_documents.read(self._files, it.hooks)
         owed = [each.epoch for each in it.backlog if each.slice is not None]
         new = [*owed, *(each.epoch for each in it.replay), it.epoch]
         self._restore()
