@@ -6,7 +6,7 @@ execution falls between the two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -35,6 +35,7 @@ from . import (
     rewinding,
     savepoint_waits,
 )
+from .abandoned import StateOf, without_ended
 from .already_read import AlreadyRead
 from .at_least_once import AT_LEAST_ONCE
 from .carrying import NOTHING, Carried, carry
@@ -49,13 +50,12 @@ from .model import (
     EpochDocument,
     Execution,
     Limits,
-    Owner,
     PendingDocument,
     Slice,
     StageSpec,
 )
 from .opening import Opener, Opening
-from .owner import RunState, is_over, take_ownership
+from .owner import take_ownership
 from .reasons import Reason, RequestKind, Status
 from .requests import (
     EpochCompleted,
@@ -90,7 +90,7 @@ class Attempts:
         self._documents: dict[str, PendingDocument] = {}
         """The document read last, by its token: made once, it is not read twice. Which one counts, the head says."""
 
-    def trigger(self, request: TriggerRequest, state_of: Callable[[Owner], RunState]) -> TriggerAnswer:
+    def trigger(self, request: TriggerRequest, state_of: StateOf) -> TriggerAnswer:
         """Make a checkpoint pending for the epoch, or say why not (semantics T1 to T6, T8, T9).
 
         A request that has to wait takes a place in the line; who has ended is passed over. What is free belongs to the
@@ -138,11 +138,8 @@ class Attempts:
                 if document is not None and _expects(document, request):
                     return Decision(Triggered(document, created=False))
                 settled = _replaced(settled, pending, document, now_ms)
-            for other in settled.pending:
-                if other.owner is not None and is_over(state_of(other.owner), other.owner, request.owner):
-                    detail = f"its DAG run {other.owner.run_id} has ended"
-                    settled = decisions.abort(settled, other, Reason.JOB_FAILURE, detail, now_ms)
-            settled = _without_abandoned(settled, request, state_of)
+            places = request.config.max_concurrent_checkpoints
+            settled = without_ended(settled, state_of, request.owner, epoch, places, now_ms)
             settled = last_epoch.given_up_where_over(settled, request, self.readable, state_of, now_ms)
             verdict = requesting.decide(settled, request, now_ms)
             if not isinstance(verdict, requesting.Admit):
@@ -253,7 +250,7 @@ class Attempts:
                 if completed is not None:
                     return Decision(EpochCompleted(epoch, completed), changed(head, settled))
                 newest = next(settled.ended_of_epoch(epoch), None)
-                if newest is not None and newest.for_good:
+                if newest is not None and (newest.for_good or newest.reason is Reason.CHECKPOINT_SUBSUMED):
                     return Decision(failed(newest), changed(head, settled))
                 why = "the attempt has ended; the next try opens one"
                 return Decision(NothingToDo(why), changed(head, settled))
@@ -293,11 +290,6 @@ class Attempts:
                 ended = aborted.ended_by_id(entry.id)
                 assert ended is not None
                 return Decision(failed(ended), aborted)
-            overtaken = completing.overtaken_by(settled, entry)
-            if overtaken is not None and document.slice.base is not None:
-                # Its input has to be placed anew, which is for the trigger to do; until it ends it is in the way.
-                aborted = decisions.abort(settled, entry, Reason.CHECKPOINT_SUBSUMED, overtaken, now_ms, acks=done)
-                return Decision(failed(next(aborted.ended_of_epoch(epoch))), aborted)
             others = cancelling.told(cancelling.causes(self._files, document.executions, carried.declined - {stage}))
             after = decisions.abort(settled, entry, Reason.JOB_FAILOVER_REGION, cause, now_ms, acks=done, others=others)
             opening = Opening(
@@ -553,16 +545,3 @@ def cause_of(head: Head, before: EndedEntry | None) -> str:
     if before.status is Status.COMPLETED:
         return rewinding.undone(head, before)
     return f"{before.reason}: {before.detail}"
-
-
-def _without_abandoned(head: Head, request: TriggerRequest, state_of: Callable[[Owner], RunState]) -> Head:
-    """Take from the line what waits before the request but no longer runs; asked only as far as places are free."""
-    free = request.config.max_concurrent_checkpoints - len(head.pending)
-    for other in head.waiting:
-        if free <= 0 or other.epoch == request.epoch:
-            break
-        if other.owner is not None and state_of(other.owner) is not RunState.RUNNING:
-            head = replace(head, waiting=queue.leave(head.waiting, other.epoch))
-        else:
-            free -= 1
-    return head

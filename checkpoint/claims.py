@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from ..storage.errors import DocumentError, GoneError
 from ..storage.port import Lost
-from . import acks, adopting, cancelling, giving_up, holders, hook_documents, layout, readiness, replaced
+from . import acks, adopting, cancelling, giving_up, holders, hook_documents, layout, overtaken, readiness, replaced
+from .abandoned import StateOf, always_running
 from .attempts import Attempts
 from .errors import CheckpointFailedError, CheckpointNotReadyError, FencedError, TooMuchContentionError
 from .handovers import handover_of
@@ -79,6 +80,7 @@ class Claims:
         drivers: adopting.Drivers | None = None,
         try_number: int = 0,
         first_try: int = 0,
+        state_of: StateOf = always_running,
     ) -> BeginAnswer:
         """Claim the right to submit a stage's application; settle what an earlier try left (semantics F5).
 
@@ -101,6 +103,7 @@ class Claims:
                 `Reconnect`: the same attempt goes on. None: no driver does.
             try_number: which try of its task the claimant is, counted on over retries and clears; 0: not known.
             first_try: number of the first try after the task's newest clear; 0 or 1: it was never cleared.
+            state_of: tells what is known of a DAG run that holds a place before this one.
 
         Raises:
             InvalidConfigError: no checkpoint was triggered for the epoch, or it does not expect the stage.
@@ -114,7 +117,7 @@ class Claims:
         for _ in range(MAX_TRIES):
             current = self._look(epoch, stage)
             if current is None:
-                ended = self._taking_up.take_up(epoch, stage, by_hand=by_hand)
+                ended = self._taking_up.take_up(epoch, stage, by_hand=by_hand, state_of=state_of)
                 if ended is not None:
                     return ended
                 continue
@@ -325,7 +328,7 @@ class Claims:
     def _look(self, epoch: str, stage: str) -> _Current | None:
         def look(head: Head, now_ms: int) -> _Current | None:
             entry = head.pending_of_epoch(epoch)
-            if entry is None or now_ms >= entry.expires_at_ms:
+            if entry is None or now_ms >= entry.expires_at_ms or overtaken.why(head, entry) is not None:
                 return None
             document = self._attempts.document_of(entry)
             return _Current(document, self._attempts.execution_of(document, stage))
@@ -400,7 +403,7 @@ class Claims:
 
         def look(head: Head, _now_ms: int) -> bool:
             entry = head.pending_of_epoch(epoch)
-            if entry is None:
+            if entry is None or overtaken.why(head, entry) is not None:
                 return False
             if entry.token == current.document.token:
                 return True

@@ -9,7 +9,17 @@ from __future__ import annotations
 from contextlib import suppress
 
 from ..storage.errors import DocumentError, GoneError
-from . import acks, attempt_document, decisions, forgetting, hook_documents, leaving_out, savepoint_head, savepoint_waits
+from . import (
+    acks,
+    attempt_document,
+    decisions,
+    forgetting,
+    hook_documents,
+    leaving_out,
+    overtaken,
+    savepoint_head,
+    savepoint_waits,
+)
 from .assembling import Assembler, BrokenAckError, FinalizeError
 from .errors import CheckpointNotReadyError
 from .head import Head, PendingEntry
@@ -43,9 +53,9 @@ def complete(
         GoneError: the document of what it expects is gone.
         DocumentError: it is broken.
     """
-    overtaken = overtaken_by(head, entry)
-    if overtaken is not None:
-        return decisions.abort(head, entry, Reason.CHECKPOINT_SUBSUMED, overtaken, now_ms, acks=entry.stages)
+    late = overtaken.why(head, entry)
+    if late is not None:
+        return decisions.abort(head, entry, Reason.CHECKPOINT_SUBSUMED, late, now_ms, acks=entry.stages)
     document = document or attempt_document.read(files, entry)
     without = _without(files, head, entry, document, now_ms)
     done = entry.stages - len(without.stages)
@@ -78,13 +88,6 @@ def complete(
     )
 
 
-def overtaken_by(head: Head, entry: PendingEntry) -> str | None:
-    """Say why a checkpoint can no longer complete: another has since, whose epoch it lacks; None if it can."""
-    if head.latest_id() == entry.base:
-        return None
-    return f"checkpoint {head.latest_id() or 0} completed after this one had started from {entry.base or 0}"
-
-
 def _without(files: JobFiles, head: Head, entry: PendingEntry, document: PendingDocument, now_ms: int) -> Without:
     """Say who is left out; nothing is looked up where nobody may be, because the assembler sees who is missing."""
     if document.limits.leave_out is None:
@@ -113,7 +116,7 @@ def look(files: JobFiles, entry: PendingEntry, document: PendingDocument) -> See
 
 
 def settle(files: JobFiles, head: Head, now_ms: int) -> Head:
-    """End every pending checkpoint that is older than its timeout (semantics D2).
+    """End every pending checkpoint that is older than its timeout (semantics D2), and each that was overtaken (C2).
 
     The one function that does so: each decision about the job begins with it, so that it makes no difference who comes
     first. A checkpoint that all stages have acknowledged completes, however late that is seen. Where regions may fail,
@@ -131,8 +134,10 @@ def settle(files: JobFiles, head: Head, now_ms: int) -> Head:
     """
     settled = decisions.go_on_undrained(savepoint_head.expire(head, now_ms), now_ms)
     for entry in head.pending:
-        if now_ms >= entry.expires_at_ms and entry in settled.pending:
+        standing = entry in settled.pending and overtaken.why(settled, entry) is None
+        if standing and now_ms >= entry.expires_at_ms:
             settled = _completed_or_expired(files, settled, entry, now_ms)
+    settled = overtaken.ended(settled, now_ms)
     settled = savepoint_waits.settle(settled, now_ms)
     if settled is not head:
         forgetting.note(files, head, settled)

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from ..storage.port import ObjectStore
 from . import completing, decisions, requesting, restore, unacknowledged
+from .abandoned import StateOf, always_running
 from .adopting import Drivers
 from .attempts import Attempts
 from .claims import Claims
@@ -24,9 +25,9 @@ from .hook_answers import HookAnswers
 from .importing import AS_USUAL, Importing, ImportWish, Runs, Started, StartPlan
 from .job_files import JobFiles
 from .master_hooks import MasterHook
-from .model import AckDocument, DeclineDocument, Handover, Owner, PendingDocument
+from .model import AckDocument, DeclineDocument, Handover, PendingDocument
 from .notices import CheckpointListener, Notices
-from .owner import Ownership, RunState
+from .owner import Ownership
 from .reasons import AckAnswer, Reason
 from .referring import Known
 from .requests import BeginAnswer, EpochCompleted, FailAnswer, Progress, Restarted, TriggerAnswer, TriggerRequest
@@ -38,11 +39,6 @@ from .stage_side import StageSide, Standing
 from .taking_up import TakingUp
 
 R = TypeVar("R")
-
-
-def always_running(_owner: Owner) -> RunState:
-    """Take every DAG run that owns a pending epoch to be running still."""
-    return RunState.RUNNING
 
 
 class Coordinator:
@@ -94,7 +90,7 @@ class Coordinator:
         """Read what an attempt expects or expected; None where that is gone or broken."""
         return self._attempts.readable(entry)
 
-    def trigger(self, request: TriggerRequest, state_of: Callable[[Owner], RunState] = always_running) -> TriggerAnswer:
+    def trigger(self, request: TriggerRequest, state_of: StateOf = always_running) -> TriggerAnswer:
         """Make a checkpoint pending for the epoch, or say why not; see `Attempts.trigger`."""
         return self._attempts.trigger(request, state_of)
 
@@ -131,6 +127,7 @@ class Coordinator:
         drivers: Drivers | None = None,
         try_number: int = 0,
         first_try: int = 0,
+        state_of: StateOf = always_running,
     ) -> BeginAnswer:
         """Claim the right to submit a stage's application; see `Claims.begin`."""
         return self._claims.begin(
@@ -142,6 +139,7 @@ class Coordinator:
             drivers=drivers,
             try_number=try_number,
             first_try=first_try,
+            state_of=state_of,
         )
 
     def to_run_again(self, epoch: str) -> tuple[Restarted, ...]:
@@ -202,9 +200,9 @@ class Coordinator:
         """Say how far the epoch's checkpoint is; see `Finishing.progress`."""
         return self._finishing.progress(epoch)
 
-    def go_on(self, epoch: str) -> Progress:
+    def go_on(self, epoch: str, state_of: StateOf = always_running) -> Progress:
         """Say how far the epoch's checkpoint is; go on after a failure within the limit; see `Finishing.go_on`."""
-        return self._finishing.go_on(epoch)
+        return self._finishing.go_on(epoch, state_of)
 
     def complete(self, checkpoint: int) -> EpochCompleted:
         """Complete a checkpoint whose every stage has acknowledged; see `Finishing.complete`."""

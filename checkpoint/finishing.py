@@ -7,9 +7,10 @@ not depend on who wrote it. After the swap everything can be redone: what is lef
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from . import acks, cancelling, completing, decisions, hook_documents, leaving_out, replaced, restarting, rewinding
+from .abandoned import StateOf, always_running
 from .attempts import Attempts
 from .errors import CheckpointFailedError
 from .head import EndedEntry, Head
@@ -18,7 +19,7 @@ from .job_files import JobFiles
 from .reasons import Reason, Status
 from .referring import Known
 from .requests import EpochCompleted, Failed, Progress, Ready, Waiting, failed
-from .taking_up import TakingUp
+from .taking_up import Resumed, TakingUp
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +103,16 @@ class Finishing:
 
         return self._heads.update(decide)[1]
 
-    def go_on(self, epoch: str) -> Progress:
-        """Say how far the epoch's checkpoint is; take it up again if the job puts up with how it failed (D5).
+    def go_on(self, epoch: str, state_of: StateOf = always_running) -> Progress:
+        """Say how far the epoch's checkpoint is; take it up again if the job puts up with how it failed (D5, S1, C2).
 
-        Whoever waits for the epoch asks this. While `Failed.tolerated` comes back, another epoch is pending and the
-        next attempt waits for its end, or the DAG is paused (`Failed.paused`): ask again.
+        Who waits for the epoch asks this. While `Failed.tolerated` comes back, the next attempt waits for a free place
+        (T2), or for the end of a pause (`Failed.paused`): ask again. With `Failed.trigger_first` only the task that
+        triggers can open it: have that run again.
+
+        Args:
+            epoch: the epoch's name.
+            state_of: tells what is known of a DAG run that holds a place before this one.
 
         Raises:
             DocumentError: the pending document is broken.
@@ -114,9 +120,12 @@ class Finishing:
             NoCheckpointError: the next attempt is due and every retained checkpoint is damaged.
         """
         found = self.progress(epoch)
-        if isinstance(found, Failed) and found.tolerated and self._taking_up.resume(epoch):
-            return self.progress(epoch)
-        return found
+        if not isinstance(found, Failed) or not found.tolerated:
+            return found
+        resumed = self._taking_up.resume(epoch, state_of)
+        if resumed is Resumed.TRIGGER_FIRST:
+            return replace(found, trigger_first=True)
+        return self.progress(epoch) if resumed is Resumed.PENDING else found
 
     def abort(self, checkpoint: int, reason: Reason, detail: str) -> bool:
         """End a pending checkpoint; True if this call ended it, False if it was not pending (semantics D3)."""
@@ -186,18 +195,17 @@ class Finishing:
         """
 
         def decide(head: Head, now_ms: int) -> Decision[int | None]:
-            entry = head.pending_of_epoch(epoch)
+            settled = completing.settle(self._files, head, now_ms)
+            entry = settled.pending_of_epoch(epoch)
             if entry is None:
-                return Decision(self._attempts.completed_epoch(head, epoch))
-            if completing.overtaken_by(head, entry) is not None:
-                return Decision(None)
+                return Decision(self._attempts.completed_epoch(settled, epoch), changed(head, settled))
             document = self._attempts.document_of(entry)
             if not document.limits.at_least_once and any(stage in each.upstream for each in document.stages):
-                return Decision(None)
+                return Decision(None, changed(head, settled))
             seen = completing.look(self._files, entry, document)
-            if document.executions.keys() - seen.acknowledged or hook_answers.missing(self._files, document.hooks):
-                return Decision(None)
-            finished = completing.complete(self._files, head, entry, now_ms, document, self._known)
+            if document.executions.keys() - seen.acknowledged or hook_documents.missing(self._files, document.hooks):
+                return Decision(None, changed(head, settled))
+            finished = completing.complete(self._files, settled, entry, now_ms, document, self._known)
             ended = finished.ended_by_id(entry.id)
             assert ended is not None
             return Decision(entry.id if ended.status is Status.COMPLETED else None, finished)

@@ -220,9 +220,17 @@ class EndedEntry:
             raise ValueError("an ended checkpoint is not pending")
 
     @property
+    def overtaken(self) -> bool:
+        """Whether it ended because another epoch completed first, on which the next attempt is to stand (C2)."""
+        return self.reason is Reason.CHECKPOINT_SUBSUMED
+
+    @property
     def tolerated(self) -> bool:
-        """Whether its epoch goes on: a counted failure that the job puts up with (D5), or a pause of the DAG (S1)."""
-        return self.paused or (self.reason in COUNTED and not self.job_failed)
+        """Whether its epoch goes on by itself.
+
+        After a counted failure that the job puts up with (D5), a pause of the DAG (S1), or where it was overtaken (C2).
+        """
+        return self.paused or self.overtaken or (self.reason in COUNTED and not self.job_failed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -602,7 +610,7 @@ class Head:
         return len(self.history) + len(self.pending) == self.next_id - 1
 
     def resumable(self, epoch: str) -> EndedEntry | None:
-        """Give the attempt that failed within the limit (D5), or by a pause (S1), and that the next one is to follow.
+        """Give the attempt that ended within the limit (D5), paused (S1) or overtaken (C2), and that one is to follow.
 
         What is not resumable never becomes so again: a later attempt has begun, the history has forgotten it, or the
         job was rewound.

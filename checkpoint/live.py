@@ -82,6 +82,7 @@ def find_live(files: JobFiles, attempts: Attempts, head: Head, known: Known) -> 
         if failed is not None:
             # The next attempt is made from it, also where none of its executions can be carried over any more.
             live.keys.add(layout.pending(failed.id, failed.token))
+            live.keys |= _claims(attempts.readable(failed))
     for completed in head.completed:
         live.epochs.update((completed.epoch, *completed.replayed))
         _keep_completed(files, known, live, completed.metadata)
@@ -94,6 +95,15 @@ def find_live(files: JobFiles, attempts: Attempts, head: Head, known: Known) -> 
     for notice in head.notices:
         live.keys |= kept_for(files, notice)
     return live
+
+
+def _claims(document: PendingDocument | None) -> set[str]:
+    """Give what says which tasks have run for an attempt, and which of them have failed: those are to run again."""
+    if document is None:
+        return set()
+    executions = document.executions.items()
+    claimed = {layout.handover(each.home, uid, each.token) for uid, each in executions}
+    return claimed | {layout.decline(each.home, uid, each.token) for uid, each in executions}
 
 
 def _keep_attempt(

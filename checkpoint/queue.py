@@ -40,6 +40,22 @@ def join(line: tuple[WaitingRequest, ...], wish: WaitingRequest) -> tuple[Waitin
     return None if last is None or last.epoch == wish.epoch else leave(joined, last.epoch)
 
 
+def come_back(line: tuple[WaitingRequest, ...], place: WaitingRequest) -> tuple[WaitingRequest, ...]:
+    """Let an epoch that goes on after its attempt has ended be the first of its kind: it is the oldest (semantics T2).
+
+    Who has a place keeps it. A full line drops its last periodic request for it, or takes it in all the same: there are
+    never more of them than checkpoints may be pending.
+    """
+    if holds(line, place.epoch):
+        return line
+    before = next((i for i, each in enumerate(line) if each.kind.rank >= place.kind.rank), len(line))
+    joined = (*line[:before], place, *line[before:])
+    if len(joined) <= MAX_WAITING:
+        return joined
+    last = next((each for each in reversed(joined) if each.kind is RequestKind.PERIODIC), place)
+    return joined if last.epoch == place.epoch else leave(joined, last.epoch)
+
+
 def leave(line: tuple[WaitingRequest, ...], epoch: str) -> tuple[WaitingRequest, ...]:
     """Give up the epoch's place, if it has one."""
     return tuple(each for each in line if each.epoch != epoch)

@@ -390,6 +390,24 @@ class UpstreamsNotReady:
 
 
 @dataclass(frozen=True, slots=True)
+class Queued:
+    """The epoch's next attempt waits for a free place (T2); nothing was claimed, and the caller is to ask again."""
+
+    checkpoint: int
+    """The epoch's last attempt."""
+    detail: str
+    """What it waits for."""
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerFirst:
+    """Only the task that triggers can open the epoch's next attempt, which stands on another checkpoint (T7, T8)."""
+
+    checkpoint: int
+    """The epoch's last attempt."""
+
+
+@dataclass(frozen=True, slots=True)
 class FailedOver:
     """The attempt was aborted and the next one opened, by this call or an earlier one for the same failure (F5)."""
 
@@ -456,6 +474,8 @@ class Failed:
     """Whether that is because a try had failed that nothing but a person follows by another (semantics F4)."""
     paused: bool = False
     """Whether it ended because the DAG was paused; `tolerated` too: the epoch goes on afterwards (semantics S1)."""
+    trigger_first: bool = False
+    """Whether only the task that triggers can open the next attempt, which stands on another checkpoint (T7, T8)."""
 
 
 def failed(newest: EndedEntry) -> Failed:
@@ -474,5 +494,15 @@ def failed(newest: EndedEntry) -> Failed:
 
 
 FailAnswer = FailedOver | NothingToDo | EpochCompleted | GivenUp | Failed
-BeginAnswer = Submit | Reconnect | StageAcknowledged | EpochCompleted | Cancelled | UpstreamsNotReady | Failed
+BeginAnswer = (
+    Submit
+    | Reconnect
+    | StageAcknowledged
+    | EpochCompleted
+    | Cancelled
+    | UpstreamsNotReady
+    | Failed
+    | Queued
+    | TriggerFirst
+)
 Progress = Waiting | Ready | Failed | EpochCompleted

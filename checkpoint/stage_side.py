@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from ..storage.errors import DocumentError, ForbiddenError, GoneError
-from . import acks, completing, decisions, layout, metadata
+from . import acks, completing, decisions, layout, metadata, overtaken
 from .attempts import Attempts
 from .head import EndedEntry, Head, LateAck, PendingEntry
 from .head_store import Decision, HeadStore, changed
@@ -124,8 +124,9 @@ class StageSide:
                     ended=next(head.ended_of_epoch(handover.epoch), None),
                     awaited=self._is_awaited(head, handover),
                 )
-            current = _started_by(entry, handover)
-            if not current:
+            late = overtaken.why(head, entry) is not None
+            current = _started_by(entry, handover) and not late
+            if not current and not late:
                 execution = self._attempts.document_of(entry).executions.get(handover.stage)
                 current = execution is not None and execution.token == handover.token
             return Standing(entry, current=current, completed=None, triggered_at_ms=triggered_at_ms)

@@ -1,23 +1,40 @@
-"""Taking up an epoch whose attempt ended without a successor: it expired, was aborted, or failed within the limit (D5).
+"""Taking up an epoch whose attempt ended without a successor.
 
-A stage's next try takes it up, because it is about to run; who waits for the checkpoint takes it up where the job puts
-up with the failure. Both open the next attempt in one swap, with what the one before can lend (semantics F2).
+It expired, was aborted, was overtaken (C2), or failed within the limit (D5). A stage's next try takes it up, because it
+is about to run; who waits for the checkpoint does where the epoch goes on by itself. Both open the next attempt in one
+swap, with what the one before can lend (semantics F2). Where no place is free both wait in the line, as the oldest of
+their kind (T2).
 """
 
 from __future__ import annotations
 
-from . import completing, layout, replaced, restarting
+from dataclasses import replace
+from enum import Enum, auto
+
+from . import completing, layout, overtaken, queue, replaced, restarting
+from .abandoned import StateOf, always_running, without_ended
 from .attempts import Attempts, cause_of
 from .errors import InvalidConfigError, JobPausedError
-from .head import EndedEntry, Head, Stopped
+from .head import EndedEntry, Head, Stopped, WaitingRequest
 from .head_store import Decision, HeadStore, changed
 from .job_files import JobFiles
 from .model import PendingDocument
 from .opening import Opener, Opening
-from .reasons import Reason
-from .requests import EpochCompleted, Failed, failed
+from .reasons import Reason, RequestKind
+from .requests import EpochCompleted, Failed, Queued, TriggerFirst, failed
 from .restarts import Exhausted
 from .runtime import Runtime
+
+
+class Resumed(Enum):
+    """What became of an epoch that is to go on by itself."""
+
+    PENDING = auto()
+    """An attempt is pending, or the epoch has completed, by this call or another's."""
+    WAITS = auto()
+    """There is no free place for it yet, or the job is stopped."""
+    TRIGGER_FIRST = auto()
+    """Only the task that triggers can open the next attempt."""
 
 
 class TakingUp:
@@ -36,7 +53,9 @@ class TakingUp:
         self._attempts = attempts
         self._opener = Opener(files, runtime)
 
-    def take_up(self, epoch: str, stage: str, *, by_hand: bool = False) -> EpochCompleted | Failed | None:
+    def take_up(
+        self, epoch: str, stage: str, *, by_hand: bool = False, state_of: StateOf = always_running
+    ) -> EpochCompleted | Failed | Queued | TriggerFirst | None:
         """Open the epoch's next attempt where an earlier one ended without a successor (expired, aborted).
 
         Args:
@@ -44,19 +63,20 @@ class TakingUp:
             stage: the stage's uid.
             by_hand: a person has asked for this try, as far as Airflow says; only that follows a failure for good
                 (semantics F4).
+            state_of: tells what is known of a DAG run that holds a place before this one.
 
         Returns:
             None once an attempt is pending, by this call or another's; or that the epoch has completed, or has failed
-            for good.
+            for good; or what the next attempt waits for.
 
         Raises:
-            InvalidConfigError: there is nothing to take up, too many other epochs are pending, or the job was shut down
-                or is suspended, which has ended this epoch's attempt (semantics S1).
+            InvalidConfigError: there is nothing to take up, or the job was shut down or is suspended, which has ended
+                this epoch's attempt (semantics S1).
             JobPausedError: the DAG was paused (semantics S1), and nobody has said since that it no longer is.
             NoCheckpointError: every retained checkpoint is damaged.
         """
 
-        def decide(head: Head, now_ms: int) -> Decision[EpochCompleted | Failed | None]:
+        def decide(head: Head, now_ms: int) -> Decision[EpochCompleted | Failed | Queued | TriggerFirst | None]:
             settled = completing.settle(self._files, head, now_ms)
             if settled.pending_of_epoch(epoch) is not None:
                 return Decision(None)
@@ -84,23 +104,11 @@ class TakingUp:
                     epoch=layout.run_id_of(epoch),
                     stage=stage,
                 )
-            stopping = settled.kept_from(epoch)
-            if stopping is not None:
-                raise InvalidConfigError(
-                    "the job is being stopped with a savepoint, and no epoch begins meanwhile. If that fails, or when "
-                    "the job has been resumed, clear the task that triggers the checkpoint",
-                    job=self._files.job,
-                    epoch=layout.run_id_of(epoch),
-                    stage=stage,
-                    savepoint=stopping.uri,
-                )
-            if len(settled.pending) >= document.limits.max_concurrent:
-                raise InvalidConfigError(
-                    "another epoch of the job is pending; clear this stage when that one has ended",
-                    job=self._files.job,
-                    stage=stage,
-                    pending=settled.pending[0].id,
-                )
+            if overtaken.needs_trigger(settled, newest, document):
+                return Decision(TriggerFirst(newest.id), changed(head, settled))
+            settled, queued = _turn(settled, newest, document, state_of, now_ms)
+            if queued is not None:
+                return Decision(queued, changed(head, settled))
             after = self._next(settled, newest, document, now_ms, restart=stage)
             over = after.ended_by_id(newest.id)
             return Decision(failed(over) if over is not None and over.for_good and not by_hand else None, after)
@@ -116,33 +124,38 @@ class TakingUp:
         document = self._attempts.readable(ended)
         return document is None or all(each.stage != stage for each in replaced.waiting(self._files, document))
 
-    def resume(self, epoch: str) -> bool:
-        """Open the epoch's next attempt after a failure that the job puts up with (semantics D5).
+    def resume(self, epoch: str, state_of: StateOf = always_running) -> Resumed:
+        """Open the epoch's next attempt where it goes on by itself (semantics D5, S1, C2).
 
-        Executions carry over, running or acknowledged, except those that have declined and what reads from them.
+        Executions carry over, running or acknowledged, except those that have declined and what reads from them. None
+        does where another epoch has completed since.
 
-        Returns:
-            True once an attempt is pending, or the epoch has completed, by this call or another's; False while there is
-            no free place for it, or the job is stopped.
+        Args:
+            epoch: the epoch's name.
+            state_of: tells what is known of a DAG run that holds a place before this one.
 
         Raises:
             InvalidConfigError: the attempt before left no document.
             NoCheckpointError: every retained checkpoint is damaged.
         """
 
-        def decide(head: Head, now_ms: int) -> Decision[bool]:
+        def decide(head: Head, now_ms: int) -> Decision[Resumed]:
             settled = completing.settle(self._files, head, now_ms)
             if (
                 settled.pending_of_epoch(epoch) is not None
                 or self._attempts.completed_epoch(settled, epoch) is not None
             ):
-                return Decision(result=True, head=changed(head, settled))
+                return Decision(Resumed.PENDING, changed(head, settled))
             document = self._left_by(settled, epoch)
-            held = settled.stopped is not None or settled.kept_from(epoch) is not None
-            if held or len(settled.pending) >= document.limits.max_concurrent:
-                return Decision(result=False)
+            if settled.stopped is not None:
+                return Decision(Resumed.WAITS, changed(head, settled))
             newest = next(settled.ended_of_epoch(epoch))
-            return Decision(result=True, head=self._next(settled, newest, document, now_ms))
+            if overtaken.needs_trigger(settled, newest, document):
+                return Decision(Resumed.TRIGGER_FIRST, changed(head, settled))
+            settled, queued = _turn(settled, newest, document, state_of, now_ms)
+            if queued is not None:
+                return Decision(Resumed.WAITS, changed(head, settled))
+            return Decision(Resumed.PENDING, self._next(settled, newest, document, now_ms))
 
         return self._heads.update(decide)[1]
 
@@ -192,3 +205,30 @@ class TakingUp:
             hooks=document.hook_names,
         )
         return self._opener.open(head, opening, now_ms).head
+
+
+def _turn(
+    head: Head, newest: EndedEntry, document: PendingDocument, state_of: StateOf, now_ms: int
+) -> tuple[Head, Queued | None]:
+    """Say whether an epoch's next attempt may be opened, and what it waits for if not; then it has a place in the line.
+
+    While the job is being stopped with a savepoint no epoch begins (P2). Otherwise it is the oldest request of its kind
+    (T2), and only requests of a higher one come before it.
+    """
+    epoch, places = document.epoch, document.limits.max_concurrent
+    stopping = head.kept_from(epoch)
+    if stopping is not None:
+        detail = f"the job is being stopped with the savepoint {stopping.uri}; it goes on only if that fails"
+        return head, Queued(newest.id, detail)
+    head = without_ended(head, state_of, document.owner, epoch, places, now_ms)
+    place = WaitingRequest(epoch, newest.kind or RequestKind.MANUAL, now_ms, document.owner)
+    line = queue.come_back(head.waiting, place)
+    position = queue.position(line, epoch)
+    if position <= places - len(head.pending):
+        return head, None
+    if document.owner is not None:
+        # Only a request whose owner can be asked about keeps a place: an abandoned one would hold up all behind it.
+        head = replace(head, waiting=line)
+    held = f"checkpoint {head.pending[0].id} is pending" if head.pending else f"{line[0].epoch} is before it"
+    detail = f"{held}, max_concurrent_checkpoints is {places}, and the epoch has place {position} in the line"
+    return head, Queued(newest.id, detail)

@@ -8,7 +8,7 @@ from itertools import permutations
 import pytest
 
 from airflow_cairn.checkpoint import CheckpointConfig, layout
-from airflow_cairn.checkpoint.errors import FencedError, InvalidConfigError, SourceMovedError
+from airflow_cairn.checkpoint.errors import FencedError, InvalidConfigError
 from airflow_cairn.checkpoint.fixing import Refused
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, RequestKind
 from airflow_cairn.checkpoint.requests import (
@@ -16,9 +16,11 @@ from airflow_cairn.checkpoint.requests import (
     Failed,
     FailedOver,
     NothingToDo,
+    Queued,
     StageAcknowledged,
     Submit,
     Triggered,
+    TriggerFirst,
 )
 from tests.checkpoint.exchanges import DIAMOND
 from tests.checkpoint.world import JOB, TIMEOUT, World
@@ -260,9 +262,11 @@ def test_an_attempt_over_which_another_epoch_completed_lends_nothing(world: Worl
     world.submit("b", "routes", "routes-1")
     world.run_epoch("a")
     answer = world.coordinator().fail("b", "routes", "routes-1", "boom")
-    assert isinstance(answer, FailedOver)
-    assert answer.pending.restore is not None
-    assert {each.home for each in answer.pending.executions.values()} == {answer.pending.checkpoint}
+    assert isinstance(answer, Failed)
+    assert (answer.reason, answer.tolerated) == (Reason.CHECKPOINT_SUBSUMED, True)
+    pending = world.next_attempt("b")
+    assert pending.restore is not None
+    assert {each.home for each in pending.executions.values()} == {pending.checkpoint}
     world.run_epoch("b")
     world.audit("a", "b")
 
@@ -278,12 +282,11 @@ def test_what_lacks_an_epoch_that_came_between_is_not_carried(world: World) -> N
     completed = world.run_epoch("a")
     victim = next(path for path in world.referred() if path.startswith(f"{layout.folder(completed)}state/clean"))
     world.memory.put(f"{JOB}/{victim}", b"[]")
-    answer = world.coordinator().fail("b", "routes", "routes-1", "boom")
-    assert isinstance(answer, FailedOver)
-    assert answer.pending.restore is not None
-    assert answer.pending.restore.checkpoint == 1, "as before"
-    assert [each.epoch for each in answer.pending.replay] == ["a"]
-    assert {each.home for each in answer.pending.executions.values()} == {answer.pending.checkpoint}
+    pending = world.next_attempt("b")
+    assert pending.restore is not None
+    assert pending.restore.checkpoint == 1, "as before"
+    assert [each.epoch for each in pending.replay] == ["a"]
+    assert {each.home for each in pending.executions.values()} == {pending.checkpoint}
     world.run_epoch("b")
     assert world.folded()["clean"] == ["z", "a", "b"]
 
@@ -311,8 +314,10 @@ def test_an_epoch_is_not_taken_up_beside_another(world: World) -> None:  # seman
     world.trigger("a")
     world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")
     world.trigger("b")
-    with pytest.raises(InvalidConfigError, match="another epoch of the job is pending"):
-        world.coordinator().begin("a", "clean", "try-1")
+    detail = "checkpoint 2 is pending, max_concurrent_checkpoints is 1, and the epoch has place 1 in the line"
+    assert world.coordinator().begin("a", "clean", "try-1") == Queued(1, detail)
+    world.coordinator().abort(2, Reason.JOB_FAILURE, "by hand")
+    assert isinstance(world.coordinator().begin("a", "clean", "try-1"), Submit)
 
 
 def test_who_was_overtaken_makes_room_for_a_trigger_that_places_its_input_anew(world: World) -> None:  # T8, F2
@@ -325,8 +330,8 @@ def test_who_was_overtaken_makes_room_for_a_trigger_that_places_its_input_anew(w
     world.run_epoch("a")
     answer = world.coordinator().fail("b", "clean", "try-1", "killed")
     why = "checkpoint 2 completed after this one had started from 1"
-    assert answer == Failed(3, 1, Reason.CHECKPOINT_SUBSUMED, why)
-    with pytest.raises(SourceMovedError, match=r"run \(or clear\) the task that triggers the checkpoint"):
-        world.submit("b", "clean")
+    assert answer == Failed(3, 1, Reason.CHECKPOINT_SUBSUMED, why, tolerated=True)
+    assert world.coordinator().begin("b", "clean", "try-2") == TriggerFirst(3)
+    assert world.coordinator().go_on("b") == replace(answer, trigger_first=True)
     assert isinstance(world.coordinator().trigger(world.request("b")), Refused), "another epoch has read its input"
     world.audit("z", "a")

@@ -17,7 +17,7 @@ from airflow_cairn.checkpoint.importing import ImportWish
 from airflow_cairn.checkpoint.model import Owner
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.checkpoint.requesting import turn_of
-from airflow_cairn.checkpoint.requests import Declined, EpochCompleted, Failed, Triggered
+from airflow_cairn.checkpoint.requests import Declined, EpochCompleted, Failed, Queued, Triggered, Waiting
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
 from tests.checkpoint.saved import saved
@@ -122,8 +122,9 @@ def test_what_failed_within_the_limit_is_not_taken_up(world: World) -> None:  # 
     entry = FaultyStop(world).begun()
     assert entry.source is not None, "nothing is pending: it is made of what there is"
     assert isinstance(world.coordinator().go_on("e2"), Failed)
-    with pytest.raises(InvalidConfigError, match="is being stopped with a savepoint, and no epoch begins meanwhile"):
-        world.coordinator().begin("e2", "clean", world.new_claimant())
+    answer = world.coordinator().begin("e2", "clean", world.new_claimant())
+    assert isinstance(answer, Queued)
+    assert "the job is being stopped with the savepoint" in answer.detail
     assert world.coordinator().head().pending == ()
 
 
@@ -224,7 +225,11 @@ def test_of_several_that_run_the_first_to_complete_is_the_last(world: World) -> 
     assert (entry.status, entry.epoch) == (Status.COMPLETED, "e2")
     ended = world.coordinator().head().ended_by_id(late)
     assert ended is not None
-    assert ended.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND
+    assert ended.reason is Reason.CHECKPOINT_SUBSUMED
+    assert world.coordinator().head().waiting == ()
+    assert isinstance(world.coordinator().go_on("e3"), Failed), "the job is stopped"
+    world.coordinator().resume()
+    assert isinstance(world.coordinator().go_on("e3"), Waiting)
 
 
 def test_the_last_epoch_is_told_that_it_is_the_last(world: World) -> None:  # semantics P2

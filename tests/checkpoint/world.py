@@ -258,6 +258,14 @@ class World:
         assert entry is not None, f"{epoch} is not pending"
         return entry.id
 
+    def next_attempt(self, epoch: str) -> PendingDocument:
+        """Let who waits for an epoch that goes on by itself look, and give what its next attempt expects."""
+        self.coordinator().go_on(epoch)
+        (entry,) = (each for each in self.coordinator().head().pending if each.epoch == epoch)
+        document = self.coordinator().pending_document(entry)
+        assert document is not None
+        return document
+
     def write(self, handover: Handover, *, run: str | None = None, store: ObjectStore | None = None) -> AckDocument:
         """What a driver does before it acknowledges: read, compute, write its files."""
         files = JobFiles(store or self.store, JOB)
@@ -422,6 +430,17 @@ class World:
             found |= {layout.ack(each.home, uid, each.token) for uid, each in document.executions.items()}
         return found - self.referred()
 
+    def lent(self) -> set[str]:
+        """What the next attempt of an epoch that goes on by itself is made from: the document, and who had begun."""
+        head = self.coordinator().head()
+        found = set()
+        for ended in filter(None, map(head.resumable, {each.epoch for each in head.history})):
+            found.add(layout.pending(ended.id, ended.token))
+            document = self.coordinator().pending_document(ended)
+            for uid, each in document.executions.items() if document else ():
+                found |= {layout.handover(each.home, uid, each.token), layout.decline(each.home, uid, each.token)}
+        return found - self.referred()
+
     def standing(self) -> set[str]:
         """Every key below the checkpoint folders."""
         return {found.key for found in self.files.listing("") if found.key.startswith("chk-")}
@@ -437,7 +456,7 @@ class World:
             each.uid: list(epochs) for each in self.stages
         }
         ended = [entry.id for entry in head.history]
-        assert ended == sorted(set(ended)), "each id has one outcome"
+        assert len(ended) == len(set(ended)), "each id has one outcome"
         without = set(range(1, head.next_id)) - set(ended)
         assert not without or head.savepoints, "every id handed out has an outcome, or was a savepoint's"
         completed = self.counting()
@@ -445,7 +464,7 @@ class World:
         assert all(found.whole for found in coordinator.verify()), "no dangling reference"
         report = coordinator.clean()
         assert (report.deleted, report.failures) == (0, ()), "cleaning again has nothing to do"
-        assert self.standing() - self.awaited() == self.referred(), "no orphan"
+        assert self.standing() - self.awaited() - self.lent() == self.referred(), "no orphan"
         for entry in completed:
             assert coordinator.complete(entry.id) == EpochCompleted(entry.epoch, entry.id)
         assert coordinator.head() == head, "a second settling changes nothing"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from airflow_cairn.checkpoint import acks, attempt_document, layout, metadata
-from airflow_cairn.checkpoint.head import CompletedEntry, Head, PendingEntry
+from airflow_cairn.checkpoint.head import CompletedEntry, EndedEntry, Head, PendingEntry
 from airflow_cairn.checkpoint.job_files import JobFiles
 from airflow_cairn.checkpoint.metadata import HandleLine
 from airflow_cairn.checkpoint.model import AckDocument, DocumentRef, Execution, PendingDocument
@@ -349,13 +349,21 @@ class Auditor:
             return False
         return True
 
+    def _lent(self, ended: EndedEntry) -> Iterator[str]:
+        """Yield what an attempt that the next one follows leaves behind: its document, and who had begun (C2, S1)."""
+        yield layout.pending(ended.id, ended.token)
+        document = attempt_document.read(self.files, ended)
+        for uid, execution in document.executions.items():
+            yield layout.handover(execution.home, uid, execution.token)
+            yield layout.decline(execution.home, uid, execution.token)
+
     def at_rest(self, standing: set[str], uploads: int) -> None:
         """Nothing is left over once everything has ended and was cleaned (semantics C3, D4, W7)."""
         self.check(not self.head.pending, "something is pending at rest", self.head.pending)
         referred = self.referred()
         failed = [self.head.resumable(epoch) for epoch in {ended.epoch for ended in self.head.history}]
         # The epoch's next attempt is made from it, and the history forgets it in time (semantics D5).
-        kept = {layout.pending(ended.id, ended.token) for ended in failed if ended is not None}
+        kept = {key for ended in failed if ended is not None for key in self._lent(ended)}
         self.check(standing - kept <= referred, "orphans at rest", sorted(standing - kept - referred))
         self.check(referred <= standing, "dangling references at rest (C3)", sorted(referred - standing))
         self.check(uploads == 0, "uploads are left over (W7)", uploads)

@@ -15,13 +15,13 @@ from airflow_cairn.checkpoint import (
     carrying,
     cleaner,
     committables,
-    completing,
     decisions,
     disposing,
     forgetting,
     imported,
     left_out_lines,
     live,
+    overtaken,
     requesting,
     restore,
     taking_up,
@@ -100,12 +100,9 @@ def _id_again(original: Any) -> Any:
     return abort
 
 
-@_plant("a checkpoint completes on any base", completing, "complete")
-def _any_base(original: Any) -> Any:
-    def complete(files: Any, head: Head, entry: Any, *rest: Any) -> Any:
-        return original(files, head, replace(entry, base=head.latest_id()), *rest)
-
-    return complete
+@_plant("a checkpoint completes on any base", overtaken, "why")
+def _any_base(_original: Any) -> Any:
+    return lambda head, entry: None
 
 
 @_plant("an acknowledgement counts whatever its token", acks, "judge")
@@ -169,9 +166,14 @@ def _no_line(original: Any) -> Any:
     return lambda head, request, now_ms: original(replace(head, waiting=()), request, now_ms)
 
 
-@_plant("who waits is taken to have ended", attempts, "_without_abandoned")
+@_plant("who waits is taken to have ended", attempts, "without_ended")
 def _all_abandoned(original: Any) -> Any:
-    return lambda head, request, state_of: original(head, request, lambda owner: RunState.ENDED)
+    def without_ended(head: Head, state_of: Any, *rest: Any) -> Head:
+        held: Head = original(head, state_of, *rest)
+        left: Head = original(replace(held, pending=()), lambda owner: RunState.ENDED, *rest)
+        return replace(left, pending=held.pending)
+
+    return without_ended
 
 
 @_plant("the pause counts from the trigger", requesting, "_pause_ends_ms")
