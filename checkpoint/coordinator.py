@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ..storage.port import ObjectStore
-from . import completing, decisions, requesting, restore, unacknowledged
+from . import completing, decisions, overtaken, requesting, restore, unacknowledged
 from .abandoned import StateOf, always_running
 from .adopting import Drivers
 from .attempts import Attempts
@@ -195,6 +195,10 @@ class Coordinator:
     def standing(self, handover: Handover) -> Standing:
         """Say whether an execution may still count; see `StageSide.standing`."""
         return self._stage_side.standing(handover)
+
+    def was_overtaken(self, handover: Handover) -> bool:
+        """Tell whether an execution counts no more because its epoch was overtaken; see `overtaken.was_overtaken`."""
+        return self._heads.observe(lambda head, _now_ms: overtaken.was_overtaken(head, handover))
 
     def progress(self, epoch: str) -> Progress:
         """Say how far the epoch's checkpoint is; see `Finishing.progress`."""

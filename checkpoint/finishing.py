@@ -13,7 +13,7 @@ from . import acks, cancelling, completing, decisions, hook_documents, leaving_o
 from .abandoned import StateOf, always_running
 from .attempts import Attempts
 from .errors import CheckpointFailedError
-from .head import EndedEntry, Head
+from .head import EndedEntry, Head, Stopped
 from .head_store import Decision, HeadStore, changed
 from .job_files import JobFiles
 from .reasons import Reason, Status
@@ -223,7 +223,8 @@ class Finishing:
         if newest.status is Status.COMPLETED or (newest.tolerated and head.rewound_since(newest) is not None):
             reason, why = Reason.CHECKPOINT_COORDINATOR_SUSPEND, rewinding.undone(head, newest)
             return Failed(newest.id, newest.attempt, reason, f"{why}: clear the whole run, so that it runs again")
-        return failed(newest)
+        # A pause that is over is waited out no more; what is waited for is a place.
+        return replace(failed(newest), paused=newest.paused and head.stopped is Stopped.PAUSED)
 
     def _outcome(self, head: Head, checkpoint: int, epoch: str | None) -> EpochCompleted | _NotCompleted:
         """Say what became of a checkpoint that is not pending; `epoch` if this call has seen it pending."""

@@ -64,5 +64,5 @@ def was_overtaken(head: Head, handover: Handover) -> bool:
     entry = head.pending_of_epoch(handover.epoch)
     if entry is not None and why(head, entry) is not None:
         return True
-    last = next(head.ended_of_epoch(handover.epoch), None)
-    return last is not None and last.id >= handover.checkpoint and last.reason is Reason.CHECKPOINT_SUBSUMED
+    # No later attempt takes over what an overtaken one ran, so the first of those that it was part of says it.
+    return any(each.overtaken for each in head.ended_of_epoch(handover.epoch) if each.id >= handover.checkpoint)

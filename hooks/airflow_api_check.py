@@ -14,7 +14,7 @@ from .airflow_api_access import access_of
 log = logging.getLogger(__name__)
 
 
-def check_airflow_api(conn_id: str | None, region: str, *, group: str | None) -> None:
+def check_airflow_api(conn_id: str | None, why: str, *, group: str | None) -> None:
     """Refuse a DAG that will need the connection and has none. Nothing is sent to the API.
 
     Only the dag processor looks, once a parse: a task's own parse would pay a request for what is known already, and
@@ -22,7 +22,7 @@ def check_airflow_api(conn_id: str | None, region: str, *, group: str | None) ->
 
     Args:
         conn_id: the connection; None: the author clears by hand.
-        region: the stages that make it necessary, for the message.
+        why: what makes it necessary, a clause for the message.
         group: the group's id.
 
     Raises:
@@ -34,9 +34,8 @@ def check_airflow_api(conn_id: str | None, region: str, *, group: str | None) ->
         access_of(BaseHook.get_connection(conn_id))
     except AirflowNotFoundException:
         raise InvalidConfigError(
-            f"the stages {region} form one region: when one fails, the others are cleared through Airflow's API, and "
-            "the connection for that is not defined. Define it where the dag processor sees it too (see "
-            "docs/how-to/clearing.md), or write airflow_api_conn_id=None to clear by hand",
+            f"{why} through Airflow's API, and the connection for that is not defined. Define it where the dag "
+            "processor sees it too (see docs/how-to/clearing.md), or write airflow_api_conn_id=None to clear by hand",
             group=group,
             airflow_api_conn_id=conn_id,
         ) from None

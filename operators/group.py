@@ -25,6 +25,7 @@ from ..sensors.checkpoint import CheckpointSensor
 from .callbacks import restore_latest_checkpoint
 from .group_checks import check_last, check_reads, check_uids, stages_in
 from .intervals import check_intervals
+from .overtaken_epoch import GroupTasks
 from .regions import tooltip_of
 from .retry_policy import restart_by
 from .stage_tasks import where_of
@@ -247,6 +248,7 @@ class CheckpointedTaskGroup(TaskGroup):
         )
         self._wait = wait
         watched = () if self._may_leave_out else stages
+        wait.runs_again = GroupTasks(TaskRef(trigger.task_id), scope.airflow_api_conn_id)
         wait.watch(
             trigger.task_id,
             {stage.uid: TaskRef(stage.task_id, stage.map_index) for stage in watched},
@@ -279,11 +281,15 @@ class CheckpointedTaskGroup(TaskGroup):
         return stages
 
     def _check_clearing(self, stages: tuple[StageSpec, ...]) -> None:
+        conn_id = self.checkpoint_scope.airflow_api_conn_id
         for region in regions_of(stages):
             if len(region) > 1:
-                named, conn_id = ", ".join(sorted(region)), self.checkpoint_scope.airflow_api_conn_id
-                check_airflow_api(conn_id, named, group=self.group_id)
+                why = f"the stages {', '.join(sorted(region))} form one region: when one fails, the others are cleared"
+                check_airflow_api(conn_id, why, group=self.group_id)
                 return
+        if self._config.max_concurrent_checkpoints > 1:
+            why = "with max_concurrent_checkpoints above 1 a run that another one overtakes runs again: it is cleared"
+            check_airflow_api(conn_id, why, group=self.group_id)
 
     def _check_only_one(self) -> None:
         mine = self.checkpoint_scope

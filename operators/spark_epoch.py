@@ -26,10 +26,12 @@ from ..checkpoint.requests import (
     Cancelled,
     EpochCompleted,
     Failed,
+    Queued,
     Reconnect,
     Restarted,
     StageAcknowledged,
     Submit,
+    TriggerFirst,
     UpstreamsNotReady,
 )
 from ..hooks.airflow_api import AIRFLOW_API_CONN_ID
@@ -48,10 +50,12 @@ from .exchange import EXCHANGES, Exchange
 from .last_stage import complete_if_last
 from .links import CheckpointLink
 from .others_again import let_others_run_again, not_on_their_way
+from .overtaken_epoch import come_back_if_overtaken, let_trigger_run, wait_in_line
+from .run_facts import state_of
 from .secret_checks import check_author_settings
 from .stage_operator import StageOperator, stage_uid
 from .stage_outcome import StageIncurableError, StageRun, left_out
-from .stage_tasks import upstreams_to_look_at, where_of
+from .stage_tasks import trigger_of, upstreams_to_look_at, where_of
 from .tries import came_back, first_since_clear, is_asked_for, is_retry
 from .upstreams_first import let_upstreams_run
 
@@ -167,8 +171,8 @@ class SparkEpochOperator(StageOperator):
             StageFailedError: the application failed, declined, or never opened an epoch.
             DriverUnknownError: its driver on the cluster lives or may live, and could not be watched any more.
             FencedError: another attempt replaced this one while it ran.
-            AirflowRescheduleException: stages that it reads from run again first (semantics F1), or the DAG is paused
-                (S1).
+            AirflowRescheduleException: stages that it reads from run again first (semantics F1), the DAG is paused
+                (S1), another epoch holds the place that this one needs (T2), or this one was overtaken (C2).
             InvalidConfigError: nothing was triggered for the epoch, or templated storage and job are too long for S3.
         """
         self._check_author_settings()
@@ -194,6 +198,7 @@ class SparkEpochOperator(StageOperator):
                 drivers=drivers,
                 try_number=ti.try_number,
                 first_try=first_since_clear(ti, self.retries),
+                state_of=lambda owner: state_of(ti, owner),
             )
 
         def to_run_again() -> tuple[Restarted, ...]:
@@ -249,6 +254,11 @@ class SparkEpochOperator(StageOperator):
                 attempt=answer.attempt,
                 stage=uid,
             )
+        if isinstance(answer, Queued):
+            wait_in_line(answer)
+        if isinstance(answer, TriggerFirst):
+            where = where_of(self, ti.dag_id, ti.run_id)
+            let_trigger_run(answer, uid, trigger_of(self), where, self.airflow_api_conn_id)
         if isinstance(answer, UpstreamsNotReady):
             where = where_of(self, ti.dag_id, ti.run_id)
             let_upstreams_run(answer, uid, where, self.airflow_api_conn_id, begin, to_run_again)
@@ -270,6 +280,7 @@ class SparkEpochOperator(StageOperator):
             if isinstance(error, StageIncurableError):
                 # semantics F4: Airflow retries nothing that fails so, and the callback reports it as final.
                 raise AirflowFailException(str(error)) from error
+            come_back_if_overtaken(coordinator, answer.handover, error)
             raise
         self.log.info("%s: acknowledged", run.title)
         complete_if_last(coordinator, epoch, uid)

@@ -9,6 +9,7 @@ from ..hooks.clearing import Where
 from ..hooks.job_settings import scope_of
 from .mapped_stages import StageTask, instances_of, is_stage
 from .topology import plain_tasks_after, upstreams_that_may_be_skipped
+from .trigger import TriggerCheckpointOperator
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,6 +37,24 @@ def where_of(task: StageOperator, dag_id: str, run_id: str) -> Where:
         _refs(stages),
         {uid: tuple(TaskRef(task_id) for task_id in task_ids) for uid, task_ids in plain.items()},
     )
+
+
+def trigger_of(task: StageOperator) -> TaskRef | None:
+    """Give the task that triggers the checkpoints of a stage's job, if the DAG has exactly one.
+
+    Args:
+        task: the stage's task. Inside of a group it is the group's; outside, the one of the same storage and job.
+    """
+    scope = scope_of(task.task_group)
+    own = _stages_of_job(task)[0].operator
+    found = [
+        each
+        for each in task.dag.tasks
+        if isinstance(each, TriggerCheckpointOperator)
+        and scope_of(each.task_group) is scope
+        and (scope is not None or (each.storage, each.job) == (own.storage, own.job))
+    ]
+    return TaskRef(found[0].task_id) if len(found) == 1 else None
 
 
 def upstreams_to_look_at(task: StageOperator) -> dict[str, TaskRef]:

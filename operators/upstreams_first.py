@@ -54,7 +54,9 @@ def let_upstreams_run(
     try:
         with AirflowApiHook(conn_id) as api:
             note = note_of(answer.checkpoint, answer.attempt, f"`{stage}` reads from it")
-            cleared = compare_and_clear(api, where, answer.restarted, note, to_run_again)
+            # Not itself: who has opened the next attempt may have named this task too, which is about to begin.
+            others = [each for each in answer.restarted if each.stage != stage]
+            cleared = compare_and_clear(api, where, others, note, to_run_again)
             left = idle(api, where, [each for each in answer.upstreams if each not in cleared.stages])
     except (AirflowNotFoundException, InvalidConfigError, AirflowApiRefusedError) as error:
         raise AirflowFailException(f"{why}, and that cannot be arranged: {error}. Mend that, and {remedy}") from None

@@ -8,7 +8,12 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue, timezone
-from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
+from airflow.sdk.exceptions import (
+    AirflowFailException,
+    AirflowRescheduleException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+)
 
 from ..checkpoint import Coordinator, layout
 from ..checkpoint.errors import CheckpointFailedError, InvalidConfigError, JobFailedError
@@ -16,6 +21,7 @@ from ..checkpoint.head import EndedEntry
 from ..checkpoint.notices import CheckpointListener, check_listeners
 from ..checkpoint.requests import EpochCompleted, Failed, Progress, Ready, Waiting
 from ..checkpoint.ways_out import WAYS_OUT
+from ..hooks.airflow_api import AirflowApiError
 from ..hooks.clear_body import TaskRef
 from ..hooks.clearing import Where
 from ..hooks.completed_epoch import already_completed
@@ -26,12 +32,17 @@ from ..hooks.skipped_stages import acknowledge_for, states_of, was_skipped
 from ..hooks.telling import tell, tell_if_possible
 from ..hooks.unstarted_stages import start_again
 from ..storage.errors import CairnError, UnavailableError
-from ..triggers.checkpoint import CheckpointTrigger, describe, goes_on, is_paused
+from ..triggers.checkpoint import CheckpointTrigger, asks_for_clear, describe, goes_on, is_paused
 from ..triggers.looking import why_failed
+from .runs_again import RunsAgain
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
+
+
+API_PAUSE = timedelta(seconds=15)
+"""After this long the task asks Airflow's API again that did not answer."""
 
 
 class CheckpointSensor(BaseSensorOperator):
@@ -99,6 +110,9 @@ class CheckpointSensor(BaseSensorOperator):
         self._trigger_task: TaskRef | None = None
         self._where_of: Callable[[str], Where] | None = None
         self._airflow_api_conn_id: str | None = None
+        self.runs_again: RunsAgain | None = None
+        """The group's tasks, which run again where another run has overtaken the epoch; None outside of a group."""
+        self._asked: int | None = None
 
     def watch(
         self,
@@ -189,6 +203,7 @@ class CheckpointSensor(BaseSensorOperator):
                 epoch=layout.epoch_name(context["ti"].run_id),
                 aws_conn_id=settings.aws_conn_id,
                 poll_interval=self.poke_interval,
+                asked=self._asked,
             ),
             method_name="execute_complete",
             kwargs={"deadline": deadline.isoformat()},
@@ -210,16 +225,15 @@ class CheckpointSensor(BaseSensorOperator):
         run_id = ti.run_id
         epoch = layout.epoch_name(run_id)
         try:
-            progress = coordinator.go_on(epoch)
+            progress = self._go_on(coordinator, epoch, ti)
             if is_paused(progress) and start_unless_paused(coordinator, ti):
-                progress = coordinator.go_on(epoch)
+                progress = self._go_on(coordinator, epoch, ti)
+            self._let_run_again(coordinator, progress, ti)
             waits_for = {uid: task for uid, task in self._stage_tasks.items() if uid in _missing(progress)}
             if waits_for:
                 states = states_of(ti, waits_for.values())
                 acknowledge_for(coordinator, epoch, ti, waits_for, states)
                 before, progress = progress, coordinator.go_on(epoch)
-                if start_again(coordinator, epoch, progress, states, self._where_of, self._airflow_api_conn_id):
-                    return None
 
                 def why(stage: str) -> str:
                     return coordinator.why_unacknowledged(epoch, stage)
@@ -240,6 +254,40 @@ class CheckpointSensor(BaseSensorOperator):
         if isinstance(progress, Ready):
             return None
         return self._ended(coordinator, settings, progress, ti)
+
+    def _go_on(self, coordinator: Coordinator, epoch: str, ti: RuntimeTaskInstanceProtocol) -> Progress:
+        group = self.runs_again
+        if group is None:
+            return coordinator.go_on(epoch)
+        return coordinator.go_on(epoch, lambda owner: group.state_of(ti, owner))
+
+    def _let_run_again(self, coordinator: Coordinator, progress: Progress, ti: RuntimeTaskInstanceProtocol) -> None:
+        """Have the tasks run again whose work was replaced, if nobody has (semantics F5, C2).
+
+        Raises:
+            AirflowRescheduleException: stages were cleared, and Airflow starts this task after them; or the API cannot
+                be reached now.
+            AirflowFailException: nobody but a person can clear them; the text says what to clear.
+        """
+        if not asks_for_clear(progress):
+            return
+        self._asked = progress.checkpoint
+        try:
+            if isinstance(progress, Failed):
+                if self.runs_again is not None:
+                    self.runs_again.trigger_again(ti, progress)
+                return
+            if self._where_of is None:
+                return
+            tasks = self._where_of(str(ti.run_id)).tasks
+            states = states_of(ti, [tasks[each.stage] for each in progress.restarted if each.stage in tasks])
+            epoch, conn_id = layout.epoch_name(ti.run_id), self._airflow_api_conn_id
+            cleared = start_again(coordinator, epoch, progress, states, self._where_of, conn_id)
+        except AirflowApiError as error:
+            self.log.warning("what has to run again cannot be cleared now, asking again: %s", error)
+            raise AirflowRescheduleException(timezone.utcnow() + API_PAUSE) from error
+        if cleared and self._stage_tasks:
+            raise AirflowRescheduleException(timezone.utcnow() + timedelta(seconds=self.poke_interval))
 
     def _completed(
         self,

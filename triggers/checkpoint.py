@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any, TypeGuard
 
 from airflow.triggers.base import TriggerEvent
 
 from ..checkpoint import Coordinator
 from ..checkpoint.errors import CheckpointFailedError
-from ..checkpoint.requests import EpochCompleted, Failed, Progress, Ready, Waiting
+from ..checkpoint.requests import Failed, Progress, Ready, Waiting
 from .looking import LookingTrigger
 
 READY = "ready"
+AGAIN = "again"
 COMPLETED = "completed"
 FAILED = "failed"
+
+
+RECHECK_INTERVAL = timedelta(minutes=5)
+"""After this long the task looks, also where the store says nothing new: only it may ask Airflow who still runs."""
 
 
 class CheckpointTrigger(LookingTrigger):
@@ -34,23 +40,33 @@ class CheckpointTrigger(LookingTrigger):
         epoch: the epoch's name (`layout.epoch_name`).
         aws_conn_id: Airflow connection of type `aws`; None for boto3's own chain.
         poll_interval: seconds between two looks; more than 0.
+        asked: the checkpoint for which the task has cleared already what is to run again; only a task may.
 
     Raises:
         InvalidConfigError: the interval is not positive.
     """
 
     def __init__(
-        self, storage: str, job: str, epoch: str, aws_conn_id: str | None = None, poll_interval: float = 5.0
+        self,
+        storage: str,
+        job: str,
+        epoch: str,
+        aws_conn_id: str | None = None,
+        poll_interval: float = 5.0,
+        asked: int | None = None,
     ) -> None:
         super().__init__(storage, job, epoch, aws_conn_id, poll_interval)
+        self.asked = asked
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Give what another triggerer needs to go on."""
-        return "airflow_cairn.triggers.checkpoint.CheckpointTrigger", self.arguments()
+        return "airflow_cairn.triggers.checkpoint.CheckpointTrigger", {**self.arguments(), "asked": self.asked}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait; yields one event: `status`, `checkpoint`, `reason`, `detail` and, for an error, its `kind`."""
         seen: Progress | None = None
+        now = asyncio.get_running_loop().time
+        recheck_at = now() + RECHECK_INTERVAL.total_seconds()
         while True:
             progress = await self.look(self._go_on)
             if isinstance(progress, TriggerEvent):
@@ -59,6 +75,11 @@ class CheckpointTrigger(LookingTrigger):
             if progress is not None:
                 if not isinstance(progress, Waiting) and (not goes_on(progress) or is_paused(progress)):
                     yield TriggerEvent(event_of(progress))
+                    return
+                due = progress.checkpoint != self.asked or now() >= recheck_at
+                waits = isinstance(progress, Failed) and not progress.trigger_first and now() >= recheck_at
+                if (asks_for_clear(progress) and due) or waits:
+                    yield TriggerEvent({**event_of(progress), "status": AGAIN})
                     return
                 if progress != seen:
                     self.log.info("%s", describe(progress))
@@ -79,6 +100,16 @@ def goes_on(progress: Progress) -> TypeGuard[Waiting | Failed]:
     return isinstance(progress, Waiting) or (isinstance(progress, Failed) and progress.tolerated)
 
 
+def asks_for_clear(progress: Progress) -> TypeGuard[Waiting | Failed]:
+    """Tell whether tasks have to run again that nobody has started: a task that may clear them is to look (C2, F1)."""
+    return bool(progress.restarted) if isinstance(progress, Waiting) else is_first_for_trigger(progress)
+
+
+def is_first_for_trigger(progress: Progress) -> TypeGuard[Failed]:
+    """Tell whether only the task that triggers can open the epoch's next attempt (T7, T8)."""
+    return isinstance(progress, Failed) and progress.trigger_first
+
+
 def is_paused(progress: Progress) -> TypeGuard[Failed]:
     """Tell whether a pause of the DAG is waited out; only a task may ask, and starts only when it is over (S1)."""
     return isinstance(progress, Failed) and progress.paused
@@ -91,9 +122,14 @@ def describe(progress: Waiting | Failed) -> str:
             f"checkpoint {progress.checkpoint} · attempt {progress.attempt} has ended, because the DAG was paused. The "
             "next attempt begins when it no longer is"
         )
+    if is_first_for_trigger(progress):
+        return (
+            f"checkpoint {progress.checkpoint} · attempt {progress.attempt} has ended, and another run has completed "
+            "since: the task that triggers has to run again"
+        )
     if isinstance(progress, Failed):
         return (
-            f"checkpoint {progress.checkpoint} · attempt {progress.attempt} failed, which the job puts up with: "
+            f"checkpoint {progress.checkpoint} · attempt {progress.attempt} ended, and the epoch goes on: "
             f"{progress.reason}: {progress.detail}. The next attempt waits for a free place"
         )
     done = len(progress.acknowledged)
@@ -106,7 +142,7 @@ def describe(progress: Waiting | Failed) -> str:
     )
 
 
-def event_of(progress: Ready | EpochCompleted | Failed) -> dict[str, Any]:
+def event_of(progress: Progress) -> dict[str, Any]:
     """Write the end of a wait as JSON."""
     if isinstance(progress, Failed):
         return {

@@ -11,6 +11,7 @@ import pytest
 from airflow.triggers.base import TriggerEvent
 
 from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, TriggerRequest
+from airflow_cairn.checkpoint.abandoned import StateOf, always_running
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.checkpoint.model import Slice, StageSpec
@@ -86,7 +87,7 @@ class Slow(Coordinator):
     def __init__(self, real: Coordinator) -> None:
         self._real = real
 
-    def go_on(self, epoch: str) -> Progress:
+    def go_on(self, epoch: str, state_of: StateOf = always_running) -> Progress:
         return self._real.go_on(epoch)
 
     def complete(self, checkpoint: int) -> EpochCompleted:
@@ -178,7 +179,7 @@ class Failing(Coordinator):
         self._real = real
         self._faults = list(faults)
 
-    def go_on(self, epoch: str) -> Progress:
+    def go_on(self, epoch: str, state_of: StateOf = always_running) -> Progress:
         if self._faults:
             raise self._faults.pop(0)
         return self._real.go_on(epoch)

@@ -58,7 +58,7 @@ def _expired(world: World) -> None:
 ENDS: dict[str, Callable[[World], None]] = {"a pause": _paused, "a tolerated expiry": _expired}
 
 
-@pytest.fixture(params=ENDS.values(), ids=ENDS)
+@pytest.fixture(params=list(ENDS.values()), ids=list(ENDS))
 def interrupted(request: pytest.FixtureRequest) -> World:
     """An epoch of which one stage has acknowledged and one runs, has ended within the limit; another run is pending."""
     world = World(config=replace(CONFIG, tolerable_failed_checkpoints=1))
@@ -195,7 +195,7 @@ def test_what_only_the_trigger_can_open_says_so(has: str) -> None:  # semantics 
     assert world.coordinator().begin("a", "routes", "routes of a") == TriggerFirst(1)
     found = world.coordinator().go_on("a")
     assert isinstance(found, Failed)
-    assert (found.trigger_first, found.paused) == (True, True)
+    assert (found.trigger_first, found.tolerated) == (True, True)
     assert world.coordinator().head().pending == (), "a place that nobody can use is left to others"
 
 
