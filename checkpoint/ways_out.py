@@ -95,8 +95,7 @@ WAYS_OUT: Mapping[Reason, WayOut] = {
     ),
     Reason.CHECKPOINT_SUBSUMED: WayOut(
         "Another epoch of the job completed first, so this attempt could no longer complete.",
-        _CLEAR_TRIGGER + " It opens the epoch's next attempt on the newest checkpoint; what still holds is taken over.",
-        waiting_helps=False,
+        "Nothing: the epoch goes on by itself, with an attempt on the newest checkpoint.",
     ),
     Reason.CHECKPOINT_COORDINATOR_SUSPEND: WayOut(
         "The job was stopped, suspended, rewound or restored by hand while the epoch was pending.",

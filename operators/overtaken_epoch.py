@@ -127,7 +127,7 @@ def _clear_trigger(api: AirflowApiHook, where: Where, trigger: TaskRef, note: st
 
 @dataclass(frozen=True)
 class GroupTasks:
-    """What the task that waits for a group's checkpoint needs of its other tasks; see `sensors.runs_again.RunsAgain`."""
+    """What the task that waits for a checkpoint needs of its group; see `sensors.runs_again.RunsAgain`."""
 
     trigger: TaskRef
     conn_id: str | None
