@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 COME_BACK_AFTER = timedelta(seconds=10)
-"""At the earliest; Airflow does not start the task before its upstreams have succeeded."""
+"""At the earliest; Airflow does not start the task before its upstreams have succeeded.
+
+Never at once: a task that begins anew before Airflow has seen the end of its last process is taken for failed (measured).
+"""
 
 LOOK_AGAIN_AFTER = timedelta(seconds=15)
 """How long a stage waits in the line before it asks again, as the task that triggers does."""
@@ -63,7 +66,7 @@ def come_back_if_overtaken(coordinator: Coordinator, handover: Handover, error: 
         log.info(
             "checkpoint %d was overtaken by another run, and this stage begins anew: %s", handover.checkpoint, error
         )
-        raise AirflowRescheduleException(datetime.now(UTC)) from error
+        raise AirflowRescheduleException(datetime.now(UTC) + COME_BACK_AFTER) from error
 
 
 def let_trigger_run(

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
 
-API_PAUSE = timedelta(seconds=15)
-"""After this long the task asks Airflow's API again that did not answer."""
+COME_BACK_AFTER = timedelta(seconds=10)
+"""After this long at the earliest the task comes back; Airflow starts it when the tasks before it have succeeded."""
 
 
 class CheckpointSensor(BaseSensorOperator):
@@ -285,9 +285,9 @@ class CheckpointSensor(BaseSensorOperator):
             cleared = start_again(coordinator, epoch, progress, states, self._where_of, conn_id)
         except AirflowApiError as error:
             self.log.warning("what has to run again cannot be cleared now, asking again: %s", error)
-            raise AirflowRescheduleException(timezone.utcnow() + API_PAUSE) from error
+            raise AirflowRescheduleException(timezone.utcnow() + COME_BACK_AFTER) from error
         if cleared and self._stage_tasks:
-            raise AirflowRescheduleException(timezone.utcnow() + timedelta(seconds=self.poke_interval))
+            raise AirflowRescheduleException(timezone.utcnow() + COME_BACK_AFTER)
 
     def _completed(
         self,
