@@ -126,17 +126,23 @@ def judge(head: Head, pending: PendingDocument | None, document: AckDocument) ->
     return AckAnswer.SUCCESS if execution == document.execution else AckAnswer.DISCARDED
 
 
-def read_ack(files: JobFiles, stage: str, execution: Execution) -> AckDocument:
+def read_ack(files: JobFiles, stage: str, execution: Execution, epoch: str | None = None) -> AckDocument:
     """Read the marker of an execution, without its further parts.
+
+    Args:
+        files: the job's files.
+        stage: the stage's uid.
+        execution: as the attempt names it.
+        epoch: whose it has to be; None: not asked.
 
     Raises:
         GoneError: it has not acknowledged.
-        DocumentError: the marker is broken, of another job, or names another stage or execution.
+        DocumentError: the marker is broken, of another job, or names another stage, execution or epoch.
     """
     key = layout.ack(execution.home, stage, execution.token)
     ack, _ = files.read(AckDocument, key)
-    found = (ack.stage, ack.token, ack.checkpoint, ack.attempt)
-    expected = (stage, execution.token, execution.home, execution.attempt)
+    found = (ack.stage, ack.token, ack.checkpoint, ack.attempt, ack.epoch)
+    expected = (stage, execution.token, execution.home, execution.attempt, epoch or ack.epoch)
     if found != expected:
         raise DocumentError(
             "the acknowledgement is of another execution", key=files.full(key), expected=expected, found=found

@@ -126,7 +126,7 @@ class Assembler:
     def _ack_of(self, uid: str) -> AckDocument:
         execution = self._document.executions[uid]
         try:
-            ack = acks.read_ack(self._files, uid, execution)
+            ack = acks.read_ack(self._files, uid, execution, self._document.epoch)
         except GoneError as error:
             raise CheckpointNotReadyError(
                 "the checkpoint cannot complete yet: a stage has not acknowledged. Wait until its progress says ready",

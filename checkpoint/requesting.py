@@ -196,9 +196,11 @@ def _held_back(head: Head, turn: Turn, now_ms: int) -> Wait | Decline | None:
 
 def _pause_ends_ms(head: Head, turn: Turn) -> int:
     latest = head.latest_completed()
-    # What was made from a savepoint took nobody's time: the first epoch after it need not wait (semantics T3).
-    if turn.kind is not RequestKind.PERIODIC or latest is None or head.import_of(latest.id) is not None:
+    if turn.kind is not RequestKind.PERIODIC or latest is None:
         return 0
     # The end of a savepoint starts the pause, too (semantics T4).
     ends = [each.ended_at_ms for each in head.savepoints if each.status is Status.COMPLETED]
-    return max(latest.completed_at_ms, *ends, 0) + turn.min_pause_ms
+    # What was made from a savepoint took nobody's time: the first epoch after it need not wait (semantics T3).
+    if head.import_of(latest.id) is None:
+        ends.append(latest.completed_at_ms)
+    return max(ends) + turn.min_pause_ms if ends else 0

@@ -83,6 +83,9 @@ class StageSide:
         if self._is_of_its_epoch(head, ack):
             self._delete_execution(ack)
             outcome = "is deleted"
+        elif self._says_otherwise(ack):
+            # The marker bears the name of an execution that may still count, and is not its acknowledgement.
+            self._files.delete([layout.ack(ack.checkpoint, ack.stage, ack.token)])
         if answer is AckAnswer.UNKNOWN:
             log.debug("%s was never expected; what it wrote %s", _named(ack), outcome)
         else:
@@ -220,6 +223,14 @@ class StageSide:
         except (GoneError, DocumentError):
             return False
         return (handover.epoch, handover.attempt) == (ack.epoch, ack.attempt)
+
+    def _says_otherwise(self, ack: AckDocument) -> bool:
+        """Tell whether an ack names another epoch or attempt than the handover of the execution whose token it has."""
+        try:
+            handover, _ = self._files.read(Handover, layout.handover(ack.checkpoint, ack.stage, ack.token))
+        except (GoneError, DocumentError):
+            return False
+        return (handover.epoch, handover.attempt) != (ack.epoch, ack.attempt)
 
     def _delete_execution(self, ack: AckDocument) -> None:
         """Delete the files and then the markers of an execution that can never count again."""

@@ -34,7 +34,8 @@ log = logging.getLogger(__name__)
 COME_BACK_AFTER = timedelta(seconds=10)
 """At the earliest; Airflow does not start the task before its upstreams have succeeded.
 
-Never at once: a task that begins anew before Airflow has seen the end of its last process is taken for failed (measured).
+Never at once: a task that begins anew before Airflow has seen the end of its last process is taken for failed
+(measured).
 """
 
 LOOK_AGAIN_AFTER = timedelta(seconds=15)

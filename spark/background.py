@@ -13,7 +13,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from ..checkpoint.errors import CheckpointError
-from .async_outcome import AsyncOutcome, Duty, Event
+from .async_outcome import AsyncOutcome, Duty, Event, State
 from .stored import Stored
 from .watching import RECHECK_S, cancel_jobs
 
@@ -78,6 +78,10 @@ class BackgroundSnapshot:
             self._delete()
 
     def _run(self) -> None:
+        if self._outcome.state is State.DISCARDED:
+            # Cancelled before it began: nothing was written, and nothing is (semantics A5).
+            self._ended.set()
+            return
         failure: BaseException | None = None
         try:
             self._context.addJobTag(self._tag)

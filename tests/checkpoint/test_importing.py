@@ -26,7 +26,7 @@ from airflow_cairn.checkpoint.importing import ImportWish
 from airflow_cairn.checkpoint.metadata import InFlightLine, Line, MetadataHeader, StageLine
 from airflow_cairn.checkpoint.model import StageSpec
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind
-from airflow_cairn.checkpoint.requests import EpochCompleted, Triggered
+from airflow_cairn.checkpoint.requests import Declined, EpochCompleted, Triggered
 from airflow_cairn.checkpoint.savepoint_format import METADATA
 from airflow_cairn.checkpoint.savepoint_verify import SavepointProgress
 from airflow_cairn.storage import Lost, ObjectStore, UnavailableError, open_store
@@ -715,3 +715,22 @@ def test_the_lists_that_a_stage_owes_are_kept(monkeypatch: pytest.MonkeyPatch) -
     lists = [each for slice_ in slices for each in shelf.referred(slice_.sources)]
     assert lists
     assert all(len(list(shelf.read(new.files, each))) == 40 for each in lists)
+
+
+def test_the_end_of_a_savepoint_starts_the_pause_of_a_job_that_was_started_from_one_too() -> None:
+    """semantics T4, T3: what was made from a savepoint took nobody's time, and the savepoint since has."""
+    world = World(config=replace(CONFIG, min_pause=timedelta(minutes=1)))
+    world.run_epoch("a")
+    folder = saved(world)
+    fresh = World(config=world.config)
+    fresh.coordinator().start_from(folder)
+
+    def ask(epoch: str) -> object:
+        return fresh.coordinator().trigger(replace(fresh.request(epoch), kind=RequestKind.PERIODIC))
+
+    take(fresh)
+    answer = ask("b")
+    assert isinstance(answer, Declined)
+    assert answer.reason is Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS
+    fresh.clock.advance(timedelta(minutes=1))
+    assert isinstance(ask("b"), Triggered)

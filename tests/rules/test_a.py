@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -461,3 +462,29 @@ def test_parts_without_their_marker_acknowledge_nothing(
     assert "clean" in progress.missing
     world.run_epoch("a")
     world.audit("a")
+
+
+@pytest.mark.parametrize("wrong", [{"epoch": "b"}, {"attempt": 2}], ids=["epoch", "attempt"])
+def test_an_ack_with_the_right_token_that_says_otherwise_does_not_count(world: World, wrong: dict[str, Any]) -> None:
+    """semantics A2, W4: told DISCARDED, it leaves no marker behind; the right one comes after it and counts."""
+    world.trigger("a")
+    handover = world.submit("a", "clean").handover
+    right = world.write(handover)
+    assert world.coordinator().acknowledge(replace(right, **wrong)) == "DISCARDED"
+    found = world.coordinator().progress("a")
+    assert isinstance(found, Waiting)
+    assert found.acknowledged == ()
+    assert world.coordinator().acknowledge(right) == "SUCCESS"
+    world.run_epoch("a")
+    world.audit("a")
+
+
+def test_a_marker_of_another_epoch_completes_nothing(world: World) -> None:  # semantics A2, W4
+    """Whoever wrote it died before it could be judged."""
+    world.trigger("a")
+    first = world.write(world.submit("a", "clean").handover)
+    acks.write_ack(world.files, replace(first, epoch="b"))
+    for stage in world.stages[1:]:
+        world.run_stage("a", stage.uid)
+    with pytest.raises(CheckpointFailedError, match=r"IO_EXCEPTION.*the acknowledgement of clean cannot be used"):
+        world.coordinator().complete(1)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from itertools import permutations, product
 from threading import Barrier, Thread
+from types import SimpleNamespace
 
 import pytest
 
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.spark.async_outcome import TRANSITIONS, AsyncOutcome, Duty, Event, State
+from airflow_cairn.spark.background import BackgroundSnapshot
 
 WRITER = (Event.FINISH, Event.FAIL)
 BLOCK = (Event.CANCEL, Event.DISCARD)
@@ -75,3 +77,19 @@ def test_real_threads_agree() -> None:  # semantics A5
             thread.join()
         assert outcome.state is State.DISCARDED
         assert list(duties.values()).count(Duty.DELETE) == 1
+
+
+def test_a_snapshot_that_was_cancelled_before_it_began_does_nothing() -> None:  # semantics A5
+    done: list[str] = []
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(addJobTag=done.append, cancelJobsWithTag=lambda tag: None))
+    snapshot = BackgroundSnapshot(
+        spark,  # type: ignore[arg-type]  # all that it asks of a session
+        "state.totals",
+        "tag",
+        lambda: done.append("written"),  # type: ignore[func-returns-value,arg-type,return-value]
+        lambda: done.append("deleted"),
+    )
+    snapshot.cancel()
+    snapshot.start()
+    snapshot.discard()
+    assert (done, snapshot.stored, snapshot.error) == ([], None, None)
