@@ -16,16 +16,14 @@ from typing import TYPE_CHECKING, NoReturn
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException, AirflowRescheduleException
 
 from ..checkpoint.errors import InvalidConfigError
-from ..checkpoint.owner import RunState
 from ..hooks.airflow_api import AirflowApiHook, AirflowApiRefusedError
 from ..hooks.clearing import ENDED, GIVEN_UP, Where
-from .run_facts import state_of
 
 if TYPE_CHECKING:
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
     from ..checkpoint import Coordinator
-    from ..checkpoint.model import Handover, Owner
+    from ..checkpoint.model import Handover
     from ..checkpoint.requests import Failed, Queued, TriggerFirst
     from ..hooks.clear_body import TaskRef
 
@@ -136,10 +134,6 @@ class GroupTasks:
     trigger: TaskRef
     conn_id: str | None
     """The connection to Airflow's API; None: a person clears."""
-
-    def state_of(self, ti: RuntimeTaskInstanceProtocol, owner: Owner) -> RunState:
-        """Tell what this deployment knows of a DAG run that holds a place."""
-        return state_of(ti, owner)
 
     def trigger_again(self, ti: RuntimeTaskInstanceProtocol, progress: Failed) -> None:
         """Have the task that triggers open the epoch's next attempt, unless it is about to.

@@ -38,6 +38,7 @@ from ..hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ..hooks.clearing import rerun_note
 from ..hooks.cluster_driver import point_at
 from ..hooks.completed_epoch import already_completed
+from ..hooks.dag_runs import state_of
 from ..hooks.epoch_submit import EpochSubmitHook
 from ..hooks.job_settings import JobSettings, check_room, check_storage_and_job, naming, rendered_settings, scope_of
 from ..hooks.pausing import start_unless_paused, stop_if_paused
@@ -51,7 +52,6 @@ from .last_stage import complete_if_last
 from .links import CheckpointLink
 from .others_again import let_others_run_again, not_on_their_way
 from .overtaken_epoch import come_back_if_overtaken, let_trigger_run, wait_in_line
-from .run_facts import state_of
 from .secret_checks import check_author_settings
 from .stage_operator import StageOperator, stage_uid
 from .stage_outcome import StageIncurableError, StageRun, left_out

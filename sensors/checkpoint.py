@@ -25,6 +25,7 @@ from ..hooks.airflow_api import AirflowApiError
 from ..hooks.clear_body import TaskRef
 from ..hooks.clearing import Where
 from ..hooks.completed_epoch import already_completed
+from ..hooks.dag_runs import state_of
 from ..hooks.ended_stages import NobodyAcknowledgesError, check_awaited
 from ..hooks.job_settings import JobSettings, check_storage_and_job, naming, rendered_settings
 from ..hooks.pausing import start_unless_paused
@@ -256,10 +257,7 @@ class CheckpointSensor(BaseSensorOperator):
         return self._ended(coordinator, settings, progress, ti)
 
     def _go_on(self, coordinator: Coordinator, epoch: str, ti: RuntimeTaskInstanceProtocol) -> Progress:
-        group = self.runs_again
-        if group is None:
-            return coordinator.go_on(epoch)
-        return coordinator.go_on(epoch, lambda owner: group.state_of(ti, owner))
+        return coordinator.go_on(epoch, lambda owner: state_of(ti, owner))
 
     def _let_run_again(self, coordinator: Coordinator, progress: Progress, ti: RuntimeTaskInstanceProtocol) -> None:
         """Have the tasks run again whose work was replaced, if nobody has (semantics F5, C2).
@@ -269,7 +267,7 @@ class CheckpointSensor(BaseSensorOperator):
                 be reached now.
             AirflowFailException: nobody but a person can clear them; the text says what to clear.
         """
-        if not asks_for_clear(progress):
+        if not isinstance(progress, Waiting) and not asks_for_clear(progress):
             return
         self._asked = progress.checkpoint
         try:

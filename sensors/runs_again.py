@@ -7,16 +7,11 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
-    from ..checkpoint.model import Owner
-    from ..checkpoint.owner import RunState
     from ..checkpoint.requests import Failed
 
 
 class RunsAgain(Protocol):
     """A group's tasks."""
-
-    def state_of(self, ti: RuntimeTaskInstanceProtocol, owner: Owner) -> RunState:
-        """Tell what this deployment knows of a DAG run that holds a place before this one."""
 
     def trigger_again(self, ti: RuntimeTaskInstanceProtocol, progress: Failed) -> None:
         """Have the task that triggers open the epoch's next attempt, unless it is about to."""

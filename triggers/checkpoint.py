@@ -101,8 +101,13 @@ def goes_on(progress: Progress) -> TypeGuard[Waiting | Failed]:
 
 
 def asks_for_clear(progress: Progress) -> TypeGuard[Waiting | Failed]:
-    """Tell whether tasks have to run again that nobody has started: a task that may clear them is to look (C2, F1)."""
-    return bool(progress.restarted) if isinstance(progress, Waiting) else is_first_for_trigger(progress)
+    """Tell whether tasks have to run again that nobody has started: a task that may clear them is to look (C2, F1).
+
+    Those that have failed by themselves have no claimant: Airflow tries them again.
+    """
+    if isinstance(progress, Waiting):
+        return any(each.claimant for each in progress.restarted)
+    return is_first_for_trigger(progress)
 
 
 def is_first_for_trigger(progress: Progress) -> TypeGuard[Failed]:

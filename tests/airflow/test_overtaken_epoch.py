@@ -39,7 +39,9 @@ class Overtaken:
         self.job = job
         with (
             DAG("flights", schedule=None),
-            CheckpointedTaskGroup("epoch", storage=job.storage, job=job.name, config=config, **options),
+            CheckpointedTaskGroup(
+                "epoch", storage=job.storage, job=job.name, config=config, reads_window=False, **options
+            ),
         ):
             a, b = (SparkEpochOperator(task_id=uid, application="x.py") for uid in "ab")
             a >> b

@@ -222,7 +222,7 @@ def test_poke(job: Job) -> None:
 def test_a_store_that_is_away_is_asked_again(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fault cannot be caused on local files."""
 
-    def away(self: Coordinator, epoch: str) -> None:
+    def away(self: Coordinator, epoch: str, state_of: object) -> None:
         raise UnavailableError("the store did not answer")
 
     with monkeypatch.context() as patched:

@@ -19,7 +19,7 @@ TWO = CheckpointConfig(retained=3, max_concurrent_checkpoints=2)
 for name, config, retries in (("overtaken_pause", ONE, 0), ("overtaken_expiry", ONE, 1), ("overtaken_overlap", TWO, 0)):
     with (
         DAG(name, schedule=None, max_active_runs=2, tags=["overtaken"]),
-        CheckpointedTaskGroup("epoch", storage=STORAGE, config=config),
+        CheckpointedTaskGroup("epoch", storage=STORAGE, config=config, reads_window=False),
     ):
         first, second = (
             SparkEpochOperator(task_id=stage, retries=retries, retry_delay=1, **READER) for stage in ("first", "second")
