@@ -267,7 +267,8 @@ class CheckpointSensor(BaseSensorOperator):
                 be reached now.
             AirflowFailException: nobody but a person can clear them; the text says what to clear.
         """
-        if not isinstance(progress, Waiting) and not asks_for_clear(progress):
+        due = progress.restarted if isinstance(progress, Waiting) else asks_for_clear(progress)
+        if not due or not isinstance(progress, Waiting | Failed):
             return
         self._asked = progress.checkpoint
         try:
