@@ -20,6 +20,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.checkpoint.model import Handover
+from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.operators import SparkEpochOperator, restore_latest_checkpoint
 from airflow_cairn.operators.durable_driver import DriverUnknownError
 from airflow_cairn.operators.stage_outcome import StageFailedError
@@ -122,7 +123,8 @@ def test_a_retry_waits_for_the_driver_that_lives(job: Job, cluster: ClusterStand
     assert retry(job, cluster, state)["attempt"] == 1
     (driver,) = cluster.states
     assert cluster.events == [f"submit {driver}"]
-    assert job.coordinator.head().history == ()
+    # The only checkpoint, completed by the stage that acknowledged last.
+    assert [(entry.id, entry.status) for entry in job.coordinator.head().history] == [(1, Status.COMPLETED)]
     assert "which an earlier try submitted" in said.text
 
 

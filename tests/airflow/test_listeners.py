@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidConfigError, ListenerError
+from airflow_cairn.checkpoint.errors import InvalidConfigError, ListenerError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.hooks.plugged import LISTENERS
 from airflow_cairn.operators import (
@@ -90,7 +91,7 @@ def test_a_failed_checkpoint_is_told_by_the_sensor(job: Job) -> None:  # semanti
     trigger(job, "r1", listener)
     job.coordinator.abort(1, Reason.JOB_FAILURE, "by hand")
     for _ in range(2):
-        with pytest.raises(CheckpointFailedError):
+        with pytest.raises(AirflowFailException):
             wait(job, "r1", listener)
     assert listener.told == [(1, "JOB_FAILURE", None)]
 

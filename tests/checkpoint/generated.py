@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import types
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from airflow_cairn.checkpoint import layout, model, schemas
 from airflow_cairn.checkpoint.head import EndedEntry, Head
+from airflow_cairn.checkpoint.read_windows import ReadWindows, WindowText
 from airflow_cairn.checkpoint.reasons import Status
 
 NAMES = st.from_regex(r"\A[A-Za-z0-9_][A-Za-z0-9._-]{0,30}\Z").filter(lambda name: name != "_cairn")
@@ -30,6 +32,13 @@ JSON = st.recursive(
 SCHEMAS = st.none() | st.sampled_from(("long", "string", "decimal(5,2)")).map(
     lambda kind: json.dumps({"type": "struct", "fields": [{"name": "a", "type": kind, "nullable": True}]})
 )
+CHECKSUMS = st.from_regex(r"\Asha256:[0-9a-f]{64}\Z") | st.from_regex(r"\Acrc64nvme:[0-9a-f]{16}\Z")
+MOMENTS = st.integers(0, 2**32).map(lambda seconds: datetime.fromtimestamp(seconds, UTC))
+WINDOWS = st.tuples(MOMENTS, MOMENTS, st.booleans()).map(
+    lambda drawn: WindowText(
+        (max(drawn[:2]) + timedelta(hours=1)).isoformat(), min(drawn[:2]).isoformat() if drawn[2] else None
+    )
+)
 _OF_ALIAS: dict[Any, st.SearchStrategy[Any]] = {
     model.Token: TOKENS,
     model.Key: KEYS,
@@ -43,6 +52,8 @@ _OF_ALIAS: dict[Any, st.SearchStrategy[Any]] = {
     model.RequestId: TEXTS.map(lambda text: "r" + "".join(each for each in text if each.isprintable())),
     model.Target: NAMES.map("s3://bucket/{}".format),
     model.FolderName: NAMES,
+    model.Checksum: CHECKSUMS,
+    WindowText: WINDOWS,
     model.Count: st.integers(0, 2**62),
 }
 
@@ -79,4 +90,6 @@ def documents_of(cls: Any) -> st.SearchStrategy[Any]:
         fields["status"] = st.sampled_from([Status.COMPLETED, Status.FAILED])
     if cls is Head:
         fields["job"] = st.just("flights")
+    if cls is ReadWindows:
+        fields["exact_from"] = st.none() | MOMENTS.map(datetime.isoformat)
     return st.builds(cls, **fields)
