@@ -86,14 +86,18 @@ def play(server: S3Server, bucket: str, seeds: Iterable[int], runs: int = RUNS) 
         for lane in lanes:
             lane.add_done_callback(lambda _: found.put(None))
         ended = 0
-        while ended < LANES:
-            one = found.get()
-            if one is None:
-                ended += 1
-            else:
-                yield one
-        for lane in lanes:
-            lane.result()
+        try:
+            while ended < LANES:
+                one = found.get()
+                if one is None:
+                    ended += 1
+                else:
+                    yield one
+            for lane in lanes:
+                lane.result()
+        finally:
+            for mine in per_lane:
+                mine.clear()  # who is interrupted waits for the jobs that are being played, and for no other
 
 
 def _lane(
