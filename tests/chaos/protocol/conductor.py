@@ -169,7 +169,8 @@ class Conductor:
             "first_try": task.first if task.first > 1 else 1,
             "stages": self.plan.stages,
             "config": self.plan.config,
-            "ended": [each.epoch for each in self.runs if each.ended],
+            # One that runs again after a rewind has ended before, and is under way.
+            "ended": sorted({each.epoch for each in self.runs} - {each.epoch for each in self.runs if not each.ended}),
             "start": day.isoformat(),
             "end": (day + timedelta(days=1)).isoformat(),
             "looks": LOOKS,
