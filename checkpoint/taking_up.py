@@ -14,7 +14,7 @@ from enum import Enum, auto
 from . import completing, layout, overtaken, queue, replaced, restarting
 from .abandoned import StateOf, always_running, without_ended
 from .attempts import Attempts, cause_of
-from .errors import InvalidConfigError, JobPausedError
+from .errors import AlreadyReadError, InvalidConfigError, JobPausedError
 from .head import EndedEntry, Head, Stopped, WaitingRequest
 from .head_store import Decision, HeadStore, changed
 from .job_files import JobFiles
@@ -109,7 +109,10 @@ class TakingUp:
             settled, queued = _turn(settled, newest, document, state_of, now_ms)
             if queued is not None:
                 return Decision(queued, changed(head, settled))
-            after = self._next(settled, newest, document, now_ms, restart=stage)
+            try:
+                after = self._next(settled, newest, document, now_ms, restart=stage)
+            except AlreadyReadError:
+                return Decision(TriggerFirst(newest.id), changed(head, settled))
             over = after.ended_by_id(newest.id)
             return Decision(failed(over) if over is not None and over.for_good and not by_hand else None, after)
 
@@ -155,7 +158,11 @@ class TakingUp:
             settled, queued = _turn(settled, newest, document, state_of, now_ms)
             if queued is not None:
                 return Decision(Resumed.WAITS, changed(head, settled))
-            return Decision(Resumed.PENDING, self._next(settled, newest, document, now_ms))
+            try:
+                return Decision(Resumed.PENDING, self._next(settled, newest, document, now_ms))
+            except AlreadyReadError:
+                # The task that triggers says what is left to read (semantics T8).
+                return Decision(Resumed.TRIGGER_FIRST, changed(head, settled))
 
         return self._heads.update(decide)[1]
 

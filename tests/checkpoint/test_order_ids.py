@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from airflow_cairn.checkpoint import Coordinator, MasterHook, hook_documents
+from airflow_cairn.checkpoint import Coordinator, MasterHook, Runtime, hook_documents
 from airflow_cairn.checkpoint.errors import MasterHookError
 from airflow_cairn.checkpoint.requests import Triggered
 from airflow_cairn.storage import open_store
@@ -85,7 +85,9 @@ def test_the_process_that_triggers_is_killed_when_it_has_moved_the_sequence(worl
     triggered(world, "a", hook)
     complete(world, "a")
     world.coordinator().trigger(replace(world.request("b"), hooks=(hook.name,)))
-    process = multiprocessing.get_context("spawn").Process(target=_ask_and_die, args=(world.store.uri, dsn))
+    process = multiprocessing.get_context("spawn").Process(
+        target=_ask_and_die, args=(world.store.uri, dsn, world.clock.now_ms)
+    )
     process.start()
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
@@ -103,7 +105,7 @@ def test_two_that_trigger_at_once_fix_the_same_range(dsn: str) -> None:  # seman
     assert position(dsn) == (2 * SIZE, True)
 
 
-def _ask_and_die(storage: str, dsn: str) -> None:
+def _ask_and_die(storage: str, dsn: str, now_ms: int) -> None:
     hook = order_ids(dsn)
     ask = hook.trigger
 
@@ -112,7 +114,7 @@ def _ask_and_die(storage: str, dsn: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     hook.trigger = die  # type: ignore[method-assign]
-    coordinator = Coordinator(open_store(storage), JOB)
+    coordinator = Coordinator(open_store(storage), JOB, Runtime(lambda: now_ms, lambda: "f" * 16))
     (entry,) = coordinator.head().pending
     document = coordinator.pending_document(entry)
     assert document is not None

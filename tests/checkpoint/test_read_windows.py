@@ -16,7 +16,7 @@ from airflow_cairn.checkpoint.metadata import MetadataHeader
 from airflow_cairn.checkpoint.model import Slice
 from airflow_cairn.checkpoint.read_windows import MAX_WINDOWS, NOTHING_READ, Overlap, ReadWindows, Window, WindowText
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requests import Failed, FailedOver, TriggerAnswer, Triggered, TriggerRequest
+from airflow_cairn.checkpoint.requests import Failed, FailedOver, TriggerAnswer, Triggered, TriggerFirst, TriggerRequest
 from airflow_cairn.checkpoint.source import RunFacts
 from airflow_cairn.checkpoint.source_interval import DataInterval
 from tests.checkpoint.world import CONFIG, World
@@ -151,13 +151,12 @@ def test_of_two_runs_of_one_day_at_once_one_reads_it(job: Daily) -> None:  # sem
     job.config = replace(job.config, max_concurrent_checkpoints=2)
     job.days |= {"d4": (4, 5), "by_hand": (4, 5)}
     job.trigger("d4")
-    job.trigger("by_hand")
+    overtaken = job.trigger("by_hand").pending.checkpoint
     job.run_epoch("d4")
-    job.submit("by_hand", "clean", "try")
-    answer = job.coordinator().fail("by_hand", "clean", "try", "it died")
+    assert job.coordinator().begin("by_hand", "clean", "try") == TriggerFirst(overtaken)
+    answer = job.coordinator().go_on("by_hand")
     assert isinstance(answer, Failed)
-    assert answer.reason is Reason.CHECKPOINT_SUBSUMED
-    assert "since it was triggered" in answer.detail
+    assert (answer.reason, answer.trigger_first) == (Reason.CHECKPOINT_SUBSUMED, True)
     assert isinstance(job.ask("by_hand"), AlreadyRead)
     assert job.read() == [(day(1), day(5))]
 

@@ -128,7 +128,6 @@ WAYS: dict[str, tuple[Way, Reason]] = {
     **{
         f"aborted: {reason}": (aborted(reason), reason)
         for reason in (
-            Reason.CHECKPOINT_SUBSUMED,
             Reason.JOB_FAILURE,
             Reason.CHECKPOINT_COORDINATOR_SUSPEND,
             Reason.CHECKPOINT_DECLINED,
@@ -182,12 +181,16 @@ def test_a_changed_dag_is_no_end(world: World) -> None:  # semantics P2, T9
 def test_a_savepoint_that_stops_nothing_is_settled_too(world: World) -> None:  # semantics P1
     world.trigger("e2")
     take(world, asked("nightly"))
-    aborted(Reason.CHECKPOINT_SUBSUMED)(world)
-    assert stands(world, "nightly").reason is Reason.CHECKPOINT_SUBSUMED
+    aborted(Reason.JOB_FAILURE)(world)
+    assert stands(world, "nightly").reason is Reason.JOB_FAILURE
 
 
-@pytest.mark.parametrize("way", [expired, lambda world: world.coordinator().pause()], ids=["expired", "paused"])
-def test_an_epoch_that_goes_on_by_itself_is_waited_for(world: World, way: Way) -> None:  # semantics P2, D5, S1
+@pytest.mark.parametrize(
+    "way",
+    [expired, lambda world: world.coordinator().pause(), aborted(Reason.CHECKPOINT_SUBSUMED)],
+    ids=["expired", "paused", "overtaken"],
+)
+def test_an_epoch_that_goes_on_by_itself_is_waited_for(world: World, way: Way) -> None:  # semantics P2, D5, S1, C2
     world.config = replace(CONFIG, tolerable_failed_checkpoints=1)
     world.trigger("e2")
     stop(world)
@@ -277,17 +280,16 @@ def test_a_last_run_that_has_ended_before_it_began_is_seen_by_others(world: Worl
     assert stands(world).reason is Reason.JOB_FAILURE
 
 
-def test_a_last_run_that_is_overtaken_settles_the_stop(world: World) -> None:  # semantics P2, C2
+def test_a_last_run_that_is_overtaken_goes_on_and_is_waited_for(world: World) -> None:  # semantics P2, C2
     world.config = replace(CONFIG, max_concurrent_checkpoints=2)
     world.trigger("e2")
     stop(world, drain=LAST)
     world.trigger(LAST)
     world.run_epoch("e2")
-    for stage in STAGES:
-        world.run_stage(LAST, stage.uid)
-    with pytest.raises(CheckpointError, match="CHECKPOINT_SUBSUMED"):
-        world.coordinator().complete(world.pending_id(LAST))
-    assert stands(world).reason is Reason.CHECKPOINT_SUBSUMED
+    world.coordinator().go_on(LAST)
+    assert stands(world).waits
+    world.run_epoch(LAST)
+    assert_whole(world, stop(world, drain=LAST))
 
 
 def test_a_failure_that_a_retry_may_cure_is_no_end(world: World) -> None:  # semantics P2, F4
