@@ -43,7 +43,8 @@ class OwnerAccount:
             self._check(not new.pending, "something is pending though the job went back (R5)", new.pending)
             if record.imported is None:
                 self.rewinds += 1
-                self._auditor.go_back(*self._auditor.held_at[record.to])
+                # To 0: what drained the job is undone, and there was no checkpoint before it (semantics P2).
+                self._auditor.go_back(*self._auditor.held_at.get(record.to, ([], 0)))
 
     def _stopping(self, old: Head, new: Head) -> None:
         """While a job is being stopped, no epoch begins but the one that is waited for (semantics P2)."""

@@ -87,7 +87,7 @@ def _no_compare(original: Any) -> Any:
 
 @_plant("the cleaner goes beyond the ids of the head that it read", Cleaner, "_below")
 def _no_bound(original: Any) -> Any:
-    return lambda self, head: original(self, replace(head, next_id=head.next_id + 1))
+    return lambda self, head, *rest: original(self, replace(head, next_id=head.next_id + 1), *rest)
 
 
 @_plant("an id is used again", decisions, "abort")
