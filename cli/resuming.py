@@ -10,6 +10,7 @@ from typing import Any
 
 from ..checkpoint import Coordinator
 from ..checkpoint.errors import ResumeRefusedError
+from ..checkpoint.head import CompletedEntry
 from ..checkpoint.importing import ImportWish, Started, StartPlan
 from ..checkpoint.layout import run_id_of
 from ..checkpoint.savepoints import OpenFolder
@@ -48,7 +49,8 @@ def resume(
         found = coordinator.start_from(
             savepoint, wish, agreed=plan if goes_back else None, on_progress=bar.show, open_folder=opened
         )
-    return [*_said(coordinator.job, savepoint, plan, found)], _document(coordinator.job, found)
+    lines = [*_said(coordinator.job, savepoint, plan, found), *_next_start(coordinator.head().latest_completed())]
+    return lines, _document(coordinator.job, found)
 
 
 def go_on(coordinator: Coordinator) -> tuple[list[str], dict[str, Any]]:
@@ -68,9 +70,21 @@ def go_on(coordinator: Coordinator) -> tuple[list[str], dict[str, Any]]:
     if stopping is not None:
         was = f"being stopped with savepoint {stopping.id}, which is given up"
     lines = text.paragraph(f"{coordinator.job} was {was}: {where}", text.width())
+    lines += _next_start(head.latest_completed())
     gave_up = stopping.id if stopping else None
     document = {"job": coordinator.job, "checkpoint": latest, "was_stopped": head.stopped, "gave_up_stop": gave_up}
     return lines, document
+
+
+def _next_start(latest: CompletedEntry | None) -> list[str]:
+    """Say where the job's input goes on: a run's id names the end of its interval, and not the start (semantics T8)."""
+    newest = latest.read.newest if latest is not None else None
+    if newest is None:
+        return []
+    return text.paragraph(
+        f"its input is read up to {newest.isoformat()}: the next run's data interval has to start there (start_date of a new DAG)",
+        text.width(),
+    )
 
 
 def _ask(job: str, plan: StartPlan) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from airflow_cairn.checkpoint import system_runtime
+from airflow_cairn.checkpoint.model import Slice
 from airflow_cairn.cli.main import main
 from airflow_cairn.storage import open_store
 from tests.checkpoint.saved import saved
@@ -186,6 +187,17 @@ def test_a_job_that_was_stopped_goes_on(root: Path, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out.startswith("flights was not stopped: ")
     assert cairn(root, "resume", "nobody") == 2
     assert "the storage has no such job; name a savepoint to start from" in capsys.readouterr().err
+
+
+def test_it_says_where_the_input_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:  # semantics T8
+    (tmp_path / "store").mkdir()
+    root, world = tmp_path, job(tmp_path)
+    window = Slice("2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00")
+    world.coordinator().trigger(replace(world.request("e4"), slice=window))
+    world.run_epoch("e4")
+    assert cairn(root, "resume", "flights") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "its input is read up to 2026-01-02T00:00:00+00:00: the next run's data interval has to start there" in said
 
 
 def test_words_about_a_savepoint_need_one(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
