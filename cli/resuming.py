@@ -82,8 +82,8 @@ def _next_start(latest: CompletedEntry | None) -> list[str]:
     if newest is None:
         return []
     return text.paragraph(
-        f"its input is read up to {newest.isoformat()}: the next run's data interval has to start there (start_date of a "
-        "new DAG)",
+        f"its input is read up to {newest.isoformat()}: the next run's data interval has to start there (start_date of "
+        "a new DAG)",
         text.width(),
     )
 
