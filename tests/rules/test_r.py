@@ -145,7 +145,11 @@ def test_with_every_checkpoint_damaged_nobody_starts_empty(world: World) -> None
     assert second.removeprefix(f"{JOB}/") in str(caught.value)
     after = world.coordinator().head()
     assert [each.reason for each in after.declined] == [Reason.TRIGGER_CHECKPOINT_FAILURE]  # semantics T1
-    assert replace(after, declined=(), revision=before.revision, writes=before.writes) == before
+    counters = replace(before.counters, triggered=before.counters.triggered + 1, failed=before.counters.failed + 1)
+    assert after.counters == counters  # semantics D5: it failed before it had an id
+    assert replace(after, declined=(), revision=before.revision, writes=before.writes) == replace(
+        before, counters=counters
+    )
     assert [found.whole for found in world.coordinator().verify()] == [False, False]
     assert first != second
 
