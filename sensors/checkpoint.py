@@ -235,6 +235,7 @@ class CheckpointSensor(BaseSensorOperator):
                 states = states_of(ti, waits_for.values())
                 acknowledge_for(coordinator, epoch, ti, waits_for, states)
                 before, progress = progress, coordinator.go_on(epoch)
+                self._start_again(coordinator, epoch, progress, states)
 
                 def why(stage: str) -> str:
                     return coordinator.why_unacknowledged(epoch, stage)
@@ -278,15 +279,30 @@ class CheckpointSensor(BaseSensorOperator):
                 return
             if self._where_of is None:
                 return
-            tasks = self._where_of(str(ti.run_id)).tasks
-            states = states_of(ti, [tasks[each.stage] for each in progress.restarted if each.stage in tasks])
-            epoch, conn_id = layout.epoch_name(ti.run_id), self._airflow_api_conn_id
-            cleared = start_again(coordinator, epoch, progress, states, self._where_of, conn_id)
         except AirflowApiError as error:
-            self.log.warning("what has to run again cannot be cleared now, asking again: %s", error)
-            raise AirflowRescheduleException(timezone.utcnow() + COME_BACK_AFTER) from error
+            self._come_back(error)
+        tasks = self._where_of(str(ti.run_id)).tasks
+        states = states_of(ti, [tasks[each.stage] for each in progress.restarted if each.stage in tasks])
+        self._start_again(coordinator, layout.epoch_name(ti.run_id), progress, states)
+
+    def _start_again(
+        self, coordinator: Coordinator, epoch: str, progress: Progress, states: Mapping[TaskRef, str]
+    ) -> None:
+        """Have tasks run again that have ended well although their stages have not acknowledged (semantics F5).
+
+        Raises:
+            AirflowRescheduleException: some were cleared; or the API cannot be reached now.
+        """
+        try:
+            cleared = start_again(coordinator, epoch, progress, states, self._where_of, self._airflow_api_conn_id)
+        except AirflowApiError as error:
+            self._come_back(error)
         if cleared and self._stage_tasks:
             raise AirflowRescheduleException(timezone.utcnow() + COME_BACK_AFTER)
+
+    def _come_back(self, error: AirflowApiError) -> NoReturn:
+        self.log.warning("what has to run again cannot be cleared now, asking again: %s", error)
+        raise AirflowRescheduleException(timezone.utcnow() + COME_BACK_AFTER) from error
 
     def _completed(
         self,

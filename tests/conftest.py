@@ -36,6 +36,9 @@ def pytest_configure(config: pytest.Config) -> None:
         AIRFLOW__CORE__LOAD_EXAMPLES="False",
         AIRFLOW__CORE__UNIT_TEST_MODE="True",
         AIRFLOW__USAGE_DATA_COLLECTION__ENABLED="False",
+        # As Airflow 3 ships; the configuration that it loads for unit tests has Airflow 2's.
+        AIRFLOW__SCHEDULER__CREATE_CRON_DATA_INTERVALS="False",
+        AIRFLOW__SCHEDULER__CREATE_DELTA_DATA_INTERVALS="False",
         AWS_EC2_METADATA_DISABLED="true",
         AWS_CONFIG_FILE=os.devnull,
         AWS_SHARED_CREDENTIALS_FILE=os.devnull,

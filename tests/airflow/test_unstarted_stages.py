@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
 
 from airflow_cairn.checkpoint import CheckpointConfig, acks, layout
 from airflow_cairn.checkpoint.layout import epoch_name
@@ -49,7 +49,8 @@ def test_what_everybody_else_died_over_is_started_by_who_waits(
     airflow = OneRun({"epoch.b": "b-1", "epoch.c": "c-2"})
     with ApiStandIn(airflow) as api:
         connect(connections, api)
-        assert run.look(all_ended()) is None, "it goes on waiting"
+        with pytest.raises(AirflowRescheduleException):
+            run.look(all_ended())
     assert airflow.tasks == [["epoch.b", "epoch.c"]], "c has been marked: its own retry will not come"
 
 
@@ -62,12 +63,13 @@ def test_what_has_begun_meanwhile_is_left_alone(run: Run, connections: Callable[
 
 
 def test_an_api_that_does_not_answer_is_asked_again(run: Run, connections: Callable[[str, str], None]) -> None:
-    """The task's retries ask again: waiting on would wait for nothing."""
+    """The task comes back for it and uses up no retry: waiting on would wait for nothing."""
     airflow = OneRun({"epoch.b": "b-1"}, refuses=400)
     with ApiStandIn(airflow) as api:
         connect(connections, api)
-        with pytest.raises(AirflowApiError):
+        with pytest.raises(AirflowRescheduleException) as caught:
             run.look(all_ended())
+    assert isinstance(caught.value.__cause__, AirflowApiError)
 
 
 def test_without_the_api_it_says_why_each_is_missing_and_what_to_clear(run: Run) -> None:
@@ -124,7 +126,8 @@ def test_a_deleted_acknowledgement_is_made_again(job: Job, connections: Callable
     airflow = OneRun({"epoch.b": "b-1"})
     with ApiStandIn(airflow) as api:
         connect(connections, api)
-        assert run.look({("b", -1): SUCCESS}) is None
+        with pytest.raises(AirflowRescheduleException):
+            run.look({("b", -1): SUCCESS})
         assert airflow.tasks == [["epoch.b"]]
         # It has acknowledged since, and another look clears nothing.
         run.job.acknowledge(run.job.begin(run.run_id, "b", "b-2"))
