@@ -61,7 +61,8 @@ def test_500_checkpoints_have_one_outcome_each_and_lose_no_file(  # semantics C1
                 assert world.folded() == {"airports": folded}
                 epoch = f"e{len(folded)}"
     print(f"\n{CHECKPOINTS} checkpoints, {len(folded)} epochs: {dict(outcomes)}")
-    assert set(outcomes) == {"COMPLETED", "FAILED JOB_FAILURE", "FAILED CHECKPOINT_EXPIRED"}, "each of them wins"
+    # All have acknowledged: who comes long after the timeout completes it too (semantics D2).
+    assert set(outcomes) == {"COMPLETED", "FAILED JOB_FAILURE"}, "each of them wins"
     assert min(outcomes.values()) >= CHECKPOINTS // 25, "and often enough for a race"
     head = world.coordinator().head()
     assert head.next_id == CHECKPOINTS + 1
