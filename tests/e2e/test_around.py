@@ -25,13 +25,14 @@ def owed(gates: Gates, run_id: str, stage: str) -> list[str]:
 def test_a_checkpoint_completes_without_a_stage_that_lags(
     airflow: AirflowHome, gates: Gates, shared: Path, storage: str
 ) -> None:
-    """semantics B3, T7, C4: its task is skipped, its next run reads what it owes; hook and listener are asked."""
+    """semantics B3, T7, C4: its task is skipped, its next run reads what it owes; hook and listener are asked.
+
+    Whether its driver stands at the gate by then, or finds the checkpoint completed when it starts, is up to the machine.
+    """
     api = airflow.api
     gates.hold(JOB, "e1", 1, "slow")
     api.trigger(JOB, "e1")
-    gates.wait_until_reached(JOB, "e1", 1, "slow")
     api.wait_for_task(JOB, "e1", "after", states={"success"})
-    assert api.task(JOB, "e1", "epoch.slow").state == "running"
     assert api.xcom(JOB, "e1", "epoch.wait_for_checkpoint")["left_out"] == ["slow"]
     gates.release(JOB, "e1", 1, "slow")
     api.wait_for_run(JOB, "e1")
