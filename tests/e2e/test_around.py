@@ -27,7 +27,7 @@ def test_a_checkpoint_completes_without_a_stage_that_lags(
 ) -> None:
     """semantics B3, T7, C4: its task is skipped, its next run reads what it owes; hook and listener are asked.
 
-    Whether its driver stands at the gate by then, or finds the checkpoint completed when it starts, is up to the machine.
+    Its driver may stand at the gate by then, or start later and find the checkpoint completed: both are right.
     """
     api = airflow.api
     gates.hold(JOB, "e1", 1, "slow")
