@@ -43,13 +43,16 @@ def _peak(act: Callable[[], object]) -> int:
 
 def test_memory_does_not_grow_with_the_subtasks(tmp_path: Path) -> None:  # semantics C5, A6
     peaks = []
-    for subtasks in (7_000, 21_000):
+    few, many = 7_000, 21_000
+    for subtasks in (few, many):
         (tmp_path / str(subtasks)).mkdir()
         store = open_store(f"file://{tmp_path / str(subtasks)}")
         document = _acknowledged(store, subtasks)
         files = JobFiles(store, JOB)
         peaks.append(_peak(Assembler(files, document).write))
-    assert peaks[1] < 1.5 * peaks[0], f"three times the subtasks took {peaks[1] / peaks[0]:.1f} times the memory"
+    # What is kept of a subtask is the name of its file, to tell what the metadata refers to.
+    each = (peaks[1] - peaks[0]) / (many - few)
+    assert each < 300, f"{each:.0f} bytes a subtask; one that is parsed takes thousands"
 
 
 def test_what_is_written_is_every_file_once(tmp_path: Path) -> None:  # semantics C1, C5

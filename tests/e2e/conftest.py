@@ -146,6 +146,8 @@ def airflow(shared: Path, storage: str) -> Iterator[AirflowHome]:
     """A real Airflow with the scenarios' DAGs, unpaused except for those on a schedule."""
     env = {
         "PATH": os.pathsep.join([str(_commands(shared / "bin")), str(VENV / "bin"), os.environ["PATH"]]),
+        # With a name, a DAG run that was deleted is told from one of another deployment (semantics W8).
+        "AIRFLOW__CAIRN__DEPLOYMENT": "scenarios",
         "CAIRN_TEST_STORAGE": storage,
         "CAIRN_TEST_GATES": str(shared / "gates"),
         "CAIRN_TEST_SPARK_CONF": json.dumps(spark_conf()),

@@ -33,7 +33,8 @@ def test_nothing_is_lost_doubled_or_left_over(first: int) -> None:
         job, found = run(plan(seed, STEPS))
         assert found is None, str(found)
         assert job.hub.step >= STEPS
-        assert len(job.auditor.ever_folded) >= 2, "the job gets on"
+        # An owner who keeps restoring, stopping and rewinding by hand may leave a job little time.
+        assert len(job.auditor.ever_folded) >= (1 if job.plan.kind.owned else 2), "the job gets on"
 
 
 def test_the_kinds_of_jobs_differ() -> None:
