@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,13 +52,16 @@ def test_the_kinds_of_jobs_differ() -> None:
 
 
 def test_an_owner_does_all_that_owners_do() -> None:  # semantics P2, P3, R6, R5
-    job, found = run(plan(12, STEPS))
-    assert found is None, str(found)
-    owner, savepoints = job.auditor.owner, job.auditor.savepoints
-    assert owner is not None
-    assert savepoints is not None
-    assert min(owner.stops, owner.drained, owner.starts, owner.rewinds) > 0
-    assert min(len(savepoints.foreign), len(savepoints.thrown), savepoints.made) > 0
+    done: Counter[str] = Counter()
+    for seed in (2, 122):
+        job, found = run(plan(seed, STEPS))
+        assert found is None, str(found)
+        owner, savepoints = job.auditor.owner, job.auditor.savepoints
+        assert owner is not None
+        assert savepoints is not None
+        done.update(stops=owner.stops, drained=owner.drained, starts=owner.starts, rewinds=owner.rewinds)
+        done.update(foreign=len(savepoints.foreign), thrown=len(savepoints.thrown), made=savepoints.made)
+    assert min(done.values()) > 0, done
 
 
 @pytest.mark.parametrize("name", PLANTED)
