@@ -272,15 +272,15 @@ class CheckpointSensor(BaseSensorOperator):
         if not due or not isinstance(progress, Waiting | Failed):
             return
         self._asked = progress.checkpoint
-        try:
-            if isinstance(progress, Failed):
-                if self.runs_again is not None:
+        if isinstance(progress, Failed):
+            if self.runs_again is not None:
+                try:
                     self.runs_again.trigger_again(ti, progress)
-                return
-            if self._where_of is None:
-                return
-        except AirflowApiError as error:
-            self._come_back(error)
+                except AirflowApiError as error:
+                    self._come_back(error)
+            return
+        if self._where_of is None:
+            return
         tasks = self._where_of(str(ti.run_id)).tasks
         states = states_of(ti, [tasks[each.stage] for each in progress.restarted if each.stage in tasks])
         self._start_again(coordinator, layout.epoch_name(ti.run_id), progress, states)
