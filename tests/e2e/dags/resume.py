@@ -75,7 +75,7 @@ flights("flights_3", EVERY_DAY, 4, 3)
 
 with (
     DAG("flights_renamed", schedule=None, max_active_runs=1),
-    group(os.environ["CAIRN_TEST_STORAGE"], reads_window=False),
+    group(os.environ["CAIRN_TEST_STORAGE"], reads_window=True),
 ):
     legs = stage("legs", application="routes", parallelism=2, conf=CONF)
     airports = stage("airports", parallelism=2, conf=CONF)
