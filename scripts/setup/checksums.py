@@ -25,7 +25,7 @@ def requirements(name: str) -> list[str | Path]:
     """Give what makes `pip` or `uv pip` install exactly the recorded files of a tool.
 
     Args:
-        name: `uv`, `go` or `java`.
+        name: `uv` or `go`.
     """
     return ["--require-hashes", "--requirement", FOLDER / f"{name}.txt"]
 
@@ -62,7 +62,7 @@ def check_jars(name: str, jars: Iterable[Path]) -> None:
     """
     expected = _written_down()
     for jar in jars:
-        wanted, found = expected.get(f"{name}/{jar.name}"), _sha256(jar)
+        wanted, found = expected.get(f"{name}/{jar.name}"), sha256_of(jar)
         if wanted != found:
             raise SetupError(
                 f"the jar {jar} is not the one that is written down in scripts/setup/pinned/jars.sha256:"
@@ -93,7 +93,8 @@ def _written_down() -> dict[str, str]:
     return {name: digest for digest, name in pairs}
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """Give a file's SHA-256 in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -105,7 +106,7 @@ def main() -> int:
         The exit status.
     """
     jars = sorted((CACHE / "ivy").glob("*/jars/*.jar"))
-    _JARS.write_text("".join(f"{_sha256(jar)}  {jar.parent.parent.name}/{jar.name}\n" for jar in jars))
+    _JARS.write_text("".join(f"{sha256_of(jar)}  {jar.parent.parent.name}/{jar.name}\n" for jar in jars))
     print(f"{len(jars)} jars are written down; see what changed: git diff {_JARS.relative_to(Path.cwd())}")
     return 0
 

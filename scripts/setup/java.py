@@ -6,27 +6,16 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from .base import CACHE, SetupError, only_one, run, say
-from .checksums import requirements
-from .uv import ensure_uv
+from .downloads import download
 
 OLDEST = 17
 """What Spark 4 asks for."""
-NEWEST_LTS = 21
-"""What is fetched where nothing is there: the newest long-term release that Spark 4 is tested on."""
 
 _JDK = CACHE / "jdk"
-_INSTALL = """
-import sys, jdk
-try:
-    jdk.install(sys.argv[1], jre=True, path=sys.argv[2])
-except jdk.JdkError as error:
-    sys.exit(f"install-jdk: {error}")
-"""
 _ADVICE = "no Java 17 or newer. Type: sudo apt-get install -y openjdk-17-jre-headless (or set JAVA_HOME)"
 
 
@@ -46,8 +35,7 @@ def _homes() -> Iterator[Path]:
     if program := shutil.which("java"):
         yield Path(program).resolve().parent.parent
     yield from sorted(Path("/usr/lib/jvm").glob("*"))
-    # Adoptium's archives unpack to jdk-21.0.8+9/, those for macOS to jdk-21…/Contents/Home.
-    yield from sorted([*_JDK.glob("*"), *_JDK.glob("*/Contents/Home")])
+    yield from sorted(_JDK.glob("*"))
 
 
 def _find() -> Path | None:
@@ -75,12 +63,11 @@ def _by_apt() -> None:
     raise SetupError("; ".join(problems))
 
 
-def _by_install_jdk() -> None:
-    say(f"installing Java {NEWEST_LTS} into .cache/jdk by install-jdk")
+def _by_archive() -> None:
+    archive = download("java")
     _JDK.mkdir(parents=True, exist_ok=True)
-    tool = CACHE / "install-jdk"
-    run([ensure_uv(), "pip", "install", "--quiet", "--python", sys.executable, "--target", tool, *requirements("java")])
-    run([sys.executable, "-c", _INSTALL, str(NEWEST_LTS), str(_JDK)], env={"PYTHONPATH": str(tool)})
+    shutil.unpack_archive(archive, _JDK, "gztar")
+    archive.unlink()
 
 
 def ensure_java() -> Path:
@@ -96,7 +83,7 @@ def ensure_java() -> Path:
         return home
     with only_one():
         problems = []
-        for way in (_by_apt, _by_install_jdk):
+        for way in (_by_apt, _by_archive):
             if home := _find():
                 return home
             try:

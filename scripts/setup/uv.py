@@ -5,10 +5,12 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 from .base import CACHE, SetupError, run, say
 from .checksums import requirements
+from .downloads import download
 
 _HOME = CACHE / "uv"
 _PIP = ("--quiet", "--disable-pip-version-check", "install")
@@ -32,27 +34,31 @@ def _by_pip() -> Path:
     return _HOME / "bin" / "uv"
 
 
-def _by_installer() -> Path:
-    script = CACHE / "uv-installer.sh"
-    run(["curl", "-LsSf", "--retry", "2", "--max-time", "120", "-o", script, "https://astral.sh/uv/install.sh"])
-    run(["sh", script], env={"UV_UNMANAGED_INSTALL": str(_HOME / "bin")})
-    return _HOME / "bin" / "uv"
+def _by_wheel() -> Path:
+    wheel, program = download("uv"), _HOME / "bin" / "uv"
+    program.parent.mkdir(parents=True)
+    with zipfile.ZipFile(wheel) as file:
+        (name,) = (each for each in file.namelist() if each.endswith("/scripts/uv"))
+        program.write_bytes(file.read(name))
+    program.chmod(0o755)
+    wheel.unlink()
+    return program
 
 
 def ensure_uv() -> Path:
     """Give a working `uv`: the one on PATH, else one of our own under `.cache/uv`.
 
     Raises:
-        SetupError: there is none, and neither venv, pip nor the installer could bring it.
+        SetupError: there is none, and neither venv, pip nor its wheel could bring it.
     """
     found = shutil.which("uv")
     if found and _works(found):
         return Path(found)
     if _works(_HOME / "bin" / "uv"):
         return _HOME / "bin" / "uv"
-    # Debian's python3 comes without venv or pip, many images without curl: whichever way is there will do.
+    # Debian's python3 comes without venv or pip: then its wheel is fetched and unpacked.
     problems = []
-    for way in (_by_venv, _by_pip, _by_installer):
+    for way in (_by_venv, _by_pip, _by_wheel):
         shutil.rmtree(_HOME, ignore_errors=True)
         say(f"installing uv into {_HOME.relative_to(CACHE.parent)} ({way.__name__.removeprefix('_by_')})")
         try:
@@ -63,4 +69,4 @@ def ensure_uv() -> Path:
         if _works(program):
             return program
         problems.append(f"{way.__name__.removeprefix('_by_')} left no working uv")
-    raise SetupError(f"no uv ({'; '.join(problems)}). Type: curl -LsSf https://astral.sh/uv/install.sh | sh")
+    raise SetupError(f"no uv ({'; '.join(problems)}). Install uv 0.13 or newer yourself")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
+import tarfile
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from scripts import maven_jars, s3a_jars, sbom, yarn_jars
-from scripts.setup import checksums, s3server
+from scripts.setup import checksums, downloads, java, s3server, uv
 from scripts.setup.base import SetupError
 
 
@@ -82,12 +86,72 @@ def test_another_source_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not (tmp_path / "ran--C").exists()
 
 
-@pytest.mark.parametrize("name", ["uv", "go", "java"])
+@pytest.mark.parametrize("name", ["uv", "go"])
 def test_tools_from_pypi_are_pinned_by_hash(name: str) -> None:
     *_, file = checksums.requirements(name)
     text = Path(file).read_text()
     assert re.match(r"[\w-]+==[\d.]+ \\\n", text)
     assert all(re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}( \\)?", line) for line in text.splitlines()[1:])
+
+
+@pytest.fixture
+def pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Path, str], None]:
+    """Pin a file of the test's own as an archive for this platform."""
+    monkeypatch.setattr(downloads, "_PINNED", tmp_path / "downloads.txt")
+    for module in (downloads, uv, java):
+        monkeypatch.setattr(module, "CACHE", tmp_path)
+    monkeypatch.setattr(uv, "_HOME", tmp_path / "uv")
+    monkeypatch.setattr(java, "_JDK", tmp_path / "jdk")
+
+    def pin(name: str, archive: Path, digest: str) -> None:
+        here = f"{platform.system()}-{platform.machine()}"
+        (tmp_path / "downloads.txt").write_text(f"{name} {here} {digest} {archive.as_uri()}\n")
+
+    return pin
+
+
+def test_uv_is_unpacked_from_its_wheel(tmp_path: Path, pinned: Callable[[str, Path, str], None]) -> None:
+    wheel = tmp_path / "uv-1.whl"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("uv-1.data/scripts/uv", "#!/bin/sh\necho uv 1\n")
+    pinned("uv", wheel, checksums.sha256_of(wheel))
+    assert uv._works(uv._by_wheel())
+    assert not (tmp_path / "uv.part").exists()
+
+
+def test_java_is_unpacked_from_its_archive(tmp_path: Path, pinned: Callable[[str, Path, str], None]) -> None:
+    program = tmp_path / "jdk-21+8-jre" / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\necho 'openjdk version \"21.0.12\"' >&2\n")
+    program.chmod(0o755)
+    with tarfile.open(tmp_path / "java.tar.gz", "w:gz") as file:
+        file.add(program, "jdk-21+8-jre/bin/java")
+    pinned("java", tmp_path / "java.tar.gz", checksums.sha256_of(tmp_path / "java.tar.gz"))
+    java._by_archive()
+    assert java.major_version(tmp_path / "jdk" / "jdk-21+8-jre" / "bin" / "java") == 21
+
+
+def test_an_archive_of_other_content_is_refused(tmp_path: Path, pinned: Callable[[str, Path, str], None]) -> None:
+    archive = tmp_path / "java.tar.gz"
+    archive.write_bytes(b"a")
+    pinned("java", archive, "0" * 64)
+    with pytest.raises(SetupError, match=r"java\.tar\.gz is not the pinned archive: .*found ca978112.*Do not use it"):
+        java._by_archive()
+    assert not (tmp_path / "java.part").exists()
+    assert not (tmp_path / "jdk").exists()
+    with pytest.raises(SetupError, match="no archive of uv is pinned"):
+        uv._by_wheel()
+    archive.unlink()
+    with pytest.raises(SetupError, match="cannot be fetched"):
+        java._by_archive()
+
+
+def test_every_platform_of_the_project_is_pinned() -> None:
+    """Linux on both architectures; uv for macOS too"""
+    pinned = [line.split() for line in downloads._PINNED.read_text().splitlines()]
+    assert all(re.fullmatch("[0-9a-f]{64}", digest) and url.startswith("https://") for _, _, digest, url in pinned)
+    found = {(name, where) for name, where, _, _ in pinned}
+    assert found >= {(name, f"Linux-{machine}") for name in ("java", "uv") for machine in ("x86_64", "aarch64")}
 
 
 def test_the_bill_of_materials_holds_what_is_locked_and_what_is_fetched(tmp_path: Path) -> None:
