@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pytest
 
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, NoCheckpointError
@@ -112,7 +113,7 @@ def test_bad_arguments_are_refused(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def _documented(which: str) -> str:
-    [snippet] = re.findall(rf"<!-- tested: {which} -->\n```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    [snippet] = re.findall(rf"<!-- tested: {which} -->\n```(?:python|sql)\n(.*?)```", DOCS.read_text(), re.DOTALL)
     return str(snippet)
 
 
@@ -153,6 +154,21 @@ def test_pyarrow_reads_all_of_a_table_or_fails(spark: SparkSession, pipeline: Pi
             exec(_documented("pyarrow"), scope)
     with pytest.raises(FileNotFoundError):
         listed.to_table()
+
+
+def test_duckdb_reads_all_of_a_table_or_fails(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics C4
+    files = _publish_four_files(spark, pipeline)
+    statements = _documented("DuckDB").replace(
+        "/data/lake/flights", f"{pipeline.storage.removeprefix('file://')}/flights"
+    )
+    connection = duckdb.connect()
+    assert sorted(row[0] for row in connection.execute(statements).fetchall()) == list(range(100))
+    for gone in files[1:]:
+        gone.unlink()
+        with pytest.raises(duckdb.Error, match=r"read head\.json again"):
+            connection.execute(statements)
+    with pytest.raises(duckdb.Error, match="No files found"):
+        connection.execute("SELECT * FROM read_parquet(getvariable('league'))")
 
 
 def test_a_state_is_read_as_the_next_epoch_gets_it_and_by_its_folder(
