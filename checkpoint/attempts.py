@@ -6,6 +6,7 @@ execution falls between the two.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -18,8 +19,8 @@ from . import (
     already_read,
     attempt_document,
     cancelling,
+    completed_epochs,
     completing,
-    completion_notes,
     decisions,
     declining,
     fixing,
@@ -41,7 +42,7 @@ from .at_least_once import AT_LEAST_ONCE
 from .carrying import NOTHING, Carried, carry
 from .claimed_state import ALLOWING, check_claimed_by_sources
 from .codec import Json
-from .errors import AlreadyReadError, InvalidConfigError
+from .errors import AlreadyReadError, CompletedEpochsLostError, InvalidConfigError
 from .fixing import Refused
 from .head import EndedEntry, Head, PendingEntry
 from .head_store import Decision, HeadStore, changed
@@ -71,6 +72,8 @@ from .restarts import Exhausted, Restart
 from .runtime import Runtime
 from .shelf import Shelf
 from .source import RunFacts
+
+log = logging.getLogger(__name__)
 
 
 class Attempts:
@@ -129,7 +132,7 @@ class Attempts:
         def ask(head: Head, now_ms: int) -> Decision[TriggerAnswer]:
             nonlocal fixed
             settled = completing.settle(self._files, take_ownership(head, request.owner), now_ms)
-            completed = self.completed_epoch(settled, request.epoch)
+            completed = self._completed_before(settled, request)
             if completed is not None:
                 return Decision(EpochCompleted(request.epoch, completed), changed(head, settled))
             pending = settled.pending_of_epoch(request.epoch)
@@ -360,18 +363,32 @@ class Attempts:
     def completed_epoch(self, head: Head, epoch: str) -> int | None:
         """Give the checkpoint that completed the epoch, however long ago.
 
-        The head must have been read before this call: what it has forgotten was noted before it forgot. A note of what
-        was rewound since means nothing.
+        What was rewound since means nothing.
 
         Raises:
+            CompletedEpochsLostError: it is not known, because a list of completed epochs is lost.
             InvalidNameError: what is asked for is no name of an epoch (semantics W1).
         """
         check_name("epoch", epoch)
         known = head.completions().get(epoch)
         if known is not None or head.remembers_all():
             return known
-        noted = completion_notes.read(self._files, epoch)
+        noted = completed_epochs.find(self._files, head, epoch)
         return noted if noted is None or head.rewind_of(noted) is None else None
+
+    def _completed_before(self, head: Head, request: TriggerRequest) -> int | None:
+        """Give the checkpoint that completed the epoch of a request, as far as that has to be known.
+
+        Where the list of completed epochs is lost, an epoch whose input is remembered in the state is judged by that.
+        """
+        try:
+            return self.completed_epoch(head, request.epoch)
+        except CompletedEpochsLostError as error:
+            remembered = already_read.window_read_by(request.slice) is not None
+            if not (remembered or request.slice.again or any(source.positioned for source in request.sources)):
+                raise
+            log.warning("Whether %s has completed is judged by its input alone. %s", request.epoch, error)
+            return None
 
     def is_new(self, head: Head, epoch: str) -> bool:
         """Tell whether nobody has asked for the epoch's checkpoint yet, as far as head, history and notes know.
@@ -383,7 +400,7 @@ class Attempts:
         asked = head.pending_of_epoch(epoch) is not None or queue.holds(head.waiting, epoch)
         if asked or epoch in head.completions() or next(head.ended_of_epoch(epoch), None) is not None:
             return False
-        return completion_notes.read(self._files, epoch) is None
+        return completed_epochs.find(self._files, head, epoch) is None
 
     def _fix_slice(self, request: TriggerRequest) -> Slice:
         """Store the epoch's slice at its first trigger and give what is stored (semantics T8)."""

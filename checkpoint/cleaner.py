@@ -9,13 +9,14 @@ next.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from ..storage.errors import ForbiddenError
-from ..storage.port import DeleteFailure, ObjectStat
+from ..storage.port import DeleteFailure
 from . import layout
 from .attempts import Attempts
+from .errors import CompletedEpochsLostError
 from .head import Head
 from .head_store import HeadStore
 from .job_files import JobFiles
@@ -24,6 +25,9 @@ from .referring import Known
 
 MAX_FOREIGN = 100
 """Foreign keys that one report names."""
+
+MAX_SLICES = 1_000
+"""Epochs' slices that a cleaning looks at: as many as one listing shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,36 +79,53 @@ class Cleaner:
             own=True,
         )
         foreign: list[str] = []
-        dead = [found.key for found in self._below(head, foreign) if not self._holds(head, live, found.key)]
+        done = head.completions().keys() - live.epochs
+        dead = [key for key in self._below(head, done, foreign) if not self._holds(head, live, key)]
         failures = self._files.delete(dead)
         aborted, unaborted = self._abort_uploads(head, live)
         unknown = [DeleteFailure(self._files.full(key), reason) for key, reason in live.unknown.items()]
         return CleanReport(len(dead) - len(failures), aborted, (*failures, *unaborted, *unknown), tuple(foreign))
 
-    def _below(self, head: Head, foreign: list[str]) -> Iterator[ObjectStat]:
-        """Yield what lies in the folders of ids that the head has handed out, and the epochs' lists.
+    def _below(self, head: Head, done: Collection[str], foreign: list[str]) -> Iterator[str]:
+        """Yield what lies in the folders of ids that the head has handed out, the epochs' lists, and their slices.
 
-        In the folders of other ids a trigger may be writing. What is neither is passed over, and noted in `foreign`:
-        somebody's tool has left it there, and Cairn deletes nothing that it has not written.
+        In the folders of other ids a trigger may be writing. What is none of these is passed over, and noted in
+        `foreign`: somebody's tool has left it there, and Cairn deletes nothing that it has not written. Where so many
+        slices stand that looking at them would cost requests (version 0.1 kept them all), those of the epochs in `done`
+        are named unseen.
         """
+        slices = 0
         for found in self._files.listing("", start_after="chk-"):
             checkpoint = layout.checkpoint_of(found.key)
             if checkpoint is None and layout.epoch_of_list(found.key) is None:
-                if found.key > layout.EPOCH_LISTS:
+                if found.key.startswith(layout.EPOCHS):
+                    slices += 1
+                    if slices > MAX_SLICES or layout.epoch_of_slice(found.key) is None:
+                        yield from (layout.epoch_slice(epoch) for epoch in done)
+                        return
+                    yield found.key
+                elif found.key > layout.EPOCHS:
                     return  # all that a cleaner may delete comes before it, in the order of keys
-                if len(foreign) < MAX_FOREIGN:
+                elif len(foreign) < MAX_FOREIGN:
                     foreign.append(self._files.full(found.key))
             elif checkpoint is None or checkpoint < head.next_id:
-                yield found
+                yield found.key
 
     def _holds(self, head: Head, live: Live, key: str) -> bool:
+        fixed = layout.epoch_of_slice(key)
+        if fixed is not None:
+            # The head alone says so: what it has forgotten by now was taken a hundred checkpoints ago.
+            return fixed in live.epochs or bool(live.unknown) or fixed not in head.completions()
         epoch = layout.epoch_of_list(key)
         if epoch is None or key in live.keys:
             return live.holds(key)
         if epoch in live.epochs or live.unknown:
             return True
         # Whoever triggers it again, however late, reads the same; only after it has completed nobody does.
-        return self._attempts.completed_epoch(head, epoch) is None
+        try:
+            return self._attempts.completed_epoch(head, epoch) is None
+        except CompletedEpochsLostError:
+            return True
 
     def _abort_uploads(self, head: Head, live: Live) -> tuple[int, list[DeleteFailure]]:
         aborted = 0

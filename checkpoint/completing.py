@@ -122,7 +122,7 @@ def settle(files: JobFiles, head: Head, now_ms: int) -> Head:
     first. A checkpoint that all stages have acknowledged completes, however late that is seen. Where regions may fail,
     those that are silent count as failed then, and the checkpoint completes without them if it may (semantics F6).
 
-    Whoever then asks the head that follows whether an epoch has completed finds a note of what this one has forgotten.
+    What the history forgets in it stands in the head's list of completed epochs.
 
     Args:
         files: the job's files.
@@ -140,7 +140,7 @@ def settle(files: JobFiles, head: Head, now_ms: int) -> Head:
     settled = overtaken.ended(settled, now_ms)
     settled = savepoint_waits.settle(settled, now_ms)
     if settled is not head:
-        forgetting.note(files, head, settled)
+        settled = forgetting.keep(head, settled)
     return settled
 
 

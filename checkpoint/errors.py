@@ -10,6 +10,7 @@ __all__ = [
     "CheckpointError",
     "CheckpointFailedError",
     "CheckpointNotReadyError",
+    "CompletedEpochsLostError",
     "DagNotPausedError",
     "DocumentError",
     "FencedError",
@@ -70,6 +71,12 @@ class AlreadyReadError(CheckpointError):
 
     kind = ErrorKind.CONFLICT
     retry_cures = False
+
+
+class CompletedEpochsLostError(CheckpointError):
+    """Whether an epoch has completed is not known: the list of those that the head has forgotten is lost (T9)."""
+
+    kind = ErrorKind.DATA
 
 
 class NonRestoredStateError(CheckpointError):

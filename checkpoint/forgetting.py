@@ -1,23 +1,19 @@
-"""Notes which epochs have completed before a head forgets them, so that none is ever folded in twice (semantics T9)."""
+"""Keeps which epochs have completed when a head forgets them, so that none is ever folded in twice (semantics T9)."""
 
 from __future__ import annotations
 
-from . import completion_notes
+from . import completed_epochs
 from .decisions import forgotten
 from .head import Head
-from .job_files import JobFiles
 
 
-def note(files: JobFiles, old: Head, new: Head) -> None:
-    """Note durably what `new` no longer remembers.
+def keep(old: Head, new: Head) -> Head:
+    """Give `new` with what it would no longer remember in its list of completed epochs; pure.
 
-    Comes before `new` is written, and before anybody asks `new` whether an epoch has completed. What is noted has
-    happened, whether or not `new` is ever written.
+    Comes before anybody asks `new` whether an epoch has completed, and before it is written.
 
     Args:
-        files: the job's files.
         old: a version of the head as it was read.
         new: what is to follow it.
     """
-    for epoch, checkpoint in forgotten(old, new).items():
-        completion_notes.note(files, epoch, checkpoint)
+    return completed_epochs.remembering(new, forgotten(old, new))

@@ -467,6 +467,22 @@ class JobOwner:
 
 
 @dataclass(frozen=True, slots=True)
+class CompletedNote:
+    """An epoch that completed and that the history no longer remembers (semantics T9)."""
+
+    epoch: Epoch
+    checkpoint: CheckpointId
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A list of epochs that completed long ago (`completed_epochs`)."""
+
+    document: DocumentRef
+    epochs: Count
+
+
+@dataclass(frozen=True, slots=True)
 class Head:
     """One version of a job's truth."""
 
@@ -506,6 +522,12 @@ class Head:
     forgotten: Count = field(default=0, metadata=SPARSE)
     """How often a savepoint was forgotten whose folder may be being emptied; later folders are named by it, so that
     none is used twice."""
+    noted: tuple[CompletedNote, ...] = field(default=(), metadata=SPARSE)
+    """Epochs that completed and that the history has forgotten, before they go into a segment (semantics T9)."""
+    segments: tuple[Segment, ...] = field(default=(), metadata=SPARSE)
+    """Where those of long ago are, the oldest first; two at most."""
+    notes_below: CheckpointId | None = None
+    """Notes of version 0.1 count if they name a checkpoint below this one; None: that version wrote this head."""
     writes: tuple[Token, ...] = ()
     """Ids of the last writes, newest last; how a writer whose answer was lost learns its outcome (semantics W2)."""
 
@@ -635,8 +657,9 @@ class Head:
         What was rewound has to run again, and is none of them until it has. What was made from a savepoint completed no
         epoch of this job.
         """
+        noted = {each.epoch: each.checkpoint for each in self.noted if self.rewind_of(each.checkpoint) is None}
         replayed = {epoch: entry.id for entry in self.completed for epoch in entry.replayed}
         retained = {entry.epoch: entry.id for entry in self.completed if self.import_of(entry.id) is None}
         counting = (entry for entry in self.history if self.rewind_of(entry.id) is None)
         ended = {entry.epoch: entry.id for entry in counting if entry.status is Status.COMPLETED}
-        return replayed | retained | ended
+        return noted | replayed | retained | ended

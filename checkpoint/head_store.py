@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from ..storage.errors import CairnError, GoneError, OutcomeUnknownError, UnavailableError
 from ..storage.port import Lost
-from . import attempt_document, documents, ended_acks, forgetting, layout, savepoint_waits
+from . import attempt_document, completed_epochs, documents, ended_acks, forgetting, layout, savepoint_waits
 from .errors import HeadLostError, InvalidStateError, TooMuchContentionError
 from .head import WRITE_LOG, Head
 from .invariants import check_invariants
@@ -154,8 +154,9 @@ class HeadStore:
             # In the same swap as an epoch's end, in whichever way it ends (semantics P2).
             wanted = savepoint_waits.settle(decision.head, now_ms)
             wanted = ended_acks.counted(self._files, version.head, wanted)
+            wanted = forgetting.keep(version.head, wanted)
             check_invariants(version.head, wanted)
-            forgetting.note(self._files, version.head, wanted)
+            wanted = completed_epochs.shelved(self._files, version.head, wanted, self._runtime.new_token)
             attempt_document.set_aside(self._files, version.head, wanted)
             written = self._swap(version, wanted)
             if written is not None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..storage.port import ObjectStore
-from . import assignment, completing, completion_notes, layout, savepoint_head, savepoint_verify
+from . import assignment, completed_epochs, completing, layout, savepoint_head, savepoint_verify
 from .claimed_state import (
     ALLOWING,
     check_claimed_by_hooks,
@@ -378,7 +378,7 @@ class Importing:
         if epoch is None and head.import_of(checkpoint) is not None:
             # It completed no epoch, so neither the history nor a note knows of it once it is retained no more.
             epoch = layout.import_epoch(checkpoint)
-        if epoch is None and completion_notes.read(self._files, origin.epoch) == checkpoint:
+        if epoch is None and completed_epochs.find(self._files, head, origin.epoch) == checkpoint:
             epoch = origin.epoch
         if epoch != origin.epoch:
             return 0

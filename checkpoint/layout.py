@@ -103,8 +103,19 @@ def epoch_slice(epoch: str) -> str:
 
 
 def epoch_completed(epoch: str) -> str:
-    """Give the key of the note that outlives the head's history: which checkpoint completed the epoch."""
+    """Give the key of the note that version 0.1 wrote for each epoch: which checkpoint completed it."""
     return f"{EPOCHS}completed/{check_name('epoch', epoch)}.json"
+
+
+def completed_epochs(checkpoint: int, token: str) -> str:
+    """Give the key of a list of completed epochs, in the folder of the id that was the next when it was written."""
+    return f"{folder(checkpoint)}epochs-{check_token(token)}.jsonl"
+
+
+def epoch_of_slice(key: str) -> str | None:
+    """Give the epoch whose fixed input slice lies at `key`; None for a key elsewhere."""
+    name = key.removeprefix(EPOCHS)
+    return name.removesuffix(".json") if key.startswith(EPOCHS) and name.endswith(".json") and "/" not in name else None
 
 
 def epoch_list(epoch: str, source: str) -> str:

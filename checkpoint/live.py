@@ -86,6 +86,7 @@ def find_live(files: JobFiles, attempts: Attempts, head: Head, known: Known) -> 
     for completed in head.completed:
         live.epochs.update((completed.epoch, *completed.replayed))
         _keep_completed(files, known, live, completed.metadata)
+    live.keys.update(segment.document.key for segment in head.segments)
     if head.importing is not None:
         live.imports.add(head.importing.home)
     for savepoint in head.savepoints:

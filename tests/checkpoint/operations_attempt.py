@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from airflow_cairn.checkpoint import ack_parts, attempt_document
+from airflow_cairn.checkpoint import Runtime, ack_parts, attempt_document, completed_epochs
+from airflow_cairn.checkpoint.head import CompletedNote
+from airflow_cairn.checkpoint.head_store import Decision, HeadStore
 from airflow_cairn.checkpoint.reasons import Reason
 from tests.checkpoint.cluster import Cluster
 from tests.checkpoint.operation import EPOCH, Operation, Run
@@ -13,6 +15,9 @@ from tests.checkpoint.world import TIMEOUT, World
 
 SMALL_MARKERS = ((ack_parts, "MARKER_BYTES", 200), (ack_parts, "PART_BYTES", 200))
 """So small that acknowledgements go into parts."""
+
+FULL_LIST = ((completed_epochs, "MAX_NOTED", 0),)
+"""The next swap moves the head's list of completed epochs into a segment."""
 
 NONE_HELD = ((attempt_document, "MAX_HELD", 0),)
 """The head holds no document of an attempt: each is an object from the start, as a large one is."""
@@ -76,6 +81,14 @@ def _complete(world: World) -> Run:
     world.run_stages(EPOCH)
     checkpoint = world.pending_id(EPOCH)
     return lambda world, store: world.coordinator(store).complete(checkpoint)
+
+
+def _complete_with_a_full_list(world: World) -> Run:
+    run = _complete(world)
+    note = CompletedNote("e0", 1)
+    heads = HeadStore(world.files, Runtime(world.clock, world.new_token))
+    heads.update(lambda head, _now_ms: Decision(None, replace(head, noted=(note,))))
+    return run
 
 
 def _complete_as_the_last_stage(world: World) -> Run:
@@ -197,6 +210,7 @@ ATTEMPT_OPERATIONS = (
     Operation("decline", _decline),
     Operation("declined", _declined),
     Operation("complete", _complete),
+    Operation("complete with a full list of completed epochs", _complete_with_a_full_list, FULL_LIST),
     Operation("complete as the last stage", _complete_as_the_last_stage),
     Operation("clean", _clean),
     Operation("fail", _fail),

@@ -7,7 +7,7 @@ import os
 import shutil
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +16,6 @@ from typing import Any, cast
 import pytest
 
 from airflow_cairn.checkpoint import Coordinator, Runtime, ack_parts, documents, layout
-from airflow_cairn.checkpoint.head_store import Decision, HeadStore
 from airflow_cairn.checkpoint.model import EpochCompletedDocument, Handover, StageSpec
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.requests import Triggered
@@ -215,10 +214,14 @@ def _slice(world: World) -> str:
 
 
 def _note(world: World) -> str:
-    """The note of an epoch that the head has forgotten; it is read only where the head has forgotten one."""
+    """The note of an epoch that version 0.1 wrote; it is read only where that version's head had forgotten one."""
     world.run_stages("b")
-    heads = HeadStore(world.files, Runtime(world.clock, world.new_token))
-    heads.update(lambda head, _now_ms: Decision(None, replace(head, history=head.history[1:])))
+    document = json.loads(world.store.get(f"{JOB}/head.json", max_bytes=10**7).data)
+    document["history"].pop(0)
+    document.pop("notes_below")
+    etag = world.store.stat(f"{JOB}/head.json").etag
+    assert etag is not None
+    world.store.replace(f"{JOB}/head.json", json.dumps(document).encode(), expected_etag=etag)
     world.files.create(layout.epoch_completed("long-ago"), EpochCompletedDocument(JOB, "long-ago", 1))
     return layout.epoch_completed("long-ago")
 

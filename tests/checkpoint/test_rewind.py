@@ -10,9 +10,10 @@ from functools import partial
 
 import pytest
 
-from airflow_cairn.checkpoint import completion_notes, decisions, head_store, layout
+from airflow_cairn.checkpoint import Runtime, decisions, head_store
 from airflow_cairn.checkpoint.errors import CheckpointError, InvalidConfigError, NoCheckpointError, RewindRefusedError
-from airflow_cairn.checkpoint.head import RewindRecord
+from airflow_cairn.checkpoint.head import CompletedNote, RewindRecord
+from airflow_cairn.checkpoint.head_store import Decision, HeadStore
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, Status
 from airflow_cairn.checkpoint.requests import Failed
 from airflow_cairn.checkpoint.rewinding import Rewound, target
@@ -240,34 +241,23 @@ def test_a_source_gives_the_same_again(history: int, monkeypatch: pytest.MonkeyP
     assert world.run_epoch("e1") == 1, "what it did not undo is not run again"
 
 
-def test_a_note_that_a_lost_swap_left_does_not_outlive_a_rewind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A finisher notes what it would forget, and loses its swap to the rewind."""  # semantics T9
+def test_what_was_noted_before_a_rewind_does_not_count_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The note stays, names a checkpoint that is void, and gives way to that of the next completion."""  # semantics T9
     monkeypatch.setattr(decisions, "MAX_HISTORY", 2)
     world = World(config=THREE)
-    for epoch in ("e1", "e2", "e3"):
+    for epoch in ("e1", "e2", "e3", "e4"):
         world.run_epoch(epoch)
-    completion_notes.note(world.files, "e2", 2)
-    world.coordinator().rewind(1)
-    assert world.run_epoch("e2") == 4
-    assert completion_notes.read(world.files, "e2") == 2, "nothing has forgotten it since"
+    heads = HeadStore(world.files, Runtime(world.clock, world.new_token))
+    heads.update(lambda head, _now_ms: Decision(None, replace(head, noted=(*head.noted, CompletedNote("e4", 4)))))
+    world.coordinator().rewind(3)
+    assert "e4" not in world.coordinator().head().completions()
+    assert world.run_epoch("e4") == 5
     world.config = replace(THREE, retained=1)
-    for epoch in ("e3", "e4", "e5"):
+    for epoch in ("e5", "e6", "e7"):
         world.run_epoch(epoch)
-    assert "e2" not in world.coordinator().head().completions()
-    assert completion_notes.read(world.files, "e2") == 4
-    assert world.run_epoch("e2") == 4
-    assert world.folded()["clean"] == ["e1", "e2", "e3", "e4", "e5"]
-
-
-def test_a_note_never_goes_back(world: World) -> None:
-    for checkpoint, stands in ((2, 2), (4, 4), (3, 4), (4, 4)):
-        completion_notes.note(world.files, "e2", checkpoint)
-        assert completion_notes.read(world.files, "e2") == stands
-    lost = FaultyStore(world.store, 1, Fault.ANSWER_LOST)
-    completion_notes.note(world.coordinator(lost).files, "e2", 9)
-    assert lost.struck
-    assert completion_notes.read(world.files, "e2") == 9
-    assert world.files.get(layout.epoch_completed("e2"), max_bytes=1000).data.count(b'"checkpoint"') == 1
+    assert world.coordinator().head().completions()["e4"] == 5
+    assert world.run_epoch("e4") == 5
+    assert world.folded()["clean"] == ["e1", "e2", "e3", "e4", "e5", "e6", "e7"]
 
 
 def test_listeners_hear_of_what_is_aborted_and_not_that_anything_is_undone() -> None:  # semantics C4, D4

@@ -130,9 +130,9 @@ def _delete_unknown(original: Any) -> Any:
     return acknowledge
 
 
-@_plant("no note is made of an epoch that the history forgets", forgetting, "note")
+@_plant("no note is made of an epoch that the history forgets", forgetting, "keep")
 def _no_note(original: Any) -> Any:
-    return lambda files, old, new: None
+    return lambda old, new: new
 
 
 @_plant("the readers of a failed stage carry over", attempts, "carry")

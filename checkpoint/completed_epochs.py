@@ -1,0 +1,225 @@
+"""Which epochs completed that the head's history has forgotten, in a few objects that the head names (semantics T9).
+
+What the history forgets goes into a short list in the head. When that is full, one swap moves it into a *segment*:
+lines of one length, in the order of a hash of the epoch's name, so that a look-up is one read of a few kilobytes in the
+right place. There are two segments at most, the recent one and the old one, whatever the job's age.
+
+The head names a segment by its hash and its size. So one that is missing is noticed, and one that this version of the
+head does not name means nothing: after a restore of an older head the epochs since then have not completed.
+
+Order: the segment is written before the swap that names it, in the folder of the next id, where no cleaner looks before
+that id is handed out. A crash in between leaves an object that nothing names, and the cleaner takes it later. Two
+writers write under two tokens; one wins the swap.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+import logging
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import groupby
+from math import isqrt
+
+from ..storage.errors import DocumentError, GoneError
+from . import completion_notes, layout, lines
+from .errors import CompletedEpochsLostError
+from .head import CompletedNote, Head, Segment
+from .job_files import JobFiles
+from .model import DocumentRef
+from .spool import Spool
+
+log = logging.getLogger(__name__)
+
+MAX_NOTED = 100
+"""Epochs in the head's own list; one more makes a segment."""
+
+MAX_HELD = 10 * MAX_NOTED
+"""What the list may grow to while a segment cannot be read; beyond it nothing is forgotten, and no swap lands."""
+
+RECENT = 10_000
+"""Epochs in the recent segment, before it is joined with the old one."""
+
+_LINE = re.compile(rb'\A\["([0-9a-f]{32})","([0-9]{12})","([0-9a-f]{8})"\]\Z')
+_LINE_BYTES = 63
+"""Of a line, its end included."""
+_HASHES = 1 << 128
+
+_Entry = tuple[str, int]
+"""The hash of an epoch's name, and the checkpoint that completed it."""
+
+
+def remembering(head: Head, forgotten: dict[str, int]) -> Head:
+    """Give a head with what its history no longer says in its list; pure.
+
+    Args:
+        head: what is to be swapped in.
+        forgotten: epochs that it would forget, each with its checkpoint.
+    """
+    if not forgotten:
+        return head
+    kept = (each for each in head.noted if each.epoch not in forgotten)
+    return replace(head, noted=(*kept, *(CompletedNote(*each) for each in forgotten.items())))
+
+
+def shelved(files: JobFiles, old: Head, new: Head, new_token: Callable[[], str]) -> Head:
+    """Give `new` with its list moved into a segment, if the list is full; the segment is written by then.
+
+    The first version that is written also says which notes of version 0.1 count: those of ids handed out by then.
+
+    Args:
+        files: the job's files.
+        old: the version that `new` is to follow; its next id's folder takes the segment.
+        new: what is to be swapped in.
+        new_token: makes the token of this write.
+
+    Raises:
+        CompletedEpochsLostError: a segment is missing or altered, and the list may not grow any more.
+        OutcomeUnknownError: whether the segment was written is not known.
+    """
+    if new.notes_below is None:
+        new = replace(new, notes_below=old.next_id)
+    if len(new.noted) <= MAX_NOTED:
+        return new
+    kept, joined = _to_join(new.segments, len(new.noted))
+    entries = [_sorted(new.noted), *(_entries(files, each) for each in joined)]
+    key = layout.completed_epochs(old.next_id, new_token())
+    try:
+        with Spool() as spool:
+            epochs = 0
+            for name, checkpoint in _merged(entries):
+                spool.put(_line(name, checkpoint))
+                epochs += 1
+            if not spool.create(files, key):
+                raise DocumentError("another object stands under a name made for this one", key=files.full(key))
+            ref = spool.reference(key)
+    except CompletedEpochsLostError as error:
+        if len(new.noted) > MAX_HELD:
+            raise
+        log.warning("The list of completed epochs cannot be joined with the older ones yet. %s", error)
+        return new
+    return replace(new, noted=(), segments=(*kept, Segment(ref, epochs)))
+
+
+def find(files: JobFiles, head: Head, epoch: str) -> int | None:
+    """Give the checkpoint in which an epoch completed that the head's history has forgotten; None if it has not.
+
+    A read or two; one more in a job that version 0.1 has run.
+
+    Args:
+        files: the job's files.
+        head: a version of the head.
+        epoch: the epoch's name.
+
+    Raises:
+        CompletedEpochsLostError: a segment is missing or altered, so this cannot be known.
+        DocumentError: a note of version 0.1 is broken.
+    """
+    name = _hash(epoch)
+    for segment in reversed(head.segments):
+        found = _look_up(files, segment, name)
+        if found is not None:
+            return found
+    bound = head.next_id if head.notes_below is None else head.notes_below
+    if bound <= 1:
+        return None
+    noted = completion_notes.read(files, epoch)
+    if noted is not None and noted >= bound:
+        log.warning(
+            "A note says that %s completed in checkpoint %d, which this head.json never handed out: it is older than "
+            "the note, as after a restore from a backup. The note does not count, and the epoch runs again",
+            layout.run_id_of(epoch),
+            noted,
+        )
+        return None
+    return noted
+
+
+def _to_join(segments: tuple[Segment, ...], count: int) -> tuple[tuple[Segment, ...], tuple[Segment, ...]]:
+    """Say which segments stay, and which the list is joined with; two are left at most."""
+    if not segments:
+        return (), ()
+    if segments[-1].epochs + count <= RECENT:
+        return segments[:-1], segments[-1:]
+    return (segments, ()) if len(segments) == 1 else ((), segments)
+
+
+def _hash(epoch: str) -> str:
+    return hashlib.sha256(epoch.encode()).hexdigest()[:32]
+
+
+def _sorted(noted: Iterable[CompletedNote]) -> Iterator[_Entry]:
+    return iter(sorted((_hash(each.epoch), each.checkpoint) for each in noted))
+
+
+def _merged(entries: Iterable[Iterable[_Entry]]) -> Iterator[_Entry]:
+    # After a rewind an epoch completes once more, in a later checkpoint; that one counts.
+    for name, same in groupby(heapq.merge(*entries), key=lambda each: each[0]):
+        yield name, max(checkpoint for _, checkpoint in same)
+
+
+def _line(name: str, checkpoint: int) -> bytes:
+    number = f"{checkpoint:012d}"
+    check = zlib.crc32(f"{name}{number}".encode())
+    return json.dumps([name, number, f"{check:08x}"], separators=(",", ":")).encode() + b"\n"
+
+
+def _entry(raw: bytes, *, key: str) -> _Entry:
+    match = _LINE.match(raw)
+    if match is None or int(match[3], 16) != zlib.crc32(match[1] + match[2]):
+        raise DocumentError("a line of the completed epochs is broken", key=key)
+    return match[1].decode(), int(match[2])
+
+
+def _entries(files: JobFiles, segment: Segment) -> Iterator[_Entry]:
+    key = files.full(segment.document.key)
+    try:
+        for raw in lines.read(files, segment.document, "the list of completed epochs"):
+            yield _entry(raw, key=key)
+    except (GoneError, DocumentError) as error:
+        raise _lost(files, segment.document, error) from error
+
+
+def _look_up(files: JobFiles, segment: Segment, name: str) -> int | None:
+    """Read where the name must stand: hashes are spread evenly, so the place is known up to some hundred lines."""
+    ref, count = segment.document, segment.epochs
+    if ref.size_bytes != count * _LINE_BYTES:
+        raise _lost(files, ref, DocumentError("its size does not fit its lines", key=files.full(ref.key)))
+    place = int(name, 16) * count // _HASHES
+    around = 4 * isqrt(count) + 64
+    while True:
+        first, last = max(0, place - around), min(count, place + around)
+        found = _range(files, ref, first, last)
+        begins = first == 0 or found[0][0] <= name
+        ends = last == count or found[-1][0] >= name
+        if begins and ends:
+            return dict(found).get(name)
+        around *= 8
+
+
+def _range(files: JobFiles, ref: DocumentRef, first: int, last: int) -> list[_Entry]:
+    key = files.full(ref.key)
+    try:
+        data = files.read_range(ref.key, first * _LINE_BYTES, (last - first) * _LINE_BYTES)
+        if len(data) != (last - first) * _LINE_BYTES:
+            raise DocumentError("the list of completed epochs is truncated", key=key)
+        found = [_entry(raw, key=key) for raw in data.splitlines()]
+        if found != sorted(found):
+            raise DocumentError("the list of completed epochs is out of order", key=key)
+        return found
+    except (GoneError, DocumentError) as error:
+        raise _lost(files, ref, error) from error
+
+
+def _lost(files: JobFiles, ref: DocumentRef, error: Exception) -> CompletedEpochsLostError:
+    return CompletedEpochsLostError(
+        f"the list of completed epochs is missing or altered, so it is not known whether a run of long ago has "
+        f"completed: {error}. Put the object back from a backup or a bucket version. A run that has certainly not "
+        'completed may be triggered with the conf {"cairn": {"read_again": true}}',
+        job=files.job,
+        key=files.full(ref.key),
+    )
