@@ -76,22 +76,22 @@ def slice_of(
         detail: what else belongs to the input.
         reads_window: whether the epoch reads the run's data interval, where no source says what it reads.
         has_source: whether a source says what the epoch reads; then nothing is missing without a window.
-        again: whether the window is read although the job has read it.
+        again: whether the epoch is read although the job has read its window, or may have.
 
     Raises:
         SourceRefusedError: the epoch would read the run's data interval, and the run has none.
-        InvalidConfigError: the run is to read again what a source keeps, or what is no window.
+        InvalidConfigError: the run is to read again what a source keeps.
     """
     dag_run = context["dag_run"]
     start, end = dag_run.data_interval_start, dag_run.data_interval_end
-    if again and (has_source or not reads_window):
+    if again and has_source:
         raise InvalidConfigError(
-            "dag_run.conf['cairn']['read_again'] is for a job that reads data intervals, and this one does not. To "
-            "read again what a source has read go back by `cairn rewind`",
+            "dag_run.conf['cairn']['read_again'] is for a job without a source, and this one has one. To read again what "
+            "a source has read go back by `cairn rewind`",
             run=context["ti"].run_id,
         )
     if not has_source and not reads_window:
-        return Slice(detail=dict(detail or {}))
+        return Slice(detail=dict(detail or {}), again=again)
     if not has_source and (start is None or end is None):
         raise SourceRefusedError(
             f"no checkpoint was triggered: {NO_INTERVAL}",

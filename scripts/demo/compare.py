@@ -53,8 +53,9 @@ def leftovers(coordinator: Coordinator) -> list[str]:
     Only meaningful while nothing is pending.
     """
     files = coordinator.files
-    referred = set()
-    for entry in coordinator.head().completed:
+    head = coordinator.head()
+    referred = {each.document.key for each in head.segments}
+    for entry in head.completed:
         referred.add(entry.metadata.key)
         referred |= {line.handle.path for line in metadata.read(files, entry.metadata) if isinstance(line, HandleLine)}
     found = [each.key for each in files.listing("") if layout.checkpoint_of(each.key) is not None]

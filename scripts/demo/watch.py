@@ -39,6 +39,7 @@ class Watcher:
         self.killed = False
         """Whether the driver asked for was killed."""
         self._epochs: list[str] = []
+        self._days: dict[str, str] = {}
         self._announced: set[int] = set()
         self._ended: set[int] = set()
         self._acknowledged: set[tuple[int, str]] = set()
@@ -74,8 +75,11 @@ class Watcher:
 
     def day(self, epoch: str) -> str:
         """Give the day that an epoch's fixed slice begins with."""
-        document, _ = self._coordinator.files.read(EpochDocument, layout.epoch_slice(epoch))
-        return (document.slice.start or "no window")[:10]
+        if epoch not in self._days:
+            # Read while it is there: it goes when no retained checkpoint holds the epoch.
+            document, _ = self._coordinator.files.read(EpochDocument, layout.epoch_slice(epoch))
+            self._days[epoch] = (document.slice.start or "no window")[:10]
+        return self._days[epoch]
 
     def _say(self, line: str) -> None:
         self.changes += 1

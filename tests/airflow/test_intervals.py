@@ -108,8 +108,8 @@ START, END = "2001-01-01T00:00:00+00:00", "2001-01-02T00:00:00+00:00"
         (DagRun(), {"has_source": True}, Slice()),
         (DagRun(DAY, DAY), {"has_source": True}, Slice(None, START)),
         (DagRun(), {}, "no checkpoint was triggered: the run has no data interval"),
-        (DagRun(), {"reads_window": False, "again": True}, "read_again.* is for a job that reads data intervals"),
-        (DagRun(), {"has_source": True, "again": True}, "read_again.* is for a job that reads data intervals"),
+        (DagRun(), {"reads_window": False, "again": True}, Slice(again=True)),
+        (DagRun(), {"has_source": True, "again": True}, "read_again.* is for a job without a source"),
     ],
 )
 def test_slices(run: DagRun, options: dict[str, Any], expected: Slice | str) -> None:  # semantics T8

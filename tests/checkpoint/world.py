@@ -411,8 +411,8 @@ class World:
         return {line.stage: [each.epoch for each in line.owes if each.slice is not None] for line in lines}
 
     def referred(self) -> set[str]:
-        """Every key below the checkpoint folders that a retained checkpoint refers to."""
-        found: set[str] = set()
+        """Every key below the checkpoint folders that the head names, or a retained checkpoint."""
+        found = {each.document.key for each in self.coordinator().head().segments}
         for entry in self.coordinator().head().completed:
             found.add(entry.metadata.key)
             for line in metadata.read(self.files, entry.metadata):

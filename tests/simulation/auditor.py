@@ -284,7 +284,7 @@ class Auditor:
 
     def referred(self) -> set[str]:
         """Every key that a retained or a pending checkpoint refers to."""
-        found: set[str] = set()
+        found = {each.document.key for each in self.head.segments}
         for entry in self.head.completed:
             found.update(self._refs(entry.metadata))
         for savepoint in self.head.savepoints:
