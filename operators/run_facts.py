@@ -86,8 +86,8 @@ def slice_of(
     start, end = dag_run.data_interval_start, dag_run.data_interval_end
     if again and has_source:
         raise InvalidConfigError(
-            "dag_run.conf['cairn']['read_again'] is for a job without a source, and this one has one. To read again what "
-            "a source has read go back by `cairn rewind`",
+            "dag_run.conf['cairn']['read_again'] is for a job without a source, and this one has one. To read again "
+            "what a source has read go back by `cairn rewind`",
             run=context["ti"].run_id,
         )
     if not has_source and not reads_window:
