@@ -119,6 +119,9 @@ def find(files: JobFiles, head: Head, epoch: str) -> int | None:
         CompletedEpochsLostError: a segment is missing or altered, so this cannot be known.
         DocumentError: a note of version 0.1 is broken.
     """
+    listed = [each.checkpoint for each in head.noted if each.epoch == epoch]
+    if listed:
+        return max(listed)
     name = _hash(epoch)
     for segment in reversed(head.segments):
         found = _look_up(files, segment, name)
