@@ -28,6 +28,7 @@ from . import (
     last_epoch,
     layout,
     leaving_out,
+    newer_documents,
     queue,
     replaced,
     requesting,
@@ -373,6 +374,8 @@ class Attempts:
         known = head.completions().get(epoch)
         if known is not None or head.remembers_all():
             return known
+        if head.pending_of_epoch(epoch) is not None or next(head.ended_of_epoch(epoch), None) is not None:
+            return None  # attempts are opened before an epoch completes, and forgotten before that is
         noted = completed_epochs.find(self._files, head, epoch)
         return noted if noted is None or head.rewind_of(noted) is None else None
 
@@ -402,13 +405,19 @@ class Attempts:
             return False
         return completed_epochs.find(self._files, head, epoch) is None
 
-    def _fix_slice(self, request: TriggerRequest) -> Slice:
+    def _fix_slice(self, head: Head, request: TriggerRequest) -> Slice:
         """Store the epoch's slice at its first trigger and give what is stored (semantics T8)."""
         key = layout.epoch_slice(request.epoch)
         wanted = EpochDocument(self._files.job, request.epoch, request.slice)
         if isinstance(self._files.create(key, wanted), Lost):
+            self._say_if_restored(head, request.epoch)
             return self._files.read(EpochDocument, key)[0].slice
         return request.slice
+
+    def _say_if_restored(self, head: Head, epoch: str) -> None:
+        """Where a slice stands of which the head knows nothing, that may be because the head is an older one (W9)."""
+        if next(head.ended_of_epoch(epoch), None) is None:
+            newer_documents.say_if_completed_later(self._files, head, epoch)
 
     def _place(
         self, head: Head, request: TriggerRequest, fixed: Slice | None, choice: restore.RestoreChoice
@@ -456,7 +465,7 @@ class Attempts:
         log: tuple[str, ...] = ()
         placed: Slice | Refused | None = None
         if request.run is None:
-            fixed = fixed or self._fix_slice(request)
+            fixed = fixed or self._fix_slice(head, request)
             if not positions and not fixed.sources:
                 return fixed, ()
         else:
@@ -477,7 +486,10 @@ class Attempts:
         shelf: Shelf,
     ) -> tuple[Slice, tuple[str, ...], Slice | None] | Refused:
         """Ask the sources what the epoch reads, unless that stands already; give also the slice as placed, if known."""
-        fixed = fixed or self._stored_slice(request.epoch)
+        if fixed is None:
+            fixed = self._stored_slice(request.epoch)
+            if fixed is not None:
+                self._say_if_restored(head, request.epoch)
         if fixed is not None:
             return fixed, (), None
         asked = fixing.read(request.slice, request.sources, replace(run, shelf=shelf), positions)
@@ -488,7 +500,7 @@ class Attempts:
         if isinstance(placed, Refused):
             return placed
         # Without positions: they belong to an attempt, and what they stand on may change until the next.
-        fixed = self._fix_slice(replace(request, slice=wanted))
+        fixed = self._fix_slice(head, replace(request, slice=wanted))
         return fixed, log, placed if fixed is wanted else None
 
     def _stored_slice(self, epoch: str) -> Slice | None:

@@ -2,7 +2,8 @@
 
 What the history forgets goes into a short list in the head. When that is full, one swap moves it into a *segment*:
 lines of one length, in the order of a hash of the epoch's name, so that a look-up is one read of a few kilobytes in the
-right place. There are two segments at most, the recent one and the old one, whatever the job's age.
+right place. There are two segments at most, the recent one and the old one, whatever the job's age. (Where one is lost
+and stays so, one more follows for each ten thousand epochs.)
 
 The head names a segment by its hash and its size. So one that is missing is noticed, and one that this version of the
 head does not name means nothing: after a restore of an older head the epochs since then have not completed.
@@ -16,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-import json
 import logging
 import re
 import zlib
@@ -26,7 +26,7 @@ from itertools import groupby
 from math import isqrt
 
 from ..storage.errors import DocumentError, GoneError
-from . import completion_notes, layout, lines
+from . import completion_notes, layout, lines, newer_documents
 from .errors import CompletedEpochsLostError
 from .head import CompletedNote, Head, Segment
 from .job_files import JobFiles
@@ -37,9 +37,6 @@ log = logging.getLogger(__name__)
 
 MAX_NOTED = 100
 """Epochs in the head's own list; one more makes a segment."""
-
-MAX_HELD = 10 * MAX_NOTED
-"""What the list may grow to while a segment cannot be read; beyond it nothing is forgotten, and no swap lands."""
 
 RECENT = 10_000
 """Epochs in the recent segment, before it is joined with the old one."""
@@ -78,7 +75,6 @@ def shelved(files: JobFiles, old: Head, new: Head, new_token: Callable[[], str])
         new_token: makes the token of this write.
 
     Raises:
-        CompletedEpochsLostError: a segment is missing or altered, and the list may not grow any more.
         OutcomeUnknownError: whether the segment was written is not known.
     """
     if new.notes_below is None:
@@ -86,23 +82,13 @@ def shelved(files: JobFiles, old: Head, new: Head, new_token: Callable[[], str])
     if len(new.noted) <= MAX_NOTED:
         return new
     kept, joined = _to_join(new.segments, len(new.noted))
-    entries = [_sorted(new.noted), *(_entries(files, each) for each in joined)]
-    key = layout.completed_epochs(old.next_id, new_token())
     try:
-        with Spool() as spool:
-            epochs = 0
-            for name, checkpoint in _merged(entries):
-                spool.put(_line(name, checkpoint))
-                epochs += 1
-            if not spool.create(files, key):
-                raise DocumentError("another object stands under a name made for this one", key=files.full(key))
-            ref = spool.reference(key)
+        written = _write(files, old, new, joined, new_token)
     except CompletedEpochsLostError as error:
-        if len(new.noted) > MAX_HELD:
-            raise
-        log.warning("The list of completed epochs cannot be joined with the older ones yet. %s", error)
-        return new
-    return replace(new, noted=(), segments=(*kept, Segment(ref, epochs)))
+        # What runs has to complete all the same, so the list gets a segment of its own.
+        log.warning("The list of completed epochs is not joined with the older ones. %s", error)
+        kept, written = new.segments, _write(files, old, new, (), new_token)
+    return replace(new, noted=(), segments=(*kept, written))
 
 
 def find(files: JobFiles, head: Head, epoch: str) -> int | None:
@@ -123,23 +109,67 @@ def find(files: JobFiles, head: Head, epoch: str) -> int | None:
     if listed:
         return max(listed)
     name = _hash(epoch)
+    lost: CompletedEpochsLostError | None = None
     for segment in reversed(head.segments):
-        found = _look_up(files, segment, name)
-        if found is not None:
+        try:
+            found = _look_up(files, segment, name)
+        except CompletedEpochsLostError as error:
+            lost = error
+            continue
+        # What is void may have completed anew since, and stand in a list that is lost.
+        if found is not None and (lost is None or head.rewind_of(found) is None):
             return found
+    if lost is not None:
+        raise lost
     bound = head.next_id if head.notes_below is None else head.notes_below
     if bound <= 1:
         return None
     noted = completion_notes.read(files, epoch)
     if noted is not None and noted >= bound:
-        log.warning(
-            "A note says that %s completed in checkpoint %d, which this head.json never handed out: it is older than "
-            "the note, as after a restore from a backup. The note does not count, and the epoch runs again",
-            layout.run_id_of(epoch),
-            noted,
-        )
+        newer_documents.log_that_it_runs_again(epoch, noted)
         return None
     return noted
+
+
+def damaged(files: JobFiles, head: Head, *, deep: bool) -> dict[str, str]:
+    """Check the lists that the head names: there, of the right size and, if deep, unaltered (semantics W9).
+
+    Args:
+        files: the job's files.
+        head: a version of the head.
+        deep: read them.
+
+    Returns:
+        The problem of each that is damaged, by its key.
+    """
+    found: dict[str, str] = {}
+    for segment in head.segments:
+        ref = segment.document
+        try:
+            if deep:
+                for _ in _entries(files, segment):
+                    pass
+            elif files.stat(ref.key).size_bytes != ref.size_bytes:
+                found[ref.key] = "it is of another size"
+        except GoneError:
+            found[ref.key] = "it is gone"
+        except CompletedEpochsLostError as error:
+            found[ref.key] = error.message
+    return found
+
+
+def _write(files: JobFiles, old: Head, new: Head, joined: tuple[Segment, ...], new_token: Callable[[], str]) -> Segment:
+    """Write a segment of the head's list and of those that it is joined with."""
+    entries = [_sorted(new.noted), *(_entries(files, each) for each in joined)]
+    key = layout.completed_epochs(old.next_id, new_token())
+    with Spool() as spool:
+        epochs = 0
+        for name, checkpoint in _merged(entries):
+            spool.put(_line(name, checkpoint))
+            epochs += 1
+        if not spool.create(files, key):
+            raise DocumentError("another object stands under a name made for this one", key=files.full(key))
+        return Segment(spool.reference(key), epochs)
 
 
 def _to_join(segments: tuple[Segment, ...], count: int) -> tuple[tuple[Segment, ...], tuple[Segment, ...]]:
@@ -166,9 +196,8 @@ def _merged(entries: Iterable[Iterable[_Entry]]) -> Iterator[_Entry]:
 
 
 def _line(name: str, checkpoint: int) -> bytes:
-    number = f"{checkpoint:012d}"
-    check = zlib.crc32(f"{name}{number}".encode())
-    return json.dumps([name, number, f"{check:08x}"], separators=(",", ":")).encode() + b"\n"
+    said = f"{name}{checkpoint:012d}".encode()
+    return b'["%b","%b","%08x"]\n' % (said[:32], said[32:], zlib.crc32(said))
 
 
 def _entry(raw: bytes, *, key: str) -> _Entry:
@@ -188,12 +217,12 @@ def _entries(files: JobFiles, segment: Segment) -> Iterator[_Entry]:
 
 
 def _look_up(files: JobFiles, segment: Segment, name: str) -> int | None:
-    """Read where the name must stand: hashes are spread evenly, so the place is known up to some hundred lines."""
+    """Read where the name must stand: hashes are spread evenly, so the place is nearly known."""
     ref, count = segment.document, segment.epochs
     if ref.size_bytes != count * _LINE_BYTES:
         raise _lost(files, ref, DocumentError("its size does not fit its lines", key=files.full(ref.key)))
     place = int(name, 16) * count // _HASHES
-    around = 4 * isqrt(count) + 64
+    around = 2 * isqrt(count) + 32  # four times what hashes deviate by, so a second read is rare
     while True:
         first, last = max(0, place - around), min(count, place + around)
         found = _range(files, ref, first, last)
@@ -222,7 +251,9 @@ def _lost(files: JobFiles, ref: DocumentRef, error: Exception) -> CompletedEpoch
     return CompletedEpochsLostError(
         f"the list of completed epochs is missing or altered, so it is not known whether a run of long ago has "
         f"completed: {error}. Put the object back from a backup or a bucket version. A run that has certainly not "
-        'completed may be triggered with the conf {"cairn": {"read_again": true}}',
+        'completed may be triggered with the conf {"cairn": {"read_again": true}}. If the object cannot be had back, '
+        f"take a savepoint of {files.job} and start a job of another name from it by `cairn resume NEW --from FOLDER`: "
+        "that one knows of no runs of long ago, so do not clear them",
         job=files.job,
         key=files.full(ref.key),
     )

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ..storage.port import ObjectStore
-from . import completing, decisions, overtaken, requesting, restore, unacknowledged
+from . import completed_epochs, completing, decisions, newer_documents, overtaken, requesting, restore, unacknowledged
 from .abandoned import StateOf, always_running
 from .adopting import Drivers
 from .attempts import Attempts
@@ -385,3 +385,20 @@ class Coordinator:
             return [restore.verify(self.files, restore.retained(head, checkpoint), deep=deep)]
 
         return self._heads.observe(look, doubt=lambda found: not all(each.whole for each in found))
+
+    def verify_lists(self, *, deep: bool = False) -> dict[str, str]:
+        """Check the lists of epochs that completed long ago (semantics T9, W9).
+
+        Args:
+            deep: read them.
+
+        Returns:
+            The problem of each that is damaged, by its key.
+        """
+        return self._heads.observe(
+            lambda head, _now_ms: completed_epochs.damaged(self.files, head, deep=deep), doubt=bool
+        )
+
+    def completed_later(self) -> dict[int, str | None]:
+        """Name what a newer head than this one has completed; see `newer_documents.completed_later`."""
+        return self._heads.observe(lambda head, _now_ms: newer_documents.completed_later(self.files, head), doubt=bool)

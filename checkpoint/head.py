@@ -275,8 +275,8 @@ class RestoreRecord:
 class RewindRecord:
     """One rewind: what completed after `to`, up to `through`, no longer counts, and its epochs run again.
 
-    Kept for as long as the job lives: it is what a completion note is judged by, and notes are never deleted. A later
-    rewind to the same checkpoint or an older one covers it and takes its place.
+    Kept for as long as the job lives: it is what the lists of completed epochs are judged by. A later rewind to the
+    same checkpoint or an older one covers it and takes its place.
     """
 
     to: Count

@@ -165,6 +165,12 @@ def whole_metadata(key: str) -> str:
     return "-".join(key.split("-")[:3]) if name.startswith("_metadata-") else key
 
 
+def metadata_of(key: str) -> int | None:
+    """Give the checkpoint whose metadata lies at `key`; None for a key elsewhere."""
+    checkpoint = checkpoint_of(key)
+    return checkpoint if checkpoint is not None and key.startswith(f"{folder(checkpoint)}_metadata-") else None
+
+
 def ack_folder(home: int, stage: str) -> str:
     """Give the folder of a stage's acknowledgements, in the checkpoint that started the executions."""
     return f"{folder(home)}acks/{check_name('stage', stage)}/"

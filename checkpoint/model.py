@@ -101,7 +101,7 @@ class EpochDocument:
 
 @dataclass(frozen=True, slots=True)
 class EpochCompletedDocument:
-    """`epochs/completed/<epoch>.json`: outlives the bounded history, so that no epoch is ever folded in twice."""
+    """`epochs/completed/<epoch>.json`: version 0.1's note that an epoch completed; read, and no longer written."""
 
     job: Job
     epoch: Epoch

@@ -119,8 +119,18 @@ def verify(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     coordinator = _job(store, options.job)
     found = coordinator.verify(options.checkpoint, deep=options.deep)
     lines = [line for each in found for line in _verification_lines(each)] or ["no checkpoint is retained"]
-    document = {"job": options.job, "checkpoints": [{**asdict(each), "whole": each.whole} for each in found]}
-    return Outcome(lines, document, damaged=not all(each.whole for each in found))
+    document: dict[str, Any] = {
+        "job": options.job,
+        "checkpoints": [{**asdict(each), "whole": each.whole} for each in found],
+    }
+    lists, later = {}, {}
+    if options.checkpoint is None:
+        lists, later = coordinator.verify_lists(deep=options.deep), coordinator.completed_later()
+        document["damaged_lists"] = lists
+        document["completed_later"] = [{"checkpoint": id_, "epoch": epoch} for id_, epoch in later.items()]
+    lines += [f"list of completed epochs: DAMAGED\n  {key}: {problem}" for key, problem in lists.items()]
+    lines += [_later_line(checkpoint, epoch) for checkpoint, epoch in later.items()]
+    return Outcome(lines, document, damaged=bool(lists) or not all(each.whole for each in found))
 
 
 def forget_listener(store: ObjectStore, options: argparse.Namespace) -> Outcome:
@@ -224,6 +234,14 @@ def _check_root(store: ObjectStore) -> None:
             "run there first",
             storage=store.uri,
         )
+
+
+def _later_line(checkpoint: int, epoch: str | None) -> str:
+    of = f"of {run_id_of(epoch)} " if epoch else ""
+    return (
+        f"checkpoint {checkpoint} {of}is later than this head.json, as after a restore from a backup: it does not "
+        "count. Clear its run, and it runs again"
+    )
 
 
 def _verification_lines(found: Verification) -> Iterator[str]:

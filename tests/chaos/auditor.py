@@ -55,6 +55,10 @@ class Audit:
             self.check(logs, "missing", "no checkpoint is retained though runs have ended well")
         for log in logs[-1:]:
             self._newest(log)
+        for ref in (each["document"] for each in head.get("segments", [])):
+            referred.add(ref["key"])
+            found = ref["key"] in objects and (objects[ref["key"]].size, sha256(self._folder.bytes(ref["key"])))
+            self.check(found == (ref["size_bytes"], ref["sha256"]), "missing", f"a list of completed epochs: {ref}")
         standing = {key for key in objects if key.startswith("chk-")}
         self.check(standing == referred, "left over", f"nothing refers to {sorted(standing - referred)[:8]}")
         self.check(not self._folder.uploads(), "left over", f"uploads are pending: {self._folder.uploads()[:3]}")

@@ -107,6 +107,21 @@ def test_verify_says_what_is_damaged(world: World, capsys: pytest.CaptureFixture
     assert cairn(world, "verify", "flights", "1") == 0
 
 
+def test_verify_says_what_a_restored_head_does_not_know(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """semantics W9: which runs have to run again after `head.json` was put back alone."""
+    head = Path(world.store.uri.removeprefix("file://"), "flights", "head.json")
+    world.run_epoch("e3")
+    older = head.read_bytes()
+    world.run_stages("e4")
+    world.coordinator().complete(5)
+    head.write_bytes(older)
+    assert cairn(world, "verify", "flights") == 0
+    said = "checkpoint 5 of e4 is later than this head.json, as after a restore from a backup: it does not count"
+    assert said in capsys.readouterr().out
+    assert cairn(world, "verify", "flights", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["completed_later"] == [{"checkpoint": 5, "epoch": "e4"}]
+
+
 def test_json_is_the_same_for_programs(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     """Every command prints one object."""
     for words in (["jobs"], ["checkpoints", "flights"], ["show", "flights", "2"], ["verify", "flights"]):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from airflow_cairn.checkpoint import (
     attempt_document,
+    completed_epochs,
     decisions,
     head_store,
     hook_answers,
@@ -34,6 +35,9 @@ from tests.support.parsed_once import parsed_once
 
 HISTORY = 12
 """Ended checkpoints that a simulated head remembers: so few that forgetting is part of every run."""
+
+NOTED = 3
+"""Completed epochs in the head's own list: so few that segments are written, and joined, in every run."""
 
 WRITE_LOG = 6
 
@@ -63,6 +67,8 @@ def short_memories(held: int) -> Iterator[None]:
         for where, attribute, value in (
             (decisions, "MAX_HISTORY", HISTORY),
             (invariants, "MAX_HISTORY", HISTORY),
+            (completed_epochs, "MAX_NOTED", NOTED),
+            (completed_epochs, "RECENT", 3 * NOTED),
             (head_store, "WRITE_LOG", WRITE_LOG),
             (hook_answers, "call", call_here),
             (attempt_document, "MAX_HELD", held),

@@ -16,14 +16,25 @@ import signal
 import sys
 from typing import Any
 
+from airflow_cairn.checkpoint import completed_epochs, decisions, invariants
 from airflow_cairn.storage import S3Options, open_store
 from tests.chaos.protocol.roles import Child, act
 
 PR_SET_CHILD_SUBREAPER = 36
 
+SHORT_MEMORIES = (
+    (decisions, "MAX_HISTORY", 12),
+    (invariants, "MAX_HISTORY", 12),
+    (completed_epochs, "MAX_NOTED", 1),
+    (completed_epochs, "RECENT", 4),
+)
+"""Heads forget within one job what they have to find again in their lists of completed epochs (semantics T9)."""
+
 
 def main(uri: str, endpoint_url: str) -> None:
     """Fork until the input ends; then end every child that still runs."""
+    for module, name, value in SHORT_MEMORIES:
+        setattr(module, name, value)
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     options = S3Options(
         endpoint_url=endpoint_url,
