@@ -13,6 +13,7 @@ from typing import Any
 from airflow_cairn.checkpoint import documents, metadata, savepoint_format
 from airflow_cairn.checkpoint.head import (
     CompletedEntry,
+    CompletedNote,
     Counters,
     DeclinedRequest,
     EndedEntry,
@@ -27,6 +28,7 @@ from airflow_cairn.checkpoint.head import (
     RewindRecord,
     SavepointEntry,
     SavepointOrigin,
+    Segment,
     Slowest,
     Stopped,
     WaitingRequest,
@@ -189,6 +191,9 @@ EXAMPLES: dict[type, Any] = {
                 _ORIGIN, 3, 1_700_000_550_000, "00000000000000a3", allow_non_restored_state=True, claimed=True
             ),
         ),
+        noted=(CompletedNote("w", 1),),
+        segments=(Segment(DocumentRef("chk-0000000002/epochs-00000000000000a7.jsonl", 63, "ab" * 32), 1),),
+        notes_below=2,
         writes=("00000000000000f1", "00000000000000f2"),
     ),
     EpochDocument: EpochDocument("flights", _EPOCH, _SLICE),
