@@ -53,7 +53,7 @@ def test_the_kinds_of_jobs_differ() -> None:
 
 def test_an_owner_does_all_that_owners_do() -> None:  # semantics P2, P3, R6, R5
     done: Counter[str] = Counter()
-    for seed in (2, 122):
+    for seed in (42, 52):
         job, found = run(plan(seed, STEPS))
         assert found is None, str(found)
         owner, savepoints = job.auditor.owner, job.auditor.savepoints
