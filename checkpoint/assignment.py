@@ -118,8 +118,14 @@ class RestoredStage:
     """None: the stage named no parallelism when the checkpoint was made."""
     state: tuple[str, ...] = ()
     """What it holds: `Output.id` of each output, `value.<name>` of each small value, `epoch.<name>` that it owes."""
-    key_groups: int | None = None
-    """How many its keyed state has; None: it holds none."""
+    key_groups: tuple[int, ...] = ()
+    """How many its keyed state has, each number once; none where it holds no keyed state. A whole checkpoint names one."""
+
+    @property
+    def maxima(self) -> tuple[int, ...]:
+        """The maxima that are recorded of it, each once; there may be one at most (semantics R4)."""
+        named = () if self.max_parallelism is None else (self.max_parallelism,)
+        return tuple(dict.fromkeys((*named, *self.key_groups)))
 
 
 def match(restored: Iterable[RestoredStage], stages: Iterable[StageSpec], **where: str | int) -> dict[str, int]:
@@ -134,21 +140,40 @@ def match(restored: Iterable[RestoredStage], stages: Iterable[StageSpec], **wher
         The maximum parallelism of each stage that names a parallelism, by uid.
 
     Raises:
-        InvalidStateError: a maximum differs from that of the checkpoint, or is too low, or the parallelism of a stage
-            with raw files has changed; the text names the stage and both numbers.
+        InvalidStateError: a maximum differs from that of the checkpoint, or is too low, or the checkpoint records two
+            of one stage, or the parallelism of a stage with raw files has changed; the text names the stage and both
+            numbers.
     """
-    stateful = {each.uid: each for each in restored if each.state}
+    stateful: dict[str, RestoredStage] = {}
+    maxima: dict[str, tuple[int, ...]] = {}
+    for each in restored:
+        if each.state:
+            stateful[each.uid] = each
+            maxima[each.uid] = tuple(dict.fromkeys((*maxima.get(each.uid, ()), *each.maxima)))
     found: dict[str, int] = {}
     for stage in stages:
-        before = stateful.get(stage.uid)
+        before, recorded = stateful.get(stage.uid), maxima.get(stage.uid, ())
+        _check_one(stage, recorded, where)
         if stage.parallelism is None:
             continue
-        stored = (before.max_parallelism or before.key_groups) if before else None
+        stored = recorded[0] if recorded else None
         _check_maximum(stage, stored, where)
         if before is not None and before.max_parallelism and before.parallelism != stage.parallelism:
             _check_raw(stage, before, where)
         found[stage.uid] = stage.max_parallelism or stored or derived_max_parallelism(stage.parallelism)
     return found
+
+
+def _check_one(stage: StageSpec, recorded: tuple[int, ...], where: dict[str, str | int]) -> None:
+    if len(recorded) > 1:
+        raise InvalidStateError(
+            "the checkpoint records more than one maximum parallelism of the stage, so the key groups of its state "
+            "contradict each other: its metadata was altered, or put together from two checkpoints. Start from another "
+            "one (`cairn rewind`, or a savepoint), or give the stage another uid, under which it starts empty",
+            stage=stage.uid,
+            recorded=" and ".join(map(str, recorded)),
+            **where,
+        )
 
 
 def _check_maximum(stage: StageSpec, stored: int | None, where: dict[str, str | int]) -> None:

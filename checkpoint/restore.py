@@ -256,8 +256,8 @@ def restored_stage(line: StageLine) -> RestoredStage:
     """Give what a stage's line holds, by what has to be claimed and to fit (semantics R3, R4)."""
     state = (*(output.id for output in line.outputs), *(f"value.{name}" for name in line.values))
     state += tuple(f"epoch.{owed.epoch}" for owed in line.owes)
-    key_groups = max((output.key_groups or 0 for output in line.outputs), default=0)
-    return RestoredStage(line.stage, line.parallelism, line.max_parallelism, state, key_groups or None)
+    key_groups = dict.fromkeys(output.key_groups for output in line.outputs if output.key_groups is not None)
+    return RestoredStage(line.stage, line.parallelism, line.max_parallelism, state, tuple(key_groups))
 
 
 def _damaged_positions(files: JobFiles, checkpoint: int, slice_: Slice) -> Iterator[Damage]:

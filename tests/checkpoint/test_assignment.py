@@ -58,7 +58,7 @@ def test_numbers_at_their_bounds_are_taken(parallelism: int | None, maximum: int
 def _restored(
     *state: str, parallelism: int = 4, maximum: int | None = 128, key_groups: int | None = None
 ) -> list[RestoredStage]:
-    return [RestoredStage("s", parallelism, maximum, state, key_groups)]
+    return [RestoredStage("s", parallelism, maximum, state, () if key_groups is None else (key_groups,))]
 
 
 @given(st.integers(1, 300), st.integers(1, 300))
@@ -141,6 +141,13 @@ def test_the_maximum_of_a_stage(
             StageSpec("s", (), 4, 16),
             "[stage=`s` max_parallelism=`16` restored_max_parallelism=`8`",
         ),
+        (_restored("state.totals", maximum=8, key_groups=16), StageSpec("s", (), 4), "[stage=`s` recorded=`8 and 16`"),
+        (_restored("state.totals", maximum=8, key_groups=16), StageSpec("s"), "[stage=`s` recorded=`8 and 16`"),
+        (
+            [*_restored("state.totals", maximum=8), *_restored("value.seen", maximum=16)],
+            StageSpec("s", (), 4, 16),
+            "[stage=`s` recorded=`8 and 16`",
+        ),
     ],
     ids=[
         "another maximum",
@@ -148,6 +155,9 @@ def test_the_maximum_of_a_stage(
         "raw files at another parallelism",
         "above the key groups",
         "other key groups",
+        "two maxima, by the stage and by its state",
+        "two maxima, and none named any more",
+        "two maxima, in two lines",
     ],
 )
 def test_what_cannot_be_restored_is_refused(

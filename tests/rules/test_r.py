@@ -453,6 +453,22 @@ def test_keyed_state_fixes_the_maximum_of_a_stage_that_names_no_parallelism(worl
     world.audit("a", "b")
 
 
+def test_two_recorded_maxima_of_one_stage_are_refused(world: World) -> None:  # semantics R4
+    """The metadata names two states of one stage that were written by different numbers of key groups."""
+    world.trigger("a")
+    world.run_stage("a", "clean")
+    ack = world.write(world.submit("a", "routes").handover)
+    folder = ack.outputs[0].folder.rpartition("/")[0]
+    twice = tuple(Output("state", f"s{n}", f"{folder}/state.s{n}", key=("k",), key_groups=n) for n in (64, 128))
+    world.coordinator().acknowledge(replace(ack, outputs=(*ack.outputs, *twice)))
+    for stage in ("airports", "report"):
+        world.run_stage("a", stage)
+    world.coordinator().complete(1)
+    with pytest.raises(InvalidStateError, match=r"stage=`routes` recorded=`64 and 128`"):
+        world.coordinator().trigger(world.request("b"))
+    assert world.coordinator().head().pending == ()
+
+
 def test_metadata_that_describes_another_checkpoint_is_damage(world: World) -> None:  # semantics R1
     for epoch in ("a", "b"):
         world.run_epoch(epoch)
