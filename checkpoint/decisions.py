@@ -354,6 +354,24 @@ def told(head: Head, checkpoint: int, listener: str) -> Head:
     return replace(head, notices=tuple(each for each in notices if each.listeners))
 
 
+def bounded(old: Head, new: Head) -> Head:
+    """Give `new` with no more history than a head holds; the lowest ids go first (semantics O1).
+
+    Once in a swap, after all that the swap decides. What ends in this very swap stays, so that everybody learns of it;
+    there is room, because fewer may be pending at once than the history holds (semantics S3).
+
+    Args:
+        old: the version decided on.
+        new: the version that is to follow.
+    """
+    excess = len(new.history) - MAX_HISTORY
+    if excess <= 0:
+        return new
+    ids = sorted(entry.id for entry in new.history if old.pending_by_id(entry.id) is None)
+    dropped = set(ids[:excess])
+    return replace(new, history=tuple(entry for entry in new.history if entry.id not in dropped))
+
+
 def forgotten(old: Head, new: Head) -> dict[str, int]:
     """Give the completed epochs, each with its checkpoint, that `new` no longer remembers.
 
@@ -389,7 +407,7 @@ def _ended(entry: PendingEntry, status: Status, now_ms: int, *, acks: int) -> En
 
 def _end(head: Head, ended: EndedEntry) -> Head:
     pending = tuple(e for e in head.pending if e.id != ended.id)
-    return replace(head, pending=pending, history=(*head.history, ended)[-MAX_HISTORY:])
+    return replace(head, pending=pending, history=(*head.history, ended))
 
 
 def _notice(head: Head, ended: EndedEntry, listeners: tuple[str, ...], metadata: DocumentRef | None = None) -> Head:

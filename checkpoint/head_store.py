@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 from ..storage.errors import CairnError, GoneError, OutcomeUnknownError, UnavailableError
 from ..storage.port import Lost
 from . import attempt_document, completed_epochs, documents, ended_acks, forgetting, layout, savepoint_waits
+from .decisions import bounded
 from .errors import HeadLostError, InvalidStateError, TooMuchContentionError
 from .head import WRITE_LOG, Head
 from .invariants import check_invariants
@@ -152,7 +153,7 @@ class HeadStore:
                 version, fresh = self._load(), True
                 continue
             # In the same swap as an epoch's end, in whichever way it ends (semantics P2).
-            wanted = savepoint_waits.settle(decision.head, now_ms)
+            wanted = bounded(version.head, savepoint_waits.settle(decision.head, now_ms))
             wanted = ended_acks.counted(self._files, version.head, wanted)
             wanted = forgetting.keep(version.head, wanted)
             check_invariants(version.head, wanted)

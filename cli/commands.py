@@ -17,6 +17,7 @@ from ..checkpoint.errors import InvalidConfigError, NoCheckpointError
 from ..checkpoint.layout import run_id_of
 from ..checkpoint.reasons import Status
 from ..checkpoint.restore import Verification
+from ..checkpoint.savepoint_uri import savepoint_folder
 from ..checkpoint.stats import stats as stats_of
 from ..storage import S3Options, open_store
 from ..storage.errors import GoneError
@@ -157,7 +158,7 @@ def resume(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     if options.source is not None:
         job = Coordinator(store, options.job)
         return Outcome(
-            *resuming.resume(job, opened(options.source, options), options, lambda uri: opened(uri, options))
+            *resuming.resume(job, opened_savepoint(options.source, options), options, lambda uri: opened(uri, options))
         )
     return Outcome(*resuming.go_on(_job(store, options.job, way_out="; name a savepoint to start from")))
 
@@ -203,6 +204,16 @@ def opened(uri: str, options: argparse.Namespace) -> ObjectStore:
         options: the command's words: `endpoint_url`, `region`.
     """
     return open_store(uri, s3=S3Options(endpoint_url=options.endpoint_url, region=options.region))
+
+
+def opened_savepoint(uri: str, options: argparse.Namespace) -> ObjectStore:
+    """Open a savepoint's folder by the words that every command has.
+
+    Args:
+        uri: of the folder, or of the `_metadata` in it.
+        options: as of `opened`.
+    """
+    return opened(savepoint_folder(uri), options)
 
 
 def state(store: ObjectStore, options: argparse.Namespace) -> Outcome:

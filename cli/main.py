@@ -42,7 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     parser = _parser()
     options = parser.parse_args(argv)
-    where = options.job if commands.is_path(getattr(options, "job", "")) else getattr(options, "storage", "")
+    named = options.job if commands.is_path(getattr(options, "job", "")) else None
+    where = named or getattr(options, "storage", "")
     if options.on_store and not where:
         parser.error("the storage is missing: give --storage URI, or set CAIRN_STORAGE")
     if getattr(options, "interval", None) is not None and not options.watch:
@@ -52,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if not options.on_store:
             return _once(options.run(options), options)
-        store = commands.opened(where, options)
+        store = commands.opened_savepoint(where, options) if where == named else commands.opened(where, options)
         return (
             _watch(store, options) if getattr(options, "watch", False) else _once(options.run(store, options), options)
         )

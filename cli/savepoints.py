@@ -14,6 +14,7 @@ from ..checkpoint.errors import SavepointRefusedError
 from ..checkpoint.head import SavepointEntry
 from ..checkpoint.layout import run_id_of
 from ..checkpoint.reasons import Status
+from ..checkpoint.savepoint_uri import savepoint_folder
 from ..checkpoint.savepoints import OpenFolder, SavepointRequest
 from ..storage.port import ObjectStore
 from ..storage.printable import printable
@@ -176,7 +177,7 @@ def dispose(
         NoSavepointError: there is none, and no job knows of one.
         SavepointRefusedError: a job needs it, or nobody agreed; nothing was deleted.
     """
-    folder = opened(options.path)
+    folder = opened(savepoint_folder(options.path))
     plan = disposing.plan(store, folder, opened)
     if not options.yes and (options.force or not plan.against):
         _ask(plan)

@@ -14,6 +14,7 @@ from ..checkpoint.disposing import HistoryRule
 from ..checkpoint.errors import CheckpointError, InvalidConfigError, NoSavepointError
 from ..checkpoint.head import SavepointEntry
 from ..checkpoint.reasons import Reason, Status
+from ..checkpoint.savepoint_uri import savepoint_folder
 from ..checkpoint.savepoint_verify import SavepointProgress
 from ..checkpoint.savepoints import DEFAULT_TIMEOUT, SavepointRequest
 from ..hooks.job_settings import (
@@ -25,7 +26,6 @@ from ..hooks.job_settings import (
     rendered_settings,
 )
 from ..hooks.storage import CheckpointStorageHook
-from ..storage import check_storage_uri
 from ..storage.errors import ErrorKind
 from ..storage.names import shorten
 from ..storage.port import ObjectStore
@@ -327,7 +327,7 @@ class DisposeSavepointOperator(BaseOperator):
             self._rule()
         if savepoint is not None and not is_rendered_later(savepoint):
             with naming(task=self.task_id, savepoint=shorten(savepoint)):
-                check_storage_uri(savepoint)
+                savepoint_folder(savepoint)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Throw away.
@@ -364,7 +364,8 @@ class DisposeSavepointOperator(BaseOperator):
 
     def _one(self, store: ObjectStore, uri: str, context: Context) -> list[disposing.Disposal]:
         try:
-            return [disposing.dispose(store, self._opened(uri), system_runtime(), self._opened, force=self.force)]
+            folder = self._opened(savepoint_folder(uri))
+            return [disposing.dispose(store, folder, system_runtime(), self._opened, force=self.force)]
         except NoSavepointError:
             if context["ti"].try_number <= 1:
                 raise

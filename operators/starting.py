@@ -13,6 +13,7 @@ from ..checkpoint.head import Head
 from ..checkpoint.importing import ImportWish, Runs, Started
 from ..checkpoint.layout import epoch_name, run_id_of
 from ..checkpoint.savepoint_target import is_in_job
+from ..checkpoint.savepoint_uri import savepoint_folder
 from ..hooks.job_settings import JobSettings, is_rendered_later, naming
 from ..storage import check_storage_uri
 from ..storage.names import shorten
@@ -86,7 +87,7 @@ def check_restore_from(restore_from: object, storage: object, job: object, **whe
     if restore_from is None or is_rendered_later(restore_from):
         return
     with naming(**where, restore_from=shorten(restore_from)):
-        folder = check_storage_uri(restore_from)
+        folder = savepoint_folder(restore_from)
     if is_rendered_later(storage) or is_rendered_later(job):
         return
     root = check_storage_uri(storage)
@@ -165,7 +166,7 @@ def start_if_asked(
     def opened(uri: str) -> ObjectStore:
         return replace(settings, storage=uri).hook().open_store()
 
-    folder = opened(check_storage_uri(told.restore_from))
+    folder = opened(savepoint_folder(told.restore_from))
     log.info("starting %s from the savepoint %s", settings.job, folder.uri)
     found = coordinator.start_from(folder, wish, runs=runs, open_folder=opened)
     if found.allowed:
@@ -184,4 +185,4 @@ def _concerns(head: Head, restore_from: str) -> bool:
     if not head.completed:
         return True
     newest = head.import_of(head.completed[-1].id)
-    return newest is not None and newest.claimed and newest.origin.uri == check_storage_uri(restore_from)
+    return newest is not None and newest.claimed and newest.origin.uri == savepoint_folder(restore_from)

@@ -181,6 +181,13 @@ def test_one_is_thrown_away(job: Job, target: str) -> None:  # semantics P3
         dispose(job, savepoint=uri)
 
 
+def test_its_metadata_names_it_too(job: Job, target: str) -> None:  # semantics P1, P3
+    job.complete("r1")
+    uri = take(job, target)["savepoint"]
+    job.complete("r2")
+    assert dispose(job, savepoint=f"{uri}/_metadata") == {"disposed": [uri], "kept": {}}
+
+
 def test_the_only_way_back_is_not(job: Job, target: str, said: Said) -> None:  # semantics P3
     job.complete("r1")
     uri = take(job, target)["savepoint"]

@@ -69,6 +69,15 @@ def test_a_new_job_starts_from_what_its_dag_names(job: Job, kept: Path, said: Sa
     assert job.coordinator.head() == before
 
 
+@pytest.mark.parametrize("by", ["the DAG", "the run"])
+def test_its_metadata_names_it_too(job: Job, kept: Path, by: str) -> None:  # semantics P1
+    named = f"file://{kept / 'second'}/_metadata"
+    trigger = operator(job, restore_from=named if by == "the DAG" else None)
+    conf = {"cairn": {"restore_from": named}} if by == "the run" else None
+    assert trigger.execute(told(conf))["restored_from"] == 1
+    assert job.coordinator.head().imports[0].origin.uri == f"file://{kept / 'second'}"
+
+
 def test_later_runs_do_not_look_at_it(job: Job) -> None:  # semantics R1
     job.complete("r1")
     result = operator(job, stages=[StageSpec("routes")], restore_from="file:///nowhere").execute(told(None, "r2"))

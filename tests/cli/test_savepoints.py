@@ -88,6 +88,17 @@ def test_one_is_taken_listed_and_verified(root: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == "savepoint of flights, up to e1 (checkpoint 1): whole, 6 files, 44 B\n"
 
 
+def test_its_metadata_names_it_too(root: Path, capsys: pytest.CaptureFixture[str]) -> None:  # semantics P1
+    uri = taken(root, capsys)
+    named = f"{uri}/_metadata"
+    assert main(["verify", named]) == 0
+    assert "whole, 6 files" in capsys.readouterr().out
+    assert cairn(root, "resume", "rides", "--from", named) == 0
+    assert f"rides starts from {uri}:" in " ".join(capsys.readouterr().out.split())
+    assert cairn(root, "dispose", named, "--yes") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"deleted: {uri}"
+
+
 def test_a_request_id_is_made_up_and_said(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cairn(root, "savepoint", "flights", f"file://{root}/out") == 0
     first = capsys.readouterr()

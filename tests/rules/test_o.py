@@ -182,6 +182,30 @@ def test_the_history_is_bounded_and_the_counts_are_not(
     assert (found.history, found.completed, found.triggered) == (3, 5, 5)
 
 
+@pytest.mark.parametrize("held", [3, 1], ids=["with others", "alone"])
+def test_a_full_history_drops_the_lowest_ids(
+    world: World, monkeypatch: pytest.MonkeyPatch, held: int
+) -> None:  # semantics O1
+    """The first checkpoint stays pending while later ones fail; what has just ended is in the history all the same."""
+    for module in (decisions, invariants):
+        monkeypatch.setattr(module, "MAX_HISTORY", held)
+    world.config = replace(world.config, max_concurrent_checkpoints=2, tolerable_failed_checkpoints=100)
+    world.trigger("a")
+
+    def fail(epoch: str) -> list[int]:
+        world.decline(world.submit(epoch, "clean").handover)
+        world.coordinator().progress(epoch)
+        return [entry.id for entry in world.coordinator().head().history]
+
+    for epoch in "bcd":
+        world.trigger(epoch)
+        ended = fail(epoch)
+    assert ended == [2, 3, 4][-held:]
+    assert fail("a") == [*[3, 4][: held - 1], 1], "it has ended last, and everybody may see it"
+    world.trigger("e")
+    assert fail("e") == [3, 4, 5][-held:], "the lowest id, and not what ended first"
+
+
 def test_all_of_it_is_read_from_the_store_without_spark_or_airflow(tmp_path: Path) -> None:  # semantics O2
     """A process that may import neither reads the counts and every checkpoint of a job from its files."""
     local = World(LocalStore(tmp_path))
