@@ -15,7 +15,7 @@ from .fixing import Refused
 from .head import Head
 from .layout import run_id_of
 from .model import Slice
-from .read_windows import Overlap, ReadWindows, Window, unknown_before, window_of
+from .read_windows import Overlap, ReadWindows, Window, WindowText, text_of, unknown_before, window_of
 from .restore import RestoreChoice
 
 INTERVAL = "the run's data interval"
@@ -114,6 +114,12 @@ def judge(head: Head, choice: RestoreChoice, epoch: str, slice_: Slice) -> Alrea
         f"some of {window} has been read: checkpoint {holder} has read {shared}. Nothing was read. Trigger a run for "
         f"what is left, or {back}{AGAIN}, which reads all of {window}",
     )
+
+
+def window_text(slice_: Slice) -> WindowText | None:
+    """Give the window that an epoch reads, as a document has it; None as of `window_read_by`."""
+    window = window_read_by(slice_)
+    return None if window is None else text_of(window)
 
 
 def is_empty(slice_: Slice) -> bool:

@@ -119,7 +119,7 @@ class RestoredStage:
     state: tuple[str, ...] = ()
     """What it holds: `Output.id` of each output, `value.<name>` of each small value, `epoch.<name>` that it owes."""
     key_groups: tuple[int, ...] = ()
-    """How many its keyed state has, each number once; none where it holds no keyed state. A whole checkpoint names one."""
+    """How many its keyed state has, each number once; none where it holds no keyed state."""
 
     @property
     def maxima(self) -> tuple[int, ...]:

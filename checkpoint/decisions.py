@@ -285,6 +285,7 @@ def complete(
         regional_in_a_row=in_a_row + regional,
         read=read,
         owing=tuple(sorted(owing)),
+        window=entry.window,
     )
     ended = replace(
         _ended(entry, Status.COMPLETED, now_ms, acks=acks),
@@ -402,6 +403,7 @@ def _ended(entry: PendingEntry, status: Status, now_ms: int, *, acks: int) -> En
         kind=entry.kind,
         restarts=entry.restarts,
         restart_at_ms=entry.restart_at_ms,
+        window=entry.window,
     )
 
 

@@ -33,7 +33,7 @@ from .model import (
     Target,
     Token,
 )
-from .read_windows import NOTHING_READ, ReadWindows
+from .read_windows import NOTHING_READ, ReadWindows, WindowText
 from .reasons import Reason, RequestKind, Status
 
 MAX_HISTORY = 100
@@ -119,6 +119,8 @@ class PendingEntry:
     """How many further failures in a row it would answer by a restart, as of the trigger; None: any number."""
     draining: bool = field(default=False, metadata=SPARSE)
     """Whether its epoch is the last one of a job that stops; it may complete only as long as the job does so (P2)."""
+    window: WindowText | None = field(default=None, metadata=SPARSE)
+    """The window of time that its epoch reads; None: it reads none, or version 0.1 wrote this."""
     document: PendingDocument | None = None
     """What it expects, if that is small; None: it stands in an object of its own (`attempt_document`)."""
 
@@ -153,6 +155,8 @@ class CompletedEntry:
     """Stages that took part and have still to read some of their input, which it holds as data in flight (B2)."""
     table_files: dict[OutputName, Count] = field(default_factory=dict, metadata=SPARSE)
     """How many files each published table has: a reader without Cairn counts them, in case a cleaner is under way."""
+    window: WindowText | None = field(default=None, metadata=SPARSE)
+    """As in `PendingEntry`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +217,8 @@ class EndedEntry:
     """As in `PendingEntry`."""
     late: tuple[LateAck, ...] = field(default=(), metadata=SPARSE)
     """Stages that began in it and acknowledged after it had failed, in that order; `MAX_LATE` at most."""
+    window: WindowText | None = field(default=None, metadata=SPARSE)
+    """As in `PendingEntry`."""
 
     def __post_init__(self) -> None:
         """Refuse an outcome that is none."""
@@ -435,6 +441,8 @@ class SavepointEntry:
     owing: tuple[Stage, ...] = field(default=(), metadata=SPARSE)
     """Stages that have still to read some of their input, which it holds as data in flight; only of a job that reads
     what is there, or of stages that were skipped (semantics B2, P1)."""
+    window: WindowText | None = field(default=None, metadata=SPARSE)
+    """The window of time that `epoch` has read, once `source` is known; None as in `PendingEntry`."""
 
     @property
     def uri(self) -> str:
@@ -559,6 +567,13 @@ class Head:
     def ended_of_epoch(self, epoch: str) -> Iterator[EndedEntry]:
         """Yield the epoch's ended attempts, newest first, as far as the history remembers them."""
         return (entry for entry in reversed(self.history) if entry.epoch == epoch)
+
+    def window_of(self, epoch: str) -> WindowText | None:
+        """Give the window of time that an epoch reads, as far as it is remembered; None where it reads none."""
+        newest = next(self.ended_of_epoch(epoch), None)
+        held = next((each for each in self.completed if each.epoch == epoch), None)
+        saved = next((each for each in self.savepoints if each.epoch == epoch and each.source is not None), None)
+        return next((each.window for each in (self.pending_of_epoch(epoch), newest, held, saved) if each), None)
 
     def import_of(self, checkpoint: int | None) -> ImportRecord | None:
         """Give the savepoint that a checkpoint was made from; None for one that an epoch made."""

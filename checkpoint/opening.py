@@ -175,6 +175,7 @@ class Opener:
             restart_at_ms=now_ms + restart.delay_ms if restart.delay_ms else 0,
             restarts_left=_restarts_left(head, opening.limits.restart, restart.count, now_ms),
             draining=draining,
+            window=already_read.window_text(opening.slice),
             document=held,
         )
         record = choice.record(

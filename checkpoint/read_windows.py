@@ -8,7 +8,7 @@ from when on it is exact: before that it claims neither that something was read 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 from enum import StrEnum
 
 from .codec import SPARSE
@@ -45,6 +45,21 @@ class Window:
     def __str__(self) -> str:
         """Say it for people."""
         return f"{'the beginning' if self.start == _FIRST else self.start.isoformat()} to {self.end.isoformat()}"
+
+    @property
+    def short(self) -> str:
+        """Say it in a few characters, in UTC: days where both moments are midnights, the date of the end once."""
+        whole_days = all(each.time() == time() for each in (self.start, self.end))
+        start = "the beginning" if self.start == _FIRST else _short(self.start, whole_days)
+        end = _short(self.end, whole_days)
+        same_day = not whole_days and self.start.date() == self.end.date()
+        return f"{start} to {end.partition(' ')[2] if same_day else end}"
+
+
+def _short(moment: datetime, whole_days: bool) -> str:
+    if whole_days:
+        return f"{moment:%Y-%m-%d}"
+    return f"{moment:%Y-%m-%d %H:%M:%S}" if moment.second or moment.microsecond else f"{moment:%Y-%m-%d %H:%M}"
 
 
 def window_of(start: str | None, end: str | None) -> Window | None:
@@ -144,7 +159,7 @@ class ReadWindows:
         if dropped:
             # Never earlier than it was: what was unknown stays so.
             exact_from = max(_moment(exact_from), dropped[-1].end).isoformat()
-        return ReadWindows(tuple(_text(each) for each in kept), exact_from)
+        return ReadWindows(tuple(text_of(each) for each in kept), exact_from)
 
 
 NOTHING_READ = ReadWindows()
@@ -152,12 +167,13 @@ NOTHING_READ = ReadWindows()
 
 def unknown_before(window: Window) -> ReadWindows:
     """Give the set of a state that has read a window, and of which it is not known what it had read before."""
-    return ReadWindows((_text(window),), window.end.isoformat())
+    return ReadWindows((text_of(window),), window.end.isoformat())
 
 
 def _meet(one: Window, other: Window) -> bool:
     return max(one.start, other.start) < min(one.end, other.end)
 
 
-def _text(window: Window) -> WindowText:
+def text_of(window: Window) -> WindowText:
+    """Give a window as a document has it."""
     return WindowText(window.end.isoformat(), None if window.start == _FIRST else window.start.isoformat())

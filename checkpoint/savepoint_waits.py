@@ -47,7 +47,14 @@ def completed(head: Head, checkpoint: CompletedEntry) -> Head:
         if not entry.waits or (entry.drains and entry.epoch != checkpoint.epoch):
             continue
         pointer = RestorePointer(checkpoint.id, checkpoint.metadata)
-        given = replace(entry, source=pointer, epoch=checkpoint.epoch, next_whole=False, owing=checkpoint.owing)
+        given = replace(
+            entry,
+            source=pointer,
+            epoch=checkpoint.epoch,
+            next_whole=False,
+            owing=checkpoint.owing,
+            window=checkpoint.window,
+        )
         head = _with(head, given)
     return head
 

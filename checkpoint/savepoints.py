@@ -29,6 +29,7 @@ from .job_files import JobFiles
 from .model import RestorePointer
 from .options import check_whole
 from .reasons import Reason, Status
+from .run_text import run_of_head
 from .savepoint_copy import Copying
 from .savepoint_files import SavepointFiles
 from .savepoint_format import SavepointHeader
@@ -212,7 +213,7 @@ class Savepoints:
                 f"has still to read {layout.run_id_of(entry.epoch)}. Start a run, or wait for the schedule"
             )
         if entry.waits:
-            return f"{layout.run_id_of(entry.epoch)} to complete"
+            return f"{run_of_head(self._heads.load(), entry.epoch)} to complete"
         names = ", ".join(self.held_by_listeners(entry))
         return (
             f"these listeners to be told that a checkpoint has completed: {names}. The sensor of the run tells them: "
@@ -284,6 +285,7 @@ class Savepoints:
                 drains=request.drain is not None,
                 next_whole=start.next_whole,
                 owing=start.owing,
+                window=settled.window_of(start.epoch) if start.source else None,
             )
             return Decision(opened, savepoint_head.opened(settled, opened))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from . import layout
 from .head import EndedEntry, Head, RestoreRecord, Stopped
+from .read_windows import WindowText
 from .reasons import DECLINES, Reason, Status
 
 
@@ -31,6 +32,8 @@ class Failover:
     checkpoint: int
     """The attempt that ended."""
     run_id: str
+    input: WindowText | None
+    """The window of time that the run reads; None: it reads none, or it is not known."""
     attempt: int
     at_ms: int
     root: str
@@ -49,6 +52,8 @@ class Restarts:
     checkpoint: int
     """Its attempt."""
     run_id: str
+    input: WindowText | None
+    """As of a failover."""
     restarts: int
     """In a row so far."""
     left: int | None
@@ -112,7 +117,7 @@ def stats(head: Head) -> JobStats:
         stopped=head.stopped,
         failures_in_a_row=head.failures,
         restarts=tuple(
-            Restarts(entry.id, layout.run_id_of(entry.epoch), entry.restarts, entry.restarts_left)
+            Restarts(entry.id, layout.run_id_of(entry.epoch), entry.window, entry.restarts, entry.restarts_left)
             for entry in head.pending
             if entry.restarts or entry.restarts_left is not None
         ),
@@ -158,6 +163,7 @@ def _failover(entry: EndedEntry) -> Failover:
     return Failover(
         checkpoint=entry.id,
         run_id=layout.run_id_of(entry.epoch),
+        input=entry.window,
         attempt=entry.attempt,
         at_ms=entry.ended_at_ms,
         root=entry.detail,

@@ -16,6 +16,7 @@ from .head import (
     DeclinedRequest,
     EndedEntry,
     Head,
+    JobOwner,
     LateAck,
     PendingEntry,
     SavepointEntry,
@@ -23,6 +24,7 @@ from .head import (
     Stopped,
     WaitingRequest,
 )
+from .read_windows import WindowText
 from .reasons import RequestKind, Status
 
 Entry = PendingEntry | CompletedEntry | EndedEntry
@@ -38,11 +40,15 @@ class JobRow:
     pending: tuple[int, ...] = ()
     latest_completed: int | None = None
     latest_run_id: str | None = None
+    latest_input: WindowText | None = None
+    """The window of time that this run reads; None: it reads none, or it is not known."""
     latest_completed_at_ms: int | None = None
     triggered: int = 0
     completed: int = 0
     failed: int = 0
     restored: int = 0
+    owner: JobOwner | None = None
+    """The DAG that makes its checkpoints, and its deployment (semantics W8); None: none is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +100,8 @@ class CheckpointRow:
     """Whether a try had failed that nothing but a person follows by another (semantics F4)."""
     late: tuple[LateAck, ...] = ()
     """Of a failed one: stages that began in it and acknowledged after it had failed, with their metrics."""
+    input: WindowText | None = None
+    """The window of time that the run reads; None: it reads none, or it is not known."""
 
     @property
     def duration_ms(self) -> int | None:
@@ -246,6 +254,7 @@ def row_of(coordinator: Coordinator, head: Head, entry: Entry) -> CheckpointRow:
         restarts_left=entry.restarts_left if isinstance(entry, PendingEntry) else None,
         for_good=ended.for_good if ended else False,
         late=ended.late if ended else (),
+        input=entry.window,
     )
 
 
@@ -256,9 +265,11 @@ def _job_row(head: Head) -> JobRow:
         pending=tuple(entry.id for entry in head.pending),
         latest_completed=latest.id if latest else None,
         latest_run_id=layout.run_id_of(latest.epoch) if latest else None,
+        latest_input=latest.window if latest else None,
         latest_completed_at_ms=latest.completed_at_ms if latest else None,
         triggered=head.counters.triggered,
         completed=head.counters.completed,
         failed=head.counters.failed,
         restored=head.counters.restored,
+        owner=head.owner,
     )

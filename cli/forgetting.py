@@ -10,8 +10,9 @@ from typing import Any
 
 from ..checkpoint import Coordinator
 from ..checkpoint.errors import InvalidConfigError
-from ..checkpoint.head import Notice
+from ..checkpoint.head import Head, Notice
 from ..checkpoint.layout import run_id_of
+from ..checkpoint.run_text import run_of_head
 
 
 def forget(
@@ -32,7 +33,8 @@ def forget(
     Raises:
         InvalidConfigError: no notice waits for the listener, or none of that checkpoint.
     """
-    all_notices = coordinator.head().notices
+    head = coordinator.head()
+    all_notices = head.notices
     own = [each for each in all_notices if listener in each.listeners]
     if not own:
         raise InvalidConfigError(
@@ -65,15 +67,15 @@ def forget(
             for each in notices
         ],
     }
-    return list(_lines(listener, notices, yes=yes)), document
+    return list(_lines(head, listener, notices, yes=yes)), document
 
 
-def _lines(listener: str, notices: Iterable[Notice], *, yes: bool) -> Iterator[str]:
+def _lines(head: Head, listener: str, notices: Iterable[Notice], *, yes: bool) -> Iterator[str]:
     told = "is never told" if yes else "would never be told"
     yield f"{listener} {told} how these checkpoints ended:"
     for each in notices:
         why = f" ({each.reason})" if each.reason else ""
-        yield f"  {each.checkpoint}, {run_id_of(each.epoch)}: {each.status}{why}"
+        yield f"  {each.checkpoint}, {run_of_head(head, each.epoch)}: {each.status}{why}"
     if not yes:
         yield "Nothing was changed. What stages have staged for it would neither be committed nor dropped."
         yield "Give --yes to give these notices up."

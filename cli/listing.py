@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ..checkpoint.head import JobOwner
 from ..checkpoint.layout import run_id_of
 from ..checkpoint.reasons import Status
 from ..checkpoint.views import CheckpointRow, JobRow, Listing
 from . import text
 
-_HEADINGS = ("id", "DAG run", "kind", "try", "status", "acks", "subtasks", "took", "new", "size", "from", "triggered")
-_JOB_HEADINGS = ("job", "completed", "DAG run", "at", "pending", "succeeded")
+_HEADINGS = (
+    *("id", "DAG run", "input (UTC)", "kind", "try", "status", "acks", "subtasks", "took", "new", "size", "from"),
+    "triggered",
+)
+_JOB_HEADINGS = ("job", "completed", "DAG run", "input (UTC)", "at", "pending", "succeeded", "owner")
 _NUMBERS = frozenset({"try", "acks", "subtasks", "took", "new", "size", "from"})
-_SPARE = ("triggered", "subtasks", "from", "kind")
+_SPARE = ("triggered", "subtasks", "from", "kind", "new", "took")
 """What is left out first where the terminal is narrow."""
 _RUN = 24
 """Columns for a DAG run's id, where there is no room for all of it."""
@@ -28,7 +32,7 @@ def job_lines(found: Sequence[JobRow]) -> list[str]:
     rows = [_job_cells(row, columns) for row in found]
     if text.table_width(_JOB_HEADINGS, rows) > columns:
         rows = [_job_cells(row, _RUN) for row in found]
-    kept = text.columns_that_fit(_JOB_HEADINGS, rows, columns, ("at", "DAG run"))
+    kept = text.columns_that_fit(_JOB_HEADINGS, rows, columns, ("owner", "at", "DAG run"))
     written = text.table(
         [_JOB_HEADINGS[n] for n in kept], [[row[n] for n in kept] for row in rows], right=("completed",)
     )
@@ -45,10 +49,16 @@ def _job_cells(row: JobRow, run: int) -> tuple[str, ...]:
         row.job,
         str(row.latest_completed or "-"),
         text.run_name(row.latest_run_id, run) if row.latest_run_id else "-",
+        text.window(row.latest_input),
         text.moment(row.latest_completed_at_ms),
         ", ".join(str(each) for each in row.pending) or "-",
         f"{row.completed} of {row.triggered}",
+        text.fit(_owner(row.owner), run) if row.owner else "-",
     )
+
+
+def _owner(owner: JobOwner) -> str:
+    return f"{owner.dag_id} of {owner.deployment}" if owner.deployment else owner.dag_id
 
 
 def lines(found: Listing, limit: int) -> list[str]:
@@ -115,6 +125,7 @@ def _cells(row: CheckpointRow, run: int) -> tuple[str, ...]:
     return (
         f"{row.id}{'*' if row.retained else ''}",
         text.run_name(row.run_id, run),
+        text.window(row.input),
         row.kind or "-",
         str(row.attempt),
         row.status,

@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(argv)
     named = options.job if commands.is_path(getattr(options, "job", "")) else None
-    where = named or getattr(options, "storage", "")
+    where = named or getattr(options, "storage", None) or ""
     if options.on_store and not where:
         parser.error("the storage is missing: give --storage URI, or set CAIRN_STORAGE")
     if getattr(options, "interval", None) is not None and not options.watch:

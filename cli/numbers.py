@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from ..checkpoint.run_text import run_text
 from ..checkpoint.stats import Distribution, Failover, JobStats
 from . import text
 
@@ -26,7 +27,8 @@ def lines(found: JobStats) -> list[str]:
         ),
     ]
     for each in found.restarts:
-        said = f"  {each.run_id}, checkpoint {each.checkpoint}: {text.restart(each.restarts, each.left)}"
+        counted = text.restart(each.restarts, each.left)
+        said = f"  {run_text(each.run_id, each.input)}, checkpoint {each.checkpoint}: {counted}"
         written += text.paragraph(said, columns)
     written.append("")
     rows = [
@@ -59,8 +61,8 @@ def lines(found: JobStats) -> list[str]:
 
 def _failover(found: Failover, columns: int) -> Iterator[str]:
     yield from text.paragraph(
-        f"  {text.moment(found.at_ms)}  checkpoint {found.checkpoint} of {found.run_id}, attempt {found.attempt}, "
-        f"{found.acks}/{found.stages} acknowledged",
+        f"  {text.moment(found.at_ms)}  checkpoint {found.checkpoint} of {run_text(found.run_id, found.input)}, "
+        f"attempt {found.attempt}, {found.acks}/{found.stages} acknowledged",
         columns,
     )
     yield from text.paragraph(f"    {found.root}", columns)

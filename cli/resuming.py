@@ -10,9 +10,10 @@ from typing import Any
 
 from ..checkpoint import Coordinator
 from ..checkpoint.errors import ResumeRefusedError
-from ..checkpoint.head import CompletedEntry
+from ..checkpoint.head import CompletedEntry, Head
 from ..checkpoint.importing import ImportWish, Started, StartPlan
 from ..checkpoint.layout import run_id_of
+from ..checkpoint.run_text import run_of_head
 from ..checkpoint.savepoints import OpenFolder
 from ..storage import ensure_probed
 from ..storage.port import ObjectStore
@@ -40,16 +41,16 @@ def resume(
         ResumeRefusedError: nobody agreed, or the job changed meanwhile; nothing was given up.
     """
     ensure_probed(coordinator.files.store, nonce=secrets.token_hex(8))
-    plan = coordinator.start_plan(savepoint)
+    plan, head = coordinator.start_plan(savepoint), coordinator.head()
     goes_back = plan.standing is None or options.again
     if goes_back and plan.gives_up.anything and not options.yes:
-        _ask(coordinator.job, plan)
+        _ask(head, plan)
     wish = ImportWish(options.allow_non_restored_state, options.claim, options.again)
     with ProgressLine("copied") as bar:
         found = coordinator.start_from(
             savepoint, wish, agreed=plan if goes_back else None, on_progress=bar.show, open_folder=opened
         )
-    lines = [*_said(coordinator.job, savepoint, plan, found), *_next_start(coordinator.head().latest_completed())]
+    lines = [*_said(head, savepoint, plan, found), *_next_start(coordinator.head().latest_completed())]
     return lines, _document(coordinator.job, found)
 
 
@@ -88,37 +89,38 @@ def _next_start(latest: CompletedEntry | None) -> list[str]:
     )
 
 
-def _ask(job: str, plan: StartPlan) -> None:
+def _ask(head: Head, plan: StartPlan) -> None:
     if not sys.stdin.isatty():
         raise ResumeRefusedError(
             "nobody can be asked, because there is no terminal; say --yes. Nothing was changed",
-            job=job,
+            job=head.job,
             savepoint=plan.origin.uri,
             gives_up=plan.gives_up.said,
         )
     # The question is no part of the answer, which may go into a file.
-    print("\n".join(printable(line) for line in _plan(job, plan)), file=sys.stderr)
+    print("\n".join(printable(line) for line in _plan(head, plan)), file=sys.stderr)
     print("Start from it? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise ResumeRefusedError("not agreed to; nothing was changed", job=job, savepoint=plan.origin.uri)
+        raise ResumeRefusedError("not agreed to; nothing was changed", job=head.job, savepoint=plan.origin.uri)
 
 
-def _plan(job: str, plan: StartPlan) -> Iterator[str]:
+def _plan(head: Head, plan: StartPlan) -> Iterator[str]:
     given_up, columns = plan.gives_up, text.width()
     held = f"everything up to checkpoint {given_up.back_to}" if given_up.back_to else "nothing of what the job has done"
-    yield from text.paragraph(f"the savepoint holds {held}. By starting from it {job} gives up what it lacks:", columns)
+    said = f"the savepoint holds {held}. By starting from it {head.job} gives up what it lacks:"
+    yield from text.paragraph(said, columns)
     if given_up.checkpoints:
         yield from text.paragraph(f"checkpoints {', '.join(map(str, given_up.checkpoints))}, for good", columns)
     if given_up.epochs:
         yield "these DAG runs, which have to run again, in this order:"
-        yield from (f"  {run_id_of(epoch)}" for epoch in given_up.epochs)
+        yield from (f"  {run_of_head(head, epoch)}" for epoch in given_up.epochs)
     if given_up.pending:
         yield "these, which are under way and end:"
-        yield from (f"  {run_id_of(epoch)}" for epoch in given_up.pending_epochs)
+        yield from (f"  {run_of_head(head, epoch)}" for epoch in given_up.pending_epochs)
 
 
-def _said(job: str, savepoint: ObjectStore, plan: StartPlan, found: Started) -> Iterator[str]:
-    columns = text.width()
+def _said(head: Head, savepoint: ObjectStore, plan: StartPlan, found: Started) -> Iterator[str]:
+    columns, job = text.width(), head.job
     if found.allowed:
         yield from text.paragraph(
             f"{job} has started from this savepoint before, as checkpoint {found.checkpoint}; the next epoch, which "
@@ -141,7 +143,7 @@ def _said(job: str, savepoint: ObjectStore, plan: StartPlan, found: Started) -> 
     runs = [*found.gave_up.epochs, *found.gave_up.pending_epochs]
     if runs:
         yield "these DAG runs have to run again; clear one after the other, in this order:"
-        yield from (f"  {run_id_of(epoch)}" for epoch in runs)
+        yield from (f"  {run_of_head(head, epoch)}" for epoch in runs)
     if plan.origin.job != job:
         yield from text.paragraph(
             f"it was taken of {plan.origin.job}, and holds that job's epochs up to {run_id_of(plan.origin.epoch)}; see "

@@ -9,8 +9,10 @@ from typing import Any
 
 from ..checkpoint import Coordinator
 from ..checkpoint.errors import RewindRefusedError
+from ..checkpoint.head import Head
 from ..checkpoint.layout import run_id_of
 from ..checkpoint.rewinding import Rewound
+from ..checkpoint.run_text import run_of_head
 from ..storage.printable import printable
 from . import text
 
@@ -29,44 +31,45 @@ def rewind(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[
         NoCheckpointError: the checkpoint is not retained, or damaged.
         RewindRefusedError: a checkpoint is pending, nobody agreed, or the job changed meanwhile; nothing was changed.
     """
+    head = coordinator.head()
     if options.yes:
         found = coordinator.rewind(options.to, abort_pending=options.abort_pending)
-        return [*_plan(coordinator.job, found), *_done(found)], _document(coordinator.job, found)
+        return [*_plan(head, found), *_done(found)], _document(coordinator.job, found)
     plan = coordinator.rewind_plan(options.to)
     if plan.undone and (options.abort_pending or not plan.aborted):
-        _ask(coordinator.job, plan)
+        _ask(head, plan)
     found = coordinator.rewind(options.to, abort_pending=options.abort_pending, agreed=plan)
     # What is undone was said before the question; where nothing was asked, there is nothing.
-    return [*([] if found.undone else _plan(coordinator.job, found)), *_done(found)], _document(coordinator.job, found)
+    return [*([] if found.undone else _plan(head, found)), *_done(found)], _document(coordinator.job, found)
 
 
-def _ask(job: str, plan: Rewound) -> None:
+def _ask(head: Head, plan: Rewound) -> None:
     if not sys.stdin.isatty():
         raise RewindRefusedError(
             "nobody can be asked, because there is no terminal; say --yes. Nothing was changed",
-            job=job,
+            job=head.job,
             checkpoint=plan.checkpoint,
             undone=", ".join(str(each) for each in plan.undone),
         )
     # The question is no part of the answer, which may go into a file.
-    print("\n".join(printable(line) for line in _plan(job, plan)), file=sys.stderr)
+    print("\n".join(printable(line) for line in _plan(head, plan)), file=sys.stderr)
     print("Rewind? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise RewindRefusedError("not agreed to; nothing was changed", job=job, checkpoint=plan.checkpoint)
+        raise RewindRefusedError("not agreed to; nothing was changed", job=head.job, checkpoint=plan.checkpoint)
 
 
-def _plan(job: str, found: Rewound) -> Iterator[str]:
+def _plan(head: Head, found: Rewound) -> Iterator[str]:
     columns = text.width()
-    where = f"checkpoint {found.checkpoint}, which holds everything up to {run_id_of(found.epoch)}"
+    where = f"checkpoint {found.checkpoint}, which holds everything up to {run_of_head(head, found.epoch)}"
     if not found.undone:
-        yield from text.paragraph(f"{job} stands at {where}: there is nothing to undo", columns)
+        yield from text.paragraph(f"{head.job} stands at {where}: there is nothing to undo", columns)
         return
-    yield from text.paragraph(f"{job} goes back to {where}. This undoes {_ids(found.undone)}", columns)
+    yield from text.paragraph(f"{head.job} goes back to {where}. This undoes {_ids(found.undone)}", columns)
     yield "these DAG runs have to run again, in this order:"
-    yield from (f"  {run_id_of(epoch)}" for epoch in found.epochs)
+    yield from (f"  {run_of_head(head, epoch)}" for epoch in found.epochs)
     if found.aborted:
         yield f"pending, and aborted: {_ids(found.aborted)}; after the others, these have to run again:"
-        yield from (f"  {run_id_of(epoch)}" for epoch in found.aborted_epochs)
+        yield from (f"  {run_of_head(head, epoch)}" for epoch in found.aborted_epochs)
     said = "what was committed outside for them stays there; who listens is told of them once more when they complete"
     yield from text.paragraph(said, columns)
 

@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
-from ..checkpoint import Coordinator, disposing, savepoint_verify, system_runtime
+from ..checkpoint import Coordinator, already_read, disposing, savepoint_verify, system_runtime
 from ..checkpoint.disposing import Disposal
 from ..checkpoint.errors import SavepointRefusedError
 from ..checkpoint.head import SavepointEntry
 from ..checkpoint.layout import run_id_of
+from ..checkpoint.read_windows import WindowText
 from ..checkpoint.reasons import Status
+from ..checkpoint.run_text import run_of_slice, run_text
 from ..checkpoint.savepoint_uri import savepoint_folder
 from ..checkpoint.savepoints import OpenFolder, SavepointRequest
 from ..storage.port import ObjectStore
@@ -112,7 +114,7 @@ def savepoints(coordinator: Coordinator) -> Found:
     document = {"job": coordinator.job, "savepoints": [document_of(entry) for entry in found]}
     if not found:
         return [f"{coordinator.job} remembers no savepoint"], document
-    headings = ("id", "DAG run", "status", "files", "size", "asked for")
+    headings = ("id", "DAG run", "input (UTC)", "status", "files", "size", "asked for")
     columns = text.width()
     lines = []
     for row, entry in zip(
@@ -141,7 +143,8 @@ def verify(folder: ObjectStore) -> tuple[list[str], dict[str, Any], bool]:
     found = savepoint_verify.load(folder)
     with ProgressLine("checked") as line:
         damages = list(savepoint_verify.damages(folder, found, line.show))
-    holds = f"of {found.header.job}, up to {run_id_of(found.source.epoch)} (checkpoint {found.source.checkpoint})"
+    run = run_of_slice(found.source.epoch, found.source.slice)
+    holds = f"of {found.header.job}, up to {run}, checkpoint {found.source.checkpoint}"
     size = f"{found.end.files} files, {text.size(found.end.size_bytes)}"
     lines = [f"savepoint {holds}: {'DAMAGED' if damages else 'whole'}, {size}"]
     lines += [f"  {damage}" for damage in damages]
@@ -150,6 +153,7 @@ def verify(folder: ObjectStore) -> tuple[list[str], dict[str, Any], bool]:
         "job": found.header.job,
         "checkpoint": found.source.checkpoint,
         "run_id": run_id_of(found.source.epoch),
+        "input": _input(already_read.window_text(found.source.slice)),
         "request": found.header.request,
         "stages": [stage.uid for stage in found.stages],
         "files": found.end.files,
@@ -205,6 +209,7 @@ def document_of(entry: SavepointEntry) -> dict[str, Any]:
         "status": entry.status,
         "checkpoint": entry.source.checkpoint if entry.source else None,
         "run_id": run_id_of(entry.epoch),
+        "input": _input(entry.window),
         "requested_at_ms": entry.requested_at_ms,
         "ended_at_ms": entry.ended_at_ms or None,
         "files": entry.files,
@@ -213,6 +218,10 @@ def document_of(entry: SavepointEntry) -> dict[str, Any]:
         "detail": entry.detail,
         "owing": list(entry.owing),
     }
+
+
+def _input(window: WindowText | None) -> dict[str, Any] | None:
+    return asdict(window) if window is not None else None
 
 
 def owed(entry: SavepointEntry) -> str:
@@ -225,8 +234,8 @@ def _said(coordinator: Coordinator, entry: SavepointEntry) -> Iterator[str]:
     if entry.status is Status.COMPLETED:
         yield entry.uri
         yield from text.paragraph(
-            f"savepoint {entry.id} of {job}, up to {run_id_of(entry.epoch)}: {entry.files} files, "
-            f"{text.size(entry.size_bytes)}{owed(entry)}",
+            f"savepoint {entry.id} of {job}, up to {run_text(run_id_of(entry.epoch), entry.window)}: "
+            f"{entry.files} files, {text.size(entry.size_bytes)}{owed(entry)}",
             columns,
         )
     elif entry.status is Status.FAILED:
@@ -243,7 +252,8 @@ def _cells(entry: SavepointEntry, columns: int) -> tuple[str, ...]:
     whole = entry.status is Status.COMPLETED
     return (
         str(entry.id),
-        text.run_name(run_id_of(entry.epoch), max(24, columns - 70)),
+        text.run_name(run_id_of(entry.epoch), max(24, columns - 96)),
+        text.window(entry.window),
         entry.status.value,
         str(entry.files) if whole else "-",
         text.size(entry.size_bytes) if whole else "-",

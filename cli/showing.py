@@ -63,6 +63,8 @@ def _head(job: str, found: CheckpointDetails, columns: int) -> Iterator[str]:
     row = found.row
     yield f"checkpoint {row.id} of {job}: {row.status}{f' ({row.reason})' if row.reason else ''}"
     yield from text.labelled("epoch", f"{row.run_id}, attempt {row.attempt}", columns)
+    if row.input is not None:
+        yield from text.labelled("input", str(row.input.window), columns)
     took = f", took {text.duration(row.duration_ms)}" if row.duration_ms is not None else ""
     yield f"  triggered      {text.moment(row.triggered_at_ms)}{took}"
     yield f"  acknowledged   {row.acks} of {row.stages} stages{_subtasks(found)}"

@@ -13,6 +13,7 @@ from ..checkpoint.errors import DagNotPausedError, InvalidConfigError
 from ..checkpoint.head import SavepointEntry, Stopped
 from ..checkpoint.layout import epoch_name, run_id_of
 from ..checkpoint.reasons import Status
+from ..checkpoint.run_text import run_text
 from ..checkpoint.savepoints import OpenFolder, SavepointRequest, drain_run
 from ..storage.errors import CairnError
 from . import text
@@ -149,8 +150,9 @@ def _said(
     elif entry.status is Status.COMPLETED:
         yield entry.uri
         yield from text.paragraph(
-            f"{job} has stopped with savepoint {entry.id}, up to {run_id_of(entry.epoch)}: {entry.files} files, "
-            f"{text.size(entry.size_bytes)}{owed(entry)}. It takes no request until `cairn resume {job}`; {paused}",
+            f"{job} has stopped with savepoint {entry.id}, up to {run_text(run_id_of(entry.epoch), entry.window)}: "
+            f"{entry.files} files, {text.size(entry.size_bytes)}{owed(entry)}. It takes no request until "
+            f"`cairn resume {job}`; {paused}",
             columns,
         )
     elif entry.status is Status.FAILED:

@@ -7,6 +7,8 @@ import textwrap
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 
+from ..checkpoint.read_windows import WindowText
+
 _KIBI = 1024
 _LABEL = 17
 
@@ -75,6 +77,11 @@ def run_name(run_id: str, columns: int) -> str:
     if len(run_id) <= columns:
         return run_id
     return fit(run_id.rpartition("__")[2].removesuffix("+00:00"), columns)
+
+
+def window(found: WindowText | None) -> str:
+    """Write the input of a run, in UTC; the end is the first moment after it."""
+    return "-" if found is None else found.window.short
 
 
 def bar(parts: Sequence[tuple[str, int]], whole: int, columns: int) -> str:

@@ -8,6 +8,7 @@ from ..checkpoint import Coordinator, layout
 from ..checkpoint.already_read import AGAIN, AlreadyRead
 from ..checkpoint.requests import EpochCompleted
 from ..checkpoint.rewinding import target
+from ..checkpoint.run_text import run_of_head
 
 
 def already_completed(coordinator: Coordinator, storage: str, answer: EpochCompleted) -> str:
@@ -18,7 +19,8 @@ def already_completed(coordinator: Coordinator, storage: str, answer: EpochCompl
         storage: the storage's URI, as the command line takes it.
         answer: which epoch, and which checkpoint.
     """
-    to = target(coordinator.head(), answer.checkpoint)
+    head = coordinator.head()
+    to = target(head, answer.checkpoint)
     if to is None:
         how = "No older checkpoint is retained, so the job cannot be rewound to before it"
     else:
@@ -27,7 +29,7 @@ def already_completed(coordinator: Coordinator, storage: str, answer: EpochCompl
             "runs one after the other, the oldest first"
         )
     return (
-        f"epoch {layout.run_id_of(answer.epoch)} is completed: checkpoint {answer.checkpoint} holds it. It is not run "
+        f"epoch {run_of_head(head, answer.epoch)} is completed: checkpoint {answer.checkpoint} holds it. It is not run "
         f"again, because its input would be folded in twice. {how}"
     )
 

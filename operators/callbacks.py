@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..checkpoint import Coordinator
 from ..checkpoint.requests import EpochCompleted, Failed, FailedOver, GivenUp, Restarted
+from ..checkpoint.run_text import run_of_slice
 from ..checkpoint.ways_out import WAYS_OUT
 from ..hooks.clearing import note_of
 from ..hooks.job_settings import scope_of
@@ -83,7 +84,8 @@ def _failed_over(context: Context, stage: StageTask, coordinator: Coordinator, s
     if answer.restarted:
         _run_others_again(context, stage, answer, coordinator)
     return (
-        f"stage {uid} failed; checkpoint {pending.checkpoint} · epoch {ti.run_id} · attempt {pending.attempt} "
+        f"stage {uid} failed; checkpoint {pending.checkpoint} · epoch {run_of_slice(pending.epoch, pending.slice)} · "
+        f"attempt {pending.attempt} "
         f"{'opened' if answer.created else 'is open already'}, restoring from {start}"
     )
 

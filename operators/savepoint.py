@@ -14,6 +14,7 @@ from ..checkpoint.disposing import HistoryRule
 from ..checkpoint.errors import CheckpointError, InvalidConfigError, NoSavepointError
 from ..checkpoint.head import SavepointEntry
 from ..checkpoint.reasons import Reason, Status
+from ..checkpoint.run_text import run_text
 from ..checkpoint.savepoint_uri import savepoint_folder
 from ..checkpoint.savepoint_verify import SavepointProgress
 from ..checkpoint.savepoints import DEFAULT_TIMEOUT, SavepointRequest
@@ -185,7 +186,7 @@ class SavepointOperator(BaseOperator):
             entry.uri,
             entry.files,
             entry.size_bytes,
-            layout.run_id_of(entry.epoch),
+            run_text(layout.run_id_of(entry.epoch), entry.window),
         )
         if entry.owing:
             self.log.info("it holds what these stages have still to read: %s", ", ".join(entry.owing))

@@ -20,6 +20,7 @@ from airflow.sdk.exceptions import (
 from ..checkpoint import layout
 from ..checkpoint.assignment import check_parallelism
 from ..checkpoint.errors import CheckpointError, CheckpointFailedError, InvalidConfigError, JobPausedError
+from ..checkpoint.model import Slice
 from ..checkpoint.options import check_choice
 from ..checkpoint.requests import (
     BeginAnswer,
@@ -34,6 +35,7 @@ from ..checkpoint.requests import (
     TriggerFirst,
     UpstreamsNotReady,
 )
+from ..checkpoint.run_text import run_of_head, run_of_slice
 from ..hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ..hooks.clearing import rerun_note
 from ..hooks.cluster_driver import point_at
@@ -222,7 +224,7 @@ class SparkEpochOperator(StageOperator):
                 self.log.info(
                     "checkpoint %d has completed epoch %s with stage %s: nothing to submit",
                     answer.checkpoint,
-                    ti.run_id,
+                    run_of_head(coordinator.head(), epoch),
                     uid,
                 )
                 return None
@@ -239,7 +241,7 @@ class SparkEpochOperator(StageOperator):
             self.log.info(
                 "checkpoint %d · epoch %s · stage %s: already acknowledged, nothing to submit",
                 answer.checkpoint,
-                ti.run_id,
+                run_of_head(coordinator.head(), epoch),
                 uid,
             )
             complete_if_last(coordinator, epoch, uid)
@@ -363,9 +365,9 @@ class SparkEpochOperator(StageOperator):
         else:
             self.log.info("restoring from checkpoint %d", handover.restore.checkpoint)
         for owed in handover.backlog:
-            self.log.info("first it reads what it owes: epoch %s", layout.run_id_of(owed.epoch))
+            self.log.info("first it reads what it owes: epoch %s", _run_of(owed.epoch, owed.slice))
         for replayed in handover.replay:
-            self.log.warning("its input is read again: epoch %s", layout.run_id_of(replayed.epoch))
+            self.log.warning("its input is read again: epoch %s", _run_of(replayed.epoch, replayed.slice))
 
     def _check_author_settings(self) -> None:
         check_author_settings(
@@ -447,6 +449,10 @@ def _submission(settings: JobSettings, answer: Submit, runtime: str) -> _Submiss
         region=storage.region,
     )
     return _Submission(storage.driver_conf(), handed, storage.driver_environment(), runtime)
+
+
+def _run_of(epoch: str, read: Slice | None) -> str:
+    return layout.run_id_of(epoch) if read is None else run_of_slice(epoch, read)
 
 
 def failed_for_good(run_id: str, answer: Failed) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ..checkpoint import Coordinator, acks, layout
 from ..checkpoint.errors import CheckpointError, FencedError
 from ..checkpoint.model import DeclineDocument, Handover
+from ..checkpoint.run_text import run_of_head, run_of_slice
 from ..storage.errors import CairnError, ErrorKind
 
 
@@ -33,8 +34,8 @@ class StageRun:
     def title(self) -> str:
         """Name it in a log line."""
         it = self.handover
-        run_id = layout.run_id_of(it.epoch)
-        return f"checkpoint {it.checkpoint} · epoch {run_id} · attempt {it.attempt} · stage {it.stage}"
+        run = run_of_slice(it.epoch, it.slice)
+        return f"checkpoint {it.checkpoint} · epoch {run} · attempt {it.attempt} · stage {it.stage}"
 
     def taken_over(self) -> bool:
         """Tell whether another try waits for this execution's driver; one that cannot be asked about is this try's."""
@@ -112,7 +113,7 @@ def left_out(coordinator: Coordinator, epoch: str, stage: str) -> str | None:
     if checkpoint is None or stage not in head.left_out_of(checkpoint):
         return None
     return (
-        f"checkpoint {checkpoint} has completed epoch {layout.run_id_of(epoch)} without stage {stage}. Its input is "
+        f"checkpoint {checkpoint} has completed epoch {run_of_head(head, epoch)} without stage {stage}. Its input is "
         "kept, and the stage reads it in the next epoch, before that one's own"
     )
 

@@ -11,7 +11,8 @@ from ..checkpoint import Coordinator
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.head import Head
 from ..checkpoint.importing import ImportWish, Runs, Started
-from ..checkpoint.layout import epoch_name, run_id_of
+from ..checkpoint.layout import epoch_name
+from ..checkpoint.run_text import run_of_head
 from ..checkpoint.savepoint_target import is_in_job
 from ..checkpoint.savepoint_uri import savepoint_folder
 from ..hooks.job_settings import JobSettings, is_rendered_later, naming
@@ -168,6 +169,7 @@ def start_if_asked(
 
     folder = opened(savepoint_folder(told.restore_from))
     log.info("starting %s from the savepoint %s", settings.job, folder.uri)
+    before = coordinator.head()
     found = coordinator.start_from(folder, wish, runs=runs, open_folder=opened)
     if found.allowed:
         log.info("the job has started from it before; it may leave behind now what no stage claims")
@@ -176,7 +178,7 @@ def start_if_asked(
         return found
     log.info("%d files, %d bytes were copied as checkpoint %d", found.files, found.size_bytes, found.checkpoint)
     for epoch in (*found.gave_up.epochs, *found.gave_up.pending_epochs):
-        log.warning("the savepoint does not hold the DAG run %s: it has to run again", run_id_of(epoch))
+        log.warning("the savepoint does not hold the DAG run %s: it has to run again", run_of_head(before, epoch))
     return found
 
 

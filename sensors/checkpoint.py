@@ -20,6 +20,7 @@ from ..checkpoint.errors import CheckpointFailedError, InvalidConfigError, JobFa
 from ..checkpoint.head import EndedEntry
 from ..checkpoint.notices import CheckpointListener, check_listeners
 from ..checkpoint.requests import EpochCompleted, Failed, Progress, Ready, Waiting
+from ..checkpoint.run_text import run_of_head, run_text
 from ..checkpoint.ways_out import WAYS_OUT
 from ..hooks.airflow_api import AirflowApiError
 from ..hooks.clear_body import TaskRef
@@ -337,7 +338,8 @@ class CheckpointSensor(BaseSensorOperator):
                 job=coordinator.job,
                 epoch=run_id,
             )
-        facts = {"job": coordinator.job, "epoch": run_id, "attempt": progress.attempt}
+        run = run_of_head(coordinator.head(), layout.epoch_name(run_id))
+        facts = {"job": coordinator.job, "epoch": run, "attempt": progress.attempt}
         way_out = WAYS_OUT[progress.reason]
         said = way_out.said(coordinator.job, settings.storage)
         cause = f"checkpoint {progress.checkpoint} failed: {progress.reason}: {progress.detail}. {said}"
@@ -383,7 +385,7 @@ class CheckpointSensor(BaseSensorOperator):
         self.log.info(
             "checkpoint %d · epoch %s: completed · attempt %d · %s · %d bytes · %.1f s",
             completed.checkpoint,
-            run_id,
+            run_text(run_id, entry.window),
             entry.attempt,
             "1 ack" if entry.acks == 1 else f"{entry.acks} acks",
             entry.size_bytes,

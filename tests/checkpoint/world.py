@@ -9,7 +9,7 @@ import copy
 import itertools
 import json
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from airflow_cairn.checkpoint import (
     CheckpointConfig,
@@ -111,6 +111,8 @@ class World:
         self._cleared = False
         self._come_in: itertools.count[int] | None = None
         """How many numbers have come in; None: the job has no source."""
+        self.slices: dict[str, Slice] = {}
+        """What epochs read that read a window of time."""
         self.bulky = False
         """Whether epochs have so much to say that the head does not hold the documents of their attempts."""
 
@@ -126,6 +128,13 @@ class World:
         """Give the job a source; one more number comes in each time that somebody asks for an epoch."""
         self._come_in = itertools.count(1)
 
+    def read_days(self, *epochs: str) -> None:
+        """Let these epochs read a day each, from the first of January 2026 on."""
+        first = datetime(2026, 1, 1, tzinfo=UTC)
+        for number, epoch in enumerate(epochs):
+            start = first + timedelta(days=number)
+            self.slices[epoch] = Slice(start.isoformat(), (start + timedelta(days=1)).isoformat())
+
     def fork(self) -> World:
         """The same world again, from here on on its own."""
         twin = World(self.memory.fork(), self.config, self.stages)
@@ -133,7 +142,7 @@ class World:
         twin._tokens, twin._claimants = copy.copy(self._tokens), copy.copy(self._claimants)
         twin.ears, twin._come_in = copy.deepcopy(self.ears), copy.copy(self._come_in)
         twin.hooks = copy.deepcopy(self.hooks)
-        twin.bulky = self.bulky
+        twin.bulky, twin.slices = self.bulky, dict(self.slices)
         return twin
 
     @property
@@ -159,7 +168,8 @@ class World:
     def request(self, epoch: str, owner: Owner | None = None) -> TriggerRequest:
         return TriggerRequest(
             epoch,
-            Slice(detail={"of": epoch, **({"bulk": "x" * MAX_HELD_BYTES} if self.bulky else {})}),
+            self.slices.get(epoch)
+            or Slice(detail={"of": epoch, **({"bulk": "x" * MAX_HELD_BYTES} if self.bulky else {})}),
             self.stages,
             self.config,
             owner,

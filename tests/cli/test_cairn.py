@@ -22,6 +22,7 @@ def world(tmp_path: Path) -> World:
     """A job with two completed epochs and one whose second attempt is pending."""
     (tmp_path / "store").mkdir()
     world = World(open_store(f"file://{tmp_path / 'store'}"))
+    world.read_days("e1", "e2")
     for epoch in ("e1", "e2"):
         world.run_epoch(epoch)
         world.clock.advance(timedelta(seconds=5))
@@ -42,7 +43,18 @@ def test_jobs(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     """One line a job."""
     assert cairn(world, "jobs") == 0
     line = capsys.readouterr().out.splitlines()[2]
-    assert line.split() == ["flights", "2", "e2", "2023-11-14", "22:13:25Z", "4", "2", "of", "4"]
+    assert line.split() == [
+        *("flights", "2", "e2", "2026-01-02", "to", "2026-01-03", "2023-11-14", "22:13:25Z", "4", "2", "of", "4")
+    ]
+
+
+def test_a_job_says_who_owns_it(
+    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics W8
+    monkeypatch.setenv("COLUMNS", "120")
+    world.coordinator().ownership.adopt("flights_v2", "staging", abort_pending=True)
+    assert cairn(world, "jobs") == 0
+    assert capsys.readouterr().out.splitlines()[2].endswith("  flights_v2 of staging")
 
 
 def test_checkpoints(world: World, capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,10 +62,10 @@ def test_checkpoints(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     assert cairn(world, "checkpoints", "flights") == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:6] for line in lines[2:6]] == [
-        ["4", "e3", "manual", "2", "PENDING", "1/4"],
-        ["3", "e3", "manual", "1", "FAILED", "1/4"],
-        ["2*", "e2", "manual", "1", "COMPLETED", "4/4"],
-        ["1*", "e1", "manual", "1", "COMPLETED", "4/4"],
+        ["4", "e3", "-", "manual", "2", "PENDING"],
+        ["3", "e3", "-", "manual", "1", "FAILED"],
+        ["2*", "e2", "2026-01-02", "to", "2026-01-03", "manual"],
+        ["1*", "e1", "2026-01-01", "to", "2026-01-02", "manual"],
     ]
     assert lines[6:] == [
         "* can be restored",

@@ -27,6 +27,7 @@ def storage(tmp_path: Path) -> str:
     """A job with everything that can be listed: a notice, a replay, a failover of two stages, one of them late, a
     pending checkpoint, a queue, a decline."""
     world = World(config=replace(CONFIG, restart_strategy=FixedDelayRestart(3)))
+    world.read_days("a", "b", "c", "d", "e")
     world.listen("warehouse")
     world.run_epoch("a")
     world.listen()

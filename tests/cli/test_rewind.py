@@ -84,6 +84,16 @@ def test_anything_but_yes_changes_nothing(
     assert world.coordinator().head() == before
 
 
+def test_it_says_what_the_runs_read(world: World, capsys: pytest.CaptureFixture[str]) -> None:  # semantics T8
+    world.read_days("e4", "e5")
+    for epoch in ("e4", "e5"):
+        world.run_epoch(epoch)
+    assert cairn(world, "rewind", "flights", "--to", "4", "--yes") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "which holds everything up to e4 (input 2026-01-01 to 2026-01-02). This undoes checkpoint 5" in said
+    assert "in this order: e5 (input 2026-01-02 to 2026-01-03) what was" in said
+
+
 def test_without_a_terminal_it_wants_yes(
     world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,7 +30,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A storage with a job of one epoch."""
     root = tmp_path_factory.mktemp("savepoints")
     (root / "store").mkdir()
-    job(root).run_epoch("e1")
+    world = job(root)
+    world.read_days("e1")
+    world.run_epoch("e1")
     return root
 
 
@@ -76,16 +78,19 @@ def test_one_is_taken_listed_and_verified(root: Path, capsys: pytest.CaptureFixt
     said = capsys.readouterr()
     uri, told = said.out.splitlines()
     assert uri.startswith(f"file://{root}/out/savepoint-flights-")
-    assert told == "savepoint 2 of flights, up to e1: 6 files, 44 B"
+    assert told == "savepoint 2 of flights, up to e1 (input 2026-01-01 to 2026-01-02): 6 files, 44 B"
     assert said.err == "", "no bar without a terminal"
     assert cairn(root, "savepoint", "flights", f"file://{root}/out", "--request-id", "nightly") == 0
     assert capsys.readouterr().out.splitlines()[0] == uri
     assert cairn(root, "savepoints", "flights") == 0
     *_, row, where = capsys.readouterr().out.splitlines()
-    assert row.split()[:6] == ["2", "e1", "COMPLETED", "6", "44", "B"]
+    assert row.split()[:6] == ["2", "e1", "2026-01-01", "to", "2026-01-02", "COMPLETED"]
     assert where.strip() == uri
     assert main(["verify", uri]) == 0
-    assert capsys.readouterr().out == "savepoint of flights, up to e1 (checkpoint 1): whole, 6 files, 44 B\n"
+    assert (
+        capsys.readouterr().out
+        == "savepoint of flights, up to e1 (input 2026-01-01 to 2026-01-02), checkpoint 1: whole, 6 files, 44 B\n"
+    )
 
 
 def test_its_metadata_names_it_too(root: Path, capsys: pytest.CaptureFixture[str]) -> None:  # semantics P1

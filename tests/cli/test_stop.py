@@ -37,7 +37,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A storage with a job of one epoch."""
     root = tmp_path_factory.mktemp("stop")
     (root / "store").mkdir()
-    job(root).run_epoch("e1")
+    world = job(root)
+    world.read_days("e1")
+    world.run_epoch("e1")
     return root
 
 
@@ -64,7 +66,8 @@ def stop(root: Path, *words: str) -> int:
 def test_an_idle_job_stops_and_starts_from_it(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert stop(root) == 0
     uri, *rest = capsys.readouterr().out.splitlines()
-    assert " ".join(rest).startswith("flights has stopped with savepoint 2, up to e1: 6 files, ")
+    held = "up to e1 (input 2026-01-01 to 2026-01-02): 6 files, "
+    assert " ".join(rest).startswith(f"flights has stopped with savepoint 2, {held}")
     assert "It takes no request until `cairn resume flights`; pause the DAG" in " ".join(line.strip() for line in rest)
     assert job(root).coordinator().head().stopped is Stopped.SHUTDOWN
     assert stop(root, "--json") == 0, "asked again"
