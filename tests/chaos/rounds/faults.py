@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,14 +11,19 @@ import psutil
 
 from scripts.harness.airflow_home import COMPONENTS
 from tests.chaos.protocol.outage import outage
-from tests.e2e.scenario import kill_task
+from tests.e2e.scenario import kill_driver, kill_task
 
 if TYPE_CHECKING:
     from tests.chaos.rounds.world import World
 
-STAGES = {"fast": ("src", "left", "right", "end"), "wide": ("first", "parts-0", "last"), "overlap": ("one", "two")}
-ALL = {**STAGES, "wide": ("first", "parts-0", "parts-1", "last")}
-FIRST = {"fast": "src", "wide": "first", "overlap": "one"}
+WIDE = ("first", "parts-0", "last")
+STAGES = {"fast": ("src", "left", "right", "end"), "wide": WIDE, "overlap": ("one", "two"), "spark": WIDE}
+"""Stages of each DAG at which faults wait."""
+ALL = {**STAGES, **dict.fromkeys(("wide", "spark"), ("first", "parts-0", "parts-1", "last"))}
+FIRST = {"fast": "src", "wide": "first", "overlap": "one", "spark": "first"}
+WEIGHTS = {"fast": 3, "wide": 4, "overlap": 2, "spark": 1}
+"""How often each DAG is drawn: real Spark takes its time."""
+ONLY_WIDE = ("stage added", "stage renamed")
 
 
 @dataclass(frozen=True)
@@ -47,17 +51,18 @@ def round_plan(seed: int, number: int) -> RoundPlan:
         number: of the round.
     """
     dice = random.Random(f"round {seed} {number}")
-    dag = dice.choice(list(STAGES))
+    [dag] = dice.choices(list(WEIGHTS), list(WEIGHTS.values()))
     stages = dice.sample(STAGES[dag], min(dice.choice((1, 1, 2, 3)), len(STAGES[dag])))
     # In the order in which their drivers run, so that no fault waits for a stage that waits for another's gate.
     ordered = [stage for stage in STAGES[dag] if stage in stages]
     # A stop refuses the run beside it, which then is a person's to clear (semantics P2).
-    kinds = [kind for kind in KINDS if dag != "overlap" or kind != "stop with savepoint"]
+    not_here = (*(() if dag == "wide" else ONLY_WIDE), *(("stop with savepoint",) if dag == "overlap" else ()))
+    kinds = [kind for kind in KINDS if kind not in not_here]
     return RoundPlan(dag, 2 if dag == "overlap" else 1, tuple(Fault(dice.choice(kinds), each) for each in ordered))
 
 
 def _kill_driver(world: World, driver: psutil.Process, _: str) -> None:
-    driver.send_signal(signal.SIGKILL)
+    kill_driver(driver)
 
 
 def _stop_driver(world: World, driver: psutil.Process, _: str) -> None:
@@ -124,11 +129,28 @@ def _stop_job(world: World, _driver: psutil.Process, _stage: str) -> None:
     world.savepoint(stops=True)
 
 
+def _ack_deleted(world: World, _driver: psutil.Process, _stage: str) -> bool:
+    return world.lose_marker("acks")
+
+
+def _handover_deleted(world: World, _driver: psutil.Process, _stage: str) -> bool:
+    return world.lose_marker("handover")
+
+
 def _import_error(world: World, _driver: psutil.Process, _stage: str) -> None:
-    world.change_dags("raise ImportError('a person is editing this file')\n")
+    world.break_dags()
 
 
-Act = Callable[["World", psutil.Process, str], None]
+def _stage_added(world: World, _driver: psutil.Process, _stage: str) -> bool:
+    return world.change_dags({"extra"})
+
+
+def _stage_renamed(world: World, _driver: psutil.Process, _stage: str) -> bool:
+    return world.change_dags({"renamed"})
+
+
+Act = Callable[["World", psutil.Process, str], bool | None]
+"""Lets a fault come; False if there was nothing that it could meet."""
 
 KINDS: dict[str, Act] = {
     "kill driver": _kill_driver,
@@ -146,5 +168,15 @@ KINDS: dict[str, Act] = {
     "pause": _pause,
     "savepoint": _savepoint,
     "stop with savepoint": _stop_job,
+    "ack deleted": _ack_deleted,
+    "handover deleted": _handover_deleted,
     "import error": _import_error,
+    "stage added": _stage_added,
+    "stage renamed": _stage_renamed,
 }
+
+BY_THE_RULES = {
+    "ack deleted": "was deleted",
+    "stage added": "does not expect this stage: the DAG has changed since it was triggered",
+}
+"""Faults after which a person may have to clear the run, and what its failed task then says (docs/operations.md)."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from scripts.harness.wait import WaitTimeoutError
 from tests.chaos.auditor import Audit
 from tests.chaos.report import Figures, Violation
-from tests.chaos.rounds.faults import ALL, RoundPlan, round_plan
+from tests.chaos.rounds.faults import ALL, BY_THE_RULES, RoundPlan, round_plan
 from tests.chaos.rounds.world import ROOT, World, world
 from tests.chaos.stored import Folder
 
@@ -26,6 +26,8 @@ class Rounds:
         self._place = place
         self._seed = seed
         self._counting: dict[str, list[str]] = {}
+        self._before: dict[str, tuple[str, ...]] = {}
+        """Of a stage that a round has added, the runs before it."""
         self._runs = 0
 
     def play(self, number: int) -> Figures:
@@ -46,7 +48,7 @@ class Rounds:
             states = self._place.ended(runs)
             figures.healed_s.append(time.monotonic() - struck)
             for run in [run for run in runs if states[run] == "failed"]:
-                self._help(run, violated)
+                self._help(run, figures, violated)
             entry = self._place.finish_savepoint()
             if entry is not None and not entry.ended:
                 violated("stuck", f"the savepoint waits for nobody: {entry}")
@@ -58,7 +60,8 @@ class Rounds:
         self._counting.setdefault(plan.dag, []).extend(runs)
         self._place.coordinator().clean()
         folder = Folder(self._place.server.client(), self._place.bucket, f"{ROOT}/{plan.dag}/")
-        audit = Audit(folder, plan.dag, self._counting[plan.dag], ALL[plan.dag])
+        stages = [*ALL[plan.dag], *(self._before if plan.dag == "wide" else ())]
+        audit = Audit(folder, plan.dag, self._counting[plan.dag], stages, self._before)
         for rule, what in audit.at_rest():
             violated(rule, what)
         return figures
@@ -68,16 +71,22 @@ class Rounds:
         for fault in plan.faults:
             came = self._place.strike(fault.kind, fault.stage)
             figures.faults[fault.kind] += came
+            if came and fault.kind == "stage added":
+                self._before["extra"] = tuple(self._counting.get(plan.dag, ()))
             trace.append(f"{fault.kind} at {fault.stage} of {runs[0]}{'' if came else ': it was gone'}")
             if fault is not plan.faults[-1]:
                 self._place.heal()
 
-    def _help(self, run: str, violated: object) -> None:
-        """A run has failed: a person clears it as a whole, which is a violation, and must help."""
-        assert callable(violated)
+    def _help(self, run: str, figures: Figures, violated: Callable[[str, str], None]) -> None:
+        """A run has failed: a person clears it as a whole, which must help; a violation unless the rules say so."""
         place = self._place
         place.run = run
-        violated("hands", f"{run} of {place.dag} failed: {place.home.api.explain(place.dag, run, 30)}"[:6000])
+        said = place.home.api.explain(place.dag, run, 30)
+        rule = next((kind for kind, text in BY_THE_RULES.items() if figures.faults[kind] and text in said), None)
+        if rule is None:
+            violated("hands", f"{run} of {place.dag} failed: {said}"[:6000])
+        else:
+            figures.hands[rule] += 1
         place.clear([])
         states = place.ended([run])
         if states[run] == "failed":

@@ -24,20 +24,27 @@ from airflow_cairn.storage import S3Options, open_store
 from scripts.harness.airflow_home import AirflowHome, Component
 from scripts.harness.postgres_server import PostgresServer
 from scripts.harness.s3_server import S3Server
-from scripts.harness.wait import wait_until
+from scripts.harness.spark_start import fast_conf
+from scripts.harness.wait import WaitTimeoutError, wait_until
+from scripts.s3a_jars import s3a_jars
 from scripts.setup.venv import VENV
 from tests.chaos.rounds.faults import KINDS, RoundPlan
+from tests.chaos.stored import Folder
 from tests.support.s3_proxy import S3Proxy
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[2]
 ROOT = "lake"
 SUBMIT = """#!/bin/sh
+case "$*" in *spark_stage.py*) exec {real} "$@" ;; esac
 PYTHONPATH={repository} exec {python} {script} "$@"
 """
 STAND_STILL_S = 3.0
 """How long a component stands still: longer than its heartbeats are apart."""
 REACH_S, QUIET_S = 240.0, 420.0
+AWAY_S = 20.0
+"""How long the storage is away at most."""
+WAIT = "epoch.wait_for_checkpoint"
 
 
 class World:
@@ -61,7 +68,9 @@ class World:
         self.run = ""
         self._stopped: list[psutil.Process] = []
         self._missing: set[Component] = set()
-        self._paused = False
+        self._paused = self._broken = False
+        self.changed: set[str] = set()
+        """How the pipeline `wide` differs from what it was at first."""
         self._tried: dict[str, int] = {}
         """Stages whose tasks stand still until they are tried again, with the number of their tries."""
         self._saving: dict[str, SavepointRequest] = {}
@@ -88,12 +97,11 @@ class World:
         wait_until(reached.exists, REACH_S, f"the driver of {where}", details=self._explain)
         driver = psutil.Process(int(reached.read_text()))
         try:
-            KINDS[kind](self, driver, stage)
+            return KINDS[kind](self, driver, stage) is not False
         except psutil.NoSuchProcess:
             return False  # an earlier fault has ended it
         finally:
             (self.gates / "hold" / where).unlink()
-        return True
 
     def ended(self, runs: list[str]) -> dict[str, str]:
         """Wait until runs have ended; gives the state of each."""
@@ -139,23 +147,30 @@ class World:
             threading.Event().wait(STAND_STILL_S)  # the fault itself: nothing is waited for
 
     def _try_of(self, stage: str) -> int:
-        task = _task(stage)
+        task = self.task_of(stage)
         task_id, index = task if isinstance(task, tuple) else (task, -1)
         return self.home.api.task(self.dag, self.run, task_id, map_index=index).try_number
 
     def clear(self, stages: list[str]) -> None:
         """Clear stages of the run, or all of it."""
-        tasks: list[str | tuple[str, int]] = [_task(stage) for stage in stages]
+        tasks: list[str | tuple[str, int]] = [self.task_of(stage) for stage in stages]
         if not tasks:
             tasks = sorted({task.task_id for task in self.home.api.task_instances(self.dag, self.run)})
         self.home.api.clear(self.dag, self.run, tasks, downstream=bool(stages))
 
     def mark_failed_and_clear(self, stage: str) -> None:
-        """Mark a stage's task failed, and clear it with what follows once Airflow has ended it."""
-        task = _task(stage)
+        """Mark a stage's task failed, and clear it with what follows once the page shows that these cannot run.
+
+        A clear that comes while the scheduler marks them is overwritten by it: Airflow's own race, not the product's.
+        """
+        task = self.task_of(stage)
         task_id, index = task if isinstance(task, tuple) else (task, -1)
         path = f"/dags/{self.dag}/dagRuns/{self.run}/taskInstances/{task_id}"
         self.home.api.request("PATCH", path if index < 0 else f"{path}/{index}", json={"new_state": "failed"})
+        last = partial(self.home.api.task, self.dag, self.run, WAIT)
+        wait_until(
+            lambda: last().state == "upstream_failed", REACH_S, f"{WAIT} of {self.run} to show that it cannot run"
+        )
         self.clear([stage])
 
     def pause(self) -> None:
@@ -171,17 +186,57 @@ class World:
         self.coordinator().savepoint(wish, self._open)
         self._saving[self.dag] = wish
 
-    def change_dags(self, before: str) -> None:
-        """Write something before the DAG file's text; the round's healing takes it away."""
-        file = self.home.dags_folder / "chaos_dags.py"
-        if file.read_text() == before + self._dags:
-            return
-        file.write_text(before + self._dags)
-        seen = bool(before)
-        wait_until(lambda: bool(self.home.api.import_errors()) == seen, REACH_S, "the DAG file to be parsed")
+    def lose_marker(self, kind: str) -> bool:
+        """Delete an acknowledgement or a handover of the run's pending attempt; False if there is none."""
+        folder = Folder(self.server.client(), self.bucket, f"{ROOT}/{self.dag}/")
+        head = folder.json("head.json")
+        pending = [f"chk-{each['id']:010d}/{kind}/" for each in head["pending"] if each["epoch"] == self.run]
+        found = [key for key in sorted(folder.objects()) if key.startswith(tuple(pending))] if pending else []
+        for key in found[:1]:
+            self.server.client().delete_object(Bucket=self.bucket, Key=folder.prefix + key)
+        return bool(found)
+
+    def break_dags(self) -> None:
+        """Let the DAG file raise; the round's healing takes it away."""
+        self._write_dags("raise ImportError('a person is editing this file')\n")
+        wait_until(lambda: bool(self.home.api.import_errors()), REACH_S, "the DAG file to be parsed")
+        self._broken = True
+
+    def change_dags(self, what: set[str]) -> bool:
+        """Change the pipeline `wide` while its run goes on, for all rounds that follow.
+
+        A stage that was added stays: to take it away again is refused, because its state would be lost (semantics R3).
+        The name of the last stage's task changes to and fro.
+        """
+        changed = self.changed | what if "extra" in what else self.changed ^ what
+        if changed == self.changed:
+            return False
+        self.changed = changed
+        self._write_dags("")
+        wanted = {self.task_of("last"), *(["epoch.extra"] if "extra" in changed else [])}
+
+        def parsed() -> bool:
+            known = {each["task_id"] for each in self.home.api.request("GET", "/dags/wide/tasks")["tasks"]}
+            return wanted <= known
+
+        wait_until(parsed, REACH_S, "the DAG file to be parsed", interval=0.5)
+        return True
+
+    def _write_dags(self, before: str) -> None:
+        text = self._dags.replace("= frozenset()", f"= frozenset({sorted(self.changed)})")
+        (self.home.dags_folder / "chaos_dags.py").write_text(before + text)
+
+    def task_of(self, stage: str) -> str | tuple[str, int]:
+        """Give the task of a stage, as the DAG file names it now."""
+        renamed = self.dag == "wide" and stage == "last" and "renamed" in self.changed
+        name, _, index = ("final" if renamed else stage).partition("-")
+        return (f"epoch.{name}", int(index)) if index else f"epoch.{name}"
 
     def heal(self) -> None:
-        """Take everything back that a fault has left behind."""
+        """Take everything back that a fault has left behind, once it has struck."""
+        if any(rule.times for rule in self.proxy.rules):
+            with suppress(WaitTimeoutError):  # the end of an outage that fewer requests met than it is for
+                wait_until(lambda: not any(rule.times for rule in self.proxy.rules), AWAY_S, "the outage to strike")
         self.proxy.rules[:] = []
         for stage, before in self._tried.items():
             wait_until(partial(self._tried_again, stage, before), REACH_S, f"{stage} to be tried again", interval=0.5)
@@ -193,11 +248,21 @@ class World:
         for component in sorted(self._missing):
             self.home.start_component(component)
         self._missing.clear()
-        self.change_dags("")
+        if self._broken:
+            self._write_dags("")
+            wait_until(lambda: not self.home.api.import_errors(), REACH_S, "the DAG file to be parsed")
+        self._broken = False
         if self._paused:
+            wait_until(self._at_rest, REACH_S, f"the tasks of {self.dag} that run to end", interval=0.5)
             self.home.api.unpause(self.dag)
         self._paused = False
         self.home.wait_until_healthy()
+
+    def _at_rest(self) -> bool:
+        """Tell whether no task of the paused DAG runs; one that waits in the triggerer does not."""
+        runs = [run["dag_run_id"] for run in self.home.api.runs(self.dag) if run["state"] == "running"]
+        states = {task.state for run in runs for task in self.home.api.task_instances(self.dag, run)}
+        return not states & {"queued", "running", "restarting"}
 
     def _tried_again(self, stage: str, before: int) -> bool:
         return self._try_of(stage) > before or self.home.api.run_state(self.dag, self.run) in ("success", "failed")
@@ -213,11 +278,6 @@ class World:
         return entry
 
 
-def _task(stage: str) -> str | tuple[str, int]:
-    name, _, index = stage.partition("-")
-    return (f"epoch.{name}", int(index)) if index else f"epoch.{name}"
-
-
 @contextmanager
 def world(folder: Path) -> Iterator[World]:
     """Start everything, and end it.
@@ -226,10 +286,16 @@ def world(folder: Path) -> Iterator[World]:
         folder: an empty one.
     """
     gates, commands = folder / "gates", folder / "bin"
-    for made in (gates, commands):
+    application = folder / "application"
+    for made in (gates, commands, application):
         made.mkdir(parents=True)
+    for source in (HERE / "spark_stage.py", HERE.parent / "inputs.py"):
+        shutil.copy(source, application)
+    conf = {**fast_conf(), **SPARK, "spark.jars": ",".join(map(str, s3a_jars()))}
+    spark = {"application": str(application / "spark_stage.py"), "conf": conf}
     script = commands / "spark-submit"
-    script.write_text(SUBMIT.format(repository=REPOSITORY, python=sys.executable, script=HERE / "submit.py"))
+    real = VENV / "bin" / "spark-submit"
+    script.write_text(SUBMIT.format(real=real, repository=REPOSITORY, python=sys.executable, script=HERE / "submit.py"))
     script.chmod(0o755)
     with S3Server() as server, S3Proxy(server.endpoint_url) as proxy, PostgresServer() as postgres:
         bucket = server.create_bucket("chaos")
@@ -239,6 +305,7 @@ def world(folder: Path) -> Iterator[World]:
             "PATH": os.pathsep.join([str(commands), str(VENV / "bin"), os.environ["PATH"]]),
             "CHAOS_STORAGE": f"s3://{bucket}/{ROOT}",
             "CHAOS_GATES": str(gates),
+            "CHAOS_SPARK": json.dumps(spark),
             "AIRFLOW_CONN_CHAOS": json.dumps(aws),
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
         }
@@ -269,5 +336,6 @@ def world(folder: Path) -> Iterator[World]:
             yield World(home, server, bucket, proxy, gates)
 
 
+SPARK = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
 USER = "postgres"
 HEARTBEAT_S = 10

@@ -1,7 +1,8 @@
-"""The pipelines that rounds of chaos strike: none needs Spark, and all keep what the auditor knows how to read."""
+"""The pipelines that rounds of chaos strike: one needs Spark, and all keep what the auditor knows how to read."""
 
 from __future__ import annotations
 
+import json
 import os
 from datetime import timedelta
 from typing import Any
@@ -13,8 +14,10 @@ from airflow_cairn.operators import CheckpointedTaskGroup, Pipelined, SparkEpoch
 
 CONFIG = CheckpointConfig(retained=2, timeout=timedelta(minutes=10), tolerable_failed_checkpoints=5)
 STAGE: dict[str, Any] = {"application": __file__, "retries": 6, "retry_delay": timedelta(seconds=1)}
-EXTRA = False
-"""A round changes this line: the pipeline then has one stage more."""
+CHANGED: frozenset[str] = frozenset()
+"""A round changes this line: `extra` adds a stage to `wide`, `renamed` gives its last one's task another name."""
+SPARK: dict[str, Any] = {**STAGE, **json.loads(os.environ["CHAOS_SPARK"])}
+GATES = os.environ["CHAOS_GATES"]
 
 
 def group() -> CheckpointedTaskGroup:
@@ -36,10 +39,16 @@ with DAG("fast", schedule=None, max_active_runs=1), group():
 with DAG("wide", schedule=None, max_active_runs=1), group():
     first = SparkEpochOperator(task_id="first", **STAGE)
     parts = SparkEpochOperator.partial(task_id="parts", **STAGE).expand(application_args=[["0"], ["1"]])
-    last = SparkEpochOperator(task_id="last", **STAGE)
+    last = SparkEpochOperator(task_id="final" if "renamed" in CHANGED else "last", uid="last", **STAGE)
     first >> Pipelined() >> parts >> last
-    if EXTRA:
+    if "extra" in CHANGED:
         last >> SparkEpochOperator(task_id="extra", **STAGE)
 
 with DAG("overlap", schedule=None, max_active_runs=2), group():
     SparkEpochOperator(task_id="one", **STAGE) >> SparkEpochOperator(task_id="two", **STAGE)
+
+with DAG("spark", schedule=None, max_active_runs=1), group():
+    reader = SparkEpochOperator(task_id="first", application_args=[GATES], **SPARK)
+    keepers = SparkEpochOperator.partial(task_id="parts", **SPARK).expand(application_args=[[GATES, "first"]] * 2)
+    writer = SparkEpochOperator(task_id="last", application_args=[GATES, "parts-0"], **SPARK)
+    reader >> Pipelined() >> keepers >> writer
