@@ -10,7 +10,8 @@ from scripts.harness.wait import WaitTimeoutError
 from tests.chaos.auditor import Audit
 from tests.chaos.report import Figures, Violation
 from tests.chaos.rounds.faults import ALL, BY_THE_RULES, RoundPlan, round_plan
-from tests.chaos.rounds.world import ROOT, World, world
+from tests.chaos.rounds.start import world
+from tests.chaos.rounds.world import ROOT, World
 from tests.chaos.stored import Folder
 
 

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 import signal
-import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -22,12 +16,8 @@ from airflow_cairn.checkpoint.head import SavepointEntry
 from airflow_cairn.checkpoint.savepoints import SavepointRequest
 from airflow_cairn.storage import S3Options, open_store
 from scripts.harness.airflow_home import AirflowHome, Component
-from scripts.harness.postgres_server import PostgresServer
 from scripts.harness.s3_server import S3Server
-from scripts.harness.spark_start import fast_conf
 from scripts.harness.wait import WaitTimeoutError, wait_until
-from scripts.s3a_jars import s3a_jars
-from scripts.setup.venv import VENV
 from tests.chaos.rounds.faults import KINDS, RoundPlan
 from tests.chaos.stored import Folder
 from tests.support.s3_proxy import S3Proxy
@@ -35,10 +25,6 @@ from tests.support.s3_proxy import S3Proxy
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[2]
 ROOT = "lake"
-SUBMIT = """#!/bin/sh
-case "$*" in *spark_stage.py*) exec {real} "$@" ;; esac
-PYTHONPATH={repository} exec {python} {script} "$@"
-"""
 STAND_STILL_S = 3.0
 """How long a component stands still: longer than its heartbeats are apart."""
 REACH_S, QUIET_S = 240.0, 420.0
@@ -276,66 +262,3 @@ class World:
         if wish.stop:
             self.coordinator().resume()
         return entry
-
-
-@contextmanager
-def world(folder: Path) -> Iterator[World]:
-    """Start everything, and end it.
-
-    Args:
-        folder: an empty one.
-    """
-    gates, commands = folder / "gates", folder / "bin"
-    application = folder / "application"
-    for made in (gates, commands, application):
-        made.mkdir(parents=True)
-    for source in (HERE / "spark_stage.py", HERE.parent / "inputs.py"):
-        shutil.copy(source, application)
-    conf = {**fast_conf(), **SPARK, "spark.jars": ",".join(map(str, s3a_jars()))}
-    spark = {"application": str(application / "spark_stage.py"), "conf": conf}
-    script = commands / "spark-submit"
-    real = VENV / "bin" / "spark-submit"
-    script.write_text(SUBMIT.format(real=real, repository=REPOSITORY, python=sys.executable, script=HERE / "submit.py"))
-    script.chmod(0o755)
-    with S3Server() as server, S3Proxy(server.endpoint_url) as proxy, PostgresServer() as postgres:
-        bucket = server.create_bucket("chaos")
-        aws: dict[str, Any] = {"conn_type": "aws", "login": server.access_key, "password": server.secret_key}
-        aws["extra"] = json.dumps({"endpoint_url": proxy.url, "region_name": server.region})
-        env = {
-            "PATH": os.pathsep.join([str(commands), str(VENV / "bin"), os.environ["PATH"]]),
-            "CHAOS_STORAGE": f"s3://{bucket}/{ROOT}",
-            "CHAOS_GATES": str(gates),
-            "CHAOS_SPARK": json.dumps(spark),
-            "AIRFLOW_CONN_CHAOS": json.dumps(aws),
-            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
-        }
-        where = f"{USER}@/postgres?host={postgres.root}"
-        settings = {
-            ("database", "sql_alchemy_conn"): f"postgresql+psycopg://{where}",
-            ("database", "sql_alchemy_conn_async"): f"postgresql+psycopg_async://{where}",
-            ("dag_processor", "min_file_process_interval"): "5",
-        }
-        home = AirflowHome(
-            folder / "airflow",
-            env=env,
-            settings=settings,
-            heartbeat_timeout=HEARTBEAT_S,
-            parallelism=4,
-            users={"cairn": "user"},
-        )
-        (home.home / "config" / "airflow_local_settings.py").write_text("__all__ = []\n")
-        home.command("db", "migrate")
-        (home.home / "airflow.db").touch()  # else the harness makes the tables of a SQLite database
-        who = {"login": "cairn", "password": home.passwords["cairn"]}
-        home.add_env("AIRFLOW_CONN_CAIRN_AIRFLOW_API", json.dumps({"conn_type": "http", "host": home.url, **who}))
-        shutil.copy(HERE / "dags" / "chaos_dags.py", home.dags_folder)
-        with home:
-            home.api.wait_for_dag_files({"chaos_dags.py"})
-            for dag in home.api.dag_ids():
-                home.api.unpause(dag)
-            yield World(home, server, bucket, proxy, gates)
-
-
-SPARK = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
-USER = "postgres"
-HEARTBEAT_S = 10
