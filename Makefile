@@ -43,7 +43,7 @@ soak: ## Simulate seeds that no test runs, until one fails: [FROM=200] [TO=5000]
 	@$(BIN)/python -m tests.simulation.simulate $(or $(FROM),200) $(or $(TO),5000)
 
 chaos: ## Strike real processes and a real Airflow, and audit what is left: [SEED=1] [RUNS=300] [ROUNDS=10] [FIRST=1]
-	@$(SETUP) venv java s3server
+	@$(SETUP) venv java s3server jars
 	@$(BIN)/python -m tests.chaos $(call flag,seed,$(SEED)) $(call flag,runs,$(RUNS)) $(call flag,rounds,$(ROUNDS)) \
 	    $(call flag,first,$(FIRST))
 

@@ -303,6 +303,8 @@ class Conductor:
                 self._needs_hands(run, f"{task.name}: {left} must run again first, and nothing will start them")
             else:
                 task.state, task.came_back, task.due = "none", True, self._events + 3
+        elif process.answer in ("Queued", "Overtaken"):
+            self._come_back(run, task, message.get("text", ""))  # which uses up no try
         elif process.answer == "Failed":
             self._needs_hands(run, message["text"], by_rule="for_good=True" in message["text"])
         else:

@@ -156,11 +156,12 @@ def stage(child: Child) -> dict[str, Any]:
     child.say(driver=pid)
     status = os.waitpid(pid, 0)[1]
     if status:
-        return {"answer": "DriverFailed", "text": f"status {status}"}
+        overtaken = coordinator.was_overtaken(answer.handover)
+        return {"answer": "Overtaken" if overtaken else "DriverFailed", "text": f"status {status}"}
     standing = coordinator.standing(answer.handover)
     goes_on = standing.awaited and standing.ended is not None and standing.ended.paused
     if not standing.current and not goes_on and standing.completed is None:
-        return {"answer": "Fenced"}
+        return {"answer": "Overtaken" if coordinator.was_overtaken(answer.handover) else "Fenced"}
     if not acks.has_acknowledged(coordinator.files, told["stage"], answer.handover.execution):
         return {"answer": "NotAcknowledged"}
     with suppress(CairnError):
@@ -216,7 +217,9 @@ def sensor(child: Child) -> dict[str, Any]:
         if isinstance(progress, Waiting) and progress.restarted:
             break
         pause.wait(POLL_S)
-    named = again(coordinator, child.told, progress) if isinstance(progress, Waiting) else {"restarted": []}
+    named: dict[str, Any] = {"restarted": [], "unclaimed": []}  # of one whose next attempt waits in the line
+    if isinstance(progress, Waiting):
+        named = again(coordinator, child.told, progress)
     return {"answer": "Waiting", "text": str(progress)[:400], **named}
 
 

@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     from tests.chaos.rounds.world import World
 
 WIDE = ("first", "parts-0", "last")
-STAGES = {"fast": ("src", "left", "right", "end"), "wide": WIDE, "overlap": ("one", "two"), "spark": WIDE}
+TWO = ("one", "two")
+STAGES = {"fast": ("src", "left", "right", "end"), "wide": WIDE, "overlap": TWO, "overtaken": TWO, "spark": WIDE}
 """Stages of each DAG at which faults wait."""
 ALL = {**STAGES, **dict.fromkeys(("wide", "spark"), ("first", "parts-0", "parts-1", "last"))}
-FIRST = {"fast": "src", "wide": "first", "overlap": "one", "spark": "first"}
-WEIGHTS = {"fast": 3, "wide": 4, "overlap": 2, "spark": 1}
+FIRST = {"fast": "src", "wide": "first", "overlap": "one", "overtaken": "one", "spark": "first"}
+BESIDE = ("overlap", "overtaken")
+"""DAGs with two runs beside each other; in the second both may have a checkpoint pending."""
+WEIGHTS = {"fast": 3, "wide": 3, "overlap": 1, "overtaken": 2, "spark": 1}
 """How often each DAG is drawn: real Spark takes its time."""
 ONLY_WIDE = ("stage added", "stage renamed")
 
@@ -56,9 +59,9 @@ def round_plan(seed: int, number: int) -> RoundPlan:
     # In the order in which their drivers run, so that no fault waits for a stage that waits for another's gate.
     ordered = [stage for stage in STAGES[dag] if stage in stages]
     # A stop refuses the run beside it, which then is a person's to clear (semantics P2).
-    not_here = (*(() if dag == "wide" else ONLY_WIDE), *(("stop with savepoint",) if dag == "overlap" else ()))
+    not_here = (*(() if dag == "wide" else ONLY_WIDE), *(("stop with savepoint",) if dag in BESIDE else ()))
     kinds = [kind for kind in KINDS if kind not in not_here]
-    return RoundPlan(dag, 2 if dag == "overlap" else 1, tuple(Fault(dice.choice(kinds), each) for each in ordered))
+    return RoundPlan(dag, 2 if dag in BESIDE else 1, tuple(Fault(dice.choice(kinds), each) for each in ordered))
 
 
 def _kill_driver(world: World, driver: psutil.Process, _: str) -> None:

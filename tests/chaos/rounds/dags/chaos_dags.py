@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -20,10 +21,15 @@ SPARK: dict[str, Any] = {**STAGE, **json.loads(os.environ["CHAOS_SPARK"])}
 GATES = os.environ["CHAOS_GATES"]
 
 
-def group() -> CheckpointedTaskGroup:
-    """Make the checkpointed group of a DAG."""
+def group(places: int = 1) -> CheckpointedTaskGroup:
+    """Make the checkpointed group of a DAG.
+
+    Args:
+        places: how many checkpoints may be pending at once.
+    """
+    config = replace(CONFIG, max_concurrent_checkpoints=places)
     return CheckpointedTaskGroup(
-        "epoch", reads_window=False, storage=os.environ["CHAOS_STORAGE"], aws_conn_id="chaos", config=CONFIG
+        "epoch", reads_window=False, storage=os.environ["CHAOS_STORAGE"], aws_conn_id="chaos", config=config
     )
 
 
@@ -45,6 +51,9 @@ with DAG("wide", schedule=None, max_active_runs=1), group():
         last >> SparkEpochOperator(task_id="extra", **STAGE)
 
 with DAG("overlap", schedule=None, max_active_runs=2), group():
+    SparkEpochOperator(task_id="one", **STAGE) >> SparkEpochOperator(task_id="two", **STAGE)
+
+with DAG("overtaken", schedule=None, max_active_runs=2), group(places=2):
     SparkEpochOperator(task_id="one", **STAGE) >> SparkEpochOperator(task_id="two", **STAGE)
 
 with DAG("spark", schedule=None, max_active_runs=1), group():
