@@ -19,7 +19,7 @@ from scripts.harness.airflow_home import AirflowHome, Component
 from scripts.harness.s3_server import S3Server
 from scripts.harness.wait import WaitTimeoutError, wait_until
 from tests.chaos.rounds.faults import KINDS, RoundPlan
-from tests.chaos.stored import Folder
+from tests.chaos.stored import Folder, lines
 from tests.support.s3_proxy import S3Proxy
 
 HERE = Path(__file__).parent
@@ -30,6 +30,7 @@ STAND_STILL_S = 3.0
 REACH_S, QUIET_S = 240.0, 420.0
 AWAY_S = 20.0
 """How long the storage is away at most."""
+EXTRA = "extra"
 WAIT = "epoch.wait_for_checkpoint"
 
 
@@ -182,6 +183,12 @@ class World:
             self.server.client().delete_object(Bucket=self.bucket, Key=folder.prefix + key)
         return bool(found)
 
+    def newest_stages(self) -> set[str]:
+        """Name the stages of the job's newest checkpoint."""
+        folder = Folder(self.server.client(), self.bucket, f"{ROOT}/{self.dag}/")
+        newest = folder.json("head.json")["completed"][-1]["metadata"]["key"]
+        return {line["stage"] for line in lines(folder.bytes(newest)) if line["kind"] == "stage"}
+
     def break_dags(self) -> None:
         """Let the DAG file raise; the round's healing takes it away."""
         self._write_dags("raise ImportError('a person is editing this file')\n")
@@ -194,12 +201,12 @@ class World:
         A stage that was added stays: to take it away again is refused, because its state would be lost (semantics R3).
         The name of the last stage's task changes to and fro.
         """
-        changed = self.changed | what if "extra" in what else self.changed ^ what
+        changed = self.changed | what if EXTRA in what else self.changed ^ what
         if changed == self.changed:
             return False
         self.changed = changed
         self._write_dags("")
-        wanted = {self.task_of("last"), *(["epoch.extra"] if "extra" in changed else [])}
+        wanted = {self.task_of("last"), *([f"epoch.{EXTRA}"] if EXTRA in changed else [])}
 
         def parsed() -> bool:
             known = {each["task_id"] for each in self.home.api.request("GET", "/dags/wide/tasks")["tasks"]}

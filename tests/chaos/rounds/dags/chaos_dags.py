@@ -48,7 +48,7 @@ with DAG("wide", schedule=None, max_active_runs=1), group():
     last = SparkEpochOperator(task_id="final" if "renamed" in CHANGED else "last", uid="last", **STAGE)
     first >> Pipelined() >> parts >> last
     if "extra" in CHANGED:
-        last >> SparkEpochOperator(task_id="extra", **STAGE)
+        first >> SparkEpochOperator(task_id="extra", **STAGE)
 
 with DAG("overlap", schedule=None, max_active_runs=2), group():
     SparkEpochOperator(task_id="one", **STAGE) >> SparkEpochOperator(task_id="two", **STAGE)
