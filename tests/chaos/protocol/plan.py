@@ -64,13 +64,12 @@ class JobPlan:
         return SHAPES[self.shape]
 
 
-def job_plan(seed: int, runs: int, *, concurrent: bool = False) -> JobPlan:
+def job_plan(seed: int, runs: int) -> JobPlan:
     """Draw a job.
 
     Args:
         seed: what decides everything.
         runs: how many runs it has.
-        concurrent: whether several checkpoints may be pending at once in some jobs.
     """
     dice = random.Random(f"chaos {seed}")
     shape = dice.choice(list(SHAPES))
@@ -79,7 +78,7 @@ def job_plan(seed: int, runs: int, *, concurrent: bool = False) -> JobPlan:
         "timeout_ms": 600_000,
         "min_pause_ms": 0,
         "retained": dice.choice((1, 2, 3)),
-        "max_concurrent_checkpoints": dice.choice((1, overlap)) if concurrent else 1,
+        "max_concurrent_checkpoints": dice.choice((1, overlap)),
         "tolerable_failed_checkpoints": dice.choice((0, 5)),
         "failover": dice.choice(("region", "region", "full")),
     }

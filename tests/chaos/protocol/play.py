@@ -42,7 +42,7 @@ class Stage:
             plant: a bug to plant (`Conductor`).
             calm: let nothing strike.
         """
-        plan = job_plan(seed, runs, concurrent=True)
+        plan = job_plan(seed, runs)
         if calm:
             plan = replace(plan, runs=tuple(RunPlan(run.epoch, ()) for run in plan.runs))
         conductor = Conductor(plan, self.nursery, self.proxy, plant)
