@@ -59,7 +59,8 @@ class Conductor:
         self._proxy = proxy
         self._plant = plant
         self._processes: dict[int, Process] = {}
-        self._events = 0
+        self._quiets = 0
+        """How often nothing was heard for a moment: whoever waits comes back then, and not among those that act."""
         self._begin = self._heard_at = time.monotonic()
 
     def play(self) -> None:
@@ -116,7 +117,7 @@ class Conductor:
     def _go_on(self, run: Run) -> None:
         for task in run.tasks.values():
             ready = all(run.tasks[name].state == "success" for name in task.upstream)
-            if task.state in ("none", "retry") and ready and self._events >= task.due and not self.paused:
+            if task.state in ("none", "retry") and ready and self._quiets >= task.due and not self.paused:
                 self._start(run, task)
 
     def _start(self, run: Run, task: Task) -> None:
@@ -186,7 +187,6 @@ class Conductor:
             self._quiet()
             return
         self._heard_at = time.monotonic()
-        self._events += 1
         if "pid" in message and len(message) == 2 and "id" in message:
             self._processes[message["id"]].pid = message["pid"]
         elif "ended" in message:
@@ -196,9 +196,11 @@ class Conductor:
 
     def _quiet(self) -> None:
         """Nothing happens: let go on who was stopped for a moment; see that somebody is at work."""
-        self._events += 1
+        self._quiets += 1
         for process in self._processes.values():
-            if process.until == "soon":
+            # A driver whose task waits for it goes on soon: nothing else would come, and no try follows.
+            waited_for = process.driver in process.standing and not process.over and not process.ghost
+            if process.until == "soon" or waited_for:
                 self._let_go_on(process)
         alive = [process for process in self._processes.values() if not process.over]
         if alive and all(process.standing for process in alive):
@@ -302,7 +304,7 @@ class Conductor:
             if task.idle > 1:
                 self._needs_hands(run, f"{task.name}: {left} must run again first, and nothing will start them")
             else:
-                task.state, task.came_back, task.due = "none", True, self._events + 3
+                task.state, task.came_back, task.due = "none", True, self._quiets + 1
         elif process.answer in ("Queued", "Overtaken"):
             self._come_back(run, task, message.get("text", ""))  # which uses up no try
         elif process.answer == "Failed":
@@ -328,7 +330,7 @@ class Conductor:
         on = [each for each in self._processes.values() if not each.over and each.number != task.process]
         others = [each for each in self.runs if not each.ended and each is not run]
         task.idle = 0 if on or others or self.paused or self.people.busy() else task.idle + 1
-        task.state, task.came_back, task.due = "none", True, self._events + 3
+        task.state, task.came_back, task.due = "none", True, self._quiets + 1
         if task.idle >= MAX_IDLE:
             self.violation("stuck", f"{run.epoch} {task.name} waits for nobody: {why}")
             self._clear_by_hand(run)

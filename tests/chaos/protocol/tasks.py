@@ -36,7 +36,7 @@ class Task:
     process: int | None = None
     """Who runs it now, by number."""
     due: int = 0
-    """From which event on it may be tried again."""
+    """From which quiet moment on it may be tried again."""
     idle: int = 0
     """How often in a row it came back for nothing while nothing else of its run was on."""
 
