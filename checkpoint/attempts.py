@@ -530,7 +530,7 @@ class Attempts:
             running: whether executions that have not acknowledged are taken over too.
         """
         ended = next(head.ended_of_epoch(epoch), None)
-        document = self.readable(ended)
+        document = None if ended is None or ended.left_behind else self.readable(ended)
         if ended is None or document is None:
             return NOTHING
         carried = carry(self._files, document, stages, rejected=ended.rejected, restart=restart, running=running)

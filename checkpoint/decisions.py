@@ -16,6 +16,7 @@ from .head import (
     MAX_OTHERS,
     MAX_RESTARTED,
     MAX_RESTORES,
+    MAX_UNFINISHED,
     CompletedEntry,
     EndedEntry,
     Head,
@@ -404,12 +405,29 @@ def _ended(entry: PendingEntry, status: Status, now_ms: int, *, acks: int) -> En
         restarts=entry.restarts,
         restart_at_ms=entry.restart_at_ms,
         window=entry.window,
+        places=entry.places,
     )
 
 
 def _end(head: Head, ended: EndedEntry) -> Head:
     pending = tuple(e for e in head.pending if e.id != ended.id)
-    return replace(head, pending=pending, history=(*head.history, ended))
+    return _leave_behind(replace(head, pending=pending, history=(*head.history, ended)))
+
+
+def _leave_behind(head: Head) -> Head:
+    """Mark the attempts for whose epochs nothing is kept any more, because enough others have ended since.
+
+    An epoch that waits in the line goes on however many have. What is marked stays so, and the cleaner builds on that.
+    """
+    awaited = {each.epoch for each in head.waiting} | {each.epoch for each in head.pending}
+    later: set[str] = set()
+    history = []
+    for each in reversed(head.history):
+        newest = each.epoch not in later and each.epoch not in awaited and each.status is not Status.COMPLETED
+        left_behind = each.left_behind or (newest and len(later) >= max(MAX_UNFINISHED, each.places))
+        history.append(each if left_behind == each.left_behind else replace(each, left_behind=True))
+        later.add(each.epoch)
+    return replace(head, history=tuple(reversed(history)))
 
 
 def _notice(head: Head, ended: EndedEntry, listeners: tuple[str, ...], metadata: DocumentRef | None = None) -> Head:

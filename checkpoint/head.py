@@ -39,6 +39,10 @@ from .reasons import Reason, RequestKind, Status
 MAX_HISTORY = 100
 """Ended checkpoints that the head remembers (semantics O1)."""
 
+MAX_UNFINISHED = 16
+"""Epochs that ended without completing and for whose next attempt something is kept, where no more may be pending at
+once: as many as Airflow lets runs of a DAG be active by default. Later ones push the oldest out (`left_behind`)."""
+
 MAX_RESTORES = 20
 """Restores that the head remembers."""
 
@@ -121,6 +125,8 @@ class PendingEntry:
     """Whether its epoch is the last one of a job that stops; it may complete only as long as the job does so (P2)."""
     window: WindowText | None = field(default=None, metadata=SPARSE)
     """The window of time that its epoch reads; None: it reads none, or version 0.1 wrote this."""
+    places: Count = field(default=1, metadata=SPARSE)
+    """How many epochs may be pending at once."""
     document: PendingDocument | None = None
     """What it expects, if that is small; None: it stands in an object of its own (`attempt_document`)."""
 
@@ -219,6 +225,10 @@ class EndedEntry:
     """Stages that began in it and acknowledged after it had failed, in that order; `MAX_LATE` at most."""
     window: WindowText | None = field(default=None, metadata=SPARSE)
     """As in `PendingEntry`."""
+    places: Count = field(default=1, metadata=SPARSE)
+    """As in `PendingEntry`."""
+    left_behind: bool = field(default=False, metadata=SPARSE)
+    """Whether so many other epochs have ended since that nothing of it is kept: only a trigger opens the next."""
 
     def __post_init__(self) -> None:
         """Refuse an outcome that is none."""
@@ -236,6 +246,8 @@ class EndedEntry:
 
         After a counted failure that the job puts up with (D5), a pause of the DAG (S1), or where it was overtaken (C2).
         """
+        if self.left_behind:
+            return False
         return self.paused or self.overtaken or (self.reason in COUNTED and not self.job_failed)
 
 
@@ -601,7 +613,7 @@ class Head:
         newest = next(self.ended_of_epoch(epoch), None)
         if newest is None or newest.status is Status.COMPLETED or self.pending_of_epoch(epoch) is not None:
             return None
-        if self.rewound_since(newest) is not None:
+        if self.rewound_since(newest) is not None or newest.left_behind:
             return None
         if newest.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND and not newest.paused:
             return None
@@ -649,8 +661,8 @@ class Head:
     def resumable(self, epoch: str) -> EndedEntry | None:
         """Give the attempt that ended within the limit (D5), paused (S1) or overtaken (C2), and that one is to follow.
 
-        What is not resumable never becomes so again: a later attempt has begun, the history has forgotten it, or the
-        job was rewound.
+        What is not resumable never becomes so again: a later attempt has begun, the history has forgotten it, it was
+        left behind, or the job was rewound.
         """
         newest = next(self.ended_of_epoch(epoch), None)
         if newest is None or not newest.tolerated or self.pending_of_epoch(epoch) is not None:

@@ -476,6 +476,8 @@ class Failed:
     """Whether it ended because the DAG was paused; `tolerated` too: the epoch goes on afterwards (semantics S1)."""
     trigger_first: bool = False
     """Whether only the task that triggers can open the next attempt, which stands on another checkpoint (T7, T8)."""
+    left_behind: bool = False
+    """Whether so many other epochs have ended since that only a trigger opens the next attempt."""
 
 
 def failed(newest: EndedEntry) -> Failed:
@@ -490,6 +492,7 @@ def failed(newest: EndedEntry) -> Failed:
         newest.job_failed,
         newest.for_good,
         newest.paused,
+        left_behind=newest.left_behind,
     )
 
 

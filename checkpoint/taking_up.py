@@ -178,7 +178,8 @@ class TakingUp:
                 job=self._files.job,
                 epoch=layout.run_id_of(epoch),
             )
-        document = self._attempts.readable(newest)
+        # What was left behind may be being deleted, so it lends nothing although it may be there still.
+        document = None if newest is None or newest.left_behind else self._attempts.readable(newest)
         if document is None:
             raise InvalidConfigError(
                 "no checkpoint is pending for the epoch and none can be taken up: run (or clear) the task that "

@@ -39,6 +39,11 @@ _RESUME = (
 )
 _CLEAR_TRIGGER = "Clear the task that triggers the checkpoint, with Downstream."
 
+LEFT_BEHIND = (
+    f"So many other runs have ended since that nothing of this one is kept for its next attempt. {_CLEAR_TRIGGER}"
+)
+"""Said in place of the reason's way out (`Failed.left_behind`)."""
+
 WAYS_OUT: Mapping[Reason, WayOut] = {
     Reason.CHECKPOINT_COORDINATOR_SHUTDOWN: WayOut(
         "The job was shut down, by a stop with a savepoint or by hand.", _RESUME, waiting_helps=False

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ..checkpoint import Coordinator
 from ..checkpoint.requests import EpochCompleted, Failed, FailedOver, GivenUp, Restarted
 from ..checkpoint.run_text import run_of_slice
-from ..checkpoint.ways_out import WAYS_OUT
+from ..checkpoint.ways_out import LEFT_BEHIND, WAYS_OUT
 from ..hooks.clearing import note_of
 from ..hooks.job_settings import scope_of
 from ..hooks.telling import tell_if_possible
@@ -72,7 +72,7 @@ def _failed_over(context: Context, stage: StageTask, coordinator: Coordinator, s
             f"{', '.join(answer.stages)}, whose input is kept for the next epoch"
         )
     if isinstance(answer, Failed):
-        way_out = WAYS_OUT[answer.reason].said(coordinator.job, storage)
+        way_out = LEFT_BEHIND if answer.left_behind else WAYS_OUT[answer.reason].said(coordinator.job, storage)
         why = f"{answer.reason}: {answer.detail}"
         return f"stage {uid} failed, and checkpoint {answer.checkpoint} with it: {why}. {way_out}"
     if not isinstance(answer, FailedOver):

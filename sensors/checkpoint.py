@@ -21,7 +21,7 @@ from ..checkpoint.head import EndedEntry
 from ..checkpoint.notices import CheckpointListener, check_listeners
 from ..checkpoint.requests import EpochCompleted, Failed, Progress, Ready, Waiting
 from ..checkpoint.run_text import run_of_head, run_text
-from ..checkpoint.ways_out import WAYS_OUT
+from ..checkpoint.ways_out import LEFT_BEHIND, WAYS_OUT
 from ..hooks.airflow_api import AirflowApiError
 from ..hooks.clear_body import TaskRef
 from ..hooks.clearing import Where
@@ -341,7 +341,7 @@ class CheckpointSensor(BaseSensorOperator):
         run = run_of_head(coordinator.head(), layout.epoch_name(run_id))
         facts = {"job": coordinator.job, "epoch": run, "attempt": progress.attempt}
         way_out = WAYS_OUT[progress.reason]
-        said = way_out.said(coordinator.job, settings.storage)
+        said = LEFT_BEHIND if progress.left_behind else way_out.said(coordinator.job, settings.storage)
         cause = f"checkpoint {progress.checkpoint} failed: {progress.reason}: {progress.detail}. {said}"
         if progress.for_good:
             raise JobFailedError(f"the epoch failed, and no other try follows: {cause}", **facts)
@@ -350,7 +350,7 @@ class CheckpointSensor(BaseSensorOperator):
                 f"the job failed, because `tolerable_failed_checkpoints` allows no more failed ones: {cause}", **facts
             )
         failed = CheckpointFailedError(cause, **facts)
-        if not way_out.waiting_helps:
+        if progress.left_behind or not way_out.waiting_helps:
             # No stage's own retry opens another attempt, so another try of this task would find the same.
             raise AirflowFailException(str(failed))
         raise failed

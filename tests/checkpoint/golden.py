@@ -141,7 +141,7 @@ EXAMPLES: dict[type, Any] = {
         pending=(
             PendingEntry(3, _EPOCH, 2, "00000000000000b3", 1_700_000_600_000, 1_700_022_200_000, 1, 1, _OWNER, 3, 2,
                          ("x",), ("warehouse",), kind=RequestKind.MANUAL, tolerable=1, regional=2, restarts=1,
-                         restart_at_ms=1_700_000_601_000, restarts_left=2, draining=True, document=_PENDING),
+                         restart_at_ms=1_700_000_601_000, restarts_left=2, draining=True, places=2, document=_PENDING),
         ),
         completed=(
             CompletedEntry(
@@ -158,7 +158,7 @@ EXAMPLES: dict[type, Any] = {
                        Reason.JOB_FAILOVER_REGION, "routes: killed", 1, 2, 0, 1, 1, ("00000000000000d9",),
                        others=("clean: killed too",), kind=RequestKind.MANUAL, restarts=3, for_good=True,
                        restart_at_ms=1_700_000_610_000,
-                       late=(LateAck("routes", AckMetrics(1, 2, 3, 4, 5)),)),
+                       late=(LateAck("routes", AckMetrics(1, 2, 3, 4, 5)),), places=2, left_behind=True),
         ),
         restores=(
             RestoreRecord(checkpoint=1, into=3, at_ms=1_700_000_600_000, took_ms=7, why="routes: killed",
