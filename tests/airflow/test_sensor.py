@@ -21,6 +21,7 @@ from airflow_cairn.checkpoint import CheckpointConfig, NoRestart, RegionalCheckp
 from airflow_cairn.checkpoint.cleaner import CleanReport
 from airflow_cairn.checkpoint.coordinator import Coordinator
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidConfigError
+from airflow_cairn.checkpoint.head import MAX_UNFINISHED
 from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.ways_out import WAYS_OUT
@@ -154,6 +155,21 @@ def test_a_failed_checkpoint_says_what_to_do_and_is_tried_again_only_where_that_
     said = str(caught.value)
     assert f"checkpoint 1 failed: {reason}: why. {way_out.said(job.name, job.storage)} [" in said
     assert "{" not in said
+
+
+def test_a_run_that_was_left_behind_says_what_to_clear(job: Job) -> None:  # semantics D5
+    config = CheckpointConfig(tolerable_failed_checkpoints=1_000)
+    job.trigger(RUN, config=config)
+    for number in range(MAX_UNFINISHED + 1):
+        job.coordinator.abort(number + 1, Reason.CHECKPOINT_EXPIRED, "slow")
+        job.trigger(f"later-{number}", config=config)
+    with pytest.raises(AirflowFailException) as caught:
+        sensor(job).execute(at())
+    said = (
+        "checkpoint 1 failed: CHECKPOINT_EXPIRED: slow. So many other runs have ended since that nothing of this one is"
+    )
+    assert str(caught.value).startswith(said)
+    assert "Clear the task that triggers the checkpoint" in str(caught.value)
 
 
 @pytest.mark.parametrize("option", ["soft_fail", "never_fail"])

@@ -39,6 +39,9 @@ HISTORY = 12
 NOTED = 3
 """Completed epochs in the head's own list: so few that segments are written, and joined, in every run."""
 
+UNFINISHED = 4
+"""Epochs that ended without completing and for whose next attempt something is kept, beside those in the line."""
+
 WRITE_LOG = 6
 
 
@@ -69,6 +72,7 @@ def short_memories(held: int) -> Iterator[None]:
             (invariants, "MAX_HISTORY", HISTORY),
             (completed_epochs, "MAX_NOTED", NOTED),
             (completed_epochs, "RECENT", 3 * NOTED),
+            (decisions, "MAX_UNFINISHED", UNFINISHED),
             (head_store, "WRITE_LOG", WRITE_LOG),
             (hook_answers, "call", call_here),
             (attempt_document, "MAX_HELD", held),
