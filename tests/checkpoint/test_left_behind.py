@@ -37,9 +37,9 @@ def decline(world: World) -> None:
 ENDS = {"expired": expire, "paused": pause, "declined": decline}
 
 
-def job(tolerable: int = 1_000, **config: int) -> World:
+def job(tolerable: int = 1_000, places: int = 1) -> World:
     """A job with one completed epoch and one stage."""
-    world = World(config=replace(CONFIG, tolerable_failed_checkpoints=tolerable, **config))
+    world = World(config=replace(CONFIG, tolerable_failed_checkpoints=tolerable, max_concurrent_checkpoints=places))
     world.stages = world.stages[:1]
     world.run_epoch("first")
     return world
@@ -145,7 +145,7 @@ def test_an_epoch_in_the_line_goes_on_however_many_have_ended() -> None:  # sema
 
 def test_all_that_may_be_pending_at_once_go_on_after_a_pause() -> None:  # semantics S1
     places = 2 * MAX_UNFINISHED
-    world = job(max_concurrent_checkpoints=places)
+    world = job(places=places)
     epochs = names(places)
     for epoch in epochs:
         world.trigger(epoch)
