@@ -36,7 +36,7 @@ from .spool import Spool
 log = logging.getLogger(__name__)
 
 MAX_NOTED = 100
-"""Epochs in the head's own list; one more makes a segment."""
+"""Epochs in the head's own list; one more makes a segment of the oldest of them."""
 
 RECENT = 10_000
 """Epochs in the recent segment, before it is joined with the old one."""
@@ -66,6 +66,8 @@ def remembering(head: Head, forgotten: dict[str, int]) -> Head:
 def shelved(files: JobFiles, old: Head, new: Head, new_token: Callable[[], str]) -> Head:
     """Give `new` with its list moved into a segment, if the list is full; the segment is written by then.
 
+    A tenth of the list stays, the newest, so that the cleaners that follow still see in the head which epochs are done.
+
     The first version that is written also says which notes of version 0.1 count: those of ids handed out by then.
 
     Args:
@@ -81,14 +83,16 @@ def shelved(files: JobFiles, old: Head, new: Head, new_token: Callable[[], str])
         new = replace(new, notes_below=old.next_id)
     if len(new.noted) <= MAX_NOTED:
         return new
-    kept, joined = _to_join(new.segments, len(new.noted))
+    until = len(new.noted) - MAX_NOTED // 10
+    noted, stay = new.noted[:until], new.noted[until:]
+    kept, joined = _to_join(new.segments, len(noted))
     try:
-        written = _write(files, old, new, joined, new_token)
+        written = _write(files, old, noted, joined, new_token)
     except CompletedEpochsLostError as error:
         # What runs has to complete all the same, so the list gets a segment of its own.
         log.warning("The list of completed epochs is not joined with the older ones. %s", error)
-        kept, written = new.segments, _write(files, old, new, (), new_token)
-    return replace(new, noted=(), segments=(*kept, written))
+        kept, written = new.segments, _write(files, old, noted, (), new_token)
+    return replace(new, noted=stay, segments=(*kept, written))
 
 
 def find(files: JobFiles, head: Head, epoch: str) -> int | None:
@@ -158,9 +162,15 @@ def damaged(files: JobFiles, head: Head, *, deep: bool) -> dict[str, str]:
     return found
 
 
-def _write(files: JobFiles, old: Head, new: Head, joined: tuple[Segment, ...], new_token: Callable[[], str]) -> Segment:
-    """Write a segment of the head's list and of those that it is joined with."""
-    entries = [_sorted(new.noted), *(_entries(files, each) for each in joined)]
+def _write(
+    files: JobFiles,
+    old: Head,
+    noted: tuple[CompletedNote, ...],
+    joined: tuple[Segment, ...],
+    new_token: Callable[[], str],
+) -> Segment:
+    """Write a segment of what the head's list held, and of those that it is joined with."""
+    entries = [_sorted(noted), *(_entries(files, each) for each in joined)]
     key = layout.completed_epochs(old.next_id, new_token())
     with Spool() as spool:
         epochs = 0

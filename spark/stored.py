@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..checkpoint import acks, metadata
 from ..checkpoint.codec import Json
@@ -127,7 +127,8 @@ def frame(spark: SparkSession, files: JobFiles, stored: Stored, groups: range | 
     except (ValueError, TypeError) as error:  # ours is a ValueError, PySpark's are either
         raise DocumentError(str(error), output=stored.output.id, folder=stored.output.folder) from error
     if not stored.files or (groups is not None and not groups):
-        return spark.createDataFrame([], schema)
+        # As Spark gives what it reads from files: whatever was written, all columns may be null.
+        return spark.createDataFrame([], StructType.fromJson(_nullable(schema.jsonValue())))
     ordered = sorted(stored.files, key=lambda file: (file.subtask, file.handle.path))
     urls = [files.spark_url(file.handle.path) for file in ordered]
     reader = spark.read.options(**_READ_OPTIONS)
@@ -136,6 +137,16 @@ def frame(spark: SparkSession, files: JobFiles, stored: Stored, groups: range | 
     group = StructField(key_groups.COLUMN, IntegerType())
     found = reader.schema(StructType([*schema, group])).parquet(*urls)
     return found.where(found[group.name].between(groups[0], groups[-1])).drop(group.name)
+
+
+def _nullable(kind: Any) -> Any:
+    """Give a type, as JSON, in which everything may be null."""
+    if not isinstance(kind, dict):
+        return kind
+    may_be = {name: True for name in ("nullable", "containsNull", "valueContainsNull") if name in kind}
+    inner = {name: _nullable(kind[name]) for name in ("type", "elementType", "keyType", "valueType") if name in kind}
+    fields = {"fields": [_nullable(each) for each in kind["fields"]]} if "fields" in kind else {}
+    return {**kind, **may_be, **inner, **fields}
 
 
 def nothing(spark: SparkSession, schema: StructType | str | None) -> DataFrame:

@@ -24,7 +24,7 @@ from ..storage.checksums import SHA256, checksum_of, is_checksum
 from ..storage.errors import CairnError, UnsupportedStorageError
 from ..storage.names import order
 from ..storage.port import Lost, ObjectStat
-from . import committer, key_groups
+from . import committer, empty_files, key_groups
 from .stored import File, Stored
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class Writer:
             planned.df.write.mode("errorifexists").options(**options).parquet(planned.url)
         written = self._now_ms()
         output, magic = planned.output, planned.in_force.committer.magic
-        stored = Stored(output, self._settle(output.folder, output.id, magic=magic))
+        stored = Stored(output, self._settle(output, magic=magic))
         settled = self._now_ms()
         with self._lock:
             if waited_for:
@@ -198,7 +198,8 @@ class Writer:
             return key_groups.distributed(df, key, self.key_groups, parallelism)
         return df if parallelism is None else df.repartition(parallelism)
 
-    def _settle(self, folder: str, output_id: str, *, magic: bool) -> list[File]:
+    def _settle(self, output: Output, *, magic: bool) -> list[File]:
+        folder = output.folder
         data: list[tuple[int, ObjectStat]] = []
         other: list[str] = []
         for found in self._files.listing(folder):
@@ -209,8 +210,10 @@ class Writer:
                 other.append(found.key)
         if magic:
             committer.verify_magic(self._files, folder + _SUCCESS)
-        self.delete(other)
-        handles = self.handles(output_id, [found for _, found in data])
+        empty = empty_files.without_rows(self._files, data, output.schema or "") if output.kind != "table" else []
+        data = [(part, found) for part, found in data if found.key not in empty]
+        self.delete([*other, *empty])
+        handles = self.handles(output.id, [found for _, found in data])
         return [File(part, handle) for (part, _), handle in zip(data, handles, strict=True)]
 
     def handles(self, output_id: str, found: Sequence[ObjectStat]) -> list[StateHandle]:

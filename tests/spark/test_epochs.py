@@ -72,7 +72,7 @@ def test_state_goes_from_epoch_to_epoch(spark: SparkSession, pipeline: Pipeline)
 def test_only_data_files_are_left_and_described(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics A1, A5
     pipeline.trigger("one")
     with pipeline.epoch("one") as epoch:
-        epoch.snapshot("totals", counts(spark, ("A-B", 1), ("B-C", 2)).repartition(2))
+        epoch.snapshot("totals", counts(spark, *((f"A-{number}", number) for number in range(20))).repartition(2))
         epoch.snapshot("keyed", counts(spark, ("A-B", 1)), key="route")
     ack = ack_of(pipeline)
     written = pipeline.listing("chk-0000000001/state/")

@@ -165,7 +165,8 @@ def test_an_output_without_files_is_an_empty_frame(spark: SparkSession, pipeline
     schema = spark.sql(TYPES).schema
     output = Output("state", "none", "chk-0000000001/state/routes/1-t/r/state.none/", schema.json())
     empty = frame(spark, pipeline.coordinator.files, Stored(output))
-    assert empty.schema == schema
+    assert empty.dtypes == spark.sql(TYPES).dtypes
+    assert all(field.nullable for field in empty.schema), "as it is where there are files"
     assert rows(empty) == []
     with pytest.raises(DocumentError, match="the output has no schema"):
         frame(spark, pipeline.coordinator.files, Stored(Output("state", "none", output.folder)))

@@ -23,8 +23,8 @@ from tests.chaos.protocol.roles import Child, act
 PR_SET_CHILD_SUBREAPER = 36
 
 SHORT_MEMORIES = (
-    (decisions, "MAX_HISTORY", 12),
-    (invariants, "MAX_HISTORY", 12),
+    (decisions, "MAX_HISTORY", 6),
+    (invariants, "MAX_HISTORY", 6),
     (completed_epochs, "MAX_NOTED", 1),
     (completed_epochs, "RECENT", 4),
 )
