@@ -220,9 +220,10 @@ class SparkEpochOperator(StageOperator):
         if isinstance(answer, EpochCompleted):
             kept = left_out(coordinator, epoch, uid)
             if kept is None and is_retry(ti, self.retries):
-                # The try before had acknowledged and its task died then. Skipping it would skip what follows it.
+                # The try before had acknowledged and its task died then, or the stage was added to the DAG while the
+                # run went on, and the epoch completed without it. Skipping it would skip what follows it.
                 self.log.info(
-                    "checkpoint %d has completed epoch %s with stage %s: nothing to submit",
+                    "checkpoint %d has completed epoch %s: stage %s has nothing to submit",
                     answer.checkpoint,
                     run_of_head(coordinator.head(), epoch),
                     uid,

@@ -170,9 +170,23 @@ def test_a_stage_whose_try_died_after_the_completion_is_no_skipped_one(
     """What follows it in the DAG would be skipped with it."""
     job.complete(RUN)
     assert stage(job, retries=2).execute(context(Ti(run_id=RUN, try_number=2, max_tries=2))) is None
-    assert f"checkpoint 1 has completed epoch {RUN} with stage routes: nothing to submit" in said.text
+    assert f"checkpoint 1 has completed epoch {RUN}: stage routes has nothing to submit" in said.text
     with pytest.raises(AirflowSkipException, match="It is not run again"):
         stage(job, retries=2).execute(context(Ti(run_id=RUN, try_number=2, max_tries=3)))
+    assert not submitted
+
+
+def test_a_stage_that_was_added_while_the_run_went_on_begins_with_the_next(
+    job: Job, submitted: Submitted, said: Said
+) -> None:  # semantics T9
+    """Airflow adds its task to the run; that it has completed the epoch would not be true."""
+    job.trigger(RUN)
+    with pytest.raises(InvalidConfigError, match="does not expect this stage: the DAG has changed"):
+        stage(job, task_id="added").execute(context(Ti(run_id=RUN)))
+    job.acknowledge(job.begin(RUN))
+    job.coordinator.complete(1)
+    assert stage(job, task_id="added", retries=2).execute(context(Ti(run_id=RUN, try_number=2, max_tries=2))) is None
+    assert f"checkpoint 1 has completed epoch {RUN}: stage added has nothing to submit" in said.text
     assert not submitted
 
 

@@ -154,11 +154,15 @@ class World:
         task_id, index = task if isinstance(task, tuple) else (task, -1)
         path = f"/dags/{self.dag}/dagRuns/{self.run}/taskInstances/{task_id}"
         self.home.api.request("PATCH", path if index < 0 else f"{path}/{index}", json={"new_state": "failed"})
-        last = partial(self.home.api.task, self.dag, self.run, WAIT)
-        wait_until(
-            lambda: last().state == "upstream_failed", REACH_S, f"{WAIT} of {self.run} to show that it cannot run"
-        )
+        wait_until(self._has_failed, REACH_S, f"{self.run} of {self.dag} to show what cannot run")
         self.clear([stage])
+
+    def _has_failed(self) -> bool:
+        """Tell whether the run shows a failure in all that it decides: of the run too, if nothing of it goes on."""
+        states = {task.task_id: task.state for task in self.home.api.task_instances(self.dag, self.run)}
+        goes_on = set(states.values()) - {"success", "skipped", "removed", "failed", "upstream_failed"}
+        failed = self.home.api.run_state(self.dag, self.run) == "failed"
+        return states[WAIT] == "upstream_failed" and (failed or bool(goes_on))
 
     def pause(self) -> None:
         """Pause the DAG until the round is healed."""
