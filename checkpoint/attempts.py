@@ -58,7 +58,7 @@ from .model import (
 )
 from .opening import Opener, Opening
 from .owner import take_ownership
-from .reasons import Reason, RequestKind, Status
+from .reasons import Reason, Status
 from .requests import (
     EpochCompleted,
     FailAnswer,
@@ -560,8 +560,7 @@ def _limits_of(request: TriggerRequest) -> Limits:
         config.max_concurrent_checkpoints,
         config.tolerable_failed_checkpoints,
         leaving_out.rule_of(request),
-        # A savepoint is always aligned and always whole (semantics T4).
-        request.config.mode == AT_LEAST_ONCE and request.kind is not RequestKind.SAVEPOINT,
+        request.config.mode == AT_LEAST_ONCE,
         config.restart_strategy.rule() if config.restart_strategy else None,
         config.failover == "full",
     )

@@ -19,7 +19,7 @@ from .claims import Claims
 from .cleaner import Cleaner, CleanReport
 from .errors import NoCheckpointError
 from .finishing import Finishing
-from .head import EndedEntry, Head, PendingEntry, SavepointEntry, Stopped
+from .head import EndedEntry, Head, PendingEntry, SavepointEntry
 from .head_store import Decision, HeadStore, changed
 from .hook_answers import HookAnswers
 from .importing import AS_USUAL, Importing, ImportWish, Runs, Started, StartPlan
@@ -220,13 +220,18 @@ class Coordinator:
         """End a pending checkpoint; see `Finishing.abort`."""
         return self._finishing.abort(checkpoint, reason, detail)
 
-    def suspend(self) -> None:
-        """Take no periodic requests; end what is pending, drop what waits (semantics S1). Twice changes nothing."""
-        self._stop(Stopped.SUSPENDED)
-
     def pause(self) -> None:
-        """Do as `suspend`, because the DAG is paused (semantics S1): what that ends goes on after `unpause`."""
-        self._stop(Stopped.PAUSED)
+        """Take no periodic requests, because the DAG is paused; end what is pending, drop what waits (semantics S1).
+
+        What that ends goes on after `unpause`. Twice changes nothing.
+        """
+
+        def decide(head: Head, now_ms: int) -> Decision[None]:
+            paused = decisions.pause(completing.settle(self.files, head, now_ms), now_ms)
+            return Decision(None, changed(head, paused))
+
+        self._heads.ensure()
+        self._heads.update(decide)
 
     def unpause(self) -> None:
         """Take periodic requests again, because the DAG is not paused; a job that was stopped otherwise stays so (S1).
@@ -241,12 +246,8 @@ class Coordinator:
 
         self._heads.update(decide)
 
-    def shutdown(self) -> None:
-        """Take no requests at all until resumed; ends and drops as `suspend` does (semantics S1, T1)."""
-        self._stop(Stopped.SHUTDOWN)
-
     def resume(self) -> None:
-        """Take every request again; changes nothing where the job was not stopped (semantics S1).
+        """Take every request again; changes nothing where the job is not stopped (semantics S1).
 
         A stop with a savepoint that is under way is given up: the savepoint fails (semantics P2).
         """
@@ -256,14 +257,6 @@ class Coordinator:
             after = decisions.give_up_stop(after, "the job was resumed before it had stopped", now_ms)
             return Decision(None, changed(head, after))
 
-        self._heads.update(decide)
-
-    def _stop(self, how: Stopped) -> None:
-        def decide(head: Head, now_ms: int) -> Decision[None]:
-            stopped = decisions.stop(completing.settle(self.files, head, now_ms), how, now_ms)
-            return Decision(None, changed(head, stopped))
-
-        self._heads.ensure()
         self._heads.update(decide)
 
     def deliver(self, listeners: Sequence[CheckpointListener]) -> int:

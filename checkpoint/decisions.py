@@ -78,22 +78,22 @@ def give_up_stop(head: Head, detail: str, now_ms: int) -> Head:
     return go_on_undrained(failed, now_ms)
 
 
-def stop(head: Head, how: Stopped, now_ms: int) -> Head:
-    """Stop taking requests: end what is pending and drop what waits (semantics S1). Stopping twice changes nothing."""
-    if how is Stopped.PAUSED:
-        if head.stopped not in (None, Stopped.PAUSED):
-            # Somebody has stopped it for longer; what he has started by hand since is his.
-            return head
-        for entry in head.pending:
-            head = abort(head, entry, Reason.CHECKPOINT_COORDINATOR_SUSPEND, "the DAG is paused", now_ms, paused=True)
-    else:
-        head = suspend_pending(head, f"the job is stopped: {how}", now_ms)
-    # What was stopped for longer stays so: a job that was shut down is not merely suspended, or paused.
-    kept = how if head.stopped is None else max(head.stopped, how, key=_LASTING.index)
-    return replace(head, waiting=(), stopped=kept)
+def pause(head: Head, now_ms: int) -> Head:
+    """Take no periodic requests, because the DAG is paused (semantics S1): end what is pending, drop what waits.
+
+    What it ends goes on by itself after the pause. A job that is shut down stays so.
+    """
+    if head.stopped is Stopped.SHUTDOWN:
+        return head
+    for entry in head.pending:
+        head = abort(head, entry, Reason.CHECKPOINT_COORDINATOR_SUSPEND, "the DAG is paused", now_ms, paused=True)
+    return replace(head, waiting=(), stopped=Stopped.PAUSED)
 
 
-_LASTING = (Stopped.PAUSED, Stopped.SUSPENDED, Stopped.SHUTDOWN)
+def shut_down(head: Head, now_ms: int) -> Head:
+    """Take no request until a person lets the job go on (semantics T1, P2): end what is pending, drop what waits."""
+    head = suspend_pending(head, "the job is shut down", now_ms)
+    return replace(head, waiting=(), stopped=Stopped.SHUTDOWN)
 
 
 def unpause(head: Head) -> Head:

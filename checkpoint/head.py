@@ -373,10 +373,13 @@ class Stopped(StrEnum):
 
     PAUSED = "paused"
     """Periodic requests, because the DAG is paused; what that has ended goes on when it no longer is."""
-    SUSPENDED = "suspended"
-    """Periodic requests."""
     SHUTDOWN = "shutdown"
     """Every request."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Stopped | None:
+        """Read what version 0.1 could write: a job that a person had suspended waits for a person still."""
+        return cls.SHUTDOWN if value == "suspended" else None
 
 
 @dataclass(frozen=True, slots=True)

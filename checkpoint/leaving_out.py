@@ -17,7 +17,6 @@ from . import documents, savepoint_waits
 from .codec import to_json
 from .head import Head, PendingEntry
 from .model import MAX_OWED_BYTES, LeaveOut, OwedEpoch, PendingDocument, StageSpec
-from .reasons import RequestKind
 from .regions import affected, regions_of
 from .requests import TriggerRequest, consumers
 
@@ -43,10 +42,11 @@ class Seen:
 def rule_of(request: TriggerRequest) -> LeaveOut | None:
     """Give the rule by which a request's attempts may leave out stages; None: never.
 
-    A savepoint is always aligned and always whole (semantics T4, F6).
+    Args:
+        request: of the epoch's first attempt.
     """
     config, regional = request.config, request.config.regional
-    if request.kind is RequestKind.SAVEPOINT or not (config.unaligned or regional):
+    if not (config.unaligned or regional):
         return None
     return LeaveOut(
         alignment_timeout_ms=config.alignment_timeout // timedelta(milliseconds=1) if config.unaligned else None,

@@ -23,16 +23,13 @@ class Reason(StrEnum):
     TOO_MANY_CHECKPOINT_REQUESTS = "TOO_MANY_CHECKPOINT_REQUESTS"
     TOO_MANY_CONCURRENT_CHECKPOINTS = "TOO_MANY_CONCURRENT_CHECKPOINTS"
     MINIMUM_TIME_BETWEEN_CHECKPOINTS = "MINIMUM_TIME_BETWEEN_CHECKPOINTS"
-    NOT_ALL_REQUIRED_TASKS_RUNNING = "NOT_ALL_REQUIRED_TASKS_RUNNING"
     IO_EXCEPTION = "IO_EXCEPTION"
     TRIGGER_CHECKPOINT_FAILURE = "TRIGGER_CHECKPOINT_FAILURE"
 
     # Declined by a stage (semantics D1).
     CHECKPOINT_DECLINED = "CHECKPOINT_DECLINED"
-    CHECKPOINT_DECLINED_TASK_NOT_READY = "CHECKPOINT_DECLINED_TASK_NOT_READY"
     CHECKPOINT_DECLINED_TASK_CLOSING = "CHECKPOINT_DECLINED_TASK_CLOSING"
     CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER = "CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER"
-    CHECKPOINT_DECLINED_INPUT_END_OF_STREAM = "CHECKPOINT_DECLINED_INPUT_END_OF_STREAM"
     CHECKPOINT_ASYNC_EXCEPTION = "CHECKPOINT_ASYNC_EXCEPTION"
 
     # Ended from outside.
@@ -43,12 +40,19 @@ class Reason(StrEnum):
     JOB_FAILOVER_REGION = "JOB_FAILOVER_REGION"
     FINALIZE_CHECKPOINT_FAILURE = "FINALIZE_CHECKPOINT_FAILURE"
 
+    @classmethod
+    def _missing_(cls, value: object) -> Reason | None:
+        """Read a reason of version 0.1 that no part of Cairn gives any more as the one that stands for it now."""
+        return {
+            "NOT_ALL_REQUIRED_TASKS_RUNNING": cls.TRIGGER_CHECKPOINT_FAILURE,
+            "CHECKPOINT_DECLINED_TASK_NOT_READY": cls.CHECKPOINT_DECLINED,
+            "CHECKPOINT_DECLINED_INPUT_END_OF_STREAM": cls.CHECKPOINT_DECLINED,
+        }.get(str(value))
+
 
 class RequestKind(StrEnum):
     """Who asks for a checkpoint; the earlier here, the sooner it is admitted (semantics T2)."""
 
-    SAVEPOINT = "savepoint"
-    FORCED = "forced"
     MANUAL = "manual"
     """A person, by hand: ignores the pause (semantics T3)."""
     PERIODIC = "periodic"
@@ -59,19 +63,17 @@ class RequestKind(StrEnum):
         """0 is admitted first."""
         return list(RequestKind).index(self)
 
-    @property
-    def forced(self) -> bool:
-        """Whether neither the concurrency limit nor the pause holds it back (semantics T4)."""
-        return self in (RequestKind.SAVEPOINT, RequestKind.FORCED)
+    @classmethod
+    def _missing_(cls, value: object) -> RequestKind | None:
+        """Read the kinds that version 0.1 knew besides: somebody had asked for those by hand, too."""
+        return cls.MANUAL if value in ("savepoint", "forced") else None
 
 
 DECLINES = frozenset(
     {
         Reason.CHECKPOINT_DECLINED,
-        Reason.CHECKPOINT_DECLINED_TASK_NOT_READY,
         Reason.CHECKPOINT_DECLINED_TASK_CLOSING,
         Reason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER,
-        Reason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM,
         Reason.CHECKPOINT_ASYNC_EXCEPTION,
         Reason.IO_EXCEPTION,
     }

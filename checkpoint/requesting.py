@@ -1,7 +1,7 @@
 """Decides what becomes of a request: admitted, waiting, or declined (semantics T1 to T4, T6, T9).
 
 One pure function over (head, request, clock). It is called inside the loop that swaps the head, so its conditions hold
-in the very version that makes the checkpoint pending (T6). Forced requests pass both limits (T4).
+in the very version that makes the checkpoint pending (T6).
 
 A request that waits need not ask to learn that it still waits: `still_waits` says so from the head alone, by the same
 checks.
@@ -81,13 +81,7 @@ def decide(head: Head, request: TriggerRequest, now_ms: int) -> Verdict:
         request: what is asked for.
         now_ms: the time, milliseconds since 1970 UTC.
     """
-    held_back = _held_back(head, turn_of(request), now_ms)
-    if held_back is not None:
-        return held_back
-    if request.absent:
-        detail = f"these stages cannot take part: {', '.join(sorted(request.absent))}"
-        return Decline(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, detail)
-    return Admit()
+    return _held_back(head, turn_of(request), now_ms) or Admit()
 
 
 def turn_of(request: TriggerRequest) -> Turn:
@@ -168,8 +162,6 @@ def _held_back(head: Head, turn: Turn, now_ms: int) -> Wait | Decline | None:
             Reason.PERIODIC_SCHEDULER_SHUTDOWN, f"the job is {head.stopped}; only requests by hand are taken"
         )
     stopping = head.kept_from(turn.epoch)
-    if turn.kind.forced and stopping is None:
-        return None
     if head.stops_after(turn.epoch) and len(head.pending) < turn.max_concurrent:
         # Those before it in the line wait for how the stop ends, and that waits for this one (semantics P2).
         return None

@@ -163,8 +163,6 @@ class TriggerRequest:
     owner: Owner | None = None
     """The DAG run that asks. Without one a request keeps no place in the line: nobody could tell that it has ended."""
     kind: RequestKind = RequestKind.MANUAL
-    absent: tuple[str, ...] = ()
-    """Stages that the caller knows cannot take part; the request is then declined (semantics T1)."""
     listeners: tuple[str, ...] = ()
     """Names of those who are to be told how the attempt ended (semantics C4, D4); its later attempts have the same."""
     hooks: tuple[str, ...] = ()
@@ -180,9 +178,6 @@ class TriggerRequest:
         check_stages(self.stages, self.config)
         if self.sources and self.run is None:
             raise InvalidConfigError("a request with sources needs `run`, the facts of the DAG run", epoch=self.epoch)
-        unknown = set(self.absent) - {stage.uid for stage in self.stages}
-        if unknown:
-            raise InvalidConfigError("absent names what is no stage of the job", absent=", ".join(sorted(unknown)))
         check_distinct("listener", self.listeners)
         check_distinct("hook", self.hooks)
 

@@ -424,7 +424,7 @@ class Savepoints:
                 return Decision(None)
             made = savepoint_head.made(head, current, files=end.files, size_bytes=end.size_bytes, now_ms=now_ms)
             # In one swap: there is no moment in which the savepoint stands and another epoch may begin (semantics P2).
-            return Decision(None, decisions.stop(made, Stopped.SHUTDOWN, now_ms) if current.stops else made)
+            return Decision(None, decisions.shut_down(made, now_ms) if current.stops else made)
 
         return self._ended(entry, folder, self._heads.update(decide)[0])
 

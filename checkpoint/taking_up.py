@@ -20,7 +20,7 @@ from .head_store import Decision, HeadStore, changed
 from .job_files import JobFiles
 from .model import PendingDocument
 from .opening import Opener, Opening
-from .reasons import Reason, RequestKind
+from .reasons import RequestKind
 from .requests import EpochCompleted, Failed, Queued, TriggerFirst, failed
 from .restarts import Exhausted
 from .runtime import Runtime
@@ -70,7 +70,7 @@ class TakingUp:
             for good; or what the next attempt waits for.
 
         Raises:
-            InvalidConfigError: there is nothing to take up, or the job was shut down or is suspended, which has ended
+            InvalidConfigError: there is nothing to take up, or the job was shut down, which has ended
                 this epoch's attempt (semantics S1).
             JobPausedError: the DAG was paused (semantics S1), and nobody has said since that it no longer is.
             NoCheckpointError: every retained checkpoint is damaged.
@@ -95,11 +95,10 @@ class TakingUp:
                     epoch=layout.run_id_of(epoch),
                     stage=stage,
                 )
-            suspended = newest.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND
-            if settled.stopped is Stopped.SHUTDOWN or (settled.stopped and suspended):
+            if settled.stopped is Stopped.SHUTDOWN:
                 raise InvalidConfigError(
-                    f"the job is stopped ({settled.stopped}): let it go on, then clear the task that triggers the "
-                    "checkpoint",
+                    f"the job is shut down: let it go on (`cairn resume {self._files.job}`), then clear the task that "
+                    "triggers the checkpoint",
                     job=self._files.job,
                     epoch=layout.run_id_of(epoch),
                     stage=stage,

@@ -46,10 +46,10 @@ LEFT_BEHIND = (
 
 WAYS_OUT: Mapping[Reason, WayOut] = {
     Reason.CHECKPOINT_COORDINATOR_SHUTDOWN: WayOut(
-        "The job was shut down, by a stop with a savepoint or by hand.", _RESUME, waiting_helps=False
+        "The job was stopped with a savepoint.", _RESUME, waiting_helps=False
     ),
     Reason.PERIODIC_SCHEDULER_SHUTDOWN: WayOut(
-        "The job was suspended, or its DAG is paused, so no run of its schedule begins.",
+        "The DAG is paused, so no run of its schedule begins.",
         "Unpause the DAG. If it is not paused, type `cairn resume {job} --storage {storage}`, then clear the task that "
         "triggers the checkpoint, with Downstream.",
     ),
@@ -69,9 +69,6 @@ WAYS_OUT: Mapping[Reason, WayOut] = {
         "`min_pause` has not passed since the last checkpoint completed.",
         "Nothing: the trigger asks again when it has.",
     ),
-    Reason.NOT_ALL_REQUIRED_TASKS_RUNNING: WayOut(
-        "A stage cannot take part in the checkpoint.", "Mend the stage that the message names, then run the DAG again."
-    ),
     Reason.IO_EXCEPTION: WayOut(
         "The storage failed, or a document in it cannot be used; the message names it.",
         "Look at the storage with `cairn verify {job} --storage {storage}` and mend it. Then clear the task that "
@@ -83,13 +80,9 @@ WAYS_OUT: Mapping[Reason, WayOut] = {
         "Mend what the message names. " + _CLEAR_TRIGGER,
     ),
     Reason.CHECKPOINT_DECLINED: WayOut("A stage's application failed and said so.", _MEND_AND_CLEAR),
-    Reason.CHECKPOINT_DECLINED_TASK_NOT_READY: WayOut("A stage was not ready to take part.", _MEND_AND_CLEAR),
     Reason.CHECKPOINT_DECLINED_TASK_CLOSING: WayOut("A stage was ending when it was to take part.", _MEND_AND_CLEAR),
     Reason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER: WayOut(
         "A stage has not begun because one that it reads from has declined.", _MEND_AND_CLEAR
-    ),
-    Reason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM: WayOut(
-        "A stage's input had ended before the checkpoint.", _MEND_AND_CLEAR
     ),
     Reason.CHECKPOINT_ASYNC_EXCEPTION: WayOut("A stage failed while it wrote its state.", _MEND_AND_CLEAR),
     Reason.CHECKPOINT_EXPIRED: WayOut(
@@ -103,7 +96,7 @@ WAYS_OUT: Mapping[Reason, WayOut] = {
         "Nothing: the epoch goes on by itself, with an attempt on the newest checkpoint.",
     ),
     Reason.CHECKPOINT_COORDINATOR_SUSPEND: WayOut(
-        "The job was stopped, suspended, rewound or restored by hand while the epoch was pending.",
+        "The job was stopped, rewound or restored by hand while the epoch was pending.",
         "If the job is stopped, type `cairn resume {job} --storage {storage}`. Then clear the task that triggers the "
         "checkpoint, with Downstream.",
         waiting_helps=False,

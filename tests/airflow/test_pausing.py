@@ -18,6 +18,7 @@ from airflow_cairn.sensors import CheckpointSensor
 from airflow_cairn.triggers import CheckpointTrigger
 from tests.airflow.conftest import Said
 from tests.support.airflow_stage import DagRun, Job, Ti, context
+from tests.support.shut_down import shut_down
 
 RUN = "scheduled__r1"
 
@@ -68,13 +69,13 @@ def test_the_next_run_starts_the_job(job: Job, said: Said) -> None:  # semantics
     assert "the DAG is no longer paused: the job goes on" in said.text
 
 
-def test_a_job_that_was_stopped_by_hand_is_not_started(job: Job) -> None:  # semantics S1, T1
+def test_a_job_that_was_shut_down_is_not_started(job: Job) -> None:  # semantics S1, T1
     job.complete("r0")
-    job.coordinator.suspend()
+    shut_down(job.coordinator)
     for paused in (True, False):
-        with pytest.raises(TriggerDeclinedError, match="PERIODIC_SCHEDULER_SHUTDOWN: the job is suspended"):
+        with pytest.raises(TriggerDeclinedError, match="CHECKPOINT_COORDINATOR_SHUTDOWN: the job's coordinator"):
             trigger(job, Ti(run_id=RUN, paused=paused))
-    assert job.coordinator.head().stopped is Stopped.SUSPENDED
+    assert job.coordinator.head().stopped is Stopped.SHUTDOWN
 
 
 def test_the_sensor_goes_on_after_the_pause(job: Job) -> None:  # semantics S1

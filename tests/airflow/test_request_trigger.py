@@ -28,6 +28,7 @@ from airflow_cairn.storage.errors import UnavailableError
 from airflow_cairn.triggers import RequestTrigger
 from tests.airflow.conftest import Said
 from tests.support.airflow_stage import DagRun, Job, Ti, context
+from tests.support.shut_down import shut_down
 
 IN_LINE = "place 1 in the line"
 
@@ -103,8 +104,8 @@ def complete(job: Job) -> None:
     [
         complete,
         lambda job: job.coordinator.abort(1, Reason.CHECKPOINT_DECLINED, "boom"),
-        lambda job: job.coordinator.suspend(),
-        lambda job: job.coordinator.shutdown(),
+        lambda job: job.coordinator.pause(),
+        lambda job: shut_down(job.coordinator),
     ],
     ids=["completed", "aborted", "dropped from the line", "declined from now on"],
 )

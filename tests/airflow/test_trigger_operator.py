@@ -31,6 +31,7 @@ from airflow_cairn.storage.local import LocalStore
 from airflow_cairn.triggers import RequestTrigger
 from tests.airflow.conftest import Said
 from tests.support.airflow_stage import DagRun, Job, Ti, context
+from tests.support.shut_down import shut_down
 
 DAY = datetime(2001, 1, 1, tzinfo=UTC)
 
@@ -266,7 +267,7 @@ def test_a_schedule_waits_until_the_pause_ends(job: Job, run_type: str) -> None:
 
 
 def test_a_stopped_job_fails_the_trigger(job: Job) -> None:  # semantics T1, S1
-    job.coordinator.shutdown()
+    shut_down(job.coordinator)
     with pytest.raises(TriggerDeclinedError, match="CHECKPOINT_COORDINATOR_SHUTDOWN"):
         operator(job).execute(context(Ti(run_id="r1")))
 
@@ -317,7 +318,7 @@ def test_a_full_line_is_asked_again(job: Job, monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_kind_is_checked_at_parse(job: Job) -> None:  # semantics S3
     with pytest.raises(InvalidConfigError, match="kind must be"):
-        operator(job, kind=RequestKind.FORCED)
+        operator(job, kind="forced")
 
 
 @pytest.mark.parametrize("run_type", DagRunType)

@@ -171,10 +171,10 @@ EXAMPLES: dict[type, Any] = {
         ),
         counters=Counters(3, 1, 1, 2, 20_480),
         waiting=(WaitingRequest("x1", RequestKind.PERIODIC, 1_700_000_700_000, _OWNER),),
-        stopped=Stopped.SUSPENDED,
+        stopped=Stopped.PAUSED,
         owner=JobOwner("flights", "https://airflow.example.com"),
         declined=(
-            DeclinedRequest("x2", RequestKind.PERIODIC, Reason.PERIODIC_SCHEDULER_SHUTDOWN, "suspended", 1_700_000_700),
+            DeclinedRequest("x2", RequestKind.PERIODIC, Reason.PERIODIC_SCHEDULER_SHUTDOWN, "paused", 1_700_000_700),
         ),
         restart_memory=RestartMemory((1_700_000_600_000,), 2_000, 1),
         savepoint_target="s3://bucket/savepoints",

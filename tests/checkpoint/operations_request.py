@@ -15,6 +15,7 @@ from airflow_cairn.checkpoint.requests import Declined, TriggerAnswer, Triggered
 from airflow_cairn.storage.port import ObjectStore
 from tests.checkpoint.operation import EPOCH, Operation, Run
 from tests.checkpoint.world import TIMEOUT, World
+from tests.support.shut_down import shut_down
 
 FOUR = ("e1", EPOCH, "e3", "e4")
 
@@ -65,13 +66,6 @@ def _admitted(world: World) -> Run:
     return lambda world, store: _ask(world, "e3", store)
 
 
-def _refused(world: World) -> Run:
-    """It has a place, and now cannot take part: it loses the place."""
-    _free(world, "e3", "e4")
-    request = replace(world.request("e3", Owner("dag", "e3")), absent=("report",))
-    return lambda world, store: world.coordinator(store).trigger(request)
-
-
 def _pass_over(world: World) -> Run:
     _free(world, "e3", "e4")
     return lambda world, store: _ask(world, "e4", store, ended=("e3",))
@@ -85,16 +79,6 @@ def _abandoned(world: World) -> Run:
 def _adopt(world: World) -> Run:
     _busy(world, "e3")
     return lambda world, store: world.coordinator(store).ownership.adopt("dag", "new", abort_pending=True)
-
-
-def _suspend(world: World) -> Run:
-    _busy(world, "e3")
-    return lambda world, store: world.coordinator(store).suspend()
-
-
-def _shutdown(world: World) -> Run:
-    _busy(world, "e3")
-    return lambda world, store: world.coordinator(store).shutdown()
 
 
 def _pause(world: World) -> Run:
@@ -117,7 +101,7 @@ def _go_on_after_a_pause(world: World) -> Run:
 
 def _resume(world: World) -> Run:
     _busy(world, "e3")
-    world.coordinator().shutdown()
+    shut_down(world.coordinator())
     return lambda world, store: world.coordinator(store).resume()
 
 
@@ -212,12 +196,9 @@ REQUEST_OPERATIONS = (
         ("e1", EPOCH, "e3", "e4", "e5"),
     ),
     Operation("admitted from the line", _admitted, epochs=FOUR),
-    Operation("refused from the line", _refused, epochs=FOUR),
     Operation("pass over who has ended", _pass_over, epochs=FOUR),
     Operation("end what is abandoned", _abandoned, epochs=FOUR),
     Operation("adopt, one under way", _adopt),
-    Operation("suspend", _suspend),
-    Operation("shut down", _shutdown),
     Operation("pause", _pause),
     Operation("unpause", _unpause),
     Operation("go on after a pause", _go_on_after_a_pause),

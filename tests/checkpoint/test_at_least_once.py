@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint import CheckpointConfig, RegionalCheckpoints, RequestKind, acks, layout, metadata
+from airflow_cairn.checkpoint import CheckpointConfig, RegionalCheckpoints, acks, layout, metadata
 from airflow_cairn.checkpoint.errors import InvalidConfigError, NonRestoredStateError
 from airflow_cairn.checkpoint.metadata import HandleLine
 from airflow_cairn.checkpoint.model import Handover, StageSpec
 from airflow_cairn.checkpoint.reasons import AckAnswer
-from airflow_cairn.checkpoint.requests import EpochCompleted, FailedOver, Ready, Submit, Triggered, TriggerRequest
+from airflow_cairn.checkpoint.requests import EpochCompleted, FailedOver, Ready, Submit, TriggerRequest
 from tests.checkpoint.early import EARLY, EarlyWorld
 from tests.checkpoint.lagging import ALIGNMENT, UNALIGNED, complete_without, run_some
 from tests.checkpoint.world import CONFIG
@@ -139,14 +139,6 @@ def test_damage_to_what_is_in_flight_replays_the_epoch() -> None:  # semantics B
     assert answer.pending.backlogs == {}
     checkpoint = early.run_epoch("c")
     assert [epoch for epoch, _ in early.reads(checkpoint)["routes"]["clean"]] == ["a", "b", "c"]
-
-
-def test_a_savepoint_is_made_exactly_once() -> None:  # semantics B2, T4
-    early = early_pair()
-    answer = early.coordinator().trigger(replace(early.request("a"), kind=RequestKind.SAVEPOINT))
-    assert isinstance(answer, Triggered)
-    assert not answer.pending.limits.at_least_once
-    assert not early.submit("a", "routes").handover.at_least_once
 
 
 def test_a_stage_that_is_left_out_keeps_what_its_edges_owe() -> None:  # semantics B2, B3

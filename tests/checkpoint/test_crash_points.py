@@ -24,6 +24,7 @@ from tests.checkpoint.operations_request import REQUEST_OPERATIONS
 from tests.checkpoint.operations_restart import RESTART_OPERATIONS
 from tests.checkpoint.world import TIMEOUT, World
 from tests.support.parsed_once import parsed_once
+from tests.support.shut_down import shut_down
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore
 
 
@@ -66,12 +67,12 @@ def _take_over(world: World) -> None:
 
 def _overtake(world: World) -> None:
     """What is pending is given up, and another epoch completes."""
-    world.coordinator().suspend()
+    world.coordinator().restore_latest()
     world.settle("e1", "e3")
 
 
 def _stop(world: World) -> None:
-    world.coordinator().shutdown()
+    shut_down(world.coordinator())
 
 
 def _clean(world: World) -> None:

@@ -17,6 +17,7 @@ from airflow_cairn.checkpoint.requests import CheckpointConfig
 from airflow_cairn.cli.showing import lines
 from tests.checkpoint.world import STAGES, TIMEOUT, World
 from tests.support.acking import ack_of
+from tests.support.shut_down import shut_down
 
 
 def expire(world: World) -> None:
@@ -39,8 +40,7 @@ ENDS: dict[str, Callable[[World], object]] = {
     "it expires": expire,
     "a newer one completes": lambda world: world.run_epoch("e2"),
     "the DAG is paused": lambda world: world.coordinator().pause(),
-    "the job is suspended": lambda world: world.coordinator().suspend(),
-    "the job is shut down": lambda world: world.coordinator().shutdown(),
+    "the job is shut down": lambda world: shut_down(world.coordinator()),
     "it is aborted": lambda world: world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand"),
     "the job fails": fail_the_job,
     "the job is restored": lambda world: world.coordinator().restore_latest(),

@@ -31,8 +31,6 @@ LOOKS: dict[str, Look] = {
     "a callback": lambda world: world.coordinator().fail("b", "report", "the last try", "killed"),
     "pause": lambda world: world.coordinator().pause(),
     "unpause": lambda world: world.coordinator().unpause(),
-    "suspend": lambda world: world.coordinator().suspend(),
-    "shutdown": lambda world: world.coordinator().shutdown(),
     "resume": lambda world: world.coordinator().resume(),
     "restore by hand": lambda world: world.coordinator().restore_latest(),
     "a rewind": lambda world: world.coordinator().rewind(1, abort_pending=True),

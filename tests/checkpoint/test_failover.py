@@ -10,7 +10,7 @@ import pytest
 from airflow_cairn.checkpoint import CheckpointConfig, layout
 from airflow_cairn.checkpoint.errors import FencedError, InvalidConfigError
 from airflow_cairn.checkpoint.fixing import Refused
-from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, RequestKind
+from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from airflow_cairn.checkpoint.requests import (
     EpochCompleted,
     Failed,
@@ -19,7 +19,6 @@ from airflow_cairn.checkpoint.requests import (
     Queued,
     StageAcknowledged,
     Submit,
-    Triggered,
     TriggerFirst,
 )
 from tests.checkpoint.exchanges import DIAMOND
@@ -323,9 +322,10 @@ def test_an_epoch_is_not_taken_up_beside_another(world: World) -> None:  # seman
 def test_who_was_overtaken_makes_room_for_a_trigger_that_places_its_input_anew(world: World) -> None:  # T8, F2
     """Found by `tests/simulation`: it could neither complete nor fail over, and triggering again gave it back."""
     world.count()
+    world.config = replace(world.config, max_concurrent_checkpoints=2)
     world.run_epoch("z")
     world.trigger("a")
-    assert isinstance(world.coordinator().trigger(replace(world.request("b"), kind=RequestKind.FORCED)), Triggered)
+    world.trigger("b")
     world.submit("b", "clean", "try-1")
     world.run_epoch("a")
     answer = world.coordinator().fail("b", "clean", "try-1", "killed")

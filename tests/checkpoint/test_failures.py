@@ -13,6 +13,7 @@ from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.checkpoint.requests import Failed, Ready, Submit, Waiting
 from tests.checkpoint.failing import COUNTS, fail_once, tolerant
 from tests.checkpoint.world import TIMEOUT, World
+from tests.support.shut_down import shut_down
 
 
 @pytest.mark.parametrize(
@@ -116,12 +117,12 @@ def test_metadata_that_cannot_be_written_does_not_count() -> None:  # semantics 
     assert not found.tolerated
 
 
-def test_suspending_keeps_the_count() -> None:  # semantics S1, D5
+def test_stopping_keeps_the_count() -> None:  # semantics S1, D5
     world = tolerant(2)
     world.trigger("a")
     fail_once(world)
     world.coordinator().begin("a", "clean", world.new_claimant())
-    world.coordinator().suspend()
+    shut_down(world.coordinator())
     head = world.coordinator().head()
     assert (head.pending, head.failures) == ((), 1)
     assert head.history[-1].reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND
@@ -131,7 +132,7 @@ def test_a_stopped_job_takes_nothing_up() -> None:  # semantics S1, D5
     world = tolerant(2)
     world.trigger("a")
     fail_once(world)
-    world.coordinator().suspend()
+    shut_down(world.coordinator())
     found = world.coordinator().go_on("a")
     assert isinstance(found, Failed)
     assert found.tolerated

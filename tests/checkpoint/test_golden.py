@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 
 from airflow_cairn.checkpoint import documents, metadata, savepoint_format
 from airflow_cairn.checkpoint.codec import to_json
+from airflow_cairn.checkpoint.head import Stopped
 from airflow_cairn.checkpoint.job_files import KINDS, JobFiles, encode, reference
+from airflow_cairn.checkpoint.reasons import Reason, RequestKind
 from tests.checkpoint.golden import (
     EXAMPLES,
     FOLDER,
@@ -70,13 +73,17 @@ def test_the_examples_fill_every_field(cls: type) -> None:
     assert all(value not in (None, [], {}, "") for value in to_json(EXAMPLES[cls]).values())
 
 
+RENAMED = {"suspended": "shutdown"}
+"""Words of version 0.1 that no part of Cairn writes any more, each with the one that stands for it now."""
+
+
 def _holds(new: Any, old: Any) -> bool:
     """Whether everything that an old document says stands in the new one, which may say more."""
     if isinstance(old, dict) and isinstance(new, dict):
         return all(name in new and _holds(new[name], value) for name, value in old.items())
     if isinstance(old, list) and isinstance(new, list):
         return len(new) == len(old) and all(map(_holds, new, old))
-    return bool(new == old)
+    return new in (old, RENAMED.get(str(old), old))
 
 
 @pytest.mark.parametrize("cls", list(KINDS), ids=lambda cls: cls.__name__)
@@ -104,3 +111,22 @@ def test_metadata_and_savepoints_of_a_released_version_are_read_still(version: P
     header, *rest, _ = savepoint_format.read(store)
     assert header == SAVEPOINT_HEADER
     assert [type(line) for line in rest] == [type(line) for line in SAVEPOINT]
+
+
+@pytest.mark.parametrize(
+    ("cls", "old", "now"),
+    [
+        (Stopped, "suspended", Stopped.SHUTDOWN),
+        (RequestKind, "savepoint", RequestKind.MANUAL),
+        (RequestKind, "forced", RequestKind.MANUAL),
+        (Reason, "NOT_ALL_REQUIRED_TASKS_RUNNING", Reason.TRIGGER_CHECKPOINT_FAILURE),
+        (Reason, "CHECKPOINT_DECLINED_TASK_NOT_READY", Reason.CHECKPOINT_DECLINED),
+        (Reason, "CHECKPOINT_DECLINED_INPUT_END_OF_STREAM", Reason.CHECKPOINT_DECLINED),
+    ],
+)
+def test_a_word_that_is_not_written_any_more_is_read_still(cls: type[StrEnum], old: str, now: StrEnum) -> None:
+    """semantics C5: version 0.1 could write it."""
+    assert cls(old) is now
+    assert old not in [each.value for each in cls]
+    with pytest.raises(ValueError, match="is not a valid"):
+        cls("something else")

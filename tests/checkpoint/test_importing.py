@@ -38,6 +38,7 @@ from tests.checkpoint.saved import audit_started, save, saved, thrown_away
 from tests.checkpoint.savepoints import Below, asked, take
 from tests.checkpoint.world import CONFIG, STAGES, World
 from tests.support.memory_store import MemoryStore
+from tests.support.shut_down import shut_down
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore, RecordingStore
 
 REFUSING = ImportWish(give_up=False)
@@ -130,7 +131,7 @@ def test_only_a_new_job_starts_from_it(old: World) -> None:  # semantics R1
 def test_an_upgrade_gives_up_nothing(old: World) -> None:  # semantics P2, T9
     """The usual way: stop with a savepoint, start from it."""
     folder = saved(old)
-    old.coordinator().suspend()
+    shut_down(old.coordinator())
     found = old.coordinator().start_from(folder, REFUSING)
     assert (found.checkpoint, found.gave_up.anything) == (3, False)
     head = old.coordinator().head()

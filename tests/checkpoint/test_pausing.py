@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from airflow_cairn.checkpoint import RequestKind
+from airflow_cairn.checkpoint import Coordinator, RequestKind
 from airflow_cairn.checkpoint.errors import JobPausedError
 from airflow_cairn.checkpoint.head import Stopped
 from airflow_cairn.checkpoint.model import Owner
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from airflow_cairn.checkpoint.requests import Declined, EpochCompleted, Failed, StageAcknowledged, Triggered, Waiting
 from tests.checkpoint.world import CONFIG, World
+from tests.support.shut_down import shut_down
 
 
 @pytest.fixture
@@ -108,33 +110,26 @@ def test_all_had_acknowledged(world: World) -> None:  # semantics S1
     world.audit("a")
 
 
-@pytest.mark.parametrize("first", [Stopped.SUSPENDED, Stopped.SHUTDOWN])
-def test_an_end_of_the_pause_lifts_nothing_else(world: World, first: Stopped) -> None:  # semantics S1
+def test_an_end_of_the_pause_lifts_nothing_else(world: World) -> None:  # semantics S1, P2
     coordinator = world.coordinator()
-    (coordinator.suspend if first is Stopped.SUSPENDED else coordinator.shutdown)()
+    shut_down(coordinator)
     coordinator.pause()
-    assert coordinator.head().stopped is first
+    assert coordinator.head().stopped is Stopped.SHUTDOWN
     coordinator.unpause()
-    assert coordinator.head().stopped is first
+    assert coordinator.head().stopped is Stopped.SHUTDOWN
     coordinator.resume()
     coordinator.pause()
-    (coordinator.suspend if first is Stopped.SUSPENDED else coordinator.shutdown)()
-    assert coordinator.head().stopped is first
+    shut_down(coordinator)
+    assert coordinator.head().stopped is Stopped.SHUTDOWN
 
 
-def test_a_pause_leaves_alone_what_was_asked_for_by_hand_of_a_suspended_job(world: World) -> None:  # semantics S1, T1
-    world.coordinator().suspend()
-    assert isinstance(world.coordinator().trigger(replace(world.request("a"), kind=RequestKind.MANUAL)), Triggered)
-    head = world.coordinator().head()
-    world.coordinator().pause()
-    assert world.coordinator().head() == head
-
-
-@pytest.mark.parametrize("by", ["suspend", "restore_latest"])
-def test_who_stops_or_restores_the_job_does_not_want_it_to_go_on(world: World, by: str) -> None:  # semantics S1, R5
+@pytest.mark.parametrize("by", [shut_down, Coordinator.restore_latest], ids=["a stop", "a restore"])
+def test_who_stops_or_restores_the_job_does_not_want_it_to_go_on(
+    world: World, by: Callable[[Coordinator], object]
+) -> None:  # semantics S1, R5
     busy(world)
     world.coordinator().pause()
-    getattr(world.coordinator(), by)()
+    by(world.coordinator())
     world.coordinator().resume()
     found = world.coordinator().go_on("a")
     assert isinstance(found, Failed)

@@ -34,6 +34,7 @@ from airflow_cairn.checkpoint.owner import RunState
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.requests import Declined, TriggerAnswer, Triggered
 from tests.checkpoint.world import CONFIG, TIMEOUT, World
+from tests.support.shut_down import shut_down
 from tests.support.wrapped_stores import RecordingStore
 
 NOW = 1_000_000
@@ -57,34 +58,26 @@ REQUEST = TriggerRequest("b", Slice(), (StageSpec("s"),), PAUSED, Owner("d", "b"
     [
         # Each row breaks every later condition too, so that the order shows.
         (replace(BUSY, stopped=Stopped.SHUTDOWN, waiting=FULL), {}, Reason.CHECKPOINT_COORDINATOR_SHUTDOWN),
-        (replace(BUSY, stopped=Stopped.SUSPENDED, waiting=FULL), {}, Reason.PERIODIC_SCHEDULER_SHUTDOWN),
+        (replace(BUSY, stopped=Stopped.PAUSED, waiting=FULL), {}, Reason.PERIODIC_SCHEDULER_SHUTDOWN),
         (replace(BUSY, waiting=FULL), {}, Reason.TOO_MANY_CHECKPOINT_REQUESTS),
         (replace(COMPLETED, pending=(replace(A, id=2),)), {}, Reason.TOO_MANY_CONCURRENT_CHECKPOINTS),
         (COMPLETED, {}, Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS),
-        (COMPLETED, {"kind": RequestKind.MANUAL}, Reason.NOT_ALL_REQUIRED_TASKS_RUNNING),
         (
             replace(BUSY, stopped=Stopped.SHUTDOWN),
-            {"kind": RequestKind.SAVEPOINT},
+            {"kind": RequestKind.MANUAL},
             Reason.CHECKPOINT_COORDINATOR_SHUTDOWN,
         ),
-        (replace(BUSY, waiting=FULL), {"kind": RequestKind.FORCED}, Reason.NOT_ALL_REQUIRED_TASKS_RUNNING),
     ],
 )
 def test_the_checks_run_in_order(head: Head, change: dict[str, RequestKind], reason: Reason) -> None:  # semantics T1
-    verdict = requesting.decide(head, replace(REQUEST, absent=("s",), **change), NOW)  # type: ignore[arg-type]
+    verdict = requesting.decide(head, replace(REQUEST, **change), NOW)  # type: ignore[arg-type]
     assert not isinstance(verdict, requesting.Admit)
     assert verdict.reason is reason
 
 
-def test_suspended_jobs_take_what_is_asked_by_hand() -> None:  # semantics T1
-    head = Head("j", stopped=Stopped.SUSPENDED)
+def test_paused_jobs_take_what_is_asked_by_hand() -> None:  # semantics T1
+    head = Head("j", stopped=Stopped.PAUSED)
     assert requesting.decide(head, replace(REQUEST, kind=RequestKind.MANUAL), NOW) == requesting.Admit()
-
-
-@pytest.mark.parametrize("kind", [RequestKind.SAVEPOINT, RequestKind.FORCED])
-def test_forced_requests_pass_both_limits(kind: RequestKind) -> None:  # semantics T4
-    head = replace(COMPLETED, pending=(replace(A, id=2),), waiting=FULL)
-    assert requesting.decide(head, replace(REQUEST, kind=kind), NOW) == requesting.Admit()
 
 
 def test_the_pause_ends_to_the_millisecond() -> None:  # semantics T3
@@ -216,17 +209,17 @@ def test_the_pause_of_a_job() -> None:  # semantics T3
 def test_stopping_and_going_on(world: World) -> None:  # semantics S1
     ask(world, "a")
     ask(world, "b")
-    world.coordinator().suspend()
+    world.coordinator().pause()
     head = world.coordinator().head()
     assert (head.pending, head.waiting) == ((), ())
     assert head.history[-1].reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND
-    world.coordinator().suspend()
+    world.coordinator().pause()
     assert world.coordinator().head() == head, "twice changes nothing"
     declined = ask(world, "b")
     assert isinstance(declined, Declined)
     assert (declined.reason, declined.position) == (Reason.PERIODIC_SCHEDULER_SHUTDOWN, None)
-    world.coordinator().shutdown()
-    world.coordinator().suspend()
+    shut_down(world.coordinator())
+    world.coordinator().pause()
     declined = ask(world, "b", RequestKind.MANUAL)
     assert isinstance(declined, Declined)
     assert declined.reason is Reason.CHECKPOINT_COORDINATOR_SHUTDOWN
@@ -234,13 +227,8 @@ def test_stopping_and_going_on(world: World) -> None:  # semantics S1
     assert isinstance(ask(world, "b"), Triggered)
 
 
-def test_only_stages_can_be_absent(world: World) -> None:  # semantics T1
-    with pytest.raises(InvalidConfigError, match="absent names what is no stage"):
-        replace(world.request("a"), absent=("nowhere",))
-
-
 def test_declines_are_kept_for_people_and_asking_again_changes_nothing(world: World) -> None:  # semantics T1
-    world.coordinator().suspend()
+    world.coordinator().pause()
     for number in range(MAX_DECLINED + 3):
         world.coordinator().trigger(replace(world.request(f"e{number}"), kind=RequestKind.PERIODIC))
     head = world.coordinator().head()
@@ -248,7 +236,7 @@ def test_declines_are_kept_for_people_and_asking_again_changes_nothing(world: Wo
     assert {each.reason for each in head.declined} == {Reason.PERIODIC_SCHEDULER_SHUTDOWN}
     world.coordinator().trigger(replace(world.request("e7"), kind=RequestKind.PERIODIC))
     assert world.coordinator().head() == head
-    world.coordinator().shutdown()
+    shut_down(world.coordinator())
     world.coordinator().trigger(world.request("e7"))
     newest = world.coordinator().head().declined[-1]
     assert (newest.epoch, newest.reason) == ("e7", Reason.CHECKPOINT_COORDINATOR_SHUTDOWN)
@@ -270,22 +258,14 @@ def test_a_request_that_waits_is_no_decline(world: World) -> None:  # semantics 
     assert ([each.epoch for each in head.waiting], head.declined) == (["b"], ())
 
 
-@pytest.mark.parametrize("how", [Stopped.SUSPENDED, Stopped.SHUTDOWN])
-def test_a_later_try_does_not_bring_back_what_was_stopped(world: World, how: Stopped) -> None:  # semantics S1
+def test_a_later_try_does_not_bring_back_what_was_stopped(world: World) -> None:  # semantics S1, P2
     ask(world, "a")
-    (world.coordinator().shutdown if how is Stopped.SHUTDOWN else world.coordinator().suspend)()
+    shut_down(world.coordinator())
     head = world.coordinator().head()
-    with pytest.raises(InvalidConfigError, match=rf"the job is stopped \({how}\): let it go on, then clear"):
+    with pytest.raises(InvalidConfigError, match=r"the job is shut down: let it go on \(`cairn resume flights`\)"):
         world.coordinator().begin("a", "clean", world.new_claimant())
     assert world.coordinator().head() == head
     world.coordinator().resume()
-    world.submit("a", "clean")
-
-
-def test_what_was_asked_for_by_hand_while_suspended_may_be_taken_up(world: World) -> None:  # semantics S1, T1
-    world.coordinator().suspend()
-    assert isinstance(ask(world, "a", RequestKind.MANUAL), Triggered)
-    world.clock.advance(CONFIG.timeout)
     world.submit("a", "clean")
 
 
@@ -316,7 +296,7 @@ IN_LINE = (WaitingRequest("p", RequestKind.MANUAL, 0), WaitingRequest("b", Reque
         (replace(BUSY, waiting=FULL), NOW, requesting.StillWaits(Reason.TOO_MANY_CHECKPOINT_REQUESTS, None)),
         (replace(BUSY, waiting=FULL[1:]), NOW, None),
         # It would be declined.
-        (replace(BUSY, waiting=IN_LINE, stopped=Stopped.SUSPENDED), NOW, None),
+        (replace(BUSY, waiting=IN_LINE, stopped=Stopped.PAUSED), NOW, None),
         (replace(BUSY, waiting=IN_LINE, stopped=Stopped.SHUTDOWN), NOW, None),
         # Its epoch has gone on.
         (replace(BUSY, pending=(replace(A, epoch="b"), replace(A, id=2)), waiting=FULL), NOW, None),
@@ -361,7 +341,7 @@ def test_looking_whether_one_still_waits_is_one_read(world: World) -> None:  # s
     assert recording.total == 1
 
 
-@pytest.mark.parametrize("how", ["expired", "suspended", "subsumed"])
+@pytest.mark.parametrize("how", ["expired", "shut down", "subsumed"])
 def test_all_that_may_be_pending_may_end_at_once(how: str) -> None:  # semantics S1, C2, D2, D3
     world = World(config=replace(CONFIG, max_concurrent_checkpoints=MAX_HISTORY))
     epochs = [f"e{number}" for number in range(MAX_HISTORY)]
@@ -371,8 +351,8 @@ def test_all_that_may_be_pending_may_end_at_once(how: str) -> None:  # semantics
     if how == "expired":
         world.clock.advance(TIMEOUT)
         coordinator.progress(epochs[0])
-    elif how == "suspended":
-        coordinator.suspend()
+    elif how == "shut down":
+        shut_down(coordinator)
     else:
         for stage in world.stages:
             world.run_stage(epochs[-1], stage.uid)

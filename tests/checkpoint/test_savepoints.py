@@ -41,6 +41,7 @@ from tests.checkpoint.early import EarlyWorld
 from tests.checkpoint.listed_folder import Job
 from tests.checkpoint.savepoints import TARGET, Below, asked, assert_whole, folded, folder, standing, take
 from tests.checkpoint.world import CONFIG, World
+from tests.support.shut_down import shut_down
 from tests.support.wrapped_stores import Fault, FaultyStore, InterleavingStore, RecordingStore
 
 ALIKE = [b'["e1"]'] * 4
@@ -149,19 +150,19 @@ def take_source(world: World) -> int | None:
     return entry.source.checkpoint if entry.source else None
 
 
-def suspend_after_a_pause(world: World) -> None:
+def restore_after_a_pause(world: World) -> None:
     world.coordinator().pause()
     assert take(world).waits
-    world.coordinator().suspend()
+    world.coordinator().restore_latest()
 
 
 @pytest.mark.parametrize(
     ("end", "reason"),
     [
-        (suspend_after_a_pause, Reason.CHECKPOINT_COORDINATOR_SUSPEND),
+        (restore_after_a_pause, Reason.CHECKPOINT_COORDINATOR_SUSPEND),
         (lambda world: world.coordinator().abort(2, Reason.JOB_FAILURE, "the run failed"), Reason.JOB_FAILURE),
         (lambda world: world.coordinator().abort(2, Reason.CHECKPOINT_DECLINED, "no"), Reason.CHECKPOINT_DECLINED),
-        (lambda world: world.coordinator().suspend(), Reason.CHECKPOINT_COORDINATOR_SUSPEND),
+        (lambda world: world.coordinator().restore_latest(), Reason.CHECKPOINT_COORDINATOR_SUSPEND),
     ],
 )
 def test_it_fails_with_its_epoch(world: World, end: Callable[[World], object], reason: Reason) -> None:  # semantics P1
@@ -607,7 +608,7 @@ def test_nothing_completed(world: World) -> None:
 
 def test_a_job_that_is_shut_down(world: World) -> None:  # semantics T1
     world.run_epoch("e1")
-    world.coordinator().shutdown()
+    shut_down(world.coordinator())
     with pytest.raises(SavepointRefusedError, match="CHECKPOINT_COORDINATOR_SHUTDOWN"):
         take(world)
 

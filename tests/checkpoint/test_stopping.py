@@ -78,7 +78,7 @@ def test_the_running_epoch_finishes_and_no_other_begins(world: World) -> None:  
         assert answer.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND
         assert answer.position == 1, "it keeps its place, because the stop may fail"
         assert answer.detail.startswith("the job is being stopped with the savepoint s3://elsewhere/savepoints/")
-    request = replace(world.request("e3", Owner("flights", "e3")), kind=RequestKind.SAVEPOINT)
+    request = replace(world.request("e3", Owner("flights", "e3")), kind=RequestKind.MANUAL)
     assert world.coordinator().still_waits(turn_of(request)) is not None
     world.run_epoch("e2")
     assert isinstance(ask(world, "e3"), Declined), "also while its files are copied"

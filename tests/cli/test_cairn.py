@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from airflow_cairn.checkpoint import RequestKind
+from airflow_cairn.checkpoint import queue
+from airflow_cairn.checkpoint.model import Owner
 from airflow_cairn.cli.main import main
 from airflow_cairn.storage import open_store
 from tests.checkpoint.world import World
@@ -75,16 +75,20 @@ def test_checkpoints(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_requests_that_were_declined(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_requests_that_were_declined(
+    world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Below the checkpoints: who was refused, and why (semantics T1)."""
-    world.coordinator().trigger(replace(world.request("e5"), absent=("routes",), kind=RequestKind.FORCED))
+    monkeypatch.setattr(queue, "MAX_WAITING", 1)
+    for epoch in ("e4", "e5"):
+        world.coordinator().trigger(world.request(epoch, Owner("flights", epoch)))
     assert cairn(world, "checkpoints", "flights") == 0
     said = " ".join(capsys.readouterr().out.split())
-    why = "NOT_ALL_REQUIRED_TASKS_RUNNING: these stages cannot take part: routes"
-    assert said.endswith(f"declined, the last first: e5, forced, 2023-11-14 22:13:30Z: {why}")
+    why = "TOO_MANY_CHECKPOINT_REQUESTS: 1 requests wait already, and none of them would give way to this one"
+    assert said.endswith(f"declined, the last first: e5, manual, 2023-11-14 22:13:30Z: {why}")
     assert cairn(world, "checkpoints", "flights", "--json") == 0
     (found,) = json.loads(capsys.readouterr().out)["declined"]
-    assert (found["run_id"], found["reason"]) == ("e5", "NOT_ALL_REQUIRED_TASKS_RUNNING")
+    assert (found["run_id"], found["reason"]) == ("e5", "TOO_MANY_CHECKPOINT_REQUESTS")
 
 
 def test_show_a_completed_one(world: World, capsys: pytest.CaptureFixture[str]) -> None:

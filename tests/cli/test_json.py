@@ -11,19 +11,20 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint import FixedDelayRestart, RequestKind
+from airflow_cairn.checkpoint import FixedDelayRestart, queue
 from airflow_cairn.checkpoint.model import Owner
 from airflow_cairn.cli.main import main
 from scripts.setup.base import ROOT
 from tests.checkpoint.world import CONFIG, JOB, World
 from tests.support import jobs
+from tests.support.shut_down import shut_down
 
 FREE = {"slice", "failures", "rows[]"}
 """Fields whose content is the user's, or named after what happened."""
 
 
 @pytest.fixture
-def storage(tmp_path: Path) -> str:
+def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A job with everything that can be listed: a notice, a replay, a failover of two stages, one of them late, a
     pending checkpoint, a queue, a decline."""
     world = World(config=replace(CONFIG, restart_strategy=FixedDelayRestart(3)))
@@ -42,7 +43,8 @@ def storage(tmp_path: Path) -> str:
     world.drive(routes)
     owned = replace(world.request("d"), owner=Owner("flights", "d"))
     world.coordinator().trigger(owned)
-    world.coordinator().trigger(replace(world.request("e"), absent=("routes",), kind=RequestKind.FORCED))
+    monkeypatch.setattr(queue, "MAX_WAITING", 1)
+    world.coordinator().trigger(world.request("e"))
     return jobs.dump(world.memory, tmp_path)
 
 
@@ -97,7 +99,7 @@ def test_the_queue_and_the_other_failure_are_listed(storage: str, capsys: pytest
         "",
         "declined, the last first:",
     ]
-    assert lines[start + 4].startswith("e, forced, 2023-11-14 22:13:20Z: NOT_ALL_REQUIRED_TASKS_RUNNING: these stages")
+    assert lines[start + 4].startswith("e, manual, 2023-11-14 22:13:20Z: TOO_MANY_CHECKPOINT_REQUESTS: 1 requests wait")
     assert main(["show", JOB, "3", "--storage", storage]) == 0
     assert "  with it        airports: OSError: disk full" in capsys.readouterr().out.splitlines()
     assert main(["stats", JOB, "--storage", storage]) == 0
@@ -120,9 +122,9 @@ def test_checkpoints_and_requests_are_cut_at_the_limit(
 def test_a_stopped_job_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     world = World()
     world.run_epoch("a")
-    world.coordinator().suspend()
+    shut_down(world.coordinator())
     storage = jobs.dump(world.memory, tmp_path)
     assert main(["checkpoints", JOB, "--storage", storage]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "flights is suspended"
+    assert capsys.readouterr().out.splitlines()[0] == "flights is shut down"
     assert main(["stats", JOB, "--storage", storage]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "job flights is suspended"
+    assert capsys.readouterr().out.splitlines()[0] == "job flights is shut down"

@@ -20,6 +20,7 @@ from tests.checkpoint.saved import saved
 from tests.checkpoint.world import CONFIG, World
 from tests.cli.test_json import documented, paths
 from tests.support.jobs import dump
+from tests.support.shut_down import shut_down
 
 SAVEPOINT = "savepoint-flights-0a1b2c3d4e5f"
 
@@ -179,7 +180,7 @@ def test_there_is_no_savepoint(root: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_job_that_was_stopped_goes_on(root: Path, capsys: pytest.CaptureFixture[str]) -> None:  # semantics S1
-    job(root).coordinator().shutdown()
+    shut_down(job(root).coordinator())
     assert cairn(root, "resume", "flights") == 0
     assert capsys.readouterr().out == "flights was shut down and goes on: the next epoch restores checkpoint 3\n"
     assert job(root).coordinator().head().stopped is None

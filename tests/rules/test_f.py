@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint import CheckpointConfig, FixedDelayRestart, RegionalCheckpoints, RequestKind, layout
+from airflow_cairn.checkpoint import FixedDelayRestart, RegionalCheckpoints, layout
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from airflow_cairn.checkpoint.requests import EpochCompleted, Failed, FailedOver, GivenUp, Ready, Restarted, Waiting
 from tests.checkpoint.exchanges import ALL_PIPELINED, CHAIN
-from tests.checkpoint.lagging import ALIGNMENT, REGIONAL, UNALIGNED, fail_for_good, run_some
+from tests.checkpoint.lagging import REGIONAL, fail_for_good, run_some
 from tests.checkpoint.world import TIMEOUT, World
 
 
@@ -74,18 +74,6 @@ def test_however_often_a_failure_is_told_it_is_one_failover(world: World) -> Non
             else:
                 twin.coordinator().fail("a", "routes", "first", "killed")
         assert twin.pending_id("a") == 2, order
-
-
-@pytest.mark.parametrize("config", [UNALIGNED, REGIONAL], ids=["unaligned", "regional"])
-def test_a_savepoint_leaves_out_nobody(world: World, config: CheckpointConfig) -> None:  # semantics T4, F6
-    world.config = config
-    world.coordinator().trigger(replace(world.request("a"), kind=RequestKind.SAVEPOINT))
-    for stage in ("clean", "routes", "report"):
-        world.run_stage("a", stage)
-    world.submit("a", "airports", "last")
-    world.clock.advance(2 * ALIGNMENT)
-    assert isinstance(world.coordinator().progress("a"), Waiting)
-    assert isinstance(world.coordinator().fail("a", "airports", "last", "killed", final=True), FailedOver)
 
 
 def test_a_region_that_failed_is_left_out(world: World) -> None:  # semantics F6

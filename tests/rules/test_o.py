@@ -19,6 +19,7 @@ from airflow_cairn.checkpoint.stats import Distribution, distribution, stats
 from airflow_cairn.checkpoint.views import checkpoints, listing
 from airflow_cairn.storage.local import LocalStore
 from tests.checkpoint.world import World
+from tests.support.shut_down import shut_down
 
 
 def test_percentiles_are_values_that_occurred() -> None:  # semantics O1
@@ -167,8 +168,8 @@ def test_what_waits_and_what_is_refused_is_said(world: World) -> None:  # semant
     found = listing(world.coordinator())
     assert [(each.epoch, each.kind) for each in found.waiting] == [("b", RequestKind.MANUAL)]
     assert (stats(world.coordinator().head()).waiting, found.stopped) == (1, None)
-    world.coordinator().suspend()
-    assert listing(world.coordinator()).stopped is Stopped.SUSPENDED
+    shut_down(world.coordinator())
+    assert listing(world.coordinator()).stopped is Stopped.SHUTDOWN
 
 
 def test_the_history_is_bounded_and_the_counts_are_not(

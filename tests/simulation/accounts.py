@@ -53,15 +53,14 @@ class RequestAccount:
         # One that follows another in the same swap takes that one's place.
         opened = [entry for entry in fresh if old.pending_of_epoch(entry.epoch) is None]
         for entry in opened:
-            if not (kind and kind.forced):
-                fits = len(new.pending) <= max(self._config.max_concurrent_checkpoints, len(old.pending))
-                self._check(fits, "more are pending than may be (T4)", entry.epoch)
+            fits = len(new.pending) <= max(self._config.max_concurrent_checkpoints, len(old.pending))
+            self._check(fits, "more are pending than may be (T2)", entry.epoch)
             if kind is RequestKind.PERIODIC:
                 self._pause(old, entry)
         if old.stopped is not None and old.stopped is new.stopped:
-            self._check(not (opened and kind is RequestKind.PERIODIC), "a suspended job is triggered (T1)", opened)
+            self._check(not (opened and kind is RequestKind.PERIODIC), "a stopped job is triggered (T1)", opened)
             brought_back = [entry.epoch for entry in opened if kind is None and _suspended(old, entry.epoch)]
-            self._check(not brought_back, "what was suspended is taken up (S1)", brought_back)
+            self._check(not brought_back, "what was stopped is taken up (S1)", brought_back)
         if writer.asking is not None and new.stopped is None:
             self._line(old, new, writer.asking.epoch)
 

@@ -16,6 +16,7 @@ from airflow_cairn.checkpoint.savepoints import SavepointRequest
 from tests.checkpoint.savepoints import TARGET, Below
 from tests.simulation.accounts import Asking
 from tests.simulation.hub import Fault
+from tests.support.shut_down import shut_down
 from tests.support.wrapped_stores import Crashed
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 LISTENERS = ("warehouse", "mail")
 
-KINDS = (RequestKind.PERIODIC,) * 6 + (RequestKind.MANUAL,) * 3 + (RequestKind.FORCED,)
+KINDS = (RequestKind.PERIODIC,) * 6 + (RequestKind.MANUAL,) * 4
 
 
 @dataclass(frozen=True)
@@ -90,14 +91,17 @@ def wait(job: Job, epoch: str) -> None:
 
 
 def stop(job: Job) -> None:
-    """Somebody suspends the job, shuts it down or pauses its DAG, and most often remembers to let it go on."""
+    """Somebody shuts the job down or pauses its DAG, and most often remembers to let it go on."""
     drawn = job.rng.random()
-    how = "shutdown" if drawn < 0.4 else "suspend" if drawn < 0.6 else "pause"
+    how = "shut down" if drawn < 0.6 else "pause"
     remembers = job.rng.random() < 0.8
 
     def body() -> None:
         coordinator = job.coordinator()
-        getattr(coordinator, how)()
+        if how == "pause":
+            coordinator.pause()
+        else:
+            shut_down(coordinator)
         if remembers:
             coordinator.head()  # what others do meanwhile
             (coordinator.unpause if how == "pause" else coordinator.resume)()

@@ -189,7 +189,7 @@ def _short_pause(original: Any) -> Any:
 @_plant("a later try brings back what was stopped", taking_up, "Stopped")
 def _take_up_stopped(original: Any) -> Any:
     class Never:
-        SHUTDOWN = None
+        SHUTDOWN = object()
         PAUSED = object()
 
     return Never
@@ -327,13 +327,13 @@ def _not_kept_from(original: Any) -> Any:
     return lambda self, epoch: None
 
 
-@_plant("the job goes on where its savepoint has completed", decisions, "stop", lambda kind: kind.owned)
+@_plant("the job goes on where its savepoint has completed", decisions, "shut_down", lambda kind: kind.owned)
 def _does_not_stop(original: Any) -> Any:
-    def stop(head: Head, how: Any, now_ms: int) -> Head:
+    def shut_down(head: Head, now_ms: int) -> Head:
         fresh = any(each.stops and each.ended_at_ms == now_ms for each in head.savepoints)
-        return head if fresh else original(head, how, now_ms)
+        return head if fresh else original(head, now_ms)
 
-    return stop
+    return shut_down
 
 
 @_plant("what a job is being started from is not kept", cleaner, "find_live", lambda kind: kind.owned)

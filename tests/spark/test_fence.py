@@ -85,10 +85,10 @@ def test_the_driver_of_an_expired_checkpoint_stops(world: World) -> None:  # sem
         assert isinstance(world.coordinator().progress("a"), Failed)
 
 
-def test_the_driver_of_a_suspended_job_stops(world: World) -> None:  # semantics B4, S1
+def test_the_driver_of_a_restored_job_stops(world: World) -> None:  # semantics B4, R5
     routes = below_clean(world)
     with routes.is_stopped("CHECKPOINT_COORDINATOR_SUSPEND"):
-        world.coordinator().suspend()
+        world.coordinator().restore_latest()
 
 
 def test_a_lagging_driver_stops_once_the_epoch_has_completed_without_it() -> None:  # semantics B3, B4

@@ -41,6 +41,7 @@ from airflow_cairn.storage.port import ObjectStore
 from tests.chaos.protocol.driver import Driver
 from tests.chaos.protocol.struck import Strike, StruckStore
 from tests.checkpoint.savepoints import Below
+from tests.support.shut_down import shut_down
 
 POLL_S = 0.15
 SAVEPOINTS = "s3://kept/savepoints"
@@ -272,8 +273,12 @@ def start_from(child: Child) -> dict[str, Any]:
 
 
 def hand(child: Child) -> dict[str, Any]:
-    """Pause, unpause, resume or look, as told."""
-    getattr(child.coordinator(), child.told["what"])()
+    """Pause, unpause, resume, shut down or look, as told."""
+    coordinator, what = child.coordinator(), child.told["what"]
+    if what == "shutdown":
+        shut_down(coordinator)
+    else:
+        getattr(coordinator, what)()
     return {"answer": child.told["what"]}
 
 
