@@ -1,4 +1,4 @@
-"""Places that nobody will use any more, because the DAG runs that hold them have ended (semantics T2, D2, W8)."""
+"""Places that no run will use any more, because the DAG runs that hold them have ended (semantics T2, D2, W8)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Acknowledging and declining: one create-once marker an execution, judged by the head afterwards (semantics A, D1).
 
 Order: state files, further parts, the marker, then the judgement. The marker's name belongs to one execution alone, so
-whoever creates it first has acknowledged; what it means is decided by whether the head still expects that execution
-(semantics W4). A crash before the marker leaves files that nothing refers to, for the cleaner; a crash after it leaves
-a valid acknowledgement.
+the driver that creates it first has acknowledged; what it means is decided by whether the head still expects that
+execution (semantics W4). A crash before the marker leaves files that nothing refers to, for the cleaner; a crash after
+it leaves a valid acknowledgement.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Who speaks for an execution is written in its handover, and one conditional swap passes that on: the claimant's name is
 the swap's own mark, so a lost answer is settled by reading again. Nothing else changes. The execution keeps its token,
-so what its driver writes and acknowledges counts as before, and whoever took it over never submits.
+so what its driver writes and acknowledges counts as before, and the try that took it over never submits.
 
 Before the swap the earlier try holds the execution: its failure, reported late, fails it over, and the later try finds
 that. After the swap the same report finds another name and changes nothing. Of two tries that take over at once one
@@ -35,13 +35,13 @@ class Drivers(Protocol):
             handover: of an execution that another try has claimed.
 
         Raises:
-            CairnError: the cluster could not be asked, so nobody knows; nothing is decided then.
+            CairnError: the cluster could not be asked, so it is not known; nothing is decided then.
         """
         ...
 
 
 def take_over(files: JobFiles, handover: Handover, claimant: str, try_number: int = 0) -> None:
-    """Write the claimant into the handover, if nobody else has in the meantime; reading it again tells.
+    """Write the claimant into the handover, if no other try has in the meantime; reading it again tells.
 
     Args:
         files: the job's files.

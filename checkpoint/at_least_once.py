@@ -5,7 +5,7 @@ some of its upstreams. Its acknowledgement names the executions that it has read
 data of the completed checkpoint, and the stage's next run reads that first.
 
 An acknowledgement ends what was owed before, as with stages that were left out. So an edge owes one epoch at most. That
-of a skipped stage ends nothing and adds nothing: nobody ran the stage, and its author chose not to read this epoch.
+of a skipped stage ends nothing and adds nothing: the stage was not run, and its author chose not to read this epoch.
 """
 
 from __future__ import annotations

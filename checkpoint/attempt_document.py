@@ -1,12 +1,13 @@
 """The document of an attempt: in its entry in the head while it is pending and small, otherwise an object of its own.
 
 Held in the head it costs no request of its own, neither to write nor to read. It lies there only while the attempt is
-pending. Before a swap that ends the attempt without completing it, whoever swaps sets it aside: writes it as the object
-that a large one is from the start. So what ended attempts lend, and notices need, is always an object, and the head
-does not grow with its history.
+pending. Before a swap that ends the attempt without completing it, the process that swaps sets it aside: writes it as
+the object that a large one is from the start. So what ended attempts lend, and notices need, is always an object, and
+the head does not grow with its history.
 
 Order of an end: the object, then the swap. A crash between the two leaves the attempt pending, and an object that the
-cleaner keeps as long as it is pending, and takes once it has completed. Whoever ends it then finds the same content.
+cleaner keeps as long as it is pending, and takes once it has completed. The process that ends it then finds the same
+content.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ class Attempts:
                 owner=request.owner,
                 kind=request.kind,
                 before=before,
-                # Whoever triggers again will run the stages again; only what has acknowledged is worth keeping.
+                # A run that triggers again runs the stages again; only what has acknowledged is worth keeping.
                 carried=self.carried_by(
                     settled, epoch, request.stages, running=False, at_least_once=limits.at_least_once
                 ),
@@ -394,7 +394,7 @@ class Attempts:
             return None
 
     def is_new(self, head: Head, epoch: str) -> bool:
-        """Tell whether nobody has asked for the epoch's checkpoint yet, as far as head, history and notes know.
+        """Tell whether no run has asked for the epoch's checkpoint yet, as far as head, history and notes know.
 
         Raises:
             InvalidNameError: what is asked for is no name of an epoch (semantics W1).

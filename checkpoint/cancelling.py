@@ -1,7 +1,7 @@
 """A stage that cannot take part passes the cancellation on (semantics B4).
 
 A stage whose upstream has declined in the attempt that is pending would be submitted for nothing: the attempt is lost,
-whoever notices first. So it declines too, with `CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER`, and claims nothing. The
+the first that notices. So it declines too, with `CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER`, and claims nothing. The
 marker is judged like any decline: it means something as long as the head lists the execution. The next attempt runs
 both anew, because a stage is never carried over without what it reads (semantics F1).
 """
@@ -24,7 +24,7 @@ _NO_REASON = (Reason.CHECKPOINT_DECLINED, "declined")
 def pass_on(files: JobFiles, document: PendingDocument, stage: str) -> Cancelled | None:
     """Decline for a stage if one that it reads from, directly or not, has declined; None where none has.
 
-    A stage that reads what is there waits for nobody, so there is nothing to pass on to it (B2).
+    A stage that reads what is there waits for no other, so there is nothing to pass on to it (B2).
 
     Costs one listing for each checkpoint in which those stages' executions are at home, and nothing for a stage that
     reads from no other.

@@ -1,9 +1,9 @@
 """Which executions a new attempt takes over from the one before (semantics F1, F2).
 
 An execution is the unit: it carries over whole, running or acknowledged, or it is run again. What has failed takes its
-region along, everything that reads from that, and whoever has to write again what is gone (`regions`); or all stages,
-if the job wants that. A stage that reads what is there (B2) is not run again with what it reads: its next run reads the
-new output.
+region along, everything that reads from that, and each stage that has to write again what is gone (`regions`); or all
+stages, if the job wants that. A stage that reads what is there (B2) is not run again with what it reads: its next run
+reads the new output.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _out(
 ) -> frozenset[str]:
     """Give the stages that are not taken over: what is gone, and what a stage that had begun takes along."""
     consumers = not before.limits.at_least_once
-    # Who never began has not failed and takes nobody of its region along; only who has read from it nevertheless.
+    # Who never began has not failed and takes no other of its region along; only who has read from it nevertheless.
     renewed = affected(_blocking(stages), gone, consumers=consumers)
     failed = renewed & begun
     while True:

@@ -85,7 +85,7 @@ class Claims:
         """Claim the right to submit a stage's application; settle what an earlier try left (semantics F5).
 
         Where a stage that this one reads from has declined, nothing is claimed and the stage declines too (B4), unless
-        it reads what is there and waits for nobody (B2). Where the epoch is tried again, what the stage is to read is
+        it reads what is there and waits for no stage (B2). Where the epoch is tried again, what the stage is to read is
         looked at: one that runs again is waited for, and output that is gone or altered is a failover (F1).
 
         A stage that has acknowledged has nothing to submit, unless a person has cleared its task since: then it runs
@@ -95,10 +95,10 @@ class Claims:
             epoch: the epoch's name.
             stage: the stage's uid.
             claimant: who would submit, one per try; asking again gives the same answer while its execution lives.
-            by_hand: a person has asked for this try, and not a retry. Only that follows a failure for good, and only
+            by_hand: a person has asked for this try, and not a retry. Only that follows a final failure, and only
                 one that stood when it began: otherwise the answer is `Failed`, and nothing is opened (semantics F4).
             came_back: this try has asked before, and was sent to wait for stages that run again (`UpstreamsNotReady`).
-                An attempt was pending then, so what has failed for good by now has failed since.
+                An attempt was pending then, so what has finally failed by now has failed since.
             drivers: tells what became of a driver that can outlive who submitted it. While it lives the answer is
                 `Reconnect`: the same attempt goes on. None: no driver does.
             try_number: which try of its task the claimant is, counted on over retries and clears; 0: not known.
@@ -121,7 +121,7 @@ class Claims:
                 if ended is not None:
                     return ended
                 continue
-            # What fails for good from here on, the person who asked for this try has not seen (semantics F4).
+            # What finally fails from here on, the person who asked for this try has not seen (semantics F4).
             by_hand = False
             cancelled = cancelling.pass_on(self._files, current.document, stage)
             if cancelled is not None:
@@ -139,7 +139,7 @@ class Claims:
             handover, made = self._claim(current, stage, claimant, durable=durable, try_number=try_number)
             if handover is None:
                 continue
-            # Nobody can have acknowledged an execution before its handover stood.
+            # No driver can have acknowledged an execution before its handover stood.
             if not made and acks.has_acknowledged(self._files, stage, current.execution):
                 if holders.was_cleared_since(handover, first_try):
                     lost = self._fail_over(current, epoch, stage, CLEARED, asked_for=asked_for, again=True)
@@ -200,7 +200,7 @@ class Claims:
         return self._heads.observe(look)
 
     def stand_in(self, epoch: str, stage: str, claimant: str) -> Handover | None:
-        """Give the handover of a stage that nobody will run, to whoever acknowledges in its place.
+        """Give the handover of a stage that will not run, to the task that acknowledges in its place.
 
         It is claimed, so that a later try of the stage finds the acknowledgement. Never a failover: if a try holds it
         already, whose acknowledgement comes first stays (semantics A2).
@@ -246,8 +246,8 @@ class Claims:
             final: no other try follows by itself. Where stages may be left out, the checkpoint goes on without the
                 stage's region if that may fail (F6), and has failed if not.
             curable: False: another try would fail alike, so none is opened (semantics F4).
-            unknown: nobody knows what became of the application itself: who watched it was killed, or the cluster did
-                not say any more. Where its driver may live on, that is left to the try that follows, if one does.
+            unknown: it is not known what became of the application itself: who watched it was killed, or the cluster
+                did not say any more. Where its driver may live on, that is left to the try that follows, if one does.
 
         Raises:
             InvalidConfigError: the pending checkpoint does not expect the stage.
@@ -358,7 +358,7 @@ class Claims:
     ) -> tuple[Handover | DocumentError | None, bool]:
         """Make the handover, or read the one that stands; None if a cleaner came between.
 
-        A broken one comes back as what is wrong with it: it is nobody's, no application can start from it.
+        A broken one comes back as what is wrong with it: no task holds it, no application can start from it.
 
         Returns:
             The handover, and whether this call made it.
@@ -387,7 +387,7 @@ class Claims:
             handover: by which the other try holds the execution.
             claimant: who asks.
             try_number: which try of its task that is; 0: not known.
-            drivers: tells what became of the driver; None: nobody can.
+            drivers: tells what became of the driver; None: nothing can.
         """
         if isinstance(handover, DocumentError):
             return f"no application can start from its handover: {handover}"

@@ -3,7 +3,7 @@
 Kept to what our documents use: str, int, bool, None, enums, nested dataclasses, `tuple[X, ...]`, `dict[str, X]`, unions
 with None, `Json` for a user's own value, and `Annotated[X, check]` where `check(value)` raises ValueError or an error
 of ours. Fields a document lacks take their default; fields it has too many are refused where `exact` says so, because
-whoever writes the document back would lose them.
+a process that writes the document back would lose them.
 
 A reader is built once for each annotation; a document of 100,000 files is read a million times over.
 """

@@ -130,7 +130,7 @@ def _of_marker(files: JobFiles, stage: str, execution: Execution) -> list[Commit
     try:
         ack = acks.read_ack(files, stage, execution)
     except (GoneError, DocumentError):
-        return []  # it has not acknowledged, or so that nobody can say what it staged
+        return []  # it has not acknowledged, or so that it cannot be said what it staged
     return [Committable(stage, name, value) for name, value in sorted(ack.committables.items())]
 
 

@@ -1,7 +1,7 @@
 """The head in which a checkpoint has completed, or has been aborted because it cannot (semantics C1, C6, D2, F6).
 
 Nothing here swaps the head. What is written before the swap is the metadata, under a name that belongs to this attempt
-and to who is left out of it; so whoever loses the swap has done no harm.
+and to who is left out of it; so the loser of the swap has done no harm.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def complete(
 
 
 def _without(files: JobFiles, head: Head, entry: PendingEntry, document: PendingDocument, now_ms: int) -> Without:
-    """Say who is left out; nothing is looked up where nobody may be, because the assembler sees who is missing."""
+    """Say who is left out; nothing is looked up where no stage may be, because the assembler sees who is missing."""
     if document.limits.leave_out is None:
         return Without()
     seen = look(files, entry, document)

@@ -1,7 +1,7 @@
 """The checkpoint coordinator of one job: Flink's CheckpointCoordinator for processes that live shorter than a job.
 
 Any process may hold one at any moment: an Airflow task, a callback, a trigger, the command line, a Spark driver. It
-keeps nothing; every decision is one conditional write of the head, and whoever comes next finds the truth there.
+keeps nothing; every decision is one conditional write of the head, and the next process finds the truth there.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Coordinator:
         )
 
     def to_run_again(self, epoch: str) -> tuple[Restarted, ...]:
-        """Give the stages that a failover has replaced and that nobody has claimed since; see `Claims`."""
+        """Give the stages that a failover has replaced and that are not claimed since; see `Claims`."""
         return self._claims.to_run_again(epoch)
 
     def why_unacknowledged(self, epoch: str, stage: str) -> str:
@@ -167,7 +167,7 @@ class Coordinator:
         return self.observe(look)
 
     def stand_in(self, epoch: str, stage: str, claimant: str) -> Handover | None:
-        """Give the handover of a stage that nobody will run; see `Claims.stand_in`."""
+        """Give the handover of a stage that will not run; see `Claims.stand_in`."""
         return self._claims.stand_in(epoch, stage, claimant)
 
     def fail(
@@ -236,8 +236,8 @@ class Coordinator:
     def unpause(self) -> None:
         """Take periodic requests again, because the DAG is not paused; a job that was stopped otherwise stays so (S1).
 
-        The epochs whose checkpoints the pause has ended go on by whoever waits for them (`go_on`), or by the next try
-        of one of their stages (`begin`).
+        The epochs whose checkpoints the pause has ended go on by the task that waits for them (`go_on`), or by the next
+        try of one of their stages (`begin`).
         """
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
@@ -310,7 +310,7 @@ class Coordinator:
         return self._rewinding.rewind(to, abort_pending=abort_pending, agreed=agreed)
 
     def is_new_epoch(self, epoch: str) -> bool:
-        """Tell whether nobody has asked for the epoch's checkpoint yet; see `Attempts.is_new`."""
+        """Tell whether no run has asked for the epoch's checkpoint yet; see `Attempts.is_new`."""
         return self._heads.observe(lambda head, _now_ms: self._attempts.is_new(head, epoch))
 
     def start_plan(self, folder: ObjectStore) -> StartPlan:

@@ -151,7 +151,7 @@ def abort(
 ) -> Head:
     """End a pending checkpoint without completing it (semantics D1, D3), and count its failure (D5).
 
-    Where there have been more counted failures in a row than the job puts up with, the job fails: whatever else is
+    Where there have been more counted failures in a row than the job tolerates, the job fails: whatever else is
     pending ends too.
 
     Args:
@@ -200,7 +200,7 @@ def fail_trigger(head: Head, reason: Reason, detail: str, tolerable: int, now_ms
         head: the version decided on.
         reason: why, as Flink calls it.
         detail: why, for people.
-        tolerable: counted failures in a row that the job puts up with.
+        tolerable: counted failures in a row that the job tolerates.
         now_ms: the time, milliseconds since 1970 UTC.
     """
     weighed = failures.weigh(head.failures, reason, tolerable, checkpoint=None, newest_success=head.latest_id())
@@ -346,7 +346,7 @@ def note_restarted(head: Head, checkpoint: int, stages: Collection[str]) -> Head
 
 
 def told(head: Head, checkpoint: int, listener: str) -> Head:
-    """Take note that a listener has been told how a checkpoint ended; a notice that nobody waits for goes (C4, D4)."""
+    """Take note that a listener has been told how a checkpoint ended; a notice without listeners goes (C4, D4)."""
     notices = (
         replace(each, listeners=tuple(name for name in each.listeners if name != listener))
         if each.checkpoint == checkpoint

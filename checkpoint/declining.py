@@ -5,7 +5,7 @@ each epoch, so that asking again for the same answer swaps nothing. Those that f
 themselves, maybe many of them, so the first of them stands for all.
 
 So is a trigger that failed on its way to a checkpoint, wherever the head can still be written. A request that is wrong
-itself (a name, a stage, state that nobody claims) is refused without a trace in the store. That the storage failed
+itself (a name, a stage, state that is not claimed) is refused without a trace in the store. That the storage failed
 counts against the job each time, because there is no id that could be counted once (semantics D5).
 """
 

@@ -1,7 +1,7 @@
-"""Throws savepoints away: one that nobody needs, or what is too old or too many (semantics P3).
+"""Throws savepoints away: one that no job needs, or what is too old or too many (semantics P3).
 
 Order: the files that the metadata names, then the metadata, then one swap of the head of the job that it was taken of,
-which forgets it. So a half-deleted savepoint still says what is left of it, and whoever disposes of it again finishes.
+which forgets it. So a half-deleted savepoint still says what is left of it, and disposing of it again finishes.
 A job that starts from it meanwhile finds that a file is gone, and has changed nothing (`importing.py`).
 """
 

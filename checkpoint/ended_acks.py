@@ -1,7 +1,7 @@
 """Counts who had acknowledged in an attempt that ends without completing (semantics O1, D2, S1, C2).
 
 What ends an attempt is often no look at it: its time was over, the DAG was paused, another one completed. So the swap
-that ends it counts the markers, whoever swaps, where the decision has not.
+that ends it counts the markers, in whichever process, where the decision has not.
 """
 
 from __future__ import annotations

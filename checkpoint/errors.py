@@ -117,7 +117,7 @@ class SourceError(CheckpointError):
 
 
 class ResumeRefusedError(CheckpointError):
-    """The job was not started from the savepoint: something would be given up to which nobody agreed (semantics R5)."""
+    """The job was not started from the savepoint: something would be given up without agreement (semantics R5)."""
 
     kind = ErrorKind.CONFLICT
     retry_cures = False
@@ -150,7 +150,7 @@ class CheckpointFailedError(CheckpointError):
 
 
 class JobFailedError(CheckpointFailedError):
-    """More checkpoints in a row failed than the job puts up with; the text names the root cause (semantics D5)."""
+    """More checkpoints in a row failed than the job tolerates; the text names the root cause (semantics D5)."""
 
     retry_cures = False
 

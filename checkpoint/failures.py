@@ -41,7 +41,7 @@ def weigh(
     Args:
         count: counted failures in a row so far.
         reason: why the checkpoint failed.
-        tolerable: how many in a row the job puts up with.
+        tolerable: how many in a row the job tolerates.
         checkpoint: its id; None where it never got one, which counts every time.
         newest_success: the newest completed checkpoint; a failure of an older one is not counted.
     """
@@ -58,7 +58,7 @@ def verdict(in_a_row: int, tolerable: int, root_cause: str) -> str:
 
     Args:
         in_a_row: counted failures, that of `root_cause` included.
-        tolerable: how many the job puts up with.
+        tolerable: how many the job tolerates.
         root_cause: the newest of them.
     """
     failed = "1 checkpoint failed" if in_a_row == 1 else f"{in_a_row} checkpoints in a row failed"

@@ -85,7 +85,7 @@ class FileCheck:
                 problem = _differs(handle, found)
                 if problem is not None:
                     return problem
-                # The etag says that nobody has written it anew, so the store's checksum is that of what was written.
+                # The etag says that it was not written anew, so the store's checksum is that of what was written.
                 expected = found.checksum
             if expected is None:
                 self.unknown += 1

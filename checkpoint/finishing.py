@@ -1,8 +1,8 @@
 """Settles a pending checkpoint: completed or aborted, once (semantics C1 to C3, C6, D1 to D3).
 
 Order of completing: read every acknowledgement, write the metadata, one swap of the head, then clean. Before the swap
-everything can be undone, by nobody doing anything: the metadata's name belongs to this checkpoint and its content does
-not depend on who wrote it. After the swap everything can be redone: what is left is to delete what nothing refers to.
+nothing has to be undone: the metadata's name belongs to this checkpoint and its content does not depend on who wrote
+it. After the swap everything can be redone: what is left is to delete what nothing refers to.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Finishing:
         files: the job's files.
         heads: the job's head.
         attempts: reads the documents of attempts.
-        taking_up: opens the next attempt after a failure that the job puts up with.
+        taking_up: opens the next attempt after a failure that the job tolerates.
         known: takes note of what it writes, for the cleaner.
     """
 
@@ -52,8 +52,8 @@ class Finishing:
     def progress(self, epoch: str) -> Progress:
         """Say how far the epoch's checkpoint is; settle it if it has expired or a stage has declined (D1, D2).
 
-        Where stages may be left out, a decline is settled by whoever reports the failed try (`Claims.fail`), who knows
-        whether another try follows; the timeout settles what nobody reports.
+        Where stages may be left out, a decline is settled by the task that reports the failed try (`Claims.fail`),
+        which knows whether another try follows; the timeout settles what is not reported.
 
         Costs one read of the head and two listings for each checkpoint in which executions are at home;
         acknowledgements themselves are not read. A job with master hooks costs one more, and so does a document that
@@ -80,7 +80,7 @@ class Finishing:
             if declined:
                 root, *others = cancelling.causes(self._files, executions, declined)
                 (detail,) = cancelling.told([root])
-                # Nobody would run it again in the next attempt, which the job may put up with to open (F4, D5).
+                # No task would run it again in the next attempt, which the job's limit may allow to open (F4, D5).
                 for_good = bool(restarting.incurable(self._files, document, declined))
                 aborted = decisions.abort(
                     settled,
@@ -104,7 +104,7 @@ class Finishing:
         return self._heads.update(decide)[1]
 
     def go_on(self, epoch: str, state_of: StateOf = always_running) -> Progress:
-        """Say how far the epoch's checkpoint is; take it up again if the job puts up with how it failed (D5, S1, C2).
+        """Say how far the epoch's checkpoint is; take it up again if the job tolerates how it failed (D5, S1, C2).
 
         Who waits for the epoch asks this. While `Failed.tolerated` comes back, the next attempt waits for a free place
         (T2), or for the end of a pause (`Failed.paused`): ask again. With `Failed.trigger_first` only the task that
@@ -177,7 +177,7 @@ class Finishing:
         """Complete the epoch's checkpoint if all have acknowledged; asked by a stage that has (semantics C1, D3).
 
         So the checkpoint completes before the task has started that waits for it. That one settles everything else: who
-        is left out, who has declined, what has been overtaken. Whoever dies here leaves the checkpoint to it.
+        is left out, who has declined, what has been overtaken. A process that dies here leaves the checkpoint to it.
 
         Costs one read of the head, and nothing more for a stage that another one reads from, for that one acknowledges
         later. Otherwise the acknowledgements are listed, once for each checkpoint in which executions are at home.
@@ -187,7 +187,8 @@ class Finishing:
             stage: the uid of the stage that has acknowledged.
 
         Returns:
-            The checkpoint that completed the epoch, by this call or another's; None where it is left to whoever waits.
+            The checkpoint that completed the epoch, by this call or another's; None where it is left to the task that
+            waits.
 
         Raises:
             UnavailableError: the store did not answer.

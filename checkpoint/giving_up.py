@@ -2,7 +2,8 @@
 
 The mark is created once for an execution and means something as long as the head lists that execution. It is written
 before anybody looks whether the checkpoint may still complete, so of two regions that fail at the same moment at least
-one sees both. Whoever runs the stage again, by clearing its task, opens the next attempt, where the mark is nobody's.
+one sees both. A person who runs the stage again, by clearing its task, opens the next attempt, where the mark does not
+count.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from .requests import GivenUp
 def give_up(
     files: JobFiles, head: Head, entry: PendingEntry, document: PendingDocument, stage: str, detail: str
 ) -> GivenUp | None:
-    """Note that nobody will run the stage again in this attempt; None where the attempt is lost without it.
+    """Note that no try of the stage follows in this attempt; None where the attempt is lost without it.
 
     Args:
         files: the job's files.
@@ -54,5 +55,5 @@ def give_up(
 
 
 def was_given_up(files: JobFiles, stage: str, execution: Execution) -> bool:
-    """Tell whether it was reported that nobody will run a stage again in the attempts that list its execution."""
+    """Tell whether it was reported that no try of a stage follows in the attempts that list its execution."""
     return bool(acks.marked(files, {stage: execution}, "failures"))

@@ -112,7 +112,7 @@ class PendingEntry:
     kind: RequestKind | None = None
     """Who asked for it; a later attempt has the kind of the first."""
     tolerable: Count = 0
-    """Counted failures in a row that the job puts up with (semantics D5)."""
+    """Counted failures in a row that the job tolerates (semantics D5)."""
     regional: Count = field(default=0, metadata=SPARSE)
     """Checkpoints in a row that may complete without regions that failed; 0: this one never does (semantics F6)."""
     restarts: Count = field(default=0, metadata=SPARSE)
@@ -244,7 +244,7 @@ class EndedEntry:
     def tolerated(self) -> bool:
         """Whether its epoch goes on by itself.
 
-        After a counted failure that the job puts up with (D5), a pause of the DAG (S1), or where it was overtaken (C2).
+        After a counted failure that the job tolerates (D5), a pause of the DAG (S1), or where it was overtaken (C2).
         """
         if self.left_behind:
             return False
@@ -363,7 +363,7 @@ class ImportRecord:
     token: Token
     """Of the import; it leads to the copies."""
     allow_non_restored_state: bool = field(default=False, metadata=SPARSE)
-    """Whether whoever starts from it may leave behind what no stage claims (semantics R3)."""
+    """Whether the restore from it may leave behind what no stage claims (semantics R3)."""
     claimed: bool = field(default=False, metadata=SPARSE)
     """Whether the job owns the savepoint's folder, and has still to delete it (semantics R6: CLAIM)."""
 
@@ -425,7 +425,7 @@ class SavepointEntry:
     id: CheckpointId
     """Out of the same sequence as those of checkpoints (semantics T5); in the job nothing lies under it."""
     request: RequestId
-    """Whoever asks with the same one gets the same savepoint."""
+    """The same one gives the same savepoint."""
     target: Target
     """URI of the storage that it is made in."""
     folder: FolderName

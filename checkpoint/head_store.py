@@ -84,7 +84,8 @@ class HeadStore:
     def held(self, token: str) -> PendingDocument | None:
         """Give the document of an attempt that is pending in the version that this process knows, if that holds it.
 
-        Whoever ends an attempt and opens the next in one swap needs it in between. What a document says never changes.
+        A process that ends an attempt and opens the next in one swap needs it in between. What a document says never
+        changes.
         """
         known = self._last.head.pending if self._last is not None else ()
         return next((entry.document for entry in known if entry.token == token), None)
@@ -185,7 +186,7 @@ class HeadStore:
                     return head
                 if now.etag != version.etag:
                     return None
-                # Nobody's version came next: ours may still be under way. Sending it again with the same write id is
+                # No other version came next: ours may still be under way. Sending it again with the same write id is
                 # safe, because at most one of the two finds the old version.
                 continue
             if not isinstance(answer, Lost):

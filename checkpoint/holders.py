@@ -9,7 +9,7 @@ acknowledged execution.
 Who can race: two later tries (one swap wins, the other looks again), a zombie of an earlier try (its number is
 lower, so it writes nothing), and a failover that has read the older name. That failover's swap of the head comes
 after the try's last look at it, or the try finds its execution replaced and claims the new one. In the first case
-the task ends as a success and nobody has claimed the new execution; clearing sees just that (`hooks/clearing.py`). It
+the task ends as a success and the new execution is not claimed; clearing sees just that (`hooks/clearing.py`). It
 may be the failed stage itself, whose next try has come before the report of the first (`has_passed`).
 A crash before the swap leaves the older name and a task that Airflow tries again; a crash after it leaves the right
 name.
@@ -31,7 +31,7 @@ def was_cleared_since(handover: Handover | DocumentError, first_try: int) -> boo
     """Tell whether a person has cleared a stage's task since the try that holds its acknowledged execution.
 
     Our own clears come after the swap that replaces the execution, so a try that follows one of them finds another
-    execution, which nobody has claimed.
+    execution, which is not claimed.
 
     Args:
         handover: of the acknowledged execution; what is wrong with it, if it cannot be read.

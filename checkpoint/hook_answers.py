@@ -1,9 +1,10 @@
 """Asks a job's master hooks at the trigger, keeps their answers, and gives them back (semantics T7, C1, R2, R5).
 
 The pending document names the hooks and where their answers will lie. After the swap that made the checkpoint pending,
-whoever triggered lets each hook go back to the restored checkpoint, asks all of them, and writes the answers as one
-document that is made once. A crash before that write leaves a checkpoint without answers: no stage begins in it, and
-the next trigger asks again. The next attempt of the epoch takes the answers over by reference, as it does executions.
+the task that triggered lets each hook go back to the restored checkpoint, asks all of them, and writes the answers as
+one document that is made once. A crash before that write leaves a checkpoint without answers: no stage begins in it,
+and the next trigger asks again. The next attempt of the epoch takes the answers over by reference, as it does
+executions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Copies a savepoint's files into the job, and says in lines of metadata where they are now (semantics R6, C5).
 
-Every name follows from the import's token and from the savepoint's own names, and every file is made once: whoever goes
-on with an import finds what is done already, and ends up with the same lines. What is copied is checked against the
-savepoint's checksum: on the way, or by the server that has copied it and says what its content is.
+Every name follows from the import's token and from the savepoint's own names, and every file is made once: a process
+that goes on with an import finds what is done already, and ends up with the same lines. What is copied is checked
+against the savepoint's checksum: on the way, or by the server that has copied it and says what its content is.
 """
 
 from __future__ import annotations

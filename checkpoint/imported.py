@@ -88,7 +88,7 @@ def imported(head: Head, entry: CompletedEntry, record: ImportRecord, back_to: i
         importing=None,
         imports=_remembered(head, kept, record),
         rewinds=_rewinds(head, entry.id, back_to, now_ms),
-        # Whoever starts a job wants it to run (semantics S1).
+        # A person who starts a job wants it to run (semantics S1).
         stopped=None,
     )
     # Last, so that who is told of what is aborted here hears which checkpoint is the newest now (D4).

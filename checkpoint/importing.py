@@ -2,9 +2,9 @@
 
 Order: one swap that hands out an id and keeps the cleaner from that id's folder; the copies, each made once; the
 metadata that names them; one swap that makes it the newest checkpoint. Before the second swap the job is what it was,
-and whoever names the same savepoint again goes on where the first one stopped. After it nothing refers to the savepoint
-any more, so its owner may move or delete it. A job that owns it (CLAIM) deletes it then: first noted in the second
-swap, then done, then noted as done.
+and a caller that names the same savepoint again goes on where the first one stopped. After it nothing refers to the
+savepoint any more, so its owner may move or delete it. A job that owns it (CLAIM) deletes it then: first noted in the
+second swap, then done, then noted as done.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ AS_USUAL = ImportWish()
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """What the job runs, for whoever knows it: a savepoint that does not fit is refused before anything is given up."""
+    """What the job runs, where known: a savepoint that does not fit is refused before anything is given up."""
 
     stages: tuple[StageSpec, ...]
     hooks: tuple[str, ...] = ()
@@ -157,7 +157,7 @@ class Importing:
         `CHECKPOINT_COORDINATOR_SUSPEND`, and what has completed since has to run again.
 
         Where the job has started from it before, and nothing has completed since, all that is done is to allow
-        non-restored state if the wish says so: whoever was told by the trigger that state is unclaimed names the same
+        non-restored state if the wish says so: a person whom the trigger told that state is unclaimed names the same
         savepoint once more, with that word (semantics R3). The savepoint may be gone by then, deleted by its owner or,
         because it was claimed, by the job.
 
@@ -177,7 +177,7 @@ class Importing:
             InvalidConfigError: it lies in the job's own prefix.
             NonRestoredStateError: it holds state of a stage, a hook or a source that the job has not (semantics R3).
             InvalidStateError: a stage cannot be restored at its parallelism (semantics R4).
-            ResumeRefusedError: something would be given up that nobody agreed to, or another import took the place of
+            ResumeRefusedError: something would be given up without agreement, or another import took the place of
                 this one; nothing was given up.
         """
         found = self._heads.observe(lambda head, _now_ms: self._without_reading(head, folder, wish))
@@ -228,7 +228,7 @@ class Importing:
             return record
 
     def _stands(self, record: ImportRecord, wish: ImportWish) -> Started:
-        """Answer whoever names again what the job has started from, and is gone since."""
+        """Answer a caller that names again what the job has started from, and is gone since."""
 
         def decide(head: Head, _now_ms: int) -> Decision[Started]:
             return Decision(
@@ -398,7 +398,7 @@ class Importing:
     def _finish_claim(self, folder: ObjectStore) -> None:
         """Delete a savepoint that the job owns and has a copy of (semantics R6: CLAIM), wherever that stopped before.
 
-        Only what its metadata names, because more may lie there. The metadata goes last, so that whoever comes next can
+        Only what its metadata names, because more may lie there. The metadata goes last, so that the next process can
         go on.
         """
 
@@ -418,7 +418,7 @@ class Importing:
         try:
             check_no_job(folder, self._files.store)
         except SavepointRefusedError as error:
-            # Whoever claimed it, or put a job there since: the job has its copy, and stays the savepoint's owner.
+            # It was claimed, or a job put there since: the job has its copy, and stays the savepoint's owner.
             log.warning("the savepoint is not deleted, although the job owns it: %s", error)
             return
         try:
@@ -472,7 +472,7 @@ def _standing(head: Head, same: Callable[[SavepointOrigin], bool]) -> ImportReco
 
 
 def _told(head: Head, record: ImportRecord, wish: ImportWish) -> tuple[Started, Head | None]:
-    """Answer whoever names again what the job has started from."""
+    """Answer a caller that names again what the job has started from."""
     after = _allowing(head, record, wish)
     return Started(record.checkpoint, False, record.origin, allowed=after is not None), after
 

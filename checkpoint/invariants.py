@@ -50,7 +50,7 @@ def _invariants(old: Head, new: Head) -> Iterator[tuple[str, bool]]:
         "what has completed never changes",
         all(completed[i] == was_completed[i] for i in completed.keys() & was_completed.keys()),
     )
-    yield "an outcome is for good (D3)", all(ended.get(e.id, e.status) is e.status for e in old.history)
+    yield "an outcome never changes (D3)", all(ended.get(e.id, e.status) is e.status for e in old.history)
     yield "what was pending is pending or has an outcome (D3)", all(i in pending or i in ended for i in was_pending)
     imported = {e.checkpoint for e in new.imports} - {e.checkpoint for e in old.imports}
     yield (
@@ -77,7 +77,7 @@ def _invariants(old: Head, new: Head) -> Iterator[tuple[str, bool]]:
     )
     yield "what was rewound is not restored (R5)", not any(new.rewind_of(i) for i in completed)
     listened = {e.id for e in old.pending if e.listeners} - pending.keys()
-    yield "whoever listens is told (C4, D4)", listened <= {notice.checkpoint for notice in new.notices}
+    yield "every listener is told (C4, D4)", listened <= {notice.checkpoint for notice in new.notices}
     yield "the notices are bounded", new.notices_owed() <= max(MAX_NOTICES, old.notices_owed())
     yield "notes of version 0.1 are judged by one bound", old.notes_below in (None, new.notes_below)
     yield "the history is bounded", len(new.history) <= MAX_HISTORY and len(new.restores) <= MAX_RESTORES
@@ -102,10 +102,10 @@ def _of_savepoints(old: Head, new: Head) -> Iterator[tuple[str, bool]]:
     yield "only new ids become savepoints (T5)", all(old.next_id <= i < new.next_id for i in now.keys() - before.keys())
     yield "a savepoint's id is no checkpoint's (T5)", not now.keys() & checkpoints
     yield "a request has one savepoint (P1)", len({e.request for e in new.savepoints}) == len(now)
-    yield "a savepoint's end is for good (D3)", all(now.get(i, e) == e for i, e in before.items() if e.ended)
+    yield "a savepoint's end never changes (D3)", all(now.get(i, e) == e for i, e in before.items() if e.ended)
     yield "a savepoint under way is not forgotten", all(i in now for i, e in before.items() if not e.ended)
     yield (
-        "a savepoint's source is for good",
+        "a savepoint's source never changes",
         all(now[i].source == e.source for i, e in before.items() if i in now and e.source is not None),
     )
     yield "the savepoints are bounded (P3)", len(now) <= MAX_SAVEPOINTS

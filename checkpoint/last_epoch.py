@@ -1,4 +1,4 @@
-"""The epoch that a stop waits for, where it does not begin or nobody goes on with it (semantics P2).
+"""The epoch that a stop waits for, where it does not begin or no task goes on with it (semantics P2).
 
 What ends in the head settles the stop in the same swap (`savepoint_waits.settle`). Here is the rest: a trigger that was
 refused, and a DAG run that has ended without its epoch. The first is seen by that trigger itself, the second by any

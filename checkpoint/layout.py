@@ -160,7 +160,7 @@ def metadata(checkpoint: int, token: str, left_out: Collection[str] = ()) -> str
 
 
 def whole_metadata(key: str) -> str:
-    """Give the key that the metadata at `key` would have if nobody were left out; any other key as it is."""
+    """Give the key that the metadata at `key` would have if no stage were left out; any other key as it is."""
     name = key.rpartition("/")[2]
     return "-".join(key.split("-")[:3]) if name.startswith("_metadata-") else key
 
@@ -192,7 +192,7 @@ def decline(home: int, stage: str, token: str) -> str:
 
 
 def failure(home: int, stage: str, token: str) -> str:
-    """Give the key of the operator's word that an execution has failed and nobody will run it again (semantics F6)."""
+    """Give the key of the operator's word that an execution has failed and no try follows (semantics F6)."""
     return f"{folder(home)}failures/{check_name('stage', stage)}/{token}.json"
 
 
@@ -320,7 +320,7 @@ def check_request(request: str) -> str:
 
 
 def check_target(target: str) -> str:
-    """Check the place of a savepoint that a document names; whoever opens it checks the rest of its form.
+    """Check the place of a savepoint that a document names; opening it checks the rest of its form.
 
     Raises:
         DocumentError: it is no URI of a storage.

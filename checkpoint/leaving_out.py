@@ -1,10 +1,10 @@
 """Whether a checkpoint may complete without some stages, which ones, and what these owe then (semantics B3, F6).
 
 Pure functions of the pending document, the head and the markers that were seen. Two causes share one mechanism: a stage
-that lags once the alignment timeout has run out, and a region that failed. Whoever is left out takes along all that
-read from it, directly or not: a stage must never see an epoch of one upstream and not of another (B1). A stage that
-lags does so alone, also behind a pipelined exchange: what it has not read is part of the checkpoint. A stage that fails
-takes its region along. While a savepoint waits for a checkpoint, nobody is left out of it (T4).
+that lags once the alignment timeout has run out, and a region that failed. A stage that is left out takes along all
+that read from it, directly or not: a stage must never see an epoch of one upstream and not of another (B1). A stage
+that lags does so alone, also behind a pipelined exchange: what it has not read is part of the checkpoint. A stage that
+fails takes its region along. While a savepoint waits for a checkpoint, that leaves no stage out (T4).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Seen:
 
     acknowledged: frozenset[str]
     given_up: frozenset[str] = frozenset()
-    """Stages of which it was reported that nobody will try again."""
+    """Stages of which it was reported that no try follows."""
 
 
 def rule_of(request: TriggerRequest) -> LeaveOut | None:
@@ -150,6 +150,6 @@ def owed_after(document: PendingDocument, left_out: Collection[str]) -> dict[str
 
 
 def fits(document: PendingDocument, left_out: Collection[str]) -> bool:
-    """Tell whether the next attempt's documents will hold what is owed then; beyond, nobody more is left out."""
+    """Tell whether the next attempt's documents will hold what is owed then; beyond, no further stage is left out."""
     owed = owed_after(document, left_out)
     return len(documents.encode(to_json(owed))) <= MAX_OWED_BYTES

@@ -68,7 +68,7 @@ class LeftOut:
                 yield StageLine(spec.uid, execution, spec.parallelism or 0, owes=self._owed[spec.uid])
 
     def in_flight(self, kept: Iterable[OwedEpoch] = ()) -> Iterator[Line]:
-        """Yield what was in flight before, as far as somebody has still to read it; nothing is read where nobody has.
+        """Yield what was in flight before, as far as somebody has still to read it; nothing is read where no stage has.
 
         Args:
             kept: what stages go on owing that take part, because they were skipped.

@@ -27,7 +27,7 @@ class MasterHook(Protocol):
 
     Each method may be called more than once for one epoch, from different processes, because a process may die between
     a call and the write that says so: all are to be idempotent. Each is called in a thread of its own. One that takes
-    longer than `timeout` is abandoned there and counts as failed; what it does afterwards nobody sees, so bound the
+    longer than `timeout` is abandoned there and counts as failed; what it does afterwards is not seen, so bound the
     work itself too (a statement timeout, say). Calls of one hook follow each other; only `close` may come while one
     that was left behind still runs.
     """

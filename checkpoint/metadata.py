@@ -80,7 +80,7 @@ class StageLine:
     committables: dict[OutputName, Json] = field(default_factory=dict, metadata=SPARSE)
     """What it has staged outside, to be committed now (semantics C4)."""
     skipped: bool = field(default=False, metadata=SPARSE)
-    """Whether nobody ran it, because its task was skipped: all that it names is carried over."""
+    """Whether it was not run, because its task was skipped: all that it names is carried over."""
 
     @property
     def left_out(self) -> bool:

@@ -269,7 +269,7 @@ class Limits:
     retained: Annotated[int, AtLeast(1)]
     max_concurrent: Annotated[int, AtLeast(1)] = 1
     tolerable: Annotated[int, AtLeast(0)] = 0
-    """Counted failures in a row that the job puts up with (semantics D5)."""
+    """Counted failures in a row that the job tolerates (semantics D5)."""
     leave_out: LeaveOut | None = None
     """None: every stage must acknowledge."""
     at_least_once: bool = field(default=False, metadata=SPARSE)
@@ -314,11 +314,11 @@ class PendingDocument:
     max_parallelism: dict[Stage, Attempt] = field(default_factory=dict, metadata=SPARSE)
     """Of each stage that names a parallelism, the highest that it may be restored at (semantics R4)."""
     hooks: HooksRef | None = None
-    """Who has to answer before a stage begins; None: nobody (semantics T7, C1)."""
+    """Who has to answer before a stage begins; None: no hook (semantics T7, C1)."""
     backlogs: dict[Stage, tuple[OwedEpoch, ...]] = field(default_factory=dict, metadata=SPARSE)
     """By stage, the epochs that it owes according to the restored checkpoint, oldest first (semantics B2, B3, F6)."""
     restarted: dict[Stage, str] = field(default_factory=dict, metadata=SPARSE)
-    """Stages that had begun in an earlier attempt, and of whose execution in this one nobody knew when it was opened:
+    """Stages that had begun in an earlier attempt, and whose execution in this one was not known when it was opened:
     each with the task that held it last, the claimant of its handover (semantics F1, F2). Empty for a stage that had
     failed by itself: its task is tried again without anybody's doing."""
 
@@ -516,7 +516,7 @@ class AckDocument:
     consumed: dict[Stage, Token] = field(default_factory=dict, metadata=SPARSE)
     """By upstream, the execution whose output it has read, where it need not wait for them (semantics B2)."""
     skipped: bool = field(default=False, metadata=SPARSE)
-    """Whether nobody ran the stage, because its task was skipped: all that it names is carried over."""
+    """Whether the stage was not run, because its task was skipped: all that it names is carried over."""
 
     @property
     def execution(self) -> Execution:
@@ -538,7 +538,7 @@ class AckPart:
 class DeclineDocument:
     """`chk-<id>/declines/<stage>/<token>.json`: why an execution will not acknowledge (semantics D1).
 
-    Below `chk-<id>/failures/` it says the same for the operator: the last try has failed, nobody runs it again (F6).
+    Below `chk-<id>/failures/` it says the same for the operator: the last try has failed, and no other follows (F6).
     """
 
     job: Job

@@ -1,6 +1,6 @@
 """Tells listeners how checkpoints ended: notify-complete and notify-aborted, at least once (semantics C4, D4).
 
-The swap that ends a checkpoint leaves a notice in the same version of the head. Whoever comes next calls the listener
+The swap that ends a checkpoint leaves a notice in the same version of the head. The next task calls the listener
 and takes the notice away afterwards, by another swap: a notifier that dies in between leaves it for the next one, which
 calls again. So a listener must be idempotent by checkpoint id. Two notifiers at once may both call it.
 """
@@ -174,7 +174,7 @@ def _what_to_do(job: str, failure: _Failure, name: str) -> str:
             f"hand and give the notice up: cairn forget-listener {job} {name} --checkpoint {at} --yes"
         )
     return (
-        "the listener failed; its notice is kept and it is told again by whoever comes next. Mend the listener, the "
+        "the listener failed; its notice is kept and the next task tells it again. Mend the listener, the "
         "checkpoint itself has ended"
     )
 

@@ -116,7 +116,7 @@ class Opener:
         choice = choice or restore.choose(self._files, head)
         restored_from = choice.pointer.checkpoint if choice.pointer else None
         came_from = head.import_of(restored_from)
-        # Whoever started the job from a savepoint may have allowed it, for the restore from that alone.
+        # The person who started the job from a savepoint may have allowed it, for the restore from that alone.
         if not opening.allow_non_restored_state and not (came_from and came_from.allow_non_restored_state):
             self._check_claimed(choice, opening, came_from)
         read = already_read.read_after(choice, opening.epoch, opening.slice, job=self._files.job)

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """Where a checkpoint stands. It leaves `PENDING` once, for good (semantics D3)."""
+    """Where a checkpoint stands. It leaves `PENDING` once, and does not come back (semantics D3)."""
 
     PENDING = "PENDING"
     COMPLETED = "COMPLETED"

@@ -1,7 +1,7 @@
 """What the metadata of a completed checkpoint refers to, as far as the cleaner has to leave it (semantics C3).
 
-Whoever completes a checkpoint has just written all of it, and cleans next. It need not read it again: metadata is made
-once, and its reference names its content.
+A process that completes a checkpoint has just written all of it, and cleans next. It need not read it again: metadata
+is made once, and its reference names its content.
 """
 
 from __future__ import annotations

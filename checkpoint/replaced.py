@@ -1,8 +1,9 @@
 """Stages that have to run again although their own tasks have not failed, and which task held each (semantics F1, F2).
 
 The swap that opens the next attempt replaces their executions; running their tasks again is somebody else's work, and
-comes after. So the pending document names the tasks: whoever comes later, after a crash between the two, reads there
-what is still to be done. A task that has claimed the new execution has been run again, and is left out from then on.
+comes after. So the pending document names the tasks: a process that comes later, after a crash between the two, reads
+there what is still to be done. A task that has claimed the new execution has been run again, and is left out from then
+on.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def claimants(files: JobFiles, carried: Carried, executions: Mapping[str, Execut
         try:
             handover, _ = files.read(Handover, layout.handover(execution.home, uid, execution.token))
         except (GoneError, DocumentError):
-            continue  # nobody's claim
+            continue  # no claim
         found[uid] = handover.claimant
     return found
 

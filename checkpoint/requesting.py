@@ -148,7 +148,7 @@ def held_up_by(head: Head, turn: Turn) -> HeldUp:
 
 
 def _without_expired(head: Head, now_ms: int) -> Head:
-    """Take what has expired as ended: completed or failed, as whoever asks next settles it (semantics D2)."""
+    """Take what has expired as ended: completed or failed, as the next that asks settles it (semantics D2)."""
     pending = tuple(entry for entry in head.pending if now_ms < entry.expires_at_ms)
     return decisions.go_on_undrained(savepoint_head.expire(replace(head, pending=pending), now_ms), now_ms)
 
@@ -192,7 +192,7 @@ def _pause_ends_ms(head: Head, turn: Turn) -> int:
         return 0
     # The end of a savepoint starts the pause, too (semantics T4).
     ends = [each.ended_at_ms for each in head.savepoints if each.status is Status.COMPLETED]
-    # What was made from a savepoint took nobody's time: the first epoch after it need not wait (semantics T3).
+    # What was made from a savepoint took no run's time: the first epoch after it need not wait (semantics T3).
     if head.import_of(latest.id) is None:
         ends.append(latest.completed_at_ms)
     return max(ends) + turn.min_pause_ms if ends else 0

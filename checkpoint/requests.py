@@ -50,7 +50,7 @@ class CheckpointConfig:
     """How long after a completion the next periodic request is admitted at the earliest (semantics T3); not negative.
     Manual requests ignore it."""
     tolerable_failed_checkpoints: int = 0
-    """Failed checkpoints in a row that the job puts up with before it fails (semantics D5); at least 0. Only failures
+    """Failed checkpoints in a row that the job tolerates before it fails (semantics D5); at least 0. Only failures
     of checkpoints themselves count: declined, expired, storage."""
     allow_non_restored_state: bool = False
     """Start although the latest checkpoint holds state of a stage that the job no longer has; it is then left behind
@@ -161,7 +161,7 @@ class TriggerRequest:
     stages: tuple[StageSpec, ...]
     config: CheckpointConfig = CheckpointConfig()
     owner: Owner | None = None
-    """The DAG run that asks. Without one a request keeps no place in the line: nobody could tell that it has ended."""
+    """The DAG run that asks. Without one a request keeps no place in the line: its end could not be seen."""
     kind: RequestKind = RequestKind.MANUAL
     listeners: tuple[str, ...] = ()
     """Names of those who are to be told how the attempt ended (semantics C4, D4); its later attempts have the same."""
@@ -325,7 +325,7 @@ class Restarted:
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """The caller, and nobody else, is to submit the stage's application."""
+    """The caller, and no other task, is to submit the stage's application."""
 
     handover: Handover
     handover_key: str
@@ -462,7 +462,7 @@ class Failed:
     reason: Reason
     detail: str
     tolerated: bool = False
-    """Whether the job puts up with it, so that the epoch may be taken up again (semantics D5)."""
+    """Whether the job tolerates it, so that the epoch may be taken up again (semantics D5)."""
     job_failed: bool = False
     """Whether the job failed with it (semantics D5, F4)."""
     for_good: bool = False

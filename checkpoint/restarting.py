@@ -41,8 +41,8 @@ def after_failure(
         document: what that expects.
         stage: the stage's uid.
         now_ms: the time, milliseconds since 1970 UTC.
-        declined: other stages that have declined in it: one of which no retry cures that is tried again by nobody.
-        curable: False: whoever reports it knows that another try would fail alike.
+        declined: other stages that have declined in it: one that no retry cures is not tried again.
+        curable: False: the task that reports it knows that another try would fail alike.
 
     Raises:
         UnavailableError: the store did not answer.

@@ -2,7 +2,7 @@
 
 The options are the author's; `RestartRule` is what travels with an attempt. `weigh` is a pure function of the rule, of
 what the head remembers and of the clock, and is asked in the very swap that ends the attempt: so a failure counts once,
-whoever reports it and however often. That the job fails means that this epoch does; the count starts anew then.
+from every reporter and however often. That the job fails means that this epoch does; the count starts anew then.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Rewinding a job: an older retained checkpoint becomes the newest again, and the epochs after it run again (R1, R5).
 
-One swap of the head. What completed after that checkpoint leaves the store, and `Head.rewinds` keeps for good that it
-no longer counts; its ids stay used (T5), and its outcome in the history stands (D3). Nothing that ended before the
-rewind lends anything to a later attempt: a cleaner may have followed a head in which it was dead.
+One swap of the head. What completed after that checkpoint leaves the store, and `Head.rewinds` keeps, as long as the
+job lives, that it no longer counts; its ids stay used (T5), and its outcome in the history stands (D3). Nothing that
+ended before the rewind lends anything to a later attempt: a cleaner may have followed a head in which it was dead.
 """
 
 from __future__ import annotations

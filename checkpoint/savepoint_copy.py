@@ -1,8 +1,9 @@
 """Copies what a completed checkpoint holds into a savepoint's folder, and describes it there (semantics P1, C5).
 
 First the checkpoint is verified as for a restore, so that no damage travels. Then its files are copied, several at
-once, each under its own key; whoever copies the same savepoint beside us writes the same bytes under the same names,
-and creates what does not stand there yet. The metadata comes last, and its bytes do not depend on who makes them.
+once, each under its own key; a process that copies the same savepoint beside us writes the same bytes under the same
+names, and creates what does not stand there yet. The metadata comes last, and its bytes do not depend on who makes
+them.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Copying:
     on_progress: Callable[[SavepointProgress], None]
 
     def run(self, header: SavepointHeader, still_wanted: Callable[[], bool]) -> SavepointEnd | None:
-        """Copy every file, then create the metadata; gives its end, None if nobody wants it any more.
+        """Copy every file, then create the metadata; gives its end, None if it is not wanted any more.
 
         Args:
             header: of the savepoint.

@@ -75,7 +75,7 @@ class SavepointFiles(JobFiles):
             )
 
     def owner(self) -> FolderOwner | None:
-        """Give whose folder it is; None where nobody has said so, or not as we do."""
+        """Give whose folder it is; None where that is not said, or not as we say it."""
         try:
             blob = self.get(REQUEST, max_bytes=documents.MAX_MARKER_BYTES)
             body = documents.decode(blob.data, kind=KIND, key=self.full(REQUEST))
@@ -97,7 +97,7 @@ class SavepointFiles(JobFiles):
     def empty(self) -> list[DeleteFailure]:
         """Delete everything in the folder: what makes it a savepoint first, what says whose it is last.
 
-        Whoever finds it half emptied finds no savepoint, and can go on.
+        A process that finds it half emptied finds no savepoint, and can go on.
         """
         failures = self.delete([METADATA]) or self.delete(self._below()) or self.delete([REQUEST])
         if failures:

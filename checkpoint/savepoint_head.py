@@ -52,7 +52,7 @@ def forgotten(head: Head, uri: str) -> Head:
 
 
 def expire(head: Head, now_ms: int) -> Head:
-    """Fail every savepoint that has not ended in time, so that its checkpoint is not kept for good (semantics D2).
+    """Fail every savepoint that has not ended in time, so that its checkpoint is not kept for ever (semantics D2).
 
     Nor are the copies of one that somebody began to start the job from, and never went on with.
     """

@@ -2,7 +2,7 @@
 
 A savepoint waits for the checkpoint of one epoch: the one that was under way when it was asked for, or the job's last
 one. Where stages were left out of the newest checkpoint of an idle job, it waits for the next epoch to begin, and then
-for that: while a savepoint waits nobody is left out (`leaving_out`). A job that reads what is there (B2) has no
+for that: while a savepoint waits no stage is left out (`leaving_out`). A job that reads what is there (B2) has no
 checkpoint without data in flight; its savepoint takes that along, and says which stages have still to read it.
 
 `settle` runs on every version of the head before that is written. So an epoch that has ended, in whichever way, settles
@@ -36,7 +36,7 @@ def begun(head: Head, epoch: str) -> Head:
 
 
 def completed(head: Head, checkpoint: CompletedEntry) -> Head:
-    """Give the checkpoint that has completed to every savepoint that waits for one; nobody is left out of that (T4).
+    """Give the checkpoint that has completed to every savepoint that waits for one; that leaves no stage out (T4).
 
     Args:
         head: the version decided on.

@@ -6,8 +6,8 @@ that to complete, in whichever attempt; the swap that completes it pins the chec
 
 Anybody who asks with the same request id goes on where the others stand, also beside them: all of them write the same
 bytes under the same names. A crash before `_metadata` leaves no savepoint, one after it leaves one, and the next who
-asks says so in the head. One that failed, or ran out of time, leaves no savepoint: its folder is emptied by whoever
-fails it or, if he dies, by whoever asks for it next.
+asks says so in the head. One that failed, or ran out of time, leaves no savepoint: its folder is emptied by the
+process that fails it or, if that dies, by the next that asks for it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class _Start:
 
 
 def in_silence(_: SavepointProgress) -> None:
-    """Tell nobody how far the copying is."""
+    """Say nothing of how far the copying is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class SavepointRequest:
     """URI of the folder below which the savepoint's own folder is made; outside of the job. None: the job's default,
     `CheckpointConfig.savepoint_target`."""
     request: str
-    """The request's id: whoever asks with the same one gets the same savepoint."""
+    """The request's id: the same one gives the same savepoint."""
     timeout: timedelta = DEFAULT_TIMEOUT
     """After this long a savepoint that is not complete has failed; more than zero. Until then its checkpoint is kept.
     """
@@ -91,7 +91,7 @@ class SavepointRequest:
     """Stop the job with it: no epoch begins from now on, and the job is shut down by the swap that completes the
     savepoint. If it fails, the job goes on (semantics P2)."""
     drain: str | None = None
-    """With `stop`: the epoch that is the job's last one, begins in spite of that, and is told so; it is waited for."""
+    """With `stop`: the epoch that is the job's last one, begins all the same and drains; the savepoint waits."""
 
     def __post_init__(self) -> None:
         """Check what can be checked without the store.
@@ -185,7 +185,7 @@ class Savepoints:
     def held_by_listeners(self, entry: SavepointEntry) -> tuple[str, ...]:
         """Name the listeners that have still to be told that a checkpoint has completed, before a stop goes on.
 
-        Once the job has stopped nobody tells them, and a job that starts from the savepoint cannot: what a sink has
+        Once the job has stopped no run tells them, and a job that starts from the savepoint cannot: what a sink has
         staged would never be committed (semantics P2, C4).
 
         Args:
@@ -220,7 +220,7 @@ class Savepoints:
             "clear it if it has failed. One that no longer exists is given up by "
             f"`cairn forget-listener {self._files.job} NAME --yes`"
             if names
-            else "whoever takes it to go on"
+            else "the command or task that takes it to go on"
         )
 
     def _settled(self) -> Head:

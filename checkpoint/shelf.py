@@ -6,8 +6,8 @@ fixed from that write on. What has been read so far lies in the folder of the ch
 token of its own, as the pending document does: the cleaner leaves that folder alone until the head has handed out the
 id, and then keeps what a position of a pending or a retained checkpoint names.
 
-A reference to either is a JSON object with the one key `cairn.shelved`, so that whoever has to keep or to verify what
-a position names finds it without knowing the source.
+A reference to either is a JSON object with the one key `cairn.shelved`, so that a process that has to keep or to verify
+what a position names finds it without knowing the source.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Shelf:
         files: the job's files.
         epoch: the epoch's name.
         checkpoint: the id that is being opened.
-        new_token: gives a token that nobody else has.
+        new_token: gives a token that no other has.
     """
 
     def __init__(self, files: JobFiles, epoch: str, checkpoint: int, new_token: Callable[[], str]) -> None:
@@ -148,7 +148,7 @@ class Shelf:
 
 
 class NoShelf(Shelf):
-    """Where nobody has given one: keeps nothing."""
+    """Where none was given: keeps nothing."""
 
     def __init__(self) -> None:
         pass

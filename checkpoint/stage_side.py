@@ -74,7 +74,7 @@ class StageSide:
         try:
             head, answer = self._heads.update(lambda head, now_ms: self._judge(ack, head, now_ms))
         except ForbiddenError as error:
-            # A driver's role need not be allowed to change the head. Whoever may comes next, and finds the marker.
+            # A driver's role need not be allowed to change the head. A task that may comes next, and finds the marker.
             log.info("%s: the head was only read, this role may not write it: %s", _named(ack), error)
             head, answer = self._heads.observe(lambda head, _now_ms: (head, self._read_answer(ack, head)))
         if answer not in (AckAnswer.UNKNOWN, AckAnswer.DISCARDED):
@@ -169,8 +169,8 @@ class StageSide:
     def _is_awaited(self, head: Head, handover: Handover) -> bool:
         """Tell whether a next attempt is expected that takes the execution over, running.
 
-        One follows where a stage has declined and is tried again, or where the job puts up with the failure (D5). After
-        any other end nobody opens one before this stage itself is tried again.
+        One follows where a stage has declined and is tried again, or where the job tolerates the failure (D5). After
+        any other end no task opens one before this stage itself is tried again.
         """
         ended = head.carryable(handover.epoch)
         if ended is None or not (ended.tolerated or ended.reason in DECLINES):

@@ -61,7 +61,7 @@ class TakingUp:
         Args:
             epoch: the epoch's name.
             stage: the stage's uid.
-            by_hand: a person has asked for this try, as far as Airflow says; only that follows a failure for good
+            by_hand: a person has asked for this try, as far as Airflow says; only that follows a final failure
                 (semantics F4).
             state_of: tells what is known of a DAG run that holds a place before this one.
 
@@ -72,7 +72,7 @@ class TakingUp:
         Raises:
             InvalidConfigError: there is nothing to take up, or the job was shut down, which has ended
                 this epoch's attempt (semantics S1).
-            JobPausedError: the DAG was paused (semantics S1), and nobody has said since that it no longer is.
+            JobPausedError: the DAG was paused (semantics S1), and no task has said since that it no longer is.
             NoCheckpointError: every retained checkpoint is damaged.
         """
 
@@ -193,7 +193,7 @@ class TakingUp:
     ) -> Head:
         """Open the attempt that follows the epoch's newest one, and give the head in which it is pending.
 
-        Or in which the newest one has failed for good, where the restart strategy allows no other (semantics F4).
+        Or in which the newest one has finally failed, where the restart strategy allows no other (semantics F4).
         """
         verdict = restarting.after_ended(self._files, head, newest, document, now_ms)
         if isinstance(verdict, Exhausted):

@@ -38,7 +38,7 @@ def resume(
 
     Raises:
         NoSavepointError: there is no savepoint, or only a part of one.
-        ResumeRefusedError: nobody agreed, or the job changed meanwhile; nothing was given up.
+        ResumeRefusedError: the person did not agree, or the job changed meanwhile; nothing was given up.
     """
     ensure_probed(coordinator.files.store, nonce=secrets.token_hex(8))
     plan, head = coordinator.start_plan(savepoint), coordinator.head()
@@ -92,7 +92,7 @@ def _next_start(latest: CompletedEntry | None) -> list[str]:
 def _ask(head: Head, plan: StartPlan) -> None:
     if not sys.stdin.isatty():
         raise ResumeRefusedError(
-            "nobody can be asked, because there is no terminal; say --yes. Nothing was changed",
+            "there is no terminal to ask at; say --yes. Nothing was changed",
             job=head.job,
             savepoint=plan.origin.uri,
             gives_up=plan.gives_up.said,
@@ -110,7 +110,9 @@ def _plan(head: Head, plan: StartPlan) -> Iterator[str]:
     said = f"the savepoint holds {held}. By starting from it {head.job} gives up what it lacks:"
     yield from text.paragraph(said, columns)
     if given_up.checkpoints:
-        yield from text.paragraph(f"checkpoints {', '.join(map(str, given_up.checkpoints))}, for good", columns)
+        yield from text.paragraph(
+            f"checkpoints {', '.join(map(str, given_up.checkpoints))}, which cannot come back", columns
+        )
     if given_up.epochs:
         yield "these DAG runs, which have to run again, in this order:"
         yield from (f"  {run_of_head(head, epoch)}" for epoch in given_up.epochs)

@@ -29,7 +29,8 @@ def rewind(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[
 
     Raises:
         NoCheckpointError: the checkpoint is not retained, or damaged.
-        RewindRefusedError: a checkpoint is pending, nobody agreed, or the job changed meanwhile; nothing was changed.
+        RewindRefusedError: a checkpoint is pending, the person did not agree, or the job changed meanwhile; nothing
+            was changed.
     """
     head = coordinator.head()
     if options.yes:
@@ -46,7 +47,7 @@ def rewind(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[
 def _ask(head: Head, plan: Rewound) -> None:
     if not sys.stdin.isatty():
         raise RewindRefusedError(
-            "nobody can be asked, because there is no terminal; say --yes. Nothing was changed",
+            "there is no terminal to ask at; say --yes. Nothing was changed",
             job=head.job,
             checkpoint=plan.checkpoint,
             undone=", ".join(str(each) for each in plan.undone),

@@ -73,7 +73,7 @@ def request_of(options: argparse.Namespace, kind: str) -> str:
 
 
 def announce(options: argparse.Namespace, request: str) -> None:
-    """Say a request's id that was made up, because whoever asks with it again goes on with what began.
+    """Say a request's id that was made up, because asking with it again goes on with what began.
 
     Args:
         options: the command's words: `request_id`.
@@ -179,7 +179,7 @@ def dispose(
 
     Raises:
         NoSavepointError: there is none, and no job knows of one.
-        SavepointRefusedError: a job needs it, or nobody agreed; nothing was deleted.
+        SavepointRefusedError: a job needs it, or the person did not agree; nothing was deleted.
     """
     folder = opened(savepoint_folder(options.path))
     plan = disposing.plan(store, folder, opened)
@@ -264,7 +264,7 @@ def _cells(entry: SavepointEntry, columns: int) -> tuple[str, ...]:
 def _ask(plan: Disposal) -> None:
     if not sys.stdin.isatty():
         raise SavepointRefusedError(
-            "nobody can be asked, because there is no terminal; say --yes. Nothing was deleted", savepoint=plan.uri
+            "there is no terminal to ask at; say --yes. Nothing was deleted", savepoint=plan.uri
         )
     # The question is no part of the answer, which may go into a file.
     print("\n".join(printable(line) for line in _lost(plan)), file=sys.stderr)
@@ -276,7 +276,8 @@ def _ask(plan: Disposal) -> None:
 def _lost(plan: Disposal) -> Iterator[str]:
     columns = text.width()
     yield from text.paragraph(
-        f"savepoint of {plan.job}: {plan.files} files, {text.size(plan.size_bytes)}, are deleted for good", columns
+        f"savepoint of {plan.job}: {plan.files} files, {text.size(plan.size_bytes)}, are deleted and cannot come back",
+        columns,
     )
     for why in plan.against:
         yield from text.paragraph(f"although {why}", columns)

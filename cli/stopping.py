@@ -86,7 +86,7 @@ def stop(
         entry = coordinator.savepoint(wish, opened, line.show)
         if _settle_if_over(coordinator, airflow, request):
             entry = coordinator.savepoint(replace(wish, renew=False), opened, line.show)
-        # Whoever asks again need not say once more that it drains.
+        # A caller who asks again need not say once more that it drains.
         run = run_id_of(entry.epoch) if entry.drains else None
         if run is not None and entry.waits:
             if airflow is not None:

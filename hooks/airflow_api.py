@@ -51,7 +51,7 @@ class TaskFacts:
     id: str
     """Airflow gives a task instance another one for each try, and with each clear."""
     state: str | None
-    """None: it is to run and nobody has scheduled it yet."""
+    """None: it is to run and is not scheduled yet."""
 
 
 class AirflowApiHook(BaseHook):
@@ -150,7 +150,8 @@ class AirflowApiHook(BaseHook):
     def clear(self, dag_id: str, run_id: str, tasks: list[TaskRef], note: str) -> None:
         """Clear tasks of one run, whatever their state, in one transaction; see `clear_body`.
 
-        It is not sent again where its answer was lost: it may have cleared. Whoever wants to try again compares first.
+        It is not sent again where its answer was lost: it may have cleared. A caller that wants to try again compares
+        first.
 
         Args:
             dag_id: of the DAG.

@@ -62,7 +62,7 @@ def access_of(connection: Connection) -> ApiAccess:
         connection: the connection; its secrets are registered with Airflow's masker.
 
     Raises:
-        InvalidConfigError: it has no host, its address is no http(s) URL, it names nobody, or it would not verify TLS.
+        InvalidConfigError: it has no host, its address is no http(s) URL, it names no user, or it would not verify TLS.
     """
     extra: Mapping[str, Any] = connection.extra_dejson
     conn_id = connection.conn_id
@@ -73,7 +73,7 @@ def access_of(connection: Connection) -> ApiAccess:
     verify = extra.get("verify", True)
     if verify is not True and (not isinstance(verify, str) or not verify):
         raise InvalidConfigError(
-            "the connection's extra `verify` would send the password to whoever answers. Leave it out, or name a CA "
+            "the connection's extra `verify` would send the password to any server. Leave it out, or name a CA "
             "bundle (a PEM file) that knows the API server's certificate",
             airflow_api_conn_id=conn_id,
             verify=verify,
@@ -85,7 +85,7 @@ def access_of(connection: Connection) -> ApiAccess:
             mask_secret(secret)
     if token is None and (login is None or password is None):
         raise InvalidConfigError(
-            "the connection names nobody: give it login and password, or a token as password (or as extra `token`)",
+            "the connection names no user: give it login and password, or a token as password (or as extra `token`)",
             airflow_api_conn_id=conn_id,
         )
     if token is not None and (not isinstance(token, str) or not token.isascii() or not token.isprintable()):

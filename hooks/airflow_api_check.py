@@ -18,7 +18,7 @@ def check_airflow_api(conn_id: str | None, why: str, *, group: str | None) -> No
     """Refuse a DAG that will need the connection and has none. Nothing is sent to the API.
 
     Only the dag processor looks, once a parse: a task's own parse would pay a request for what is known already, and
-    whoever else parses the file (a test, a command) need not know the connections.
+    other programs that parse the file (a test, a command) need not know the connections.
 
     Args:
         conn_id: the connection; None: the author clears by hand.

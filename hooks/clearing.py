@@ -1,6 +1,6 @@
-"""Compare and clear: the tasks whose work a failover has replaced run again, each once, whoever comes and how often.
+"""Compare and clear: the tasks whose work a failover has replaced run again, each once, whichever task clears them.
 
-The store says which executions a failover has replaced, and which new ones nobody has claimed. A task of such a
+The store says which executions a failover has replaced, and which new ones are not claimed. A task of such a
 stage is cleared in two cases. Its id is still that of the try which had held the replaced execution: Airflow gives
 a task instance another id for each try and with each clear, in the clear's own transaction. Or it is another, later
 try that has ended as a success: a try that begins for the new attempt claims the new execution first, so one that
@@ -86,7 +86,7 @@ def compare_and_clear(
         where: the DAG run.
         restarted: the stages whose execution was replaced, each with the try that had claimed it.
         note: what the page shows at each task.
-        to_run_again: asks the store which of them nobody has claimed by now.
+        to_run_again: asks the store which of them are not claimed by now.
 
     Returns:
         The stages whose tasks were cleared, and why the others were not.

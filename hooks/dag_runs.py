@@ -14,7 +14,7 @@ from .deployment import deployment
 log = logging.getLogger(__name__)
 
 ENDED = frozenset({"success", "failed"})
-"""States of a DAG run in which nobody works on its epoch any more."""
+"""States of a DAG run in which no task works on its epoch any more."""
 
 QUEUED = "queued"
 

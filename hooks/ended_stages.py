@@ -6,8 +6,8 @@ along, or their acknowledgement was deleted: the store tells which.
 Airflow has no hook for that, and the driver of a marked task is simply ended. The task that waits for the checkpoint
 begins when the stages' tasks have ended, so it can ask what became of those that have not acknowledged.
 
-Nobody's acknowledgement is missed: an operator ends its task as a success only after its acknowledgement counted, and
-the checkpoint is looked at once more after the tasks. Nor is a failover: whoever opens another attempt is a stage whose
+No acknowledgement is missed: an operator ends its task as a success only after its acknowledgement counted, and
+the checkpoint is looked at once more after the tasks. Nor is a failover: what opens another attempt is a stage whose
 own task runs or will be tried again, so not all of the missing ones have ended; and the attempt is another one then.
 """
 

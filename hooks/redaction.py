@@ -1,7 +1,7 @@
 """Keeps a site's own `spark.redaction.regex` from taking away the words by which Spark hides credentials.
 
 Spark copies the AWS keys of the driver's environment into the Hadoop conf, and shows that in its UI and event log, but
-for names that this expression matches. Whoever sets it replaces Spark's own. So both are handed over, joined.
+for names that this expression matches. A site that sets it replaces Spark's own. So both are handed over, joined.
 """
 
 from __future__ import annotations

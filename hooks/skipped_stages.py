@@ -1,7 +1,7 @@
 """Stages whose tasks Airflow has skipped: a branch not taken, a condition not met.
 
-Such a stage will not acknowledge by itself. Whoever needs it to, a stage that reads from it or the task that waits for
-the checkpoint, acknowledges in its place: its state and tables go on as they were, and it has written nothing.
+Such a stage will not acknowledge by itself. A task that needs it to, a stage that reads from it or the task that waits
+for the checkpoint, acknowledges in its place: its state and tables go on as they were, and it has written nothing.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def acknowledge_for(
     stages: Mapping[str, TaskRef],
     states: Mapping[TaskRef, str] | None = None,
 ) -> tuple[str, ...]:
-    """Acknowledge in the place of those stages that Airflow has skipped, each once, whoever does it.
+    """Acknowledge in the place of those stages that Airflow has skipped, each once, whichever task does it.
 
     Args:
         coordinator: of the job.
@@ -81,5 +81,5 @@ def acknowledge_for(
 
 def _states(ti: Any, task_ids: list[str]) -> dict[str, str]:
     states: Mapping[str, Any] = ti.get_task_states(dag_id=ti.dag_id, task_ids=task_ids, run_ids=[ti.run_id])
-    # The state of a task that is to run, and that nobody has scheduled yet, is None.
+    # The state of a task that is to run, and is not scheduled yet, is None.
     return {name: str(state) for name, state in states.get(ti.run_id, {}).items() if state is not None}

@@ -23,7 +23,7 @@ def tell(coordinator: Coordinator, given: Sequence[CheckpointListener]) -> None:
     Raises:
         ListenerError: a listener failed; all others have been told, and its notice is kept.
         InvalidConfigError: a listener of an installed package cannot be used.
-        UnavailableError: the store did not answer; what was not told is told by whoever comes next.
+        UnavailableError: the store did not answer; what was not told is told by the next task.
     """
     listeners = listeners_of(coordinator.job, given)
     if listeners:
@@ -43,4 +43,4 @@ def tell_if_possible(coordinator: Coordinator, given: Sequence[CheckpointListene
     try:
         tell(coordinator, given)
     except CairnError:
-        log.exception("the listeners could not be told; their notices are kept, and whoever comes next tells them")
+        log.exception("the listeners could not be told; their notices are kept, and the next task tells them")

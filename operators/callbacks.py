@@ -1,7 +1,7 @@
 """`restore_latest_checkpoint`: what a failed stage's callback does. It may come twice, late, or from another process.
 
-It records first and clears second: what dies in between leaves a store that says who must run again, and whoever comes
-next finds it there.
+It records first and clears second: what dies in between leaves a store that says who must run again, and the task that
+comes next finds it there.
 
 Airflow calls it in the task's process, or in the dag processor when the task's process was killed; as on_retry_callback
 or as on_failure_callback, and sometimes as the one although the other is meant. So it decides nothing by itself: it
@@ -68,7 +68,7 @@ def _failed_over(context: Context, stage: StageTask, coordinator: Coordinator, s
         return f"epoch {ti.run_id} is completed by checkpoint {answer.checkpoint}; nothing to restore"
     if isinstance(answer, GivenUp):
         return (
-            f"stage {uid} failed for good; checkpoint {answer.checkpoint} goes on without "
+            f"stage {uid} failed, and no other try follows; checkpoint {answer.checkpoint} goes on without "
             f"{', '.join(answer.stages)}, whose input is kept for the next epoch"
         )
     if isinstance(answer, Failed):
@@ -95,7 +95,7 @@ def _run_others_again(context: Context, stage: StageTask, answer: FailedOver, co
     ti, pending, task = context["ti"], answer.pending, stage.operator
     named = ", ".join(each.stage for each in answer.restarted)
     if is_final(context):
-        # Nothing would read what they wrote anew. Whoever clears this task has its next try clear them.
+        # Nothing would read what they wrote anew. A person who clears this task has its next try clear them.
         then = "must run again too, once this task does: clear it, and they are cleared with it"
         log.info("%s %s (%s)", named, then, task.task_id)
         return

@@ -2,7 +2,7 @@
 
 Airflow keeps a task's state by run, task and map index, through tries and clears. One entry there names the driver that
 was submitted last and the execution that it is of. It is written when the driver's id is known, so between the two a
-worker may die: the driver is then nobody's, the next try fails over, and what the driver acknowledges is discarded.
+worker may die: no task then owns the driver, the next try fails over, and what the driver acknowledges is discarded.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ log = logging.getLogger(__name__)
 def complete_if_last(coordinator: Coordinator, epoch: str, stage: str) -> None:
     """Complete the epoch's checkpoint if every stage has acknowledged; what goes wrong is only logged.
 
-    The stage has done its part. Whoever waits for the checkpoint completes it, if nobody has, and fails with the reason
-    if it cannot complete.
+    The stage has done its part. The task that waits for the checkpoint completes it, if it is still pending, and fails
+    with the reason if it cannot complete.
 
     Args:
         coordinator: of the job.

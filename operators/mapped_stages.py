@@ -140,7 +140,7 @@ def _is_known(value: Any) -> bool:
 
 def _known_too_late(task: MappedOperator) -> InvalidConfigError:
     return InvalidConfigError(
-        f"{task.task_id} is mapped over what another task returns, so nobody knows how many stages there are when the "
+        f"{task.task_id} is mapped over what another task returns, so the number of its stages is not known when the "
         "checkpoint begins: map over a list that stands in the DAG file, or read the list in the application",
         task=task.task_id,
     )

@@ -1,4 +1,4 @@
-"""The other tasks that a failover, or a clear of one stage, has run again: cleared by whoever comes first (F1, F5)."""
+"""The other tasks that a failover, or a clear of one stage, has run again: cleared by the first that comes (F1, F5)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def let_others_run_again(
         where: its DAG run.
         conn_id: the connection to Airflow's API; None: a person clears.
         note: what the page shows at each task.
-        to_run_again: asks the store which of them nobody has claimed by now.
+        to_run_again: asks the store which of them are not claimed by now.
     """
     if not restarted:
         return

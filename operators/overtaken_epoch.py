@@ -3,7 +3,7 @@
 The epoch's next attempt stands on another checkpoint, so all that had run has to run again. Each of three may come
 first, and each does what is still to be done: a stage that begins, a stage that was told to stop, the task that waits.
 What they clear is compared first (`clearing`), and triggering again gives the same checkpoint (T9); so it makes no
-difference how many of them come, and whoever dies is followed by another.
+difference how many of them come, and one that dies is followed by another.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def let_trigger_run(
 
     Raises:
         AirflowRescheduleException: the task runs; Airflow starts this one after it.
-        AirflowFailException: nobody but a person can make it run; the text says what to clear.
+        AirflowFailException: only a person can make it run; the text says what to clear.
         AirflowApiError: the API cannot be reached; the task's own retry tries again.
     """
     _trigger_again(where, trigger, conn_id, answer.checkpoint, f"`{stage}` waits for it")
@@ -143,7 +143,7 @@ class GroupTasks:
             progress: how the attempt before has ended.
 
         Raises:
-            AirflowFailException: nobody but a person can make it run; the text says what to clear.
+            AirflowFailException: only a person can make it run; the text says what to clear.
             AirflowApiError: the API cannot be reached; asking again may help.
         """
         where = Where(ti.dag_id, str(ti.run_id))

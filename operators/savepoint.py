@@ -69,7 +69,7 @@ class SavepointOperator(BaseOperator):
         job: the job's name (templated).
         target: URI of the folder below which the savepoint gets its own (templated); None: the job's
             `savepoint_target`.
-        request_id: whoever asks with the same one gets the same savepoint (templated); None: one for each task
+        request_id: the same one gives the same savepoint (templated); None: one for each task
             instance, of the form `<dag_id>/<task_id>/<run_id>`.
         aws_conn_id: Airflow connection of type `aws`, for `s3://` storage and target; None for boto3's own chain.
         target_aws_conn_id: another one for the target; None: the same.

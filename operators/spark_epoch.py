@@ -231,7 +231,8 @@ class SparkEpochOperator(StageOperator):
                 return None
             raise AirflowSkipException(kept or already_completed(coordinator, settings.storage, answer))
         if isinstance(answer, Failed):
-            # semantics F4: it was decided that no other try follows, though whoever decided it did not live to say so.
+            # semantics F4: it was decided that no other try follows, though the process that decided it did not live to
+            # say so.
             raise AirflowFailException(failed_for_good(ti.run_id, answer))
         if isinstance(answer, StageAcknowledged | Submit | Reconnect) and answer.restarted:
             # Who replaced what they wrote did not live to clear them, or this try has replaced it itself.
@@ -308,7 +309,7 @@ class SparkEpochOperator(StageOperator):
         self, context: Context, drivers: StageDrivers, settings: JobSettings, answer: Submit, run: StageRun
     ) -> None:
         # A stored driver id outlives a clear and a try. Under a key of its own it is found by this execution alone, so
-        # that nobody reconnects to the driver of another attempt.
+        # that no try reconnects to the driver of another attempt.
         self.keep_drivers_of(answer.handover.token)
         with tempfile.TemporaryDirectory(prefix="cairn-") as folder:
             self._submission = _submission(settings, answer, str(runtime_zip(Path(folder))))
@@ -435,7 +436,7 @@ class _Submission:
     defaults: dict[str, str]
     """Conf that the author may override."""
     handed: dict[str, str]
-    """Conf that nobody may."""
+    """Conf that no author may set."""
     environment: dict[str, str] = field(repr=False)
     runtime: str
 

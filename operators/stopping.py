@@ -88,7 +88,7 @@ class StopWithSavepointOperator(SavepointOperator):
         with settings.naming_connection():
             before = settings.coordinator().look_for_savepoint(request.request)
         if (before is None or before.status is Status.FAILED) and self.airflow_api_conn_id is not None:
-            # Before the job is held: nobody else starts the run that it would wait for.
+            # Before the job is held: no other task starts the run that it would wait for.
             with AirflowApiHook(self.airflow_api_conn_id) as api:
                 api.check_runs(self._dag_id)
         return replace(request, stop=True, drain=epoch_name(drain_run(request.request, before)))
@@ -110,7 +110,7 @@ class StopWithSavepointOperator(SavepointOperator):
     def _wait(self, entry: SavepointEntry, coordinator: Coordinator, recheck_interval: float = 0.0) -> NoReturn:
         self.log.info("the job %s is being stopped: no other run begins than the one that is waited for", self.job)
         if not entry.waits:
-            # Whoever has the listeners may tell them here; the sensor of the run does so, too.
+            # A task that has the listeners may tell them here; the sensor of the run does so, too.
             tell_if_possible(coordinator, self.listeners)
             recheck_interval = LISTENERS_S
         elif self.drain and self.airflow_api_conn_id is not None:

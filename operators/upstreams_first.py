@@ -28,7 +28,7 @@ def let_upstreams_run(
     begin_again: Callable[[], BeginAnswer],
     to_run_again: Callable[[], Iterable[Restarted]],
 ) -> NoReturn:
-    """Clear what must run again and nobody has cleared, and end this try without using one up.
+    """Clear what must run again and is not cleared yet, and end this try without using one up.
 
     Args:
         answer: of the stage's `begin`.
@@ -36,11 +36,11 @@ def let_upstreams_run(
         where: its DAG run.
         conn_id: the connection to Airflow's API; None: a person clears.
         begin_again: asks what `answer` is the answer to once more.
-        to_run_again: asks the store which stages have to run again and nobody has claimed.
+        to_run_again: asks the store which stages have to run again and are not claimed.
 
     Raises:
         AirflowRescheduleException: the upstreams run again; Airflow starts this task after them.
-        AirflowFailException: nobody but a person can make them run again; the text says what to clear.
+        AirflowFailException: only a person can make them run again; the text says what to clear.
         AirflowApiError: the API cannot be reached; the task's own retry tries again.
     """
     why = (

@@ -14,7 +14,7 @@ ANCHOR = datetime(1970, 1, 1, tzinfo=UTC)
 """Where the schedule of a DAG begins that has no start date and leaves out what it missed."""
 
 GRACE = timedelta(minutes=5)
-"""A first run that nobody has created yet is held out for this long, or half an interval where that is shorter."""
+"""A first run that is not created yet is held out for this long, or half an interval where that is shorter."""
 
 INSTANT = timedelta(microseconds=1)
 """The shortest time that Airflow's database tells from none."""

@@ -51,7 +51,7 @@ class CheckpointSensor(BaseSensorOperator):
     """Waits until every stage of this run's epoch has acknowledged, completes the checkpoint, and cleans up after it.
 
     The checkpoint completes as soon as somebody sees the last acknowledgement: the task of the stage that gave it, the
-    trigger, or this task, whoever comes first (semantics D3). Listeners are told and old files deleted by this task.
+    trigger, or this task: the first that comes (semantics D3). Listeners are told and old files deleted by this task.
 
     Deferrable by default: it waits in the triggerer and takes no worker slot. With `deferrable=False` the sensor's
     `mode` decides, `poke` or `reschedule`. A storage that cannot be reached is asked again until `timeout`. That the
@@ -149,7 +149,7 @@ class CheckpointSensor(BaseSensorOperator):
             CheckpointFailedError: it ended without completing; the text carries the reason.
             AirflowFailException: the job failed, of too many failed checkpoints or of a try that is followed by no
                 other (semantics F4); the text names the root cause. Or every task that has not acknowledged has ended,
-                because somebody marked it or because it failed and nobody could report it; the text names them.
+                because a person marked it or because it failed and that was not reported; the text names them.
             InvalidConfigError: no checkpoint was ever triggered for the epoch.
             ListenerError: the checkpoint is complete, and a listener failed; the next try tells it again.
             AirflowSkipException: the task that triggers was skipped.
@@ -262,12 +262,12 @@ class CheckpointSensor(BaseSensorOperator):
         return coordinator.go_on(epoch, lambda owner: state_of(ti, owner))
 
     def _let_run_again(self, coordinator: Coordinator, progress: Progress, ti: RuntimeTaskInstanceProtocol) -> None:
-        """Have the tasks run again whose work was replaced, if nobody has (semantics F5, C2).
+        """Have the tasks run again whose work was replaced, where they do not yet (semantics F5, C2).
 
         Raises:
             AirflowRescheduleException: stages were cleared, and Airflow starts this task after them; or the API cannot
                 be reached now.
-            AirflowFailException: nobody but a person can clear them; the text says what to clear.
+            AirflowFailException: only a person can clear them; the text says what to clear.
         """
         due = progress.restarted if isinstance(progress, Waiting) else asks_for_clear(progress)
         if not due or not isinstance(progress, Waiting | Failed):
@@ -312,7 +312,7 @@ class CheckpointSensor(BaseSensorOperator):
         completed: EpochCompleted,
         ti: RuntimeTaskInstanceProtocol,
     ) -> dict[str, Any]:
-        """Report the checkpoint, tell the listeners and clean: whoever has completed it need not have."""
+        """Report the checkpoint, tell the listeners and clean: the process that completed it need not have."""
         if ti.try_number > 1 and self._trigger_task is not None and was_skipped(ti, self._trigger_task):
             # Not skipped, as the stages are: what follows the group needs the checkpoint, and that is there.
             self.log.info("%s", already_completed(coordinator, settings.storage, completed))

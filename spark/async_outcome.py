@@ -2,7 +2,7 @@
 
 Two parties act on it. The *writer* ends exactly once: it has finished or it has failed. The *block* may cancel it
 (stop, unless it is done) and discard it (nothing of this may count), as often as it likes. Whatever order they come in,
-what was written is kept by one or deleted by one, and nobody deletes before the writer has ended.
+what was written is kept by one or deleted by one, and none deletes before the writer has ended.
 """
 
 from __future__ import annotations

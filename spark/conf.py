@@ -2,7 +2,7 @@
 
 Two facts are handed over: where the storage is, and the key of one document in it, the handover. Everything else stands
 there. There is never a credential among them: conf is shown in Spark's web UI, in logs and on command lines. The keys
-under `FOR_PEOPLE` are read by nobody but people who look at that UI.
+under `FOR_PEOPLE` are read only by people who look at that UI.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The handover says what to do: which slice to read, which checkpoint to start from, which executions are upstream. What
 is written lies below a folder of this driver alone and counts once the acknowledgement is judged (semantics A2, W4).
-There are no locks: a driver may die anywhere, and whoever comes next settles what it left.
+There are no locks: a driver may die anywhere, and the next process settles what it left.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ class Epoch(EpochFacts):
 
         Args:
             name: the state's name.
-            folder: a path on the driver's disk, or a URL that Spark can read; nobody may write to it meanwhile.
+            folder: a path on the driver's disk, or a URL that Spark can read; no process may write to it meanwhile.
 
         Raises:
             InvalidStateError: the name was used before in this epoch, there is no such folder, or it changed meanwhile.

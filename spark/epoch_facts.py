@@ -47,7 +47,7 @@ class EpochFacts:
 
     @property
     def draining(self) -> bool:
-        """Whether this is the job's last epoch before it stops for good (semantics P2).
+        """Whether this is the job's last epoch before it ends (semantics P2).
 
         Time goes on to its end: emit what waits for it, such as windows that are still open.
         """

@@ -1,6 +1,6 @@
 """Is this driver still wanted? Asked before work begins, before each write and while one runs (semantics B4, F3, W4).
 
-So a driver that nobody waits for stops, and does not compute for another hour. Only a look: what decides is the
+So a driver that is not awaited stops, and does not compute for another hour. Only a look: what decides is the
 acknowledgement, judged by the head afterwards.
 """
 

@@ -62,7 +62,7 @@ class Inputs:
         now = self._load(stage)
         readable = self._backlog.readable(now)
         if now.skipped or (self._handover.at_least_once and stage not in self._consumed):
-            # Without a name its only exchange is meant: nobody knows here whether it writes one.
+            # Without a name its only exchange is meant: it is not known here whether it writes one.
             meant = kind if name or kind else "exchange"
             if not upstream.matching(readable, name, meant):
                 return []

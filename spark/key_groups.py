@@ -127,7 +127,7 @@ def distributed(df: DataFrame, key: Sequence[str], key_groups: int, parallelism:
         if str(conf.get("spark.sql.adaptive.enabled")).lower() == "true":
             aimed = grouped.withColumn(_TARGET, _aim(key_groups, key_groups))
             return aimed.hint("rebalance", key_groups, _TARGET).sortWithinPartitions(*in_order).drop(_TARGET)
-        # Nobody joins small partitions later, then; the session says how many it likes.
+        # Spark joins no small partitions later, then; the session says how many it likes.
         parallelism = min(key_groups, int(conf.get("spark.sql.shuffle.partitions") or key_groups))
     return grouped.repartition(parallelism, _aim(parallelism, key_groups)).sortWithinPartitions(*in_order)
 

@@ -1,7 +1,7 @@
 """How a driver ends: it acknowledges what it wrote, or deletes it and declines (semantics A5, D1).
 
-Acknowledging: one marker, then the head judges. Whoever does not know whether the marker arrived deletes nothing and
-declines nothing; whoever comes next finds it or does not. Declining: delete first, so that nothing is left over, then
+Acknowledging: one marker, then the head judges. A driver that does not know whether the marker arrived deletes nothing
+and declines nothing; the next process finds it or does not. Declining: delete first, so that nothing is left over, then
 say why. A driver that dies anywhere in between leaves files that nothing refers to, for the cleaner.
 """
 

@@ -43,7 +43,7 @@ def acknowledge_skipped(coordinator: Coordinator, epoch: str, stage: str, claima
     if older:
         raise CheckpointFailedError(
             f"the task of stage {stage} was skipped, but the stage has to read older epochs in this one, and they "
-            "would be missing from its state for good. Clear the task, and let it run",
+            "would be missing from its state and could not come back. Clear the task, and let it run",
             job=handover.job,
             checkpoint=handover.checkpoint,
             epochs=", ".join(sorted(run_id_of(each) for each in older)),

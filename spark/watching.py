@@ -1,4 +1,4 @@
-"""Stops Spark jobs that nobody waits for any more: one write may be all that a stage computes (semantics B4).
+"""Stops Spark jobs that are not awaited any more: one write may be all that a stage computes (semantics B4).
 
 While a write runs, a thread asks the fence as often as it allows. Once that says that this execution can no longer
 count, the jobs of the write are cancelled by their tag, again and again until it has ended: Spark cancels what runs,

@@ -17,7 +17,7 @@ Fraction = Callable[[], float]
 """Draws a number from [0, 1)."""
 
 TokenSource = Callable[[], str]
-"""Makes a token that nobody made before."""
+"""Makes a token that was never made before."""
 
 _RESOLUTION = 1 << 53
 

@@ -138,4 +138,4 @@ class DocumentError(CairnError):
 
 
 class NewerFormatError(DocumentError):
-    """A stored document is of a format that only a newer version reads (semantics C5); nobody here may replace it."""
+    """A stored document is of a format that only a newer version reads (semantics C5); it may not be replaced."""

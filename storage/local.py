@@ -265,7 +265,7 @@ class LocalStore(ObjectStore):
 
         Raises:
             GoneError: there is no such file.
-            UnavailableError: the disk failed; they may be lost in a crash, so nobody may rely on them.
+            UnavailableError: the disk failed; they may be lost in a crash, so no caller may rely on them.
         """
         folders: set[tuple[str, ...]] = set()
         for key in keys:

@@ -121,7 +121,7 @@ class ObjectStore(ABC):
         """Write an object only if none is there (`If-None-Match: *`).
 
         Returns `Lost` if another writer's object stands there. A caller whose object has a name that only it uses, or
-        whose content is the same whoever writes it, may take `Lost` as done after comparing.
+        whose content is the same from every writer, may take `Lost` as done after comparing.
 
         Raises:
             ConflictError: 409 until the tries ran out; nothing landed.
@@ -206,7 +206,7 @@ class ObjectStore(ABC):
     ) -> tuple[str, ...] | None:
         """Copy an object of another store on the server that both have, so that no byte of it passes through here.
 
-        For content that is the same whoever writes it: what stands at `key` already may be written over.
+        For content that is the same from every writer: what stands at `key` already may be written over.
 
         Args:
             source: where it is.

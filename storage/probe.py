@@ -40,7 +40,7 @@ def probe(store: ObjectStore, *, nonce: str) -> None:
 
     Args:
         store: the store.
-        nonce: a token that nobody else uses; names the folder to work in.
+        nonce: a token that no other probe uses; names the folder to work in.
 
     Raises:
         UnsupportedStorageError: a check failed; names the store, the check, what was expected and found.
@@ -84,7 +84,7 @@ class _Probe:
     place: str
 
     def one_at_a_time(self) -> None:
-        """Check what each condition refuses when nobody else writes."""
+        """Check what each condition refuses when no other writer writes."""
         key, absent = f"{self.place}alone", f"{self.place}absent"
         first = self._won(self.store.create(key, b"first"), "a create of a new key", key)
         self._refused(self.store.create(key, b"second"), "a create of a key that is present", key)
@@ -209,7 +209,7 @@ def _passed(record: Blob | None) -> list[str]:
 
 
 def _remember(store: ObjectStore, name: str) -> None:
-    """Record that a store passed. Losing this race costs nobody more than another probe."""
+    """Record that a store passed. Losing this race costs no more than another probe."""
     record = _record(store)
     passed = [*_passed(record), name][-_RECORD_MAX_STORES:]
     document = {

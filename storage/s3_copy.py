@@ -5,7 +5,7 @@ versitygw 1.8 do: measured). So it is used only where this store was seen to hon
 one name are started together and exactly one must win. Elsewhere the object is read into a spooled temporary file and
 written with PutObject's condition, which the probe has proved: slower, but create-once.
 
-Between two buckets or prefixes of one server (`copy_across`) the content is the same whoever copies it, so a condition
+Between two buckets or prefixes of one server (`copy_across`) the content is the same in every copy, so a condition
 that is ignored does no harm there.
 """
 

@@ -31,7 +31,7 @@ class CheckpointTrigger(LookingTrigger):
     It keeps nothing: after a triggerer's restart another one goes on from the store. What it looks at costs a few
     listings; acknowledgements are read once, when all are there and it completes the checkpoint. That needs the store
     alone: the DAG's listeners are told by the task. A store that cannot be reached is logged and asked
-    again, until the sensor's own timeout; other errors end the wait. A failure that the job puts up with is taken up
+    again, until the sensor's own timeout; other errors end the wait. A failure that the job tolerates is taken up
     again and does not end it (semantics D5).
 
     Args:
@@ -101,7 +101,7 @@ def goes_on(progress: Progress) -> TypeGuard[Waiting | Failed]:
 
 
 def asks_for_clear(progress: Progress) -> TypeGuard[Waiting | Failed]:
-    """Tell whether tasks have to run again that nobody has started: a task that may clear them is to look (C2, F1).
+    """Tell whether tasks have to run again that have not been started: a task that may clear them is to look (C2, F1).
 
     Those that have failed by themselves have no claimant: Airflow tries them again.
     """

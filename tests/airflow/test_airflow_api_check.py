@@ -59,7 +59,7 @@ def test_a_connection_that_is_not_there(dag_file: DagFile, dag_processor: Superv
 
 def test_a_connection_that_cannot_be_used(dag_file: DagFile, dag_processor: Supervisor, connections: Define) -> None:
     connections("of_team_a", '{"conn_type": "https", "host": "airflow.example"}')
-    assert "the connection names nobody" in dag_file.error(group(options=', airflow_api_conn_id="of_team_a"'))
+    assert "the connection names no user" in dag_file.error(group(options=', airflow_api_conn_id="of_team_a"'))
 
 
 def test_one_that_is_there(dag_file: DagFile, dag_processor: Supervisor, connections: Define) -> None:

@@ -115,7 +115,7 @@ def test_all_instances_are_read_by_their_task_s_uid() -> None:  # semantics B2
     [
         (
             ("    @task\n    def names():\n        return [['x']]\n    partial().expand(application_args=names())"),
-            "epoch.b is mapped over what another task returns, so nobody knows how many stages there are",
+            "epoch.b is mapped over what another task returns, so the number of its stages is not known",
         ),
         (
             "    @task\n    def all_of():\n        return [{}]\n    partial().expand_kwargs(all_of())",

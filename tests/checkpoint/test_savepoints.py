@@ -507,7 +507,7 @@ def test_those_under_way_are_never_forgotten(world: World, monkeypatch: pytest.M
     [
         (lambda entry: (replace(entry, id=1),), "only new ids become savepoints"),
         (lambda entry: (entry, replace(entry, id=3)), "a request has one savepoint"),
-        (lambda entry: (replace(entry, detail="?"),), "a savepoint's end is for good"),
+        (lambda entry: (replace(entry, detail="?"),), "a savepoint's end never changes"),
     ],
 )
 def test_the_head_is_held_to_what_it_said(
@@ -531,7 +531,7 @@ def test_one_under_way_stays_and_keeps_its_source(world: World) -> None:  # sema
     (entry,) = head.savepoints
     with pytest.raises(InvariantError, match="a savepoint under way is not forgotten"):
         check_invariants(head, replace(head, savepoints=()))
-    with pytest.raises(InvariantError, match="a savepoint's source is for good"):
+    with pytest.raises(InvariantError, match="a savepoint's source never changes"):
         check_invariants(head, replace(head, savepoints=(replace(entry, source=None),)))
 
 

@@ -101,7 +101,7 @@ def test_without_a_terminal_it_wants_yes(
     with Path(os.devnull).open() as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
         assert cairn(world, "rewind", "flights", "--to", "1") == 2
-    assert "there is no terminal; say --yes. Nothing was changed" in capsys.readouterr().err
+    assert "there is no terminal to ask at; say --yes. Nothing was changed" in capsys.readouterr().err
     assert world.coordinator().head() == before
     assert cairn(world, "rewind", "flights", "--to", "chk-1", "--yes") == 0
     out = capsys.readouterr().out

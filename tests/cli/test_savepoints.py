@@ -224,7 +224,7 @@ def test_it_says_what_it_deletes_and_asks(
     answer("n")
     assert cairn(root, "dispose", uri) == 2
     said = capsys.readouterr().err
-    assert "savepoint of flights: 6 files, 44 B, are deleted for good" in said
+    assert "savepoint of flights: 6 files, 44 B, are deleted and cannot come back" in said
     assert "not agreed to; nothing was deleted" in said
     answer("y")
     assert cairn(root, "dispose", uri) == 0
@@ -241,7 +241,7 @@ def test_without_a_terminal_yes_is_needed(
     with open(os.devnull) as nowhere:
         monkeypatch.setattr("sys.stdin", nowhere)
         assert cairn(root, "dispose", uri) == 2
-        assert "nobody can be asked" in capsys.readouterr().err
+        assert "there is no terminal to ask at" in capsys.readouterr().err
     assert cairn(root, "dispose", uri, "--yes") == 0
 
 

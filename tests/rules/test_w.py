@@ -260,7 +260,7 @@ def test_an_invariant_that_would_break_writes_nothing(world: World) -> None:  # 
         "completed and pending exclude each other": replace(head, completed=(*head.completed, replace(done, id=2))),
         "one pending attempt": replace(head, next_id=4, pending=(entry, replace(entry, id=3))),
         "what has completed never changes": replace(head, completed=(replace(done, acks=99),)),
-        "an outcome is for good": replace(head, history=(replace(head.history[0], status=Status.FAILED),)),
+        "an outcome never changes": replace(head, history=(replace(head.history[0], status=Status.FAILED),)),
         "pending or has an outcome": replace(head, pending=()),
         "only what was pending completes": replace(head, next_id=4, completed=(*head.completed, replace(done, id=3))),
         "no epoch completes twice": replace(head, next_id=4, pending=(entry, replace(entry, id=3, epoch="z"))),
