@@ -1,0 +1,109 @@
+"""How soon a checkpoint completes after its last acknowledgement, against the task that waits for it.
+
+Run it as `.venv/bin/python -m bench.last_ack [--json] [--epochs N]`; it takes some minutes. It starts a real Airflow
+(LocalExecutor) and runs epochs of two stages in a line, each a Spark application.
+
+The stage that acknowledges last completes the checkpoint as soon as its application has ended. Before version 0.2 the
+task that waits for the checkpoint did, so no sooner than that task began. Both moments are of the same epochs:
+
+- `completed_s`: the median time from the last acknowledgement to the swap that
+  completes the checkpoint. It holds the end of the Spark application.
+- `sensor_began_s`: the median time from the last acknowledgement to where the task that waits has begun.
+- `ratio`: the median of one by the other, epoch by epoch.
+- `epochs`: how many. `load` and `cores` are the machine's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import tempfile
+from datetime import datetime
+from pathlib import Path
+
+from airflow_cairn.checkpoint import Coordinator
+from airflow_cairn.checkpoint.details import details
+from airflow_cairn.storage import open_store
+from scripts.harness.airflow_home import USERNAME, AirflowHome
+from scripts.harness.spark_start import ensure_archive, fast_conf
+
+from .results import tell
+
+DAG_ID = "last_ack"
+HERE = Path(__file__).parent / "last_ack_airflow"
+
+
+def spans(home: AirflowHome, storage: Path, run_id: str) -> tuple[float, float]:
+    """Run an epoch; give seconds from its last acknowledgement to its completion, and to the begin of its sensor.
+
+    Raises:
+        RuntimeError: the run failed.
+    """
+    home.api.trigger(DAG_ID, run_id)
+    if home.api.wait_for_run(DAG_ID, run_id, timeout=600) != "success":
+        raise RuntimeError(home.api.explain(DAG_ID, run_id))
+    job = Coordinator(open_store(f"file://{storage}"), DAG_ID)
+    found = details(job, job.head().completed[-1].id)
+    (metrics,) = (stage.metrics for stage in found.stages if stage.stage == "last")
+    assert metrics is not None
+    assert found.row.ended_at_ms is not None
+    acked = (found.row.triggered_at_ms + metrics.end_to_end_ms) / 1000
+    tasks = {task.task_id: task.raw for task in home.api.task_instances(DAG_ID, run_id)}
+    began = datetime.fromisoformat(tasks["epoch.wait_for_checkpoint"]["start_date"]).timestamp()
+    return found.row.ended_at_ms / 1000 - acked, began - acked
+
+
+def measure(folder: Path, epochs: int) -> dict[str, object]:
+    """Measure on an Airflow that is started for it.
+
+    Args:
+        folder: for everything; deleted by the caller.
+        epochs: that count; one more runs before them, on an Airflow that has just started.
+    """
+    ensure_archive()
+    storage = folder / "storage"
+    storage.mkdir()
+    facts = {
+        "storage": f"file://{storage}",
+        "application": str(HERE / "last_ack_stage.py"),
+        "conf": {"spark.ui.enabled": "false", **fast_conf()},
+    }
+    env = {
+        "CAIRN_BENCH": json.dumps(facts),
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
+    }
+    home = AirflowHome(folder / "airflow", env=env)
+    to_api = {"conn_type": "http", "host": home.url, "login": USERNAME, "password": home.password}
+    home.add_env("AIRFLOW_CONN_CAIRN_AIRFLOW_API", json.dumps(to_api))
+    shutil.copy(HERE / "last_ack.py", home.dags_folder)
+    with home:
+        home.api.wait_for_dag_files({"last_ack.py"})
+        home.api.unpause(DAG_ID)
+        found = [spans(home, storage, f"e{number}") for number in range(epochs + 1)][1:]
+    return {
+        "completed_s": round(statistics.median(completed for completed, _ in found), 2),
+        "sensor_began_s": round(statistics.median(began for _, began in found), 2),
+        "ratio": round(statistics.median(completed / began for completed, began in found), 2),
+        "epochs": epochs,
+        "load": round(os.getloadavg()[1], 1),
+        "cores": os.cpu_count(),
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    lines = (__doc__ or "").split("\n", 1)
+    parser = argparse.ArgumentParser(prog="bench.last_ack", description=lines[0])
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--epochs", type=int, default=10)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="cairn-bench-") as name:
+        result = measure(Path(name), options.epochs)
+    tell(result, as_json=options.json)
+
+
+if __name__ == "__main__":
+    main()
