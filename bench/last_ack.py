@@ -6,8 +6,8 @@ Run it as `.venv/bin/python -m bench.last_ack [--json] [--epochs N]`; it takes s
 The stage that acknowledges last completes the checkpoint as soon as its application has ended. Before version 0.2 the
 task that waits for the checkpoint did, so no sooner than that task began. Both moments are of the same epochs:
 
-- `completed_s`: the median time from the last acknowledgement to the swap that
-  completes the checkpoint. It holds the end of the Spark application.
+- `completed_s`: the median time from the last acknowledgement to the swap that completes the checkpoint. It holds the
+  end of the Spark application.
 - `sensor_began_s`: the median time from the last acknowledgement to where the task that waits has begun.
 - `ratio`: the median of one by the other, epoch by epoch.
 - `epochs`: how many. `load` and `cores` are the machine's.
