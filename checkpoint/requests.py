@@ -54,7 +54,7 @@ class CheckpointConfig:
     of checkpoints themselves count: declined, expired, storage."""
     allow_non_restored_state: bool = False
     """Start although the latest checkpoint holds state of a stage that the job no longer has; it is then left behind
-    for good (semantics R3)."""
+    and cannot come back (semantics R3)."""
     unaligned: bool = False
     """Complete without stages that lag, once `alignment_timeout` has run out; what they have not read is kept for their
     next run (semantics B3). Only with `max_concurrent_checkpoints` = 1 (S3)."""

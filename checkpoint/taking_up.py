@@ -66,8 +66,8 @@ class TakingUp:
             state_of: tells what is known of a DAG run that holds a place before this one.
 
         Returns:
-            None once an attempt is pending, by this call or another's; or that the epoch has completed, or has failed
-            for good; or what the next attempt waits for.
+            None once an attempt is pending, by this call or another's; or that the epoch has completed, or has finally
+            failed; or what the next attempt waits for.
 
         Raises:
             InvalidConfigError: there is nothing to take up, or the job was shut down, which has ended
