@@ -125,8 +125,8 @@ class PendingEntry:
     """Whether its epoch is the last one of a job that stops; it may complete only as long as the job does so (P2)."""
     window: WindowText | None = field(default=None, metadata=SPARSE)
     """The window of time that its epoch reads; None: it reads none, or version 0.1 wrote this."""
-    places: Count = field(default=1, metadata=SPARSE)
-    """How many epochs may be pending at once."""
+    places: Count = field(default=0, metadata=SPARSE)
+    """How many epochs may be pending at once, if more than one may; otherwise 0."""
     document: PendingDocument | None = None
     """What it expects, if that is small; None: it stands in an object of its own (`attempt_document`)."""
 
@@ -225,7 +225,7 @@ class EndedEntry:
     """Stages that began in it and acknowledged after it had failed, in that order; `MAX_LATE` at most."""
     window: WindowText | None = field(default=None, metadata=SPARSE)
     """As in `PendingEntry`."""
-    places: Count = field(default=1, metadata=SPARSE)
+    places: Count = field(default=0, metadata=SPARSE)
     """As in `PendingEntry`."""
     left_behind: bool = field(default=False, metadata=SPARSE)
     """Whether so many other epochs have ended since that nothing of it is kept: only a trigger opens the next."""

@@ -176,7 +176,7 @@ class Opener:
             restarts_left=_restarts_left(head, opening.limits.restart, restart.count, now_ms),
             draining=draining,
             window=already_read.window_text(opening.slice),
-            places=opening.limits.max_concurrent,
+            places=opening.limits.max_concurrent if opening.limits.max_concurrent > 1 else 0,
             document=held,
         )
         record = choice.record(
