@@ -15,8 +15,9 @@ from .fixing import Refused
 from .head import Head
 from .layout import run_id_of
 from .model import Slice
-from .read_windows import Overlap, ReadWindows, Window, WindowText, text_of, unknown_before, window_of
+from .read_windows import Overlap, ReadWindows, Window, unknown_before
 from .restore import RestoreChoice
+from .slice_window import window_read_by
 
 INTERVAL = "the run's data interval"
 """What a refusal names as the source."""
@@ -43,20 +44,6 @@ class AlreadyRead:
     """The oldest retained checkpoint that holds it; all newer ones do too."""
     back_to: int | None
     """The newest retained checkpoint that holds none of it; None: there is none, or the job has read nothing since."""
-
-
-def window_read_by(slice_: Slice) -> Window | None:
-    """Give the window that an epoch reads; None where a source chooses something else, or it reads none.
-
-    Args:
-        slice_: the epoch's.
-    """
-    if slice_.source_window:
-        return window_of(slice_.start, slice_.end)
-    # A savepoint keeps the positions of the sources, and not what its last epoch read.
-    if slice_.sources or slice_.positions or slice_.start is None:
-        return None
-    return window_of(slice_.start, slice_.end)
 
 
 def read_by(choice: RestoreChoice) -> ReadWindows:
@@ -114,12 +101,6 @@ def judge(head: Head, choice: RestoreChoice, epoch: str, slice_: Slice) -> Alrea
         f"some of {window} has been read: checkpoint {holder} has read {shared}. Nothing was read. Trigger a run for "
         f"what is left, or {back}{AGAIN}, which reads all of {window}",
     )
-
-
-def window_text(slice_: Slice) -> WindowText | None:
-    """Give the window that an epoch reads, as a document has it; None as of `window_read_by`."""
-    window = window_read_by(slice_)
-    return None if window is None else text_of(window)
 
 
 def is_empty(slice_: Slice) -> bool:

@@ -36,6 +36,7 @@ from . import (
     restore,
     rewinding,
     savepoint_waits,
+    slice_window,
 )
 from .abandoned import StateOf, without_ended
 from .already_read import AlreadyRead
@@ -387,7 +388,7 @@ class Attempts:
         try:
             return self.completed_epoch(head, request.epoch)
         except CompletedEpochsLostError as error:
-            remembered = already_read.window_read_by(request.slice) is not None
+            remembered = slice_window.window_read_by(request.slice) is not None
             if not (remembered or request.slice.again or any(source.positioned for source in request.sources)):
                 raise
             log.warning("Whether %s has completed is judged by its input alone. %s", request.epoch, error)

@@ -35,6 +35,7 @@ from .requests import (
     UpstreamsNotReady,
     failed,
 )
+from .run_text import run_of_slice
 from .taking_up import TakingUp
 
 MAX_TRIES = 32
@@ -161,7 +162,7 @@ class Claims:
                 raise FencedError(
                     "another try of the stage has taken over while this one was starting; this one submits nothing",
                     job=self._files.job,
-                    epoch=layout.run_id_of(epoch),
+                    epoch=run_of_slice(epoch, current.document.slice),
                     stage=stage,
                     claimant=claimant,
                     holder=handover.claimant if isinstance(handover, Handover) else "unknown",
@@ -311,7 +312,7 @@ class Claims:
                 "nothing was submitted: the stage was given up, and the checkpoint goes on without it. Its input is "
                 "kept for the next epoch; to have it in this one, clear the stage now",
                 job=self._files.job,
-                epoch=layout.run_id_of(epoch),
+                epoch=run_of_slice(epoch, current.document.slice),
                 checkpoint=answer.checkpoint,
                 stage=stage,
                 without=", ".join(answer.stages),

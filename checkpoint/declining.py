@@ -37,7 +37,7 @@ def noted(head: Head, request: TriggerRequest, verdict: requesting.Wait | reques
     for each in head.declined:
         if (each.reason, each.detail) == (verdict.reason, detail) and (of_all or each.epoch == request.epoch):
             return head
-    return _with(head, DeclinedRequest(request.epoch, request.kind, verdict.reason, detail, now_ms))
+    return _with(head, DeclinedRequest(request.epoch, request.kind, verdict.reason, detail, now_ms, request.window))
 
 
 def _with(head: Head, entry: DeclinedRequest) -> Head:
@@ -69,7 +69,7 @@ def failed(head: Head, request: TriggerRequest, error: CairnError, now_ms: int) 
     if head.pending_of_epoch(request.epoch) is not None or request.epoch in head.completions():
         return head  # only the answer was lost, or it failed at a checkpoint that stands
     reason, detail = reason_of(error), str(error)
-    kept = _with(head, DeclinedRequest(request.epoch, request.kind, reason, one_line(detail), now_ms))
+    kept = _with(head, DeclinedRequest(request.epoch, request.kind, reason, one_line(detail), now_ms, request.window))
     return decisions.fail_trigger(kept, reason, detail, request.config.tolerable_failed_checkpoints, now_ms)
 
 

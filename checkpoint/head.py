@@ -392,6 +392,8 @@ class WaitingRequest:
     """When it took the place, for people; the order is that of the line."""
     owner: Owner | None = None
     """Whose DAG run waits; the place is given up when that has ended."""
+    window: WindowText | None = field(default=None, metadata=SPARSE)
+    """As in `PendingEntry`; None also where a source says what the epoch reads once it begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,6 +406,8 @@ class DeclinedRequest:
     detail: str
     at_ms: Count
     """When it was first declined so; where each time counts, the last time."""
+    window: WindowText | None = field(default=None, metadata=SPARSE)
+    """As in `WaitingRequest`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -588,7 +592,8 @@ class Head:
         newest = next(self.ended_of_epoch(epoch), None)
         held = next((each for each in self.completed if each.epoch == epoch), None)
         saved = next((each for each in self.savepoints if each.epoch == epoch and each.source is not None), None)
-        return next((each.window for each in (self.pending_of_epoch(epoch), newest, held, saved) if each), None)
+        waits = next((each for each in self.waiting if each.epoch == epoch), None)
+        return next((each.window for each in (self.pending_of_epoch(epoch), newest, held, saved, waits) if each), None)
 
     def import_of(self, checkpoint: int | None) -> ImportRecord | None:
         """Give the savepoint that a checkpoint was made from; None for one that an epoch made."""

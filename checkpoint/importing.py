@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..storage.port import ObjectStore
-from . import already_read, assignment, completed_epochs, completing, layout, savepoint_head, savepoint_verify
+from . import assignment, completed_epochs, completing, layout, savepoint_head, savepoint_verify, slice_window
 from .claimed_state import (
     ALLOWING,
     check_claimed_by_hooks,
@@ -327,7 +327,7 @@ class Importing:
             left_out=copied.left_out,
             read=copied.header.read,
             owing=copied.owing,
-            window=already_read.window_text(copied.header.slice),
+            window=slice_window.window_text(copied.header.slice),
         )
 
     def _write(self, opened: ImportEntry, copied: Copied, checkpoint: int, epoch: str) -> DocumentRef:

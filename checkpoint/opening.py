@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from . import already_read, assignment, attempt_document, decisions, layout, replaced, restore
+from . import already_read, assignment, attempt_document, decisions, replaced, restore, slice_window
 from .carrying import NOTHING, Carried
 from .claimed_state import ALLOWING, check_claimed_by_hooks, check_claimed_by_stages
 from .errors import NonRestoredStateError, SourceMovedError, UndeliveredNoticesError
@@ -32,6 +32,7 @@ from .model import (
 )
 from .reasons import RequestKind
 from .restarts import Restart, left
+from .run_text import run_of_slice
 from .runtime import Runtime
 
 
@@ -109,7 +110,7 @@ class Opener:
                 "another epoch has completed since this one's input was placed: run (or clear) the task that triggers "
                 "the checkpoint, which checks that nothing is read twice",
                 job=self._files.job,
-                epoch=layout.run_id_of(opening.epoch),
+                epoch=run_of_slice(opening.epoch, opening.slice),
                 placed_on=fixed_on,
                 newest=head.latest_id(),
             )
@@ -175,7 +176,7 @@ class Opener:
             restart_at_ms=now_ms + restart.delay_ms if restart.delay_ms else 0,
             restarts_left=_restarts_left(head, opening.limits.restart, restart.count, now_ms),
             draining=draining,
-            window=already_read.window_text(opening.slice),
+            window=slice_window.window_text(opening.slice),
             places=opening.limits.max_concurrent if opening.limits.max_concurrent > 1 else 0,
             document=held,
         )

@@ -35,7 +35,7 @@ def ended(head: Head, now_ms: int) -> Head:
             continue
         head = decisions.abort(head, entry, Reason.CHECKPOINT_SUBSUMED, detail, now_ms)
         if entry.owner is not None:
-            place = WaitingRequest(entry.epoch, entry.kind or RequestKind.MANUAL, now_ms, entry.owner)
+            place = WaitingRequest(entry.epoch, entry.kind or RequestKind.MANUAL, now_ms, entry.owner, entry.window)
             head = replace(head, waiting=queue.come_back(head.waiting, place))
     return head
 

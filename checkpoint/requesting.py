@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from . import decisions, queue, savepoint_head
 from .head import Head, Stopped, WaitingRequest
 from .model import Owner
+from .read_windows import WindowText
 from .reasons import Reason, RequestKind, Status
 from .requests import TriggerRequest
 
@@ -60,6 +61,8 @@ class Turn:
     """`CheckpointConfig.min_pause`."""
     owner: Owner | None = None
     """Whose DAG run asks; only needed to take a place in the line."""
+    window: WindowText | None = None
+    """What the epoch reads, for people; None where a source will say it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,14 @@ def decide(head: Head, request: TriggerRequest, now_ms: int) -> Verdict:
 def turn_of(request: TriggerRequest) -> Turn:
     """Give as much of a request as says when it is its turn."""
     config = request.config
-    return Turn(request.epoch, request.kind, config.max_concurrent_checkpoints, config.min_pause_ms, request.owner)
+    return Turn(
+        request.epoch,
+        request.kind,
+        config.max_concurrent_checkpoints,
+        config.min_pause_ms,
+        request.owner,
+        request.window,
+    )
 
 
 def still_waits(head: Head, turn: Turn, now_ms: int) -> StillWaits | None:
@@ -165,7 +175,7 @@ def _held_back(head: Head, turn: Turn, now_ms: int) -> Wait | Decline | None:
     if head.stops_after(turn.epoch) and len(head.pending) < turn.max_concurrent:
         # Those before it in the line wait for how the stop ends, and that waits for this one (semantics P2).
         return None
-    wish = WaitingRequest(turn.epoch, turn.kind, now_ms, turn.owner)
+    wish = WaitingRequest(turn.epoch, turn.kind, now_ms, turn.owner, turn.window)
     joined = queue.join(head.waiting, wish)
     if joined is None:
         detail = f"{len(head.waiting)} requests wait already, and none of them would give way to this one"

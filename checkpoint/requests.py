@@ -17,10 +17,12 @@ from .head import MAX_HISTORY, EndedEntry
 from .model import Handover, Owner, PendingDocument, Slice, StageSpec
 from .named import check_distinct
 from .options import check_choice, check_whole
+from .read_windows import WindowText
 from .reasons import Reason, RequestKind
 from .regional import RegionalCheckpoints
 from .restarts import RestartStrategy, check_strategy
 from .restore import Damage
+from .slice_window import window_text
 from .source import RunFacts, Source
 
 FAILOVERS = ("region", "full")
@@ -171,6 +173,11 @@ class TriggerRequest:
     """What says, at the first trigger, what the epoch reads (semantics T8)."""
     run: RunFacts | None = None
     """What the sources may know; needed where there are any."""
+
+    @property
+    def window(self) -> WindowText | None:
+        """What the epoch reads, for people; None where a source will say it."""
+        return None if self.sources else window_text(self.slice)
 
     def __post_init__(self) -> None:
         """Check the epoch's name, the topology and the listeners' names."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from . import completing, decisions, layout, restore
+from . import completing, decisions, restore
 from .errors import NoCheckpointError, RewindRefusedError
 from .head import EndedEntry, Head, RewindRecord
 from .head_store import Decision, HeadStore, changed
 from .job_files import JobFiles
 from .reasons import Status
+from .run_text import run_of_head
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ class Rewinding:
                 job=self._files.job,
                 checkpoint=found.checkpoint,
                 pending=", ".join(str(each) for each in found.aborted),
-                runs=", ".join(layout.run_id_of(each) for each in found.aborted_epochs),
+                runs=", ".join(run_of_head(head, each) for each in found.aborted_epochs),
             )
         verified = restore.verify(self._files, restore.retained(head, found.checkpoint))
         if not verified.whole:

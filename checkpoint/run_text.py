@@ -6,7 +6,7 @@ stands beside it, and a start date that somebody reads off it is right.
 
 from __future__ import annotations
 
-from . import already_read
+from . import slice_window
 from .head import Head
 from .layout import run_id_of
 from .model import Slice
@@ -32,7 +32,7 @@ def run_of_slice(epoch: str, slice_: Slice) -> str:
         epoch: the epoch's name.
         slice_: what it reads.
     """
-    return run_text(run_id_of(epoch), already_read.window_read_by(slice_))
+    return run_text(run_id_of(epoch), slice_window.window_read_by(slice_))
 
 
 def run_of_head(head: Head, epoch: str) -> str:

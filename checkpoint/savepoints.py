@@ -206,11 +206,12 @@ class Savepoints:
             entry: the savepoint as it stands.
         """
         if entry.waits_for_next:
-            latest = self._heads.load().latest_completed()
+            head = self._heads.load()
+            latest = head.latest_completed()
             left_out = ", ".join(latest.left_out) if latest is not None else ""
             return (
                 f"the job's next run, because the newest checkpoint was made without {left_out or 'a stage'}, which "
-                f"has still to read {layout.run_id_of(entry.epoch)}. Start a run, or wait for the schedule"
+                f"has still to read {run_of_head(head, entry.epoch)}. Start a run, or wait for the schedule"
             )
         if entry.waits:
             return f"{run_of_head(self._heads.load(), entry.epoch)} to complete"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from enum import Enum, auto
 
-from . import completing, layout, overtaken, queue, replaced, restarting
+from . import completing, overtaken, queue, replaced, restarting
 from .abandoned import StateOf, always_running, without_ended
 from .attempts import Attempts, cause_of
 from .errors import AlreadyReadError, InvalidConfigError, JobPausedError
@@ -23,6 +23,7 @@ from .opening import Opener, Opening
 from .reasons import RequestKind
 from .requests import EpochCompleted, Failed, Queued, TriggerFirst, failed
 from .restarts import Exhausted
+from .run_text import run_of_head
 from .runtime import Runtime
 
 
@@ -92,7 +93,7 @@ class TakingUp:
                 raise JobPausedError(
                     "the DAG was paused, which has stopped the job's checkpoints: unpause it",
                     job=self._files.job,
-                    epoch=layout.run_id_of(epoch),
+                    epoch=run_of_head(settled, epoch),
                     stage=stage,
                 )
             if settled.stopped is Stopped.SHUTDOWN:
@@ -100,7 +101,7 @@ class TakingUp:
                     f"the job is shut down: let it go on (`cairn resume {self._files.job}`), then clear the task that "
                     "triggers the checkpoint",
                     job=self._files.job,
-                    epoch=layout.run_id_of(epoch),
+                    epoch=run_of_head(settled, epoch),
                     stage=stage,
                 )
             if overtaken.needs_trigger(settled, newest, document):
@@ -175,7 +176,7 @@ class TakingUp:
                 f"{rewind.said} after the epoch's last attempt: clear the whole run, "
                 "or the task that triggers the checkpoint before this one",
                 job=self._files.job,
-                epoch=layout.run_id_of(epoch),
+                epoch=run_of_head(head, epoch),
             )
         # What was left behind may be being deleted, so it lends nothing although it may be there still.
         document = None if newest is None or newest.left_behind else self._attempts.readable(newest)
@@ -184,7 +185,7 @@ class TakingUp:
                 "no checkpoint is pending for the epoch and none can be taken up: run (or clear) the task that "
                 "triggers the checkpoint before this one",
                 job=self._files.job,
-                epoch=layout.run_id_of(epoch),
+                epoch=run_of_head(head, epoch),
             )
         return document
 
@@ -228,7 +229,7 @@ def _turn(
         detail = f"the job is being stopped with the savepoint {stopping.uri}; it goes on only if that fails"
         return head, Queued(newest.id, detail)
     head = without_ended(head, state_of, document.owner, epoch, places, now_ms)
-    place = WaitingRequest(epoch, newest.kind or RequestKind.MANUAL, now_ms, document.owner)
+    place = WaitingRequest(epoch, newest.kind or RequestKind.MANUAL, now_ms, document.owner, newest.window)
     line = queue.come_back(head.waiting, place)
     position = queue.position(line, epoch)
     if position <= places - len(head.pending):

@@ -59,13 +59,19 @@ def checkpoints(store: ObjectStore, options: argparse.Namespace) -> Outcome:
         "checkpoints": [{**asdict(row), "duration_ms": row.duration_ms} for row in shown],
         "checkpoints_left_out": len(found.checkpoints) - len(shown),
         "waiting": [
-            {"run_id": run_id_of(each.epoch), "kind": each.kind, "requested_at_ms": each.requested_at_ms}
+            {
+                "run_id": run_id_of(each.epoch),
+                "input": each.window and asdict(each.window),
+                "kind": each.kind,
+                "requested_at_ms": each.requested_at_ms,
+            }
             for each in found.waiting[: options.limit]
         ],
         "waiting_left_out": max(0, len(found.waiting) - options.limit),
         "declined": [
             {
                 "run_id": run_id_of(each.epoch),
+                "input": each.window and asdict(each.window),
                 "kind": each.kind,
                 "declined_at_ms": each.at_ms,
                 "reason": each.reason,

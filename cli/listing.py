@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from ..checkpoint.head import JobOwner
 from ..checkpoint.layout import run_id_of
 from ..checkpoint.reasons import Status
+from ..checkpoint.run_text import run_text
 from ..checkpoint.views import CheckpointRow, JobRow, Listing
 from . import text
 
@@ -107,7 +108,8 @@ def lines(found: Listing, limit: int) -> list[str]:
     if found.declined:
         written += ["", "declined, the last first:"]
     for each in found.declined:
-        why = f"{run_id_of(each.epoch)}, {each.kind}, {text.moment(each.at_ms)}: {each.reason}: {each.detail}"
+        run = run_text(run_id_of(each.epoch), each.window)
+        why = f"{run}, {each.kind}, {text.moment(each.at_ms)}: {each.reason}: {each.detail}"
         written += text.paragraph(why, columns)
     return written
 
@@ -141,6 +143,7 @@ def _cells(row: CheckpointRow, run: int) -> tuple[str, ...]:
 
 def _waiting(found: Listing, limit: int) -> Iterator[str]:
     for request in found.waiting[:limit]:
-        yield f"  {run_id_of(request.epoch)}, {request.kind}, since {text.moment(request.requested_at_ms)}"
+        run = run_text(run_id_of(request.epoch), request.window)
+        yield f"  {run}, {request.kind}, since {text.moment(request.requested_at_ms)}"
     if len(found.waiting) > limit:
         yield f"  … {len(found.waiting) - limit:,} more"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
-from ..checkpoint import Coordinator, already_read, disposing, savepoint_verify, system_runtime
+from ..checkpoint import Coordinator, disposing, savepoint_verify, system_runtime
 from ..checkpoint.disposing import Disposal
 from ..checkpoint.errors import SavepointRefusedError
 from ..checkpoint.head import SavepointEntry
@@ -18,6 +18,7 @@ from ..checkpoint.reasons import Status
 from ..checkpoint.run_text import run_of_slice, run_text
 from ..checkpoint.savepoint_uri import savepoint_folder
 from ..checkpoint.savepoints import OpenFolder, SavepointRequest
+from ..checkpoint.slice_window import window_text
 from ..storage.port import ObjectStore
 from ..storage.printable import printable
 from . import text
@@ -153,7 +154,7 @@ def verify(folder: ObjectStore) -> tuple[list[str], dict[str, Any], bool]:
         "job": found.header.job,
         "checkpoint": found.source.checkpoint,
         "run_id": run_id_of(found.source.epoch),
-        "input": _input(already_read.window_text(found.source.slice)),
+        "input": _input(window_text(found.source.slice)),
         "request": found.header.request,
         "stages": [stage.uid for stage in found.stages],
         "files": found.end.files,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 
 from ..checkpoint import Coordinator
-from ..checkpoint.layout import run_id_of
 from ..storage.errors import CairnError
 
 log = logging.getLogger(__name__)
@@ -28,8 +27,4 @@ def complete_if_last(coordinator: Coordinator, epoch: str, stage: str) -> None:
         log.warning("the checkpoint is left to the task that waits for it: %s", error)
         return
     if completed is not None:
-        log.info(
-            "checkpoint %d · epoch %s: every stage has acknowledged, the checkpoint is complete",
-            completed.checkpoint,
-            run_id_of(epoch),
-        )
+        log.info("checkpoint %d: every stage has acknowledged, the checkpoint is complete", completed.checkpoint)

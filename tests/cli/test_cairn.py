@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from airflow_cairn.checkpoint import queue
-from airflow_cairn.checkpoint.model import Owner
+from airflow_cairn.checkpoint.model import Owner, Slice
 from airflow_cairn.cli.main import main
 from airflow_cairn.storage import open_store
 from tests.checkpoint.world import World
@@ -80,15 +81,20 @@ def test_requests_that_were_declined(
 ) -> None:
     """Below the checkpoints: who was refused, and why (semantics T1)."""
     monkeypatch.setattr(queue, "MAX_WAITING", 1)
+    slice_ = Slice("2026-01-04T00:00:00+00:00", "2026-01-05T00:00:00+00:00")
     for epoch in ("e4", "e5"):
-        world.coordinator().trigger(world.request(epoch, Owner("flights", epoch)))
+        world.coordinator().trigger(replace(world.request(epoch, Owner("flights", epoch)), slice=slice_))
     assert cairn(world, "checkpoints", "flights") == 0
     said = " ".join(capsys.readouterr().out.split())
     why = "TOO_MANY_CHECKPOINT_REQUESTS: 1 requests wait already, and none of them would give way to this one"
-    assert said.endswith(f"declined, the last first: e5, manual, 2023-11-14 22:13:30Z: {why}")
+    at = "(input 2026-01-04 to 2026-01-05), manual,"
+    assert f"1 requests wait, the next first: e4 {at} since 2023-11-14 22:13:30Z" in said
+    assert said.endswith(f"declined, the last first: e5 {at} 2023-11-14 22:13:30Z: {why}")
     assert cairn(world, "checkpoints", "flights", "--json") == 0
-    (found,) = json.loads(capsys.readouterr().out)["declined"]
+    said_json = json.loads(capsys.readouterr().out)
+    (found,), (waits,) = said_json["declined"], said_json["waiting"]
     assert (found["run_id"], found["reason"]) == ("e5", "TOO_MANY_CHECKPOINT_REQUESTS")
+    assert found["input"] == waits["input"] == {"start": slice_.start, "end": slice_.end}
 
 
 def test_show_a_completed_one(world: World, capsys: pytest.CaptureFixture[str]) -> None:

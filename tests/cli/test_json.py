@@ -95,11 +95,12 @@ def test_the_queue_and_the_other_failure_are_listed(storage: str, capsys: pytest
     assert "  with it: airports: OSError: disk full" in lines
     start = lines.index("1 requests wait, the next first:")
     assert lines[start + 1 : start + 4] == [
-        "  d, manual, since 2023-11-14 22:13:20Z",
+        "  d (input 2026-01-04 to 2026-01-05), manual, since 2023-11-14 22:13:20Z",
         "",
         "declined, the last first:",
     ]
-    assert lines[start + 4].startswith("e, manual, 2023-11-14 22:13:20Z: TOO_MANY_CHECKPOINT_REQUESTS: 1 requests wait")
+    said = "e (input 2026-01-05 to 2026-01-06), manual, 2023-11-14 22:13:20Z: TOO_MANY_CHECKPOINT_REQUESTS:"
+    assert lines[start + 4].startswith(said)
     assert main(["show", JOB, "3", "--storage", storage]) == 0
     assert "  with it        airports: OSError: disk full" in capsys.readouterr().out.splitlines()
     assert main(["stats", JOB, "--storage", storage]) == 0
