@@ -40,8 +40,9 @@ def cairn(world: World, *words: str) -> int:
     return main([*words, "--storage", world.store.uri])
 
 
-def test_jobs(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_jobs(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """One line a job."""
+    monkeypatch.setenv("COLUMNS", "100")
     assert cairn(world, "jobs") == 0
     line = capsys.readouterr().out.splitlines()[2]
     assert line.split() == [
@@ -58,8 +59,9 @@ def test_a_job_says_who_owns_it(
     assert capsys.readouterr().out.splitlines()[2].endswith("  flights_v2 of staging")
 
 
-def test_checkpoints(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_checkpoints(world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Newest first; what is pending counts its markers; the reason stands below."""
+    monkeypatch.setenv("COLUMNS", "150")
     assert cairn(world, "checkpoints", "flights") == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:6] for line in lines[2:6]] == [

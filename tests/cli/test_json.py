@@ -88,7 +88,10 @@ def test_the_fields_are_those_of_the_reference(
     assert found == documented(command)
 
 
-def test_the_queue_and_the_other_failure_are_listed(storage: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_queue_and_the_other_failure_are_listed(
+    storage: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     assert main(["checkpoints", JOB, "--storage", storage]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "3: JOB_FAILOVER_REGION: routes: ValueError: bad row" in lines
