@@ -360,7 +360,8 @@ def bounded(old: Head, new: Head) -> Head:
     """Give `new` with no more history than a head holds; the lowest ids go first (semantics O1).
 
     Once in a swap, after all that the swap decides. What ends in this very swap stays, so that everybody learns of it;
-    there is room, because fewer may be pending at once than the history holds (semantics S3).
+    there is room, because fewer may be pending at once than the history holds (semantics S3). The last attempt of an
+    epoch that waits in the line goes after all others: the next attempt takes over from it (semantics S1, C2).
 
     Args:
         old: the version decided on.
@@ -369,9 +370,15 @@ def bounded(old: Head, new: Head) -> Head:
     excess = len(new.history) - MAX_HISTORY
     if excess <= 0:
         return new
-    ids = sorted(entry.id for entry in new.history if old.pending_by_id(entry.id) is None)
-    dropped = set(ids[:excess])
+    in_line = {request.epoch for request in new.waiting}
+    needed = {entry.epoch: entry.id for entry in sorted(new.history, key=_id_of) if entry.epoch in in_line}.values()
+    ids = sorted((entry.id in needed, entry.id) for entry in new.history if old.pending_by_id(entry.id) is None)
+    dropped = {each for _, each in ids[:excess]}
     return replace(new, history=tuple(entry for entry in new.history if entry.id not in dropped))
+
+
+def _id_of(entry: EndedEntry) -> int:
+    return entry.id
 
 
 def forgotten(old: Head, new: Head) -> dict[str, int]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_cairn.checkpoint import RequestKind, layout
+from airflow_cairn.checkpoint import RequestKind, decisions, invariants, layout
 from airflow_cairn.checkpoint.head import Head
 from airflow_cairn.checkpoint.model import Owner
 from airflow_cairn.checkpoint.owner import RunState
@@ -97,6 +97,24 @@ def test_what_had_run_is_named_to_be_cleared_also_after_a_cleaner() -> None:  # 
     assert [each.stage for each in again.restarted] == ["routes"], "who has begun is not cleared again"
     world.run_epoch("b")
     world.audit("a", "b")
+
+
+def test_a_full_history_keeps_what_waits_in_the_line(monkeypatch: pytest.MonkeyPatch) -> None:  # semantics O1, C2
+    """However many checkpoints end while its tasks wait for a worker, the overtaken epoch goes on by itself."""
+    for module in (decisions, invariants):
+        monkeypatch.setattr(module, "MAX_HISTORY", 2)
+    world = World(config=TWO)
+    for epoch in ("a", "b"):
+        world.coordinator().trigger(world.request(epoch, _owner(epoch)))
+    world.run_epoch("a")
+    world.coordinator().progress("b")
+    for epoch in ("c", "d", "e"):
+        world.run_epoch(epoch)
+    head = world.coordinator().head()
+    assert ([each.epoch for each in head.waiting], [each.epoch for each in head.history]) == (["b"], ["b", "e"])
+    assert isinstance(world.coordinator().go_on("b"), Waiting)
+    world.run_epoch("b")
+    assert {tuple(epochs) for epochs in world.folded().values()} == {("a", "c", "d", "e", "b")}
 
 
 def test_no_stage_of_a_doomed_attempt_is_submitted() -> None:  # semantics C2
