@@ -16,9 +16,6 @@ task that waits for the checkpoint did, so no sooner than that task began. Both 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import shutil
 import statistics
 import tempfile
 from datetime import datetime
@@ -27,10 +24,11 @@ from pathlib import Path
 from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.details import details
 from airflow_cairn.storage import open_store
-from scripts.harness.airflow_home import USERNAME, AirflowHome
+from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.spark_start import ensure_archive, fast_conf
 
-from .results import tell
+from .airflow import airflow_for
+from .results import machine, tell
 
 DAG_ID = "last_ack"
 HERE = Path(__file__).parent / "last_ack_airflow"
@@ -71,15 +69,7 @@ def measure(folder: Path, epochs: int) -> dict[str, object]:
         "application": str(HERE / "last_ack_stage.py"),
         "conf": {"spark.ui.enabled": "false", **fast_conf()},
     }
-    env = {
-        "CAIRN_BENCH": json.dumps(facts),
-        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
-    }
-    home = AirflowHome(folder / "airflow", env=env)
-    to_api = {"conn_type": "http", "host": home.url, "login": USERNAME, "password": home.password}
-    home.add_env("AIRFLOW_CONN_CAIRN_AIRFLOW_API", json.dumps(to_api))
-    shutil.copy(HERE / "last_ack.py", home.dags_folder)
-    with home:
+    with airflow_for(folder, HERE / "last_ack.py", facts, cores=1) as home:
         home.api.wait_for_dag_files({"last_ack.py"})
         home.api.unpause(DAG_ID)
         found = [spans(home, storage, f"e{number}") for number in range(epochs + 1)][1:]
@@ -88,8 +78,7 @@ def measure(folder: Path, epochs: int) -> dict[str, object]:
         "sensor_began_s": round(statistics.median(began for _, began in found), 2),
         "ratio": round(statistics.median(completed / began for completed, began in found), 2),
         "epochs": epochs,
-        "load": round(os.getloadavg()[1], 1),
-        "cores": os.cpu_count(),
+        **machine(),
     }
 
 

@@ -33,9 +33,6 @@ The figures, all of one run on one machine:
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import shutil
 import tempfile
 from collections.abc import Mapping
 from datetime import datetime
@@ -48,11 +45,12 @@ import pyarrow.parquet as pq
 from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.storage import open_store
 from scripts.demo.compare import state_files
-from scripts.harness.airflow_home import USERNAME, AirflowHome
+from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.spark_start import ensure_archive, fast_conf
 
+from .airflow import airflow_for
 from .recovery_figures import Run, Try, figures
-from .results import tell
+from .results import machine, tell
 
 REGIONS = (("s1", "s2", "s3"), ("s4", "s5", "s6"), ("s7", "s8", "s9", "s10"))
 DIES = "s6"
@@ -143,15 +141,7 @@ def measure(folder: Path) -> dict[str, object]:
     """
     ensure_archive()
     (folder / "storage").mkdir()
-    env = {
-        "CAIRN_BENCH": json.dumps(told_to_dags(folder)),
-        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
-    }
-    home = AirflowHome(folder / "airflow", env=env)
-    to_api = {"conn_type": "http", "host": home.url, "login": USERNAME, "password": home.password}
-    home.add_env("AIRFLOW_CONN_CAIRN_AIRFLOW_API", json.dumps(to_api))
-    shutil.copy(HERE / "recovery.py", home.dags_folder)
-    with home:
+    with airflow_for(folder, HERE / "recovery.py", told_to_dags(folder), cores=2) as home:
         home.api.wait_for_dag_files({"recovery.py"})
         runs = {arm: play(home, arm) for arm in ARMS}
     written = {arm: rows(folder, arm) for arm in ARMS}
@@ -160,8 +150,7 @@ def measure(folder: Path) -> dict[str, object]:
     return {
         **figures(**runs, together=_region(), died=DIES),
         "result_rows": written,
-        "load": round(os.getloadavg()[1], 1),
-        "cores": os.cpu_count(),
+        **machine(),
     }
 
 
