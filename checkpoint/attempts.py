@@ -344,6 +344,13 @@ class Attempts:
         except (GoneError, DocumentError):
             return None
 
+    def lent_by(self, ended: EndedEntry | None) -> PendingDocument | None:
+        """Read what an attempt that has ended lends to the next; None where it lends nothing.
+
+        What was left behind may be being deleted, so it lends nothing although it may be there still.
+        """
+        return None if ended is None or ended.left_behind else self.readable(ended)
+
     def execution_of(self, document: PendingDocument, stage: str) -> Execution:
         """Give a stage's execution in an attempt.
 
@@ -531,7 +538,7 @@ class Attempts:
             running: whether executions that have not acknowledged are taken over too.
         """
         ended = next(head.ended_of_epoch(epoch), None)
-        document = None if ended is None or ended.left_behind else self.readable(ended)
+        document = self.lent_by(ended)
         if ended is None or document is None:
             return NOTHING
         carried = carry(self._files, document, stages, rejected=ended.rejected, restart=restart, running=running)

@@ -370,15 +370,10 @@ def bounded(old: Head, new: Head) -> Head:
     excess = len(new.history) - MAX_HISTORY
     if excess <= 0:
         return new
-    in_line = {request.epoch for request in new.waiting}
-    needed = {entry.epoch: entry.id for entry in sorted(new.history, key=_id_of) if entry.epoch in in_line}.values()
+    needed = {newest.id for request in new.waiting if (newest := next(new.ended_of_epoch(request.epoch), None))}
     ids = sorted((entry.id in needed, entry.id) for entry in new.history if old.pending_by_id(entry.id) is None)
     dropped = {each for _, each in ids[:excess]}
     return replace(new, history=tuple(entry for entry in new.history if entry.id not in dropped))
-
-
-def _id_of(entry: EndedEntry) -> int:
-    return entry.id
 
 
 def forgotten(old: Head, new: Head) -> dict[str, int]:

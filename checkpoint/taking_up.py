@@ -178,8 +178,7 @@ class TakingUp:
                 job=self._files.job,
                 epoch=run_of_head(head, epoch),
             )
-        # What was left behind may be being deleted, so it lends nothing although it may be there still.
-        document = None if newest is None or newest.left_behind else self._attempts.readable(newest)
+        document = self._attempts.lent_by(newest)
         if document is None:
             raise InvalidConfigError(
                 "no checkpoint is pending for the epoch and none can be taken up: run (or clear) the task that "
