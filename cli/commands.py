@@ -25,7 +25,7 @@ from ..storage.port import ObjectStore
 from . import adopt as adopt_of
 from . import forgetting, listing, numbers, resuming, rewinding, showing, state_rows, stopping
 from . import savepoints as savepoints_of
-from .text import size
+from .text import size, window_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def checkpoints(store: ObjectStore, options: argparse.Namespace) -> Outcome:
         "waiting": [
             {
                 "run_id": run_id_of(each.epoch),
-                "input": each.window and asdict(each.window),
+                "input": window_fields(each.window),
                 "kind": each.kind,
                 "requested_at_ms": each.requested_at_ms,
             }
@@ -71,7 +71,7 @@ def checkpoints(store: ObjectStore, options: argparse.Namespace) -> Outcome:
         "declined": [
             {
                 "run_id": run_id_of(each.epoch),
-                "input": each.window and asdict(each.window),
+                "input": window_fields(each.window),
                 "kind": each.kind,
                 "declined_at_ms": each.at_ms,
                 "reason": each.reason,

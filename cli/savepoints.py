@@ -13,7 +13,6 @@ from ..checkpoint.disposing import Disposal
 from ..checkpoint.errors import SavepointRefusedError
 from ..checkpoint.head import SavepointEntry
 from ..checkpoint.layout import run_id_of
-from ..checkpoint.read_windows import WindowText
 from ..checkpoint.reasons import Status
 from ..checkpoint.run_text import run_of_slice, run_text
 from ..checkpoint.savepoint_uri import savepoint_folder
@@ -154,7 +153,7 @@ def verify(folder: ObjectStore) -> tuple[list[str], dict[str, Any], bool]:
         "job": found.header.job,
         "checkpoint": found.source.checkpoint,
         "run_id": run_id_of(found.source.epoch),
-        "input": _input(window_text(found.source.slice)),
+        "input": text.window_fields(window_text(found.source.slice)),
         "request": found.header.request,
         "stages": [stage.uid for stage in found.stages],
         "files": found.end.files,
@@ -210,7 +209,7 @@ def document_of(entry: SavepointEntry) -> dict[str, Any]:
         "status": entry.status,
         "checkpoint": entry.source.checkpoint if entry.source else None,
         "run_id": run_id_of(entry.epoch),
-        "input": _input(entry.window),
+        "input": text.window_fields(entry.window),
         "requested_at_ms": entry.requested_at_ms,
         "ended_at_ms": entry.ended_at_ms or None,
         "files": entry.files,
@@ -219,10 +218,6 @@ def document_of(entry: SavepointEntry) -> dict[str, Any]:
         "detail": entry.detail,
         "owing": list(entry.owing),
     }
-
-
-def _input(window: WindowText | None) -> dict[str, Any] | None:
-    return asdict(window) if window is not None else None
 
 
 def owed(entry: SavepointEntry) -> str:

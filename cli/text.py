@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import textwrap
 from collections.abc import Collection, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 from ..checkpoint.read_windows import WindowText
@@ -82,6 +83,11 @@ def run_name(run_id: str, columns: int) -> str:
 def window(found: WindowText | None) -> str:
     """Write the input of a run, in UTC; the end is the first moment after it."""
     return "-" if found is None else found.window.short
+
+
+def window_fields(found: WindowText | None) -> dict[str, str | None] | None:
+    """Give the input of a run as `--json` has it."""
+    return None if found is None else asdict(found)
 
 
 def bar(parts: Sequence[tuple[str, int]], whole: int, columns: int) -> str:
