@@ -150,6 +150,8 @@ def test_every_platform_of_the_project_is_pinned() -> None:
     """Linux on both architectures; uv for macOS too"""
     pinned = [line.split() for line in downloads._PINNED.read_text().splitlines()]
     assert all(re.fullmatch("[0-9a-f]{64}", digest) and url.startswith("https://") for _, _, digest, url in pinned)
+    of_uv = Path(checksums.requirements("uv")[-1]).read_text()
+    assert all(digest in of_uv for name, _, digest, _ in pinned if name == "uv"), "one version, whichever way it comes"
     found = {(name, where) for name, where, _, _ in pinned}
     assert found >= {(name, f"Linux-{machine}") for name in ("java", "uv") for machine in ("x86_64", "aarch64")}
 
