@@ -21,7 +21,7 @@ MANY = MAX_UNFINISHED + 6
 
 def expire(world: World) -> None:
     world.clock.advance(TIMEOUT + timedelta(seconds=1))
-    world.coordinator().progress("first")  # whoever touches the job settles it
+    world.coordinator().progress("first")  # the next look at the job settles it
 
 
 def pause(world: World) -> None:
@@ -46,7 +46,7 @@ def job(tolerable: int = 1_000, places: int = 1) -> World:
 
 
 def leave(world: World, epochs: list[str], end: Callable[[World], None] = expire) -> None:
-    """Run epochs whose attempt ends, and of which nobody hears again."""
+    """Run epochs whose attempt ends, and that are heard of no more."""
     for epoch in epochs:
         world.trigger(epoch)
         world.run_stage(epoch, "clean") if end is pause else world.submit(epoch, "clean")

@@ -60,7 +60,7 @@ class Conductor:
         self._plant = plant
         self._processes: dict[int, Process] = {}
         self._quiets = 0
-        """How often nothing was heard for a moment: whoever waits comes back then, and not among those that act."""
+        """How often nothing was heard for a moment: a task that waits comes back then, and not among those that act."""
         self._begin = self._heard_at = time.monotonic()
 
     def play(self) -> None:
