@@ -55,7 +55,7 @@ def complete(
     """
     late = overtaken.why(head, entry)
     if late is not None:
-        return decisions.abort(head, entry, Reason.CHECKPOINT_SUBSUMED, late, now_ms, acks=entry.stages)
+        return decisions.subsume(head, entry, late, now_ms, acks=entry.stages)
     document = document or attempt_document.read(files, entry)
     without = _without(files, head, entry, document, now_ms)
     done = entry.stages - len(without.stages)

@@ -27,11 +27,12 @@ from .head import (
     RewindRecord,
     Slowest,
     Stopped,
+    WaitingRequest,
 )
 from .head_text import one_line
 from .model import DocumentRef
 from .read_windows import NOTHING_READ, ReadWindows
-from .reasons import Reason, Status
+from .reasons import Reason, RequestKind, Status
 
 
 def expire_one(head: Head, entry: PendingEntry, now_ms: int, *, acks: int = 0, rejected: tuple[str, ...] = ()) -> Head:
@@ -81,13 +82,17 @@ def give_up_stop(head: Head, detail: str, now_ms: int) -> Head:
 def pause(head: Head, now_ms: int) -> Head:
     """Take no periodic requests, because the DAG is paused (semantics S1): end what is pending, drop what waits.
 
-    What it ends goes on by itself after the pause. A job that is shut down stays so.
+    What it ends goes on by itself after the pause, and so does an epoch that waits for its next attempt: both have a
+    place in the line, so that what they go on from is kept. A job that is shut down stays so.
     """
     if head.stopped is Stopped.SHUTDOWN:
         return head
-    for entry in head.pending:
-        head = abort(head, entry, Reason.CHECKPOINT_COORDINATOR_SUSPEND, "the DAG is paused", now_ms, paused=True)
-    return replace(head, waiting=(), stopped=Stopped.PAUSED)
+    begun = tuple(each for each in head.waiting if next(head.ended_of_epoch(each.epoch), None) is not None)
+    head = replace(head, waiting=begun, stopped=Stopped.PAUSED)
+    for entry in reversed(head.pending):
+        ended = abort(head, entry, Reason.CHECKPOINT_COORDINATOR_SUSPEND, "the DAG is paused", now_ms, paused=True)
+        head = _come_back(ended, entry, now_ms)
+    return head
 
 
 def shut_down(head: Head, now_ms: int) -> Head:
@@ -188,6 +193,27 @@ def abort(
         return after
     root_cause = f"checkpoint {entry.id}: {reason}: {detail}"
     return fail_job(after, failures.verdict(head.failures + 1, entry.tolerable, root_cause), now_ms)
+
+
+def subsume(head: Head, entry: PendingEntry, detail: str, now_ms: int, *, acks: int = 0) -> Head:
+    """End a pending checkpoint because another epoch has completed; its own is the next of its kind (semantics C2, T2).
+
+    Args:
+        head: the version decided on.
+        entry: what is to end.
+        detail: which one has completed, for people.
+        now_ms: the time, milliseconds since 1970 UTC.
+        acks: stages that had acknowledged, where they were counted.
+    """
+    return _come_back(abort(head, entry, Reason.CHECKPOINT_SUBSUMED, detail, now_ms, acks=acks), entry, now_ms)
+
+
+def _come_back(head: Head, entry: PendingEntry, now_ms: int) -> Head:
+    """Give the epoch of an attempt that has ended, and that goes on by itself, its place in the line."""
+    if entry.owner is None:
+        return head
+    place = WaitingRequest(entry.epoch, entry.kind or RequestKind.MANUAL, now_ms, entry.owner, entry.window)
+    return replace(head, waiting=queue.come_back(head.waiting, place))
 
 
 def fail_trigger(head: Head, reason: Reason, detail: str, tolerable: int, now_ms: int) -> Head:
@@ -305,10 +331,9 @@ def complete(
     head = replace(head, completed=(*sound, completed)[-kept:])
     head = savepoint_waits.completed(head, completed)
     head = _notice(head, ended, entry.listeners, metadata if committables else None)
-    for older in head.pending:
+    for older in reversed(head.pending):
         if older.id < entry.id:
-            detail = f"checkpoint {entry.id} completed"
-            head = abort(head, older, Reason.CHECKPOINT_SUBSUMED, detail, now_ms)
+            head = subsume(head, older, f"checkpoint {entry.id} completed", now_ms)
     return head
 
 

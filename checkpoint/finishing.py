@@ -21,6 +21,11 @@ from .referring import Known
 from .requests import EpochCompleted, Failed, Progress, Ready, Waiting, failed
 from .taking_up import Resumed, TakingUp
 
+NO_ATTEMPT = (
+    "no checkpoint of the epoch is known: none was triggered, or the last one ended so long ago that the history "
+    "has forgotten it: clear the whole run, or the task that triggers the checkpoint"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class _NotCompleted:
@@ -220,7 +225,7 @@ class Finishing:
             return EpochCompleted(epoch, completed)
         newest = next(head.ended_of_epoch(epoch), None)
         if newest is None:
-            return Failed(0, 0, Reason.TRIGGER_CHECKPOINT_FAILURE, "no checkpoint was ever triggered for the epoch")
+            return Failed(0, 0, Reason.TRIGGER_CHECKPOINT_FAILURE, NO_ATTEMPT)
         if newest.status is Status.COMPLETED or (newest.tolerated and head.rewound_since(newest) is not None):
             reason, why = Reason.CHECKPOINT_COORDINATOR_SUSPEND, rewinding.undone(head, newest)
             return Failed(newest.id, newest.attempt, reason, f"{why}: clear the whole run, so that it runs again")

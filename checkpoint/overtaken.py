@@ -7,12 +7,9 @@ next one on the new base by itself. It keeps its place before other requests of 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from . import decisions, queue
-from .head import EndedEntry, Head, PendingEntry, WaitingRequest
+from . import decisions
+from .head import EndedEntry, Head, PendingEntry
 from .model import Handover, PendingDocument
-from .reasons import Reason, RequestKind
 
 
 def why(head: Head, entry: PendingEntry) -> str | None:
@@ -31,12 +28,8 @@ def ended(head: Head, now_ms: int) -> Head:
     """
     for entry in reversed(head.pending):
         detail = why(head, entry)
-        if detail is None:
-            continue
-        head = decisions.abort(head, entry, Reason.CHECKPOINT_SUBSUMED, detail, now_ms)
-        if entry.owner is not None:
-            place = WaitingRequest(entry.epoch, entry.kind or RequestKind.MANUAL, now_ms, entry.owner, entry.window)
-            head = replace(head, waiting=queue.come_back(head.waiting, place))
+        if detail is not None:
+            head = decisions.subsume(head, entry, detail, now_ms)
     return head
 
 

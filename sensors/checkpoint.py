@@ -150,7 +150,7 @@ class CheckpointSensor(BaseSensorOperator):
             AirflowFailException: the job failed, of too many failed checkpoints or of a try that is followed by no
                 other (semantics F4); the text names the root cause. Or every task that has not acknowledged has ended,
                 because a person marked it or because it failed and that was not reported; the text names them.
-            InvalidConfigError: no checkpoint was ever triggered for the epoch.
+            InvalidConfigError: no checkpoint of the epoch is known: none was triggered, or it was forgotten.
             ListenerError: the checkpoint is complete, and a listener failed; the next try tells it again.
             AirflowSkipException: the task that triggers was skipped.
             AirflowSensorTimeout: the time ran out.
@@ -333,8 +333,9 @@ class CheckpointSensor(BaseSensorOperator):
             if self._trigger_task is not None and was_skipped(ti, self._trigger_task):
                 raise AirflowSkipException("the task that triggers the checkpoint was skipped, so there is none")
             raise InvalidConfigError(
-                "no checkpoint was ever triggered for this run's epoch: put a TriggerCheckpointOperator of the same "
-                "job before the stages, or use a CheckpointedTaskGroup",
+                "no checkpoint of this run's epoch is known. If none was ever triggered, put a "
+                "TriggerCheckpointOperator of the same job before the stages, or use a CheckpointedTaskGroup. If the "
+                "last one ended so long ago that the job's history has forgotten it, clear the whole run",
                 job=coordinator.job,
                 epoch=run_id,
             )

@@ -203,7 +203,9 @@ def test_what_the_trigger_could_not_do(job: Job) -> None:
 
 
 def test_nothing_was_triggered(job: Job) -> None:
-    with pytest.raises(InvalidConfigError, match=r"no checkpoint was ever triggered .* TriggerCheckpointOperator"):
+    with pytest.raises(
+        InvalidConfigError, match=r"is known. If none .* TriggerCheckpointOperator .* clear the whole run"
+    ):
         sensor(job).execute(at())
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_cairn.checkpoint import RequestKind, decisions, invariants, layout
+from airflow_cairn.checkpoint.errors import CheckpointFailedError
 from airflow_cairn.checkpoint.head import Head
 from airflow_cairn.checkpoint.model import Owner
 from airflow_cairn.checkpoint.owner import RunState
@@ -115,6 +116,47 @@ def test_a_full_history_keeps_what_waits_in_the_line(monkeypatch: pytest.MonkeyP
     assert isinstance(world.coordinator().go_on("b"), Waiting)
     world.run_epoch("b")
     assert {tuple(epochs) for epochs in world.folded().values()} == {("a", "c", "d", "e", "b")}
+
+
+def test_the_completion_that_overtakes_an_older_attempt_gives_its_epoch_a_place() -> None:  # semantics C2, T2
+    """In the same swap: nobody looks at the job between."""
+    world = World(config=TWO)
+    for epoch in ("older", "newer"):
+        world.coordinator().trigger(world.request(epoch, _owner(epoch)))
+    world.run_epoch("newer")
+    assert [each.epoch for each in world.coordinator().head().waiting] == ["older"]
+
+
+def test_an_attempt_that_is_completed_too_late_leaves_its_epoch_a_place() -> None:  # semantics C2, T2
+    world = World(config=TWO)
+    for epoch in ("older", "newer"):
+        world.coordinator().trigger(world.request(epoch, _owner(epoch)))
+    for stage in world.stages:
+        world.run_stage("newer", stage.uid)
+    world.run_epoch("older")
+    with pytest.raises(CheckpointFailedError, match="CHECKPOINT_SUBSUMED"):
+        world.coordinator().complete(2)
+    assert [each.epoch for each in world.coordinator().head().waiting] == ["newer"]
+
+
+def test_a_full_history_keeps_what_a_pause_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:  # semantics O1, S1
+    """What was pending and what waited in the line: both go on after the pause, however many end before they look."""
+    for module in (decisions, invariants):
+        monkeypatch.setattr(module, "MAX_HISTORY", 3)
+    world = World(config=replace(CONFIG, max_concurrent_checkpoints=3))
+    for epoch in ("a", "b", "c"):
+        world.coordinator().trigger(world.request(epoch, _owner(epoch)))
+    world.run_epoch("a")
+    world.coordinator().progress("b")
+    world.coordinator().go_on("c")
+    _paused(world)
+    for epoch in ("d", "e", "f"):
+        world.run_epoch(epoch)
+    assert [each.epoch for each in world.coordinator().head().waiting] == ["c", "b"]
+    for epoch in ("c", "b"):
+        world.coordinator().go_on(epoch)
+        world.run_epoch(epoch)
+    assert {tuple(epochs) for epochs in world.folded().values()} == {("a", "d", "e", "f", "c", "b")}
 
 
 def test_no_stage_of_a_doomed_attempt_is_submitted() -> None:  # semantics C2
@@ -268,7 +310,7 @@ def test_a_waiting_request_whose_run_has_ended_holds_nobody_up() -> None:  # sem
 
 def test_a_pending_epoch_whose_run_has_ended_holds_nobody_up() -> None:  # semantics T2, D2
     world = World(config=replace(CONFIG, tolerable_failed_checkpoints=1))
-    assert isinstance(_ask(world, "a", RequestKind.MANUAL), Triggered)
+    assert isinstance(_ask(world, "a", RequestKind.PERIODIC), Triggered)
     _paused(world)
     assert isinstance(_ask(world, "b", RequestKind.MANUAL), Triggered)
     assert isinstance(world.coordinator().begin("a", "clean", "a try"), Queued)

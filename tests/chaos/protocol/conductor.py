@@ -28,6 +28,8 @@ from tests.support.s3_proxy import S3Proxy
 SILENCE_S = 120.0
 """When nothing is heard for so long though a process runs, the job is stuck."""
 MAX_CLEARS, MAX_IDLE, LOOKS, TAIL = 3, 3, 40, 150
+PATIENT = 8
+"""Quiet moments after which a task of a patient run asks again: the others go on as far as they come."""
 
 
 class StuckError(Exception):
@@ -330,7 +332,7 @@ class Conductor:
         on = [each for each in self._processes.values() if not each.over and each.number != task.process]
         others = [each for each in self.runs if not each.ended and each is not run]
         task.idle = 0 if on or others or self.paused or self.people.busy() else task.idle + 1
-        task.state, task.came_back, task.due = "none", True, self._quiets + 1
+        task.state, task.came_back, task.due = "none", True, self._quiets + (PATIENT if run.patient else 1)
         if task.idle >= MAX_IDLE:
             self.violation("stuck", f"{run.epoch} {task.name} waits for nobody: {why}")
             self._clear_by_hand(run)

@@ -73,6 +73,11 @@ class Run:
     cleared: int = 0
     """How often a person had to clear it."""
 
+    @property
+    def patient(self) -> bool:
+        """Whether its tasks wait long for a worker, so that other runs pass it by: every fourth one."""
+        return self.number % 4 == 1
+
     def take(self, kind: str, task: str) -> Fault | None:
         """Give a fault of that kind that waits for the task, once."""
         found = next((each for each in self.faults if each.kind == kind and each.task == task), None)
