@@ -80,7 +80,7 @@ try:
     with pipeline.epoch("three") as epoch:
         epoch.snapshot("good", counts(spark, ("A-B", 1)), background=True)
         epoch.snapshot_files("model", "model")
-        epoch.snapshot("broken", spark.range(0, 1000, 1, 2).selectExpr("if(id = 999, raise_error('boom'), 'x') as x"))
+        epoch.snapshot("broken", spark.range(0, 1000, 1, 1).selectExpr("if(id = 999, raise_error('boom'), 'x') as x"))
 except Exception as error:  # noqa: BLE001 - whatever Spark makes of it
     found["raised"] = type(error).__name__
 found["after failure"] = pipeline.listing("chk-0000000004/state/")
