@@ -72,7 +72,7 @@ from .requests import (
 )
 from .restarts import Exhausted, Restart
 from .runtime import Runtime
-from .shelf import Shelf
+from .shelf import JobShelf
 from .source import RunFacts
 
 log = logging.getLogger(__name__)
@@ -465,7 +465,7 @@ class Attempts:
     def _placed(
         self, head: Head, request: TriggerRequest, fixed: Slice | None, choice: restore.RestoreChoice
     ) -> tuple[Slice, tuple[str, ...]] | Refused:
-        shelf = Shelf(self._files, request.epoch, head.next_id, self._runtime.new_token)
+        shelf = JobShelf(self._files, request.epoch, head.next_id, self._runtime.new_token)
         positions = fixing.positions_at(choice, request.sources, shelf)
         if isinstance(positions, Refused):
             return positions
@@ -491,7 +491,7 @@ class Attempts:
         run: RunFacts,
         fixed: Slice | None,
         positions: Mapping[str, Json],
-        shelf: Shelf,
+        shelf: JobShelf,
     ) -> tuple[Slice, tuple[str, ...], Slice | None] | Refused:
         """Ask the sources what the epoch reads, unless that stands already; give also the slice as placed, if known."""
         if fixed is None:

@@ -357,10 +357,6 @@ class Coordinator:
         """Say what a savepoint that is pending waits for; see `Savepoints.awaited_by`."""
         return self._savepoints.awaited_by(entry)
 
-    def forget_savepoint(self, uri: str) -> None:
-        """Forget a savepoint whose files are gone; see `Savepoints.forget`."""
-        self._savepoints.forget(uri)
-
     def verify(self, checkpoint: int | None = None, *, deep: bool = False) -> list[restore.Verification]:
         """Check the files of one retained checkpoint, or of all, newest first (semantics R1, W9).
 
@@ -375,7 +371,7 @@ class Coordinator:
         def look(head: Head, _now_ms: int) -> list[restore.Verification]:
             if checkpoint is None:
                 return [restore.verify(self.files, entry, deep=deep) for entry in reversed(head.completed)]
-            return [restore.verify(self.files, restore.retained(head, checkpoint), deep=deep)]
+            return [restore.verify(self.files, head.retained(checkpoint), deep=deep)]
 
         return self._heads.observe(look, doubt=lambda found: not all(each.whole for each in found))
 

@@ -14,15 +14,15 @@ from datetime import timedelta
 from ..storage.errors import CairnError, ErrorKind
 from ..storage.names import RESERVED
 from ..storage.port import DeleteFailure, ObjectStore
-from . import restore, savepoint_verify
-from .coordinator import Coordinator
+from . import restore, savepoint_head, savepoint_verify
 from .errors import DocumentError, InvalidConfigError, NoSavepointError, SavepointRefusedError
 from .head import Head, SavepointEntry
+from .head_store import Decision, HeadStore, changed
 from .job_files import JobFiles
 from .live_folder import check_no_job
 from .options import check_whole
 from .reasons import Status
-from .runtime import Runtime
+from .runtime import Runtime, system_runtime
 from .savepoint_files import REQUEST, SavepointFiles
 from .savepoint_format import METADATA
 from .savepoint_verify import Savepoint
@@ -102,8 +102,8 @@ def dispose(
             "so all the same",
             savepoint=found.uri,
         )
-    coordinator = Coordinator(store, found.job, runtime)
-    if any(entry.uri == found.uri and not entry.ended for entry in coordinator.head().savepoints):
+    heads = HeadStore(JobFiles(store, found.job), runtime)
+    if any(entry.uri == found.uri and not entry.ended for entry in heads.load().savepoints):
         raise SavepointRefusedError(
             "the savepoint is being made; wait for its end, or until its time has run out",
             job=found.job,
@@ -111,8 +111,15 @@ def dispose(
         )
     failures = _delete(folder, found)
     if not failures:
-        coordinator.forget_savepoint(found.uri)
+        _forget(heads, found.uri)
     return replace(found, failures=tuple(failures))
+
+
+def _forget(heads: HeadStore, uri: str) -> None:
+    def decide(head: Head, _now_ms: int) -> Decision[None]:
+        return Decision(None, changed(head, savepoint_head.forgotten(head, uri)))
+
+    heads.update(decide)
 
 
 def _delete(folder: ObjectStore, found: Disposal) -> list[DeleteFailure]:
@@ -185,7 +192,7 @@ def prune(
         runtime: clock and ids.
         series: only savepoints whose request id begins so.
     """
-    head = Coordinator(store, job, runtime).head()
+    head = HeadStore(JobFiles(store, job), runtime).load()
     mine = tuple(entry for entry in head.savepoints if entry.request.startswith(series))
     disposed: list[Disposal] = []
     kept: list[tuple[str, str]] = []
@@ -248,7 +255,7 @@ def _heads(store: ObjectStore) -> Iterator[tuple[str, Head | CairnError]]:
         if name == RESERVED:
             continue
         try:
-            head = Coordinator(store, name).head()
+            head = HeadStore(JobFiles(store, name), system_runtime()).load()
         except CairnError as error:
             # A store that does not answer is not the job's fault, and what can be no job's name is none's folder.
             if error.kind not in (ErrorKind.DATA, ErrorKind.INVALID):

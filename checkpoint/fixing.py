@@ -14,8 +14,7 @@ from .codec import Json
 from .model import Slice
 from .read_windows import ReadWindows
 from .restore import RestoreChoice
-from .shelf import Shelf
-from .source import Refusal, RunFacts, Source
+from .source import Refusal, RunFacts, Shelf, Source
 from .source_calls import call
 from .source_interval import DataInterval
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from .codec import SPARSE
+from .errors import NoCheckpointError
 from .failures import COUNTED
 from .model import (
     AckMetrics,
@@ -565,6 +566,26 @@ class Head:
     def pending_by_id(self, checkpoint: int) -> PendingEntry | None:
         """Give a pending checkpoint by id."""
         return next((entry for entry in self.pending if entry.id == checkpoint), None)
+
+    def retained(self, checkpoint: int, *, so: str = "") -> CompletedEntry:
+        """Give the entry of a checkpoint that the job still has.
+
+        Args:
+            checkpoint: its id.
+            so: what follows for the caller where it is not retained, for the message.
+
+        Raises:
+            NoCheckpointError: it is not retained.
+        """
+        entry = self.completed_by_id(checkpoint)
+        if entry is None:
+            raise NoCheckpointError(
+                f"the checkpoint is not retained{so}",
+                job=self.job,
+                checkpoint=checkpoint,
+                retained=", ".join(str(each.id) for each in self.completed) or "none",
+            )
+        return entry
 
     def completed_by_id(self, checkpoint: int) -> CompletedEntry | None:
         """Give a retained completed checkpoint by id."""

@@ -195,7 +195,7 @@ class ImportCopy:
 
         def put(shelved: shelf.Shelved) -> shelf.Shelved:
             name = hashlib.sha256(f"{self._entry.token}/{shelved.key}/{shelved.sha256}".encode()).hexdigest()[:16]
-            place = shelf.Shelf(self._files, self._entry.origin.epoch, self._entry.home, lambda: name)
+            place = shelf.JobShelf(self._files, self._entry.origin.epoch, self._entry.home, lambda: name)
             try:
                 return place.put(source, shelf.read(self._source, shelved))
             except GoneError as error:

@@ -148,28 +148,6 @@ def choose(files: JobFiles, head: Head) -> RestoreChoice:
     return RestoreChoice(None)
 
 
-def retained(head: Head, checkpoint: int, *, so: str = "") -> CompletedEntry:
-    """Give the entry of a checkpoint that the job still has.
-
-    Args:
-        head: to look in.
-        checkpoint: its id.
-        so: what follows for the caller where it is not retained, for the message.
-
-    Raises:
-        NoCheckpointError: it is not retained.
-    """
-    entry = head.completed_by_id(checkpoint)
-    if entry is None:
-        raise NoCheckpointError(
-            f"the checkpoint is not retained{so}",
-            job=head.job,
-            checkpoint=checkpoint,
-            retained=", ".join(str(each.id) for each in head.completed) or "none",
-        )
-    return entry
-
-
 def verify(files: JobFiles, entry: CompletedEntry, *, deep: bool = False) -> Verification:
     """Check every file of one completed checkpoint: there, of the right size, and unaltered (semantics R1, W9).
 

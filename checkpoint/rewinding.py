@@ -114,7 +114,7 @@ class Rewinding:
                 pending=", ".join(str(each) for each in found.aborted),
                 runs=", ".join(run_of_head(head, each) for each in found.aborted_epochs),
             )
-        verified = restore.verify(self._files, restore.retained(head, found.checkpoint))
+        verified = restore.verify(self._files, head.retained(found.checkpoint))
         if not verified.whole:
             raise NoCheckpointError(
                 f"the checkpoint is damaged and cannot be restored: {verified.damages[0]}. Rewind to another one; "
@@ -157,7 +157,7 @@ def undone(head: Head, ended: EndedEntry) -> str:
 
 
 def _plan(head: Head, to: int) -> Rewound:
-    target = restore.retained(head, to, so=", so the job cannot be rewound to it")
+    target = head.retained(to, so=", so the job cannot be rewound to it")
     later = [entry for entry in head.completed if entry.id > to]
     # What was made from a savepoint is no epoch that could run again.
     made = (entry for entry in later if head.import_of(entry.id) is None)

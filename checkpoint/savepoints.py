@@ -233,14 +233,6 @@ class Savepoints:
 
         return self._heads.update(decide)[1]
 
-    def forget(self, uri: str) -> None:
-        """Have the head forget a savepoint that has ended, because its files are gone (semantics P3)."""
-
-        def decide(head: Head, _now_ms: int) -> Decision[None]:
-            return Decision(None, changed(head, savepoint_head.forgotten(head, uri)))
-
-        self._heads.update(decide)
-
     def _opened(self, request: SavepointRequest, open_folder: OpenFolder) -> SavepointEntry:
         while True:
             entry = self._known_or_opened(request, open_folder)

@@ -19,7 +19,8 @@ from ..storage.names import order
 from . import documents
 from .codec import Json
 from .errors import DocumentError
-from .shelf import INLINE_BYTES, Shelf, Shelved, from_reference
+from .shelf import INLINE_BYTES, Shelved, from_reference
+from .source import Shelf
 
 Marks = Iterable[tuple[str, str]]
 """Names with their marks, sorted by name; each name once."""

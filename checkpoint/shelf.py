@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 from . import documents, layout
 from .codec import Json, from_json, to_json
-from .errors import DocumentError, InvalidConfigError
+from .errors import DocumentError
 from .job_files import READ_BYTES, JobFiles
 from .lines import Reference
 from .lines import read as read_lines
@@ -60,8 +60,8 @@ class _End:
     note: Json = None
 
 
-class Shelf:
-    """The shelf as one trigger of an epoch sees it.
+class JobShelf:
+    """The shelf of a job as one trigger of an epoch sees it.
 
     Args:
         files: the job's files.
@@ -145,41 +145,6 @@ class Shelf:
             if isinstance(entry, _End):
                 return self._shelved(ref, entry.values), entry.note
         raise DocumentError("the list has no end", key=self._files.full(key))
-
-
-class NoShelf(Shelf):
-    """Where none was given: keeps nothing."""
-
-    def __init__(self) -> None:
-        pass
-
-    def fix(self, source: str, values: Iterable[Json], note: Callable[[], Json]) -> tuple[Shelved, Json]:  # noqa: ARG002
-        """Refuse.
-
-        Raises:
-            InvalidConfigError: always.
-        """
-        raise _no_shelf(source)
-
-    def put(self, source: str, values: Iterable[Json]) -> Shelved:  # noqa: ARG002
-        """Refuse.
-
-        Raises:
-            InvalidConfigError: always.
-        """
-        raise _no_shelf(source)
-
-    def read(self, shelved: Shelved) -> Iterator[Json]:
-        """Refuse.
-
-        Raises:
-            InvalidConfigError: always.
-        """
-        raise _no_shelf(shelved.key)
-
-
-def _no_shelf(what: str) -> InvalidConfigError:
-    return InvalidConfigError("this trigger was given no place for long lists of its source", what=what)
 
 
 def read(files: JobFiles, shelved: Shelved) -> Iterator[Json]:

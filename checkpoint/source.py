@@ -8,7 +8,7 @@ cleared in between.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, runtime_checkable
@@ -17,7 +17,7 @@ from ..storage.port import ObjectStore
 from .codec import Json
 from .errors import InvalidConfigError
 from .named import check_named
-from .shelf import NoShelf, Shelf
+from .shelf import Shelved
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,51 @@ class AssetEvent:
 
 def _no_store(uri: str, _connection: str | None) -> ObjectStore:
     raise InvalidConfigError("this trigger was given no way to open a store for its source", uri=uri)
+
+
+class Shelf(Protocol):
+    """Keeps lists of values that are too long for an epoch's documents."""
+
+    def fix(self, source: str, values: Iterable[Json], note: Callable[[], Json]) -> tuple[Shelved, Json]:
+        """Keep what the epoch reads, unless that was done before; give what stands, and its note."""
+
+    def put(self, source: str, values: Iterable[Json]) -> Shelved:
+        """Keep a part of what has been read so far."""
+
+    def read(self, shelved: Shelved) -> Iterator[Json]:
+        """Stream the values of a list."""
+
+
+class NoShelf:
+    """Where nobody has given one: keeps nothing."""
+
+    def fix(self, source: str, values: Iterable[Json], note: Callable[[], Json]) -> tuple[Shelved, Json]:  # noqa: ARG002
+        """Refuse.
+
+        Raises:
+            InvalidConfigError: always.
+        """
+        raise _no_shelf(source)
+
+    def put(self, source: str, values: Iterable[Json]) -> Shelved:  # noqa: ARG002
+        """Refuse.
+
+        Raises:
+            InvalidConfigError: always.
+        """
+        raise _no_shelf(source)
+
+    def read(self, shelved: Shelved) -> Iterator[Json]:
+        """Refuse.
+
+        Raises:
+            InvalidConfigError: always.
+        """
+        raise _no_shelf(shelved.key)
+
+
+def _no_shelf(what: str) -> InvalidConfigError:
+    return InvalidConfigError("this trigger was given no place for long lists of its source", what=what)
 
 
 @dataclass(frozen=True, slots=True)

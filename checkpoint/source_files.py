@@ -21,8 +21,8 @@ from .codec import Json
 from .errors import DocumentError, InvalidConfigError
 from .options import check_choice, check_whole
 from .seen_files import Lookup, SeenFiles
-from .shelf import INLINE_BYTES, Shelf, Shelved, from_reference
-from .source import Reading, Refusal, RunFacts
+from .shelf import INLINE_BYTES, Shelved, from_reference
+from .source import Reading, Refusal, RunFacts, Shelf
 
 MAX_NAMED = 100
 """Files that changed, named in the part; all of them are counted."""

@@ -18,7 +18,6 @@ from ..checkpoint.head import CompletedEntry, Head
 from ..checkpoint.job_files import JobFiles
 from ..checkpoint.metadata import HandleLine, StageLine
 from ..checkpoint.model import Output, StateHandle
-from ..checkpoint.restore import retained
 from ..checkpoint.schemas import plain_schema
 from ..storage.errors import DocumentError, GoneError
 from . import text
@@ -115,7 +114,7 @@ def _pyarrow() -> Any:
 
 def _entry(head: Head, checkpoint: int | None) -> CompletedEntry:
     if checkpoint is not None:
-        return retained(head, checkpoint)
+        return head.retained(checkpoint)
     latest = head.latest_completed()
     if latest is None:
         raise NoCheckpointError("no checkpoint of the job has completed yet, so it has no state", job=head.job)

@@ -48,7 +48,7 @@ from ..hooks.skipped_stages import acknowledge_for
 from ..spark.conf import handover_conf
 from ..spark.shipping import runtime_zip
 from ..storage.names import check_name, shorten
-from .durable_driver import StageDrivers
+from .durable_driver import DurableSubmit, StageDrivers
 from .exchange import EXCHANGES, Exchange
 from .last_stage import complete_if_last
 from .links import CheckpointLink
@@ -74,7 +74,7 @@ _TEXTS = (
 )
 
 
-class SparkEpochOperator(StageOperator):
+class SparkEpochOperator(StageOperator, DurableSubmit):
     """Submits a Spark application as one stage of the DAG run's epoch, and is done when the stage has acknowledged.
 
     All options of `SparkSubmitOperator` stay. The application opens its epoch with `with Epoch.current() as epoch:`;

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from .durable_driver import DurableSubmit
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import BaseOperator
+
 from .exchange import Exchange
 
 
-class StageOperator(DurableSubmit):
+class StageOperator(SparkSubmitOperator):
     """The declared side of a stage: `SparkEpochOperator` fills it in and runs it.
 
     The DAG's topology is read off these attributes, and the stage that runs asks the topology for its siblings.
@@ -21,6 +23,13 @@ class StageOperator(DurableSubmit):
     max_parallelism: int | None
     reads: tuple[str, ...]
     exchange: Exchange | None
+
+
+class TriggerOperator(BaseOperator):
+    """The declared side of the task that triggers a job's checkpoints: `TriggerCheckpointOperator` runs it."""
+
+    storage: str | None
+    job: str | None
 
 
 def stage_uid(uid: str, map_index: int | None) -> str:

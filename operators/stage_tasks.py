@@ -8,8 +8,8 @@ from ..hooks.clear_body import TaskRef
 from ..hooks.clearing import Where
 from ..hooks.job_settings import scope_of
 from .mapped_stages import StageTask, instances_of, is_stage
+from .stage_operator import TriggerOperator
 from .topology import plain_tasks_after, upstreams_that_may_be_skipped
-from .trigger import TriggerCheckpointOperator
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,7 +50,7 @@ def trigger_of(task: StageOperator) -> TaskRef | None:
     found = [
         each
         for each in task.dag.tasks
-        if isinstance(each, TriggerCheckpointOperator)
+        if isinstance(each, TriggerOperator)
         and scope_of(each.task_group) is scope
         and (scope is not None or (each.storage, each.job) == (own.storage, own.job))
     ]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.sdk import BaseOperator, RetryPolicy, timezone
+from airflow.sdk import RetryPolicy, timezone
 from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException
 
 from ..checkpoint import CheckpointConfig, Coordinator, RequestKind, TriggerRequest, layout
@@ -54,6 +54,7 @@ from .intervals import check_intervals
 from .last_run import make_room
 from .mapped_stages import StageTask
 from .run_facts import kind_of, run_facts, slice_of
+from .stage_operator import TriggerOperator
 from .starting import RunWish, check_wish, start_if_asked, wish_of
 from .topology import stages_of
 from .trigger_checks import check_config, check_poll_interval, check_specs, fit_schedule, name_schedule
@@ -73,7 +74,7 @@ class TriggerDeclinedError(CheckpointError):
     retry_cures = False
 
 
-class TriggerCheckpointOperator(BaseOperator):
+class TriggerCheckpointOperator(TriggerOperator):
     """Triggers the checkpoint of this DAG run's epoch (semantics T5, T6, T8, T9).
 
     The epoch's input slice is the run's data interval and is fixed by the first trigger: every later attempt reads the

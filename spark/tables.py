@@ -10,7 +10,6 @@ from ..checkpoint.errors import NoCheckpointError
 from ..checkpoint.head import CompletedEntry, Head
 from ..checkpoint.layout import epoch_name, run_id_of
 from ..checkpoint.model import Output
-from ..checkpoint.restore import retained
 from ..storage import S3Options
 from ..storage.errors import GoneError
 from . import conf
@@ -108,7 +107,7 @@ def state(
         return stored
 
     def choose(head: Head) -> CompletedEntry:
-        return _entry(head, None) if checkpoint is None else retained(head, checkpoint)
+        return _entry(head, None) if checkpoint is None else head.retained(checkpoint)
 
     return _read(spark, _job(spark, storage, job, s3), choose, find)
 

@@ -16,7 +16,7 @@ import pytest
 from airflow_cairn.checkpoint import job_files, layout, lines, seen_files, shelf, source_files, spool
 from airflow_cairn.checkpoint.errors import DocumentError
 from airflow_cairn.checkpoint.seen_files import SeenFiles
-from airflow_cairn.checkpoint.shelf import Shelf
+from airflow_cairn.checkpoint.shelf import JobShelf
 from airflow_cairn.checkpoint.source_files import FileSource
 from airflow_cairn.storage import UnavailableError, WriteResult, open_store
 from tests.checkpoint.listed_folder import Job
@@ -98,7 +98,7 @@ def settled(job: Job, *expected: str) -> None:
     job.world.coordinator().clean()
     head = job.world.coordinator().head()
     assert head.pending == ()
-    marks = dict(SeenFiles.of(position(job), job.source.uri).marks(Shelf(job.world.files, "e", 1, str)))
+    marks = dict(SeenFiles.of(position(job), job.source.uri).marks(JobShelf(job.world.files, "e", 1, str)))
     assert sorted(marks) == sorted(expected)
     assert job.pieces() == {key for key in job.named() if key.startswith("chk-")}
     retained = {entry.epoch for entry in head.completed}
@@ -265,7 +265,7 @@ def test_a_reference_to_another_place_is_refused(change: dict[str, Any], problem
 )
 def test_a_broken_list_is_refused(change: Any, problem: str) -> None:  # semantics W5, C5
     files = World().files
-    listed, note = Shelf(files, "e", 1, str).fix("files", [1, 2, 3], lambda: "note")
+    listed, note = JobShelf(files, "e", 1, str).fix("files", [1, 2, 3], lambda: "note")
     assert (list(shelf.read(files, listed)), note, listed.values) == ([1, 2, 3], "note", 3)
     data = b"".join(change(files.get(listed.key, max_bytes=10_000).data.splitlines(keepends=True)))
     files.store.put(files.full(listed.key), data)  # type: ignore[attr-defined]  # of the store in memory

@@ -17,7 +17,7 @@ from airflow_cairn.checkpoint.job_files import JobFiles
 from airflow_cairn.checkpoint.model import DocumentRef as Ref
 from airflow_cairn.checkpoint.model import Handover, Output, ReplayedEpoch, RestorePointer, Slice
 from airflow_cairn.checkpoint.secret_masking import masked
-from airflow_cairn.checkpoint.shelf import Shelf
+from airflow_cairn.checkpoint.shelf import JobShelf
 from airflow_cairn.spark import conf, slices, upstream
 from airflow_cairn.spark.committer import s3a_conf
 from airflow_cairn.spark.detail import MAX_LENGTH, one_line
@@ -172,7 +172,7 @@ def test_slices_with_asset_events_or_files_have_no_hull() -> None:  # semantics 
 
 def test_files_of_all_slices_from_the_documents_and_from_a_long_list() -> None:  # semantics T8, R1
     files = JobFiles(MemoryStore(), "flights")
-    listed, _ = Shelf(files, "old-0", 1, str).fix("files", [{"key": "a", "url": "s3a://in/a"}], lambda: None)
+    listed, _ = JobShelf(files, "old-0", 1, str).fix("files", [{"key": "a", "url": "s3a://in/a"}], lambda: None)
     older = Slice(sources={"files": {"uri": "s3://in", "list": listed.to_reference(), "count": 1}})
     own = Slice(sources={"files": {"uri": "s3://in", "files": [{"key": "b", "url": "s3a://in/b"}]}, "events": []})
     assert slices.files_of(handover(own, older), "files", files) == ["s3a://in/a", "s3a://in/b"]
