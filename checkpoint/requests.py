@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
 
 from ..storage.names import check_name, shorten
 from ..storage.uris import check_storage_uri
-from . import at_least_once
 from .already_read import AlreadyRead
 from .assignment import check_parallelism
+from .at_least_once import AT_LEAST_ONCE, MODES, check_fits
 from .errors import InvalidConfigError
 from .fixing import Refused
 from .head import MAX_HISTORY, EndedEntry
@@ -131,8 +131,8 @@ class CheckpointConfig:
 
     def _check_mode(self) -> None:
         check_choice("failover", self.failover, FAILOVERS)
-        check_choice("mode", self.mode, at_least_once.MODES)
-        if self.mode == at_least_once.AT_LEAST_ONCE and (self.unaligned or self.regional is not None):
+        check_choice("mode", self.mode, MODES)
+        if self.mode == AT_LEAST_ONCE and (self.unaligned or self.regional is not None):
             raise InvalidConfigError(
                 "mode='at_least_once' does not go with unaligned or regional: a stage that does not wait for its "
                 "upstreams is to take part in every checkpoint. Use one of them",
@@ -161,7 +161,7 @@ class TriggerRequest:
     slice: Slice
     """Its input, used if this is the epoch's first trigger (semantics T8)."""
     stages: tuple[StageSpec, ...]
-    config: CheckpointConfig = CheckpointConfig()
+    config: CheckpointConfig = field(default_factory=CheckpointConfig)
     owner: Owner | None = None
     """The DAG run that asks. Without one a request keeps no place in the line: its end could not be seen."""
     kind: RequestKind = RequestKind.MANUAL
@@ -242,7 +242,7 @@ def check_stages(stages: tuple[StageSpec, ...], config: CheckpointConfig) -> Non
             raise InvalidConfigError(
                 "these stages read from each other in a circle; take one of the edges out", stages=", ".join(circle)
             )
-    if config.mode == at_least_once.AT_LEAST_ONCE:
+    if config.mode == AT_LEAST_ONCE:
         pipelined = [f"{uid} to {stage.uid}" for stage in stages for uid in stage.pipelined]
         if pipelined:
             raise InvalidConfigError(
@@ -251,7 +251,7 @@ def check_stages(stages: tuple[StageSpec, ...], config: CheckpointConfig) -> Non
                 mode=config.mode,
                 pipelined=", ".join(pipelined),
             )
-        at_least_once.check_fits(stages)
+        check_fits(stages)
 
 
 def consumers(stages: tuple[StageSpec, ...], uid: str) -> frozenset[str]:
