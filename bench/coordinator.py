@@ -20,13 +20,15 @@ from pathlib import Path
 
 import boto3
 
-from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, TriggerRequest, layout
-from airflow_cairn.checkpoint.model import AckDocument, Output, Slice, StageSpec, StateHandle, SubtaskAck
-from airflow_cairn.checkpoint.requests import Submit, Triggered
+from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, TriggerRequest
+from airflow_cairn.checkpoint.answers import Submit, Triggered
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument, Output, StateHandle, SubtaskAck
+from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.storage import S3Options
 from airflow_cairn.storage.clock import new_token
-from airflow_cairn.storage.s3 import S3Store
-from airflow_cairn.storage.s3_wire import Wire
+from airflow_cairn.storage.s3.requests import Wire
+from airflow_cairn.storage.s3.store import S3Store
 from scripts.harness.s3_server import REGION, S3Server
 
 from .results import tell

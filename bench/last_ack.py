@@ -22,7 +22,7 @@ from datetime import datetime
 from pathlib import Path
 
 from airflow_cairn.checkpoint import Coordinator
-from airflow_cairn.checkpoint.details import details
+from airflow_cairn.checkpoint.views.details import details
 from airflow_cairn.storage import open_store
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.spark_start import ensure_archive, fast_conf

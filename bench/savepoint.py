@@ -23,14 +23,16 @@ from typing import Any
 
 import boto3
 
-from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, TriggerRequest, layout
-from airflow_cairn.checkpoint.head import SavepointEntry
-from airflow_cairn.checkpoint.model import AckDocument, Output, Slice, StageSpec, StateHandle, SubtaskAck
+from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, TriggerRequest
+from airflow_cairn.checkpoint.answers import Submit, Triggered
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument, Output, StateHandle, SubtaskAck
+from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
+from airflow_cairn.checkpoint.documents.entries import SavepointEntry
 from airflow_cairn.checkpoint.reasons import Status
-from airflow_cairn.checkpoint.requests import Submit, Triggered
-from airflow_cairn.checkpoint.savepoints import SavepointRequest
+from airflow_cairn.checkpoint.savepoints.take import SavepointRequest
 from airflow_cairn.storage import ObjectStore, S3Options, open_store
-from airflow_cairn.storage.s3 import S3Store
+from airflow_cairn.storage.s3.store import S3Store
 from scripts.harness.s3_server import S3Server
 
 JOB, LAKE, KEPT = "bench", "lake", "kept"

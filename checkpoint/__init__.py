@@ -3,19 +3,19 @@
 Knows no Airflow, no Spark and no S3. Clock and ids are injected; everything is kept in an object store.
 """
 
-from .committables import CheckpointNotice
+from .config import CheckpointConfig, RegionalCheckpoints
 from .coordinator import Coordinator
-from .master_hooks import MasterHook
-from .notices import CheckpointListener
+from .extensions.committables import CheckpointNotice
+from .extensions.listeners import CheckpointListener
+from .extensions.master_hooks import MasterHook
 from .reasons import RequestKind
-from .regional import RegionalCheckpoints
-from .requests import CheckpointConfig, TriggerRequest
-from .restarts import ExponentialDelayRestart, FailureRateRestart, FixedDelayRestart, NoRestart
+from .request import TriggerRequest
+from .restart_strategies import ExponentialDelayRestart, FailureRateRestart, FixedDelayRestart, NoRestart
 from .runtime import Runtime, system_runtime
 from .source import RunFacts, Source
-from .source_files import FileSource
-from .source_interval import DataInterval
-from .source_values import AssetEvents, Offsets
+from .sources.files import FileSource
+from .sources.interval import DataInterval
+from .sources.values import AssetEvents, Offsets
 
 __all__ = [
     "AssetEvents",

@@ -11,32 +11,39 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ..storage.port import ObjectStore
-from . import completed_epochs, completing, decisions, newer_documents, overtaken, requesting, restore, unacknowledged
-from .abandoned import StateOf, always_running
-from .adopting import Drivers
-from .attempts import Attempts
-from .claims import Claims
-from .cleaner import Cleaner, CleanReport
+from .answers import BeginAnswer, EpochCompleted, FailAnswer, Progress, Restarted, TriggerAnswer
+from .attempts.claims import Claims
+from .attempts.progress import Finishing
+from .attempts.resume import TakingUp
+from .attempts.stage_reports import StageSide, Standing
+from .attempts.trigger import Attempts
+from .cleanup.cleaner import Cleaner, CleanReport
+from .completion import restore, settle
+from .decisions import admission, overtaken, restore_choice, transitions
+from .decisions.abandoned import StateOf, always_running
+from .decisions.rewinds import Rewound
+from .documents.acknowledgement import AckDocument, DeclineDocument
+from .documents.attempt import Handover, PendingDocument
+from .documents.entries import EndedEntry, PendingEntry, SavepointEntry
+from .documents.head import Head
 from .errors import NoCheckpointError
-from .finishing import Finishing
-from .head import EndedEntry, Head, PendingEntry, SavepointEntry
-from .head_store import Decision, HeadStore, changed
-from .hook_answers import HookAnswers
-from .importing import AS_USUAL, Importing, ImportWish, Runs, Started, StartPlan
-from .job_files import JobFiles
-from .master_hooks import MasterHook
-from .model import AckDocument, DeclineDocument, Handover, PendingDocument
-from .notices import CheckpointListener, Notices
-from .owner import Ownership
+from .executions import unacknowledged
+from .executions.driver_takeover import Drivers
+from .extensions.hook_answers import HookAnswers
+from .extensions.listeners import CheckpointListener, Notices
+from .extensions.master_hooks import MasterHook
+from .lifecycle import Rewinding
+from .ownership import Ownership
 from .reasons import AckAnswer, Reason
-from .referring import Known
-from .requests import BeginAnswer, EpochCompleted, FailAnswer, Progress, Restarted, TriggerAnswer, TriggerRequest
-from .rewinding import Rewinding, Rewound
+from .request import TriggerRequest
 from .runtime import Runtime, system_runtime
-from .savepoint_verify import SavepointProgress
-from .savepoints import OnProgress, OpenFolder, SavepointRequest, Savepoints, in_silence
-from .stage_side import StageSide, Standing
-from .taking_up import TakingUp
+from .savepoints.integrity import SavepointProgress
+from .savepoints.start_from import AS_USUAL, Importing, ImportWish, Runs, Started, StartPlan
+from .savepoints.take import OnProgress, OpenFolder, SavepointRequest, Savepoints, in_silence
+from .store import completed_epochs, newer_documents, verification
+from .store.head_store import Decision, HeadStore, changed
+from .store.job_files import JobFiles
+from .store.references import Known
 
 R = TypeVar("R")
 
@@ -98,20 +105,24 @@ class Coordinator:
         """Fail a stop that waits for an epoch of which no attempt will begin; see `Savepoints.give_up_stop`."""
         return self._savepoints.give_up_stop(epoch, detail)
 
-    def still_waits(self, turn: requesting.Turn) -> requesting.StillWaits | None:
+    def still_waits(self, turn: admission.Turn) -> admission.StillWaits | None:
         """Say whether a request still waits, for one read of the head; see `requesting.still_waits`."""
-        return self._heads.observe(lambda head, now_ms: requesting.still_waits(head, turn, now_ms))
+        return self._heads.observe(lambda head, now_ms: admission.still_waits(head, turn, now_ms))
 
-    def held_up_by(self, turn: requesting.Turn) -> requesting.HeldUp:
+    def held_up_by(self, turn: admission.Turn) -> admission.HeldUp:
         """Say whose DAG runs hold up a request that waits; see `requesting.held_up_by`."""
-        return self._heads.observe(lambda head, _now_ms: requesting.held_up_by(head, turn))
+        return self._heads.observe(lambda head, _now_ms: admission.held_up_by(head, turn))
 
     def ask_hooks(self, document: PendingDocument, hooks: Sequence[MasterHook]) -> bool:
         """Ask the master hooks of a checkpoint that was triggered; see `HookAnswers.ask`."""
         return self._hook_answers.ask(document, hooks)
 
     def restore_hooks(
-        self, choice: restore.RestoreChoice, hooks: Sequence[MasterHook], *, allow_non_restored_state: bool = False
+        self,
+        choice: restore_choice.RestoreChoice,
+        hooks: Sequence[MasterHook],
+        *,
+        allow_non_restored_state: bool = False,
     ) -> None:
         """Let master hooks go back to what is restored; see `HookAnswers.restore`."""
         self._hook_answers.restore(choice.pointer, hooks, allow_non_restored_state=allow_non_restored_state)
@@ -227,7 +238,7 @@ class Coordinator:
         """
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
-            paused = decisions.pause(completing.settle(self.files, head, now_ms), now_ms)
+            paused = transitions.pause(settle.settle(self.files, head, now_ms), now_ms)
             return Decision(None, changed(head, paused))
 
         self._heads.ensure()
@@ -241,8 +252,8 @@ class Coordinator:
         """
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
-            settled = completing.settle(self.files, head, now_ms)
-            return Decision(None, changed(head, decisions.unpause(settled)))
+            settled = settle.settle(self.files, head, now_ms)
+            return Decision(None, changed(head, transitions.unpause(settled)))
 
         self._heads.update(decide)
 
@@ -253,8 +264,8 @@ class Coordinator:
         """
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
-            after = replace(completing.settle(self.files, head, now_ms), stopped=None)
-            after = decisions.give_up_stop(after, "the job was resumed before it had stopped", now_ms)
+            after = replace(settle.settle(self.files, head, now_ms), stopped=None)
+            after = transitions.give_up_stop(after, "the job was resumed before it had stopped", now_ms)
             return Decision(None, changed(head, after))
 
         self._heads.update(decide)
@@ -271,7 +282,7 @@ class Coordinator:
         """Delete what nothing refers to; see `Cleaner.clean`."""
         return self._cleaner.clean()
 
-    def restore_latest(self, *, required: bool = False) -> restore.RestoreChoice:
+    def restore_latest(self, *, required: bool = False) -> restore_choice.RestoreChoice:
         """Abort what is pending, find the newest completed checkpoint that is whole, and record it (R1, R2, R5).
 
         Args:
@@ -282,14 +293,14 @@ class Coordinator:
         """
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
-            settled = completing.settle(self.files, head, now_ms)
-            suspended = decisions.suspend_pending(settled, "the job is being restored", now_ms)
+            settled = settle.settle(self.files, head, now_ms)
+            suspended = transitions.suspend_pending(settled, "the job is being restored", now_ms)
             return Decision(None, changed(head, suspended))
 
-        def choose(head: Head, now_ms: int) -> Decision[restore.RestoreChoice]:
+        def choose(head: Head, now_ms: int) -> Decision[restore_choice.RestoreChoice]:
             found = restore.choose(self.files, head)
             record = found.record("restored by hand", now_ms, self._runtime.now_ms())
-            return Decision(found, decisions.record_restore(head, record) if record else None)
+            return Decision(found, transitions.record_restore(head, record) if record else None)
 
         self._heads.update(decide)
         choice = self._heads.update(choose)[1]
@@ -357,7 +368,7 @@ class Coordinator:
         """Say what a savepoint that is pending waits for; see `Savepoints.awaited_by`."""
         return self._savepoints.awaited_by(entry)
 
-    def verify(self, checkpoint: int | None = None, *, deep: bool = False) -> list[restore.Verification]:
+    def verify(self, checkpoint: int | None = None, *, deep: bool = False) -> list[verification.Verification]:
         """Check the files of one retained checkpoint, or of all, newest first (semantics R1, W9).
 
         Args:
@@ -368,10 +379,10 @@ class Coordinator:
             NoCheckpointError: the checkpoint asked for is not retained.
         """
 
-        def look(head: Head, _now_ms: int) -> list[restore.Verification]:
+        def look(head: Head, _now_ms: int) -> list[verification.Verification]:
             if checkpoint is None:
-                return [restore.verify(self.files, entry, deep=deep) for entry in reversed(head.completed)]
-            return [restore.verify(self.files, head.retained(checkpoint), deep=deep)]
+                return [verification.verify(self.files, entry, deep=deep) for entry in reversed(head.completed)]
+            return [verification.verify(self.files, head.retained(checkpoint), deep=deep)]
 
         return self._heads.observe(look, doubt=lambda found: not all(each.whole for each in found))
 

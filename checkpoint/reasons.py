@@ -92,3 +92,15 @@ class AckAnswer(StrEnum):
     """No such stage or execution was ever expected; its state is deleted."""
     DISCARDED = "DISCARDED"
     """The checkpoint is no longer pending for this execution; its state is deleted."""
+
+
+COUNTED = frozenset(
+    {
+        Reason.CHECKPOINT_DECLINED,
+        Reason.CHECKPOINT_ASYNC_EXCEPTION,
+        Reason.CHECKPOINT_EXPIRED,
+        Reason.IO_EXCEPTION,
+    }
+)
+"""Failures that say that checkpoints themselves do not work. A failed task is its own retry's business, and what was
+declined before it began, superseded or stopped is no failure of a checkpoint."""

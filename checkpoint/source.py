@@ -14,10 +14,10 @@ from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 from ..storage.port import ObjectStore
-from .codec import Json
+from .documents.list_reference import Shelved
+from .documents.strict_json import Json
 from .errors import InvalidConfigError
-from .named import check_named
-from .shelf import Shelved
+from .validation import check_named
 
 
 @dataclass(frozen=True, slots=True)

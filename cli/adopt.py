@@ -6,8 +6,8 @@ import argparse
 from typing import Any
 
 from ..checkpoint import Coordinator
-from ..checkpoint.owner import described
-from . import text
+from ..checkpoint.decisions.ownership import described
+from .output import text
 
 
 def adopt(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[str], dict[str, Any]]:

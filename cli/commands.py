@@ -11,21 +11,23 @@ from threading import Event
 from typing import Any
 from urllib.parse import unquote
 
-from ..checkpoint import Coordinator, views
-from ..checkpoint.details import details
+from ..checkpoint import Coordinator
+from ..checkpoint.documents.layout import run_id_of
 from ..checkpoint.errors import InvalidConfigError, NoCheckpointError
-from ..checkpoint.layout import run_id_of
 from ..checkpoint.reasons import Status
-from ..checkpoint.restore import Verification
-from ..checkpoint.savepoint_uri import savepoint_folder
-from ..checkpoint.stats import stats as stats_of
+from ..checkpoint.savepoints.savepoint_uri import savepoint_folder
+from ..checkpoint.store.verification import Verification
+from ..checkpoint.views import checkpoint_list
+from ..checkpoint.views.details import details
+from ..checkpoint.views.stats import stats as stats_of
 from ..storage import S3Options, open_store
 from ..storage.errors import GoneError
 from ..storage.port import ObjectStore
 from . import adopt as adopt_of
-from . import forgetting, listing, numbers, resuming, rewinding, showing, state_rows, stopping
+from . import listeners, resume_text, rewind_text, stop_text
 from . import savepoints as savepoints_of
-from .text import size, window_fields
+from .output import detail_lines, listings, numbers, state_rows
+from .output.text import size, window_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +43,16 @@ class Outcome:
 
 def jobs(store: ObjectStore, _options: argparse.Namespace) -> Outcome:
     """List the jobs of a storage."""
-    found = list(views.jobs(store))
+    found = list(checkpoint_list.jobs(store))
     if not found:
         _check_root(store)
-    lines = listing.job_lines(found) if found else [f"no jobs in {store.uri}"]
+    lines = listings.job_lines(found) if found else [f"no jobs in {store.uri}"]
     return Outcome(lines, {"jobs": [asdict(row) for row in found]}, damaged=any(row.problem for row in found))
 
 
 def checkpoints(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """List a job's checkpoints, the requests that wait, and whether the job is stopped."""
-    found = views.listing(_job(store, options.job))
+    found = checkpoint_list.listing(_job(store, options.job))
     shown = found.checkpoints[: options.limit]
     document = {
         "job": options.job,
@@ -80,7 +82,7 @@ def checkpoints(store: ObjectStore, options: argparse.Namespace) -> Outcome:
             for each in found.declined
         ],
     }
-    return Outcome(listing.lines(found, options.limit), document)
+    return Outcome(listings.lines(found, options.limit), document)
 
 
 def show(store: ObjectStore, options: argparse.Namespace) -> Outcome:
@@ -89,7 +91,7 @@ def show(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     found = details(coordinator, options.checkpoint, subtasks=options.subtasks)
     document = {"job": options.job, **found.as_json(stages=options.limit)}
     over = found.row.status is not Status.PENDING
-    return Outcome(showing.lines(coordinator.files, found, options.limit), document, over=over)
+    return Outcome(detail_lines.lines(coordinator.files, found, options.limit), document, over=over)
 
 
 def stats(store: ObjectStore, options: argparse.Namespace) -> Outcome:
@@ -105,12 +107,12 @@ def job_pulse(store: ObjectStore, options: argparse.Namespace) -> Hashable:
 
 def checkpoints_pulse(store: ObjectStore, options: argparse.Namespace) -> Hashable:
     """Give what differs whenever one of the job's checkpoints does."""
-    return views.pulse(Coordinator(store, options.job))
+    return checkpoint_list.pulse(Coordinator(store, options.job))
 
 
 def show_pulse(store: ObjectStore, options: argparse.Namespace) -> Hashable:
     """Give what differs whenever the checkpoint does."""
-    return views.pulse(Coordinator(store, options.job), options.checkpoint)
+    return checkpoint_list.pulse(Coordinator(store, options.job), options.checkpoint)
 
 
 def verify(store: ObjectStore, options: argparse.Namespace) -> Outcome:
@@ -143,12 +145,12 @@ def verify(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 def forget_listener(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """Give up the notices of a listener that no longer exists, or one of them."""
     job = _job(store, options.job)
-    return Outcome(*forgetting.forget(job, options.job, options.listener, options.checkpoint, yes=options.yes))
+    return Outcome(*listeners.forget(job, options.job, options.listener, options.checkpoint, yes=options.yes))
 
 
 def rewind(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """Rewind a job to an older checkpoint."""
-    lines, document = rewinding.rewind(_job(store, options.job), options)
+    lines, document = rewind_text.rewind(_job(store, options.job), options)
     return Outcome(lines, document)
 
 
@@ -164,9 +166,11 @@ def resume(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     if options.source is not None:
         job = Coordinator(store, options.job)
         return Outcome(
-            *resuming.resume(job, opened_savepoint(options.source, options), options, lambda uri: opened(uri, options))
+            *resume_text.resume(
+                job, opened_savepoint(options.source, options), options, lambda uri: opened(uri, options)
+            )
         )
-    return Outcome(*resuming.go_on(_job(store, options.job, way_out="; name a savepoint to start from")))
+    return Outcome(*resume_text.go_on(_job(store, options.job, way_out="; name a savepoint to start from")))
 
 
 def savepoint(store: ObjectStore, options: argparse.Namespace) -> Outcome:
@@ -178,8 +182,8 @@ def savepoint(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 def stop(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """Stop a job with a savepoint."""
     job = _job(store, options.job)
-    airflow = stopping.airflow_of(job.job, options, os.environ)
-    return Outcome(*stopping.stop(job, options, lambda uri: opened(uri, options), Event().wait, airflow))
+    airflow = stop_text.airflow_of(job.job, options, os.environ)
+    return Outcome(*stop_text.stop(job, options, lambda uri: opened(uri, options), Event().wait, airflow))
 
 
 def savepoints(store: ObjectStore, options: argparse.Namespace) -> Outcome:
@@ -231,7 +235,7 @@ def _job(store: ObjectStore, name: str, way_out: str = "") -> Coordinator:
     coordinator = Coordinator(store, name)
     if coordinator.head().revision == 0:
         _check_root(store)
-        known = ", ".join(row.job for row in views.jobs(store)) or "none"
+        known = ", ".join(row.job for row in checkpoint_list.jobs(store)) or "none"
         raise NoCheckpointError(f"the storage has no such job{way_out}", job=name, storage=store.uri, jobs=known)
     return coordinator
 

@@ -12,15 +12,16 @@ from contextlib import contextmanager
 from threading import Event
 
 from ..checkpoint import system_runtime
-from ..checkpoint.details import SUBTASKS
+from ..checkpoint.views.details import SUBTASKS
 from ..storage.errors import CairnError
 from ..storage.port import ObjectStore
 from ..storage.printable import printable
-from . import asking, commands, state_rows
+from . import commands, confirmation
 from .airflow_api import TOKEN
 from .commands import Outcome
+from .output import state_rows
 from .regions import regions
-from .watching import Watch
+from .watch import Watch
 
 DAMAGED = 1
 FAILED = 2
@@ -188,7 +189,7 @@ def _parser() -> argparse.ArgumentParser:
     _airflow(verb)
     verb.add_argument("--request-id", metavar="ID", help="the same one gives the same run; by default one is made up")
     _json(verb)
-    verb.set_defaults(run=asking.checkpoint, on_store=False)
+    verb.set_defaults(run=confirmation.checkpoint, on_store=False)
     verb = _command(verbs, "rewind", "let the next epoch restore an older checkpoint; what came after it runs again")
     verb.add_argument("job", metavar="JOB")
     verb.add_argument(

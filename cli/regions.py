@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from .commands import Outcome
 
 if TYPE_CHECKING:
-    from ..operators.dag_regions import JobRegions
+    from ..operators.group.regions import JobRegions
 
 
 def regions(options: argparse.Namespace) -> Outcome:
@@ -24,7 +24,7 @@ def regions(options: argparse.Namespace) -> Outcome:
     """
     # Airflow and DAG files may print; what this command prints must stay readable for a program.
     with redirect_stdout(sys.stderr):
-        from ..operators.dag_regions import regions_in
+        from ..operators.group.regions import regions_in
 
         found = regions_in(options.dag_file, options.dag_id)
     lines = [line for job in found for line in _lines(job)]

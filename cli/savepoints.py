@@ -8,20 +8,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
-from ..checkpoint import Coordinator, disposing, savepoint_verify, system_runtime
-from ..checkpoint.disposing import Disposal
+from ..checkpoint import Coordinator, system_runtime
+from ..checkpoint.documents.entries import SavepointEntry
+from ..checkpoint.documents.layout import run_id_of
+from ..checkpoint.documents.run_window import run_of_slice, run_text, window_text
 from ..checkpoint.errors import SavepointRefusedError
-from ..checkpoint.head import SavepointEntry
-from ..checkpoint.layout import run_id_of
 from ..checkpoint.reasons import Status
-from ..checkpoint.run_text import run_of_slice, run_text
-from ..checkpoint.savepoint_uri import savepoint_folder
-from ..checkpoint.savepoints import OpenFolder, SavepointRequest
-from ..checkpoint.slice_window import window_text
+from ..checkpoint.savepoints import disposal, integrity
+from ..checkpoint.savepoints.disposal import Disposal
+from ..checkpoint.savepoints.savepoint_uri import savepoint_folder
+from ..checkpoint.savepoints.take import OpenFolder, SavepointRequest
 from ..storage.port import ObjectStore
 from ..storage.printable import printable
-from . import text
-from .progress import ProgressLine
+from .output import text
+from .output.progress import ProgressLine
 
 INTERVAL_S = 2.0
 """How often `--wait` looks."""
@@ -140,9 +140,9 @@ def verify(folder: ObjectStore) -> tuple[list[str], dict[str, Any], bool]:
         NoSavepointError: there is none.
         DocumentError: its metadata is broken, altered or of a newer format.
     """
-    found = savepoint_verify.load(folder)
+    found = integrity.load(folder)
     with ProgressLine("checked") as line:
-        damages = list(savepoint_verify.damages(folder, found, line.show))
+        damages = list(integrity.damages(folder, found, line.show))
     run = run_of_slice(found.source.epoch, found.source.slice)
     holds = f"of {found.header.job}, up to {run}, checkpoint {found.source.checkpoint}"
     size = f"{found.end.files} files, {text.size(found.end.size_bytes)}"
@@ -182,10 +182,10 @@ def dispose(
         SavepointRefusedError: a job needs it, or the person did not agree; nothing was deleted.
     """
     folder = opened(savepoint_folder(options.path))
-    plan = disposing.plan(store, folder, opened)
+    plan = disposal.plan(store, folder, opened)
     if not options.yes and (options.force or not plan.against):
         _ask(plan)
-    found = disposing.dispose(store, folder, system_runtime(), opened, force=options.force)
+    found = disposal.dispose(store, folder, system_runtime(), opened, force=options.force)
     lines = [*_lost(found), f"deleted: {found.uri}"]
     if found.failures:
         lines = [f"could not be deleted, say it again to go on: {each.key}: {each.reason}" for each in found.failures]

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from airflow.sdk import BaseHook
 
-from ..spark.committer import s3a_conf
+from ..spark.output.committer import s3a_conf
 from ..storage import ObjectStore, S3Options, check_storage_uri, open_store
 from .aws_connection import s3_options_of
 

@@ -6,32 +6,32 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..checkpoint.model import StageSpec as StageSpec
-    from .callbacks import restore_latest_checkpoint as restore_latest_checkpoint
-    from .exchange import Pipelined as Pipelined
-    from .group import CheckpointedTaskGroup as CheckpointedTaskGroup
+    from ..checkpoint.documents.attempt import StageSpec as StageSpec
+    from .failure.callbacks import restore_latest_checkpoint as restore_latest_checkpoint
+    from .failure.retry_policy import CheckpointRetryPolicy as CheckpointRetryPolicy
+    from .graph.exchange import Pipelined as Pipelined
+    from .group.task_group import CheckpointedTaskGroup as CheckpointedTaskGroup
     from .restore import RestoreLatestCheckpointOperator as RestoreLatestCheckpointOperator
-    from .retry_policy import CheckpointRetryPolicy as CheckpointRetryPolicy
-    from .savepoint import DisposeSavepointOperator as DisposeSavepointOperator
-    from .savepoint import SavepointOperator as SavepointOperator
-    from .savepoint_schedule import savepoint_dag as savepoint_dag
-    from .spark_epoch import SparkEpochOperator as SparkEpochOperator
-    from .stopping import StopWithSavepointOperator as StopWithSavepointOperator
-    from .trigger import TriggerCheckpointOperator as TriggerCheckpointOperator
+    from .savepoint.operators import DisposeSavepointOperator as DisposeSavepointOperator
+    from .savepoint.operators import SavepointOperator as SavepointOperator
+    from .savepoint.schedule import savepoint_dag as savepoint_dag
+    from .savepoint.stop import StopWithSavepointOperator as StopWithSavepointOperator
+    from .stage.operator import SparkEpochOperator as SparkEpochOperator
+    from .trigger.operator import TriggerCheckpointOperator as TriggerCheckpointOperator
 
 _WHERE = {
-    "CheckpointRetryPolicy": ".retry_policy",
-    "CheckpointedTaskGroup": ".group",
-    "DisposeSavepointOperator": ".savepoint",
-    "Pipelined": ".exchange",
+    "CheckpointRetryPolicy": ".failure.retry_policy",
+    "CheckpointedTaskGroup": ".group.task_group",
+    "DisposeSavepointOperator": ".savepoint.operators",
+    "Pipelined": ".graph.exchange",
     "RestoreLatestCheckpointOperator": ".restore",
-    "SavepointOperator": ".savepoint",
-    "SparkEpochOperator": ".spark_epoch",
-    "StageSpec": "..checkpoint.model",
-    "StopWithSavepointOperator": ".stopping",
-    "TriggerCheckpointOperator": ".trigger",
-    "restore_latest_checkpoint": ".callbacks",
-    "savepoint_dag": ".savepoint_schedule",
+    "SavepointOperator": ".savepoint.operators",
+    "SparkEpochOperator": ".stage.operator",
+    "StageSpec": "..checkpoint.documents.attempt",
+    "StopWithSavepointOperator": ".savepoint.stop",
+    "TriggerCheckpointOperator": ".trigger.operator",
+    "restore_latest_checkpoint": ".failure.callbacks",
+    "savepoint_dag": ".savepoint.schedule",
 }
 
 __all__ = [*_WHERE]  # noqa: PLE0604 - the table above is the list

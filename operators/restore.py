@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, RetryPolicy
 
-from ..checkpoint.hook_answers import close_all
-from ..checkpoint.master_hooks import MasterHook, check_hooks
-from ..checkpoint.notices import CheckpointListener, check_listeners
-from ..hooks.job_settings import check_storage_and_job, naming, rendered_settings
-from ..hooks.plugged import master_hooks_of
-from ..hooks.telling import tell
-from .curable import WHERE_A_RETRY_MAY_CURE
+from ..checkpoint.extensions.hook_answers import close_all
+from ..checkpoint.extensions.listeners import CheckpointListener, check_listeners
+from ..checkpoint.extensions.master_hooks import MasterHook, check_hooks
+from ..tasks.entry_points import master_hooks_of
+from ..tasks.job_settings import check_storage_and_job, naming, rendered_settings
+from ..tasks.listeners import tell
+from .stage.curable import WHERE_A_RETRY_MAY_CURE
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -20,9 +20,9 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": "Cairn",
                 "python-modules": [
                     "airflow_cairn.operators.restore",
-                    "airflow_cairn.operators.savepoint",
-                    "airflow_cairn.operators.spark_epoch",
-                    "airflow_cairn.operators.trigger",
+                    "airflow_cairn.operators.savepoint.operators",
+                    "airflow_cairn.operators.stage.operator",
+                    "airflow_cairn.operators.trigger.operator",
                 ],
             }
         ],
@@ -52,5 +52,5 @@ def get_provider_info() -> dict[str, Any]:
                 },
             }
         },
-        "extra-links": ["airflow_cairn.operators.links.CheckpointLink"],
+        "extra-links": ["airflow_cairn.operators.stage.links.CheckpointLink"],
     }

@@ -19,12 +19,13 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from airflow_cairn.checkpoint import documents, layout, metadata, savepoint_format
-from airflow_cairn.checkpoint.head import EndedEntry
-from airflow_cairn.checkpoint.job_files import KINDS, REWRITTEN
-from airflow_cairn.checkpoint.model import AtLeast, IsName
+from airflow_cairn.checkpoint.documents import codec, layout, metadata
+from airflow_cairn.checkpoint.documents.attempt import AtLeast, IsName
+from airflow_cairn.checkpoint.documents.entries import EndedEntry
+from airflow_cairn.checkpoint.documents.schemas import check_schema
 from airflow_cairn.checkpoint.reasons import Status
-from airflow_cairn.checkpoint.schemas import check_schema
+from airflow_cairn.checkpoint.savepoints import savepoint_format
+from airflow_cairn.checkpoint.store.job_files import KINDS, REWRITTEN
 from airflow_cairn.storage import checksums
 from airflow_cairn.storage.names import NAME_GRAMMAR, RESERVED
 
@@ -99,7 +100,7 @@ def _whole(title: str, shapes: list[tuple[type, str, bool]], *, exact: bool, say
         shape = types_of.shape(cls)
         envelope: Schema = {"kind": {"const": kind}}
         if has_format:
-            envelope["format"] = {"type": "integer", "minimum": 1, "maximum": documents.FORMAT}
+            envelope["format"] = {"type": "integer", "minimum": 1, "maximum": codec.FORMAT}
         options.append(
             {
                 **shape,

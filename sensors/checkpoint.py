@@ -15,27 +15,27 @@ from airflow.sdk.exceptions import (
     AirflowSkipException,
 )
 
-from ..checkpoint import Coordinator, layout
+from ..checkpoint import Coordinator
+from ..checkpoint.answers import EpochCompleted, Failed, Progress, Ready, Waiting
+from ..checkpoint.documents import layout
+from ..checkpoint.documents.entries import EndedEntry
+from ..checkpoint.documents.run_window import run_of_head, run_text
 from ..checkpoint.errors import CheckpointFailedError, InvalidConfigError, JobFailedError
-from ..checkpoint.head import EndedEntry
-from ..checkpoint.notices import CheckpointListener, check_listeners
-from ..checkpoint.requests import EpochCompleted, Failed, Progress, Ready, Waiting
-from ..checkpoint.run_text import run_of_head, run_text
+from ..checkpoint.extensions.listeners import CheckpointListener, check_listeners
 from ..checkpoint.ways_out import LEFT_BEHIND, WAYS_OUT
 from ..hooks.airflow_api import AirflowApiError
 from ..hooks.clear_body import TaskRef
-from ..hooks.clearing import Where
-from ..hooks.completed_epoch import already_completed
-from ..hooks.dag_runs import state_of
-from ..hooks.ended_stages import NobodyAcknowledgesError, check_awaited
-from ..hooks.job_settings import JobSettings, check_storage_and_job, naming, rendered_settings
-from ..hooks.pausing import start_unless_paused
-from ..hooks.skipped_stages import acknowledge_for, states_of, was_skipped
-from ..hooks.telling import tell, tell_if_possible
-from ..hooks.unstarted_stages import start_again
 from ..storage.errors import CairnError, UnavailableError
+from ..tasks.clearing import Where
+from ..tasks.dag_pause import start_unless_paused
+from ..tasks.dag_runs import state_of
+from ..tasks.job_settings import JobSettings, check_storage_and_job, naming, rendered_settings
+from ..tasks.listeners import tell, tell_if_possible
+from ..tasks.messages import already_completed
+from ..tasks.stage_states import NobodyAcknowledgesError, acknowledge_for, check_awaited, states_of, was_skipped
+from ..tasks.unstarted_stages import start_again
 from ..triggers.checkpoint import CheckpointTrigger, asks_for_clear, describe, goes_on, is_paused
-from ..triggers.looking import why_failed
+from ..triggers.polling import why_failed
 from .runs_again import RunsAgain
 
 if TYPE_CHECKING:

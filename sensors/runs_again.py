@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
-    from ..checkpoint.requests import Failed
+    from ..checkpoint.answers import Failed
 
 
 class RunsAgain(Protocol):

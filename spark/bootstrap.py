@@ -13,24 +13,25 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..checkpoint import layout, savepoint_format
-from ..checkpoint.assignment import check_parallelism
-from ..checkpoint.documents import MAX_MARKER_BYTES
+from ..checkpoint.documents import layout
+from ..checkpoint.documents.attempt import Execution, Handover, Slice
+from ..checkpoint.documents.codec import MAX_MARKER_BYTES
+from ..checkpoint.documents.metadata import HandleLine, Line, MetadataHeader, StageLine, encode_line
 from ..checkpoint.errors import InvalidConfigError, InvalidStateError, SavepointRefusedError
-from ..checkpoint.metadata import HandleLine, Line, MetadataHeader, StageLine, encode_line
-from ..checkpoint.model import Execution, Handover, Slice
 from ..checkpoint.runtime import Runtime, system_runtime
-from ..checkpoint.savepoint_files import SavepointFiles
-from ..checkpoint.savepoint_format import METADATA, SavepointHeader
-from ..checkpoint.spool import Spool
+from ..checkpoint.savepoints import savepoint_format
+from ..checkpoint.savepoints.files import SavepointFiles
+from ..checkpoint.savepoints.savepoint_format import METADATA, SavepointHeader
+from ..checkpoint.stage_graph import check_parallelism
+from ..checkpoint.store.jsonl import Spool
 from ..storage import S3Options, check_storage_uri
 from ..storage.checksums import SHA256
 from ..storage.errors import CairnError, ForbiddenError, GoneError
 from ..storage.names import check_name
-from . import conf
-from .outputs import columns_of
-from .stored import File, Stored
-from .writer import Writer
+from .handover import conf
+from .output.outputs import columns_of
+from .output.writer import Writer
+from .stored.outputs import File, Stored
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

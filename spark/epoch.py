@@ -13,27 +13,32 @@ from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..checkpoint.codec import Json
 from ..checkpoint.coordinator import Coordinator
+from ..checkpoint.documents.acknowledgement import AckMetrics
+from ..checkpoint.documents.attempt import Handover
+from ..checkpoint.documents.strict_json import Json
 from ..checkpoint.errors import FencedError, InvalidStateError
-from ..checkpoint.model import AckMetrics, Handover
 from ..checkpoint.runtime import Runtime, system_runtime
 from ..storage.errors import GoneError
 from ..storage.names import check_name
 from ..storage.port import ObjectStore
-from . import conf, hook_answers, key_groups, leaving, list_state, raw_files, small_state
-from .backlog import Backlog
-from .before_snapshot import BeforeSnapshot
-from .carried import Carried
-from .committables import Committables
+from . import acknowledging
 from .epoch_facts import EpochFacts
-from .fence import Fence
-from .inputs import Inputs
-from .outputs import Outputs
+from .execution.fence import Fence
+from .handover import conf
+from .input import hook_answers
+from .input.backlog import Backlog
+from .input.inputs import Inputs
+from .input.restored import Carried
+from .kinds import list_state, raw_files, small_state
+from .output.before_snapshot import BeforeSnapshot
+from .output.committables import Committables
+from .output.outputs import Outputs
+from .output.writer import Writer
 from .session import session
-from .stored import frame, nothing, united
-from .values import plain_json
-from .writer import Writer
+from .stored import key_groups
+from .stored.json_values import plain_json
+from .stored.outputs import frame, nothing, united
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -421,18 +426,18 @@ class Epoch(EpochFacts):
                 self._start_delay_ms, sync_ms, self._writer.times.async_ms, end_to_end_ms=self._since_trigger_ms()
             )
             staged, consumed = self._committables.values, self._inputs.consumed
-            ack = leaving.acknowledgement(self._handover, self._run, outputs, values, metrics, staged, consumed)
+            ack = acknowledging.acknowledgement(self._handover, self._run, outputs, values, metrics, staged, consumed)
         except BaseException as problem:
             self._decline(problem)
             raise
-        leaving.acknowledge(self._coordinator, self._handover, ack)
+        acknowledging.acknowledge(self._coordinator, self._handover, ack)
 
     def _since_trigger_ms(self) -> int:
         return 0 if self._triggered_at_ms is None else max(0, self._now_ms() - self._triggered_at_ms)
 
     def _decline(self, error: BaseException) -> None:
         self._outputs.abort()
-        leaving.decline(self._coordinator, self._handover, self._writer, error)
+        acknowledging.decline(self._coordinator, self._handover, self._writer, error)
 
     def _check_open(self, method: str) -> None:
         if self._phase == "open":

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..checkpoint import layout
-from ..checkpoint.job_files import JobFiles
-from ..checkpoint.model import Handover, Slice
-from . import slices
+from ..checkpoint.documents import layout
+from ..checkpoint.documents.attempt import Handover, Slice
+from ..checkpoint.store.job_files import JobFiles
+from .input import slices
 
 
 class EpochFacts:

@@ -6,14 +6,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..checkpoint.coordinator import Coordinator
+from ..checkpoint.documents.acknowledgement import Output
+from ..checkpoint.documents.entries import CompletedEntry
+from ..checkpoint.documents.head import Head
+from ..checkpoint.documents.layout import epoch_name, run_id_of
 from ..checkpoint.errors import NoCheckpointError
-from ..checkpoint.head import CompletedEntry, Head
-from ..checkpoint.layout import epoch_name, run_id_of
-from ..checkpoint.model import Output
 from ..storage import S3Options
 from ..storage.errors import GoneError
-from . import conf
-from .stored import StageContents, Stored, frame, of_checkpoint
+from .handover import conf
+from .stored.outputs import StageContents, Stored, frame, of_checkpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

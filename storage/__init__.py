@@ -22,19 +22,10 @@ from .errors import (
     UnsupportedStorageError,
 )
 from .names import check_key, check_name, check_prefix
-from .opening import open_store
-from .port import (
-    Blob,
-    DeleteFailure,
-    Lost,
-    ObjectStat,
-    ObjectStore,
-    PendingUpload,
-    WriteResult,
-    Written,
-)
+from .open import open_store
+from .port import Blob, DeleteFailure, Lost, ObjectStat, ObjectStore, PendingUpload, WriteResult, Written
 from .probe import ensure_probed, probe
-from .s3_options import S3Options
+from .s3.options import S3Options
 from .uris import check_storage_uri
 
 __all__ = [

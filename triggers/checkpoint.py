@@ -11,9 +11,9 @@ from typing import Any, TypeGuard
 from airflow.triggers.base import TriggerEvent
 
 from ..checkpoint import Coordinator
+from ..checkpoint.answers import Failed, Progress, Ready, Waiting
 from ..checkpoint.errors import CheckpointFailedError
-from ..checkpoint.requests import Failed, Progress, Ready, Waiting
-from .looking import LookingTrigger
+from .polling import LookingTrigger
 
 READY = "ready"
 AGAIN = "again"

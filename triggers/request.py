@@ -9,13 +9,13 @@ from typing import Any
 from airflow.triggers.base import TriggerEvent
 
 from ..checkpoint import Coordinator, RequestKind
+from ..checkpoint.decisions.admission import StillWaits, Turn
+from ..checkpoint.decisions.ownership import RunState, is_over
+from ..checkpoint.documents.layout import run_id_of
 from ..checkpoint.errors import InvalidConfigError
-from ..checkpoint.layout import run_id_of
-from ..checkpoint.owner import RunState, is_over
 from ..checkpoint.reasons import Reason
-from ..checkpoint.requesting import StillWaits, Turn
-from ..hooks.dag_runs import is_queued, state_of
-from .looking import LookingTrigger
+from ..tasks.dag_runs import is_queued, state_of
+from .polling import LookingTrigger
 
 ASK = "ask"
 

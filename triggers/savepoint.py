@@ -9,8 +9,8 @@ from typing import Any
 from airflow.triggers.base import TriggerEvent
 
 from ..checkpoint import Coordinator
-from ..checkpoint.head import SavepointEntry
-from .looking import LookingTrigger
+from ..checkpoint.documents.entries import SavepointEntry
+from .polling import LookingTrigger
 
 ASK = "ask"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from airflow_cairn.spark import Epoch
+from ...spark import Epoch
 
 
 def league(routes: DataFrame, airports: DataFrame) -> DataFrame:

@@ -10,10 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_cairn.checkpoint import Coordinator, layout, metadata
-from airflow_cairn.checkpoint.metadata import HandleLine
-from airflow_cairn.spark.key_groups import COLUMN
-from airflow_cairn.spark.stored import of_checkpoint
+from airflow_cairn.checkpoint import Coordinator
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.metadata import HandleLine
+from airflow_cairn.checkpoint.store import metadata_file
+from airflow_cairn.spark.stored.key_groups import COLUMN
+from airflow_cairn.spark.stored.outputs import of_checkpoint
 
 Row = tuple[Any, ...]
 
@@ -57,7 +59,9 @@ def leftovers(coordinator: Coordinator) -> list[str]:
     referred = {each.document.key for each in head.segments}
     for entry in head.completed:
         referred.add(entry.metadata.key)
-        referred |= {line.handle.path for line in metadata.read(files, entry.metadata) if isinstance(line, HandleLine)}
+        referred |= {
+            line.handle.path for line in metadata_file.read(files, entry.metadata) if isinstance(line, HandleLine)
+        }
     found = [each.key for each in files.listing("") if layout.checkpoint_of(each.key) is not None]
     uploads = [f"{upload.key} (pending upload)" for upload in files.uploads()]
     return [key for key in found if key not in referred] + uploads

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from airflow_cairn.checkpoint.head import Head
+from airflow_cairn.checkpoint.documents.head import Head
 
 _HEADINGS = ("epoch", "checkpoint", "attempt", "status", "acks", "bytes", "duration", "restored from")
 

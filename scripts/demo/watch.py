@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 import psutil
 
-from airflow_cairn.checkpoint import Coordinator, acks, attempt_document, layout
-from airflow_cairn.checkpoint.head import EndedEntry, PendingEntry
-from airflow_cairn.checkpoint.model import EpochDocument, PendingDocument
+from airflow_cairn.checkpoint import Coordinator
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.attempt import EpochDocument, PendingDocument
+from airflow_cairn.checkpoint.documents.entries import EndedEntry, PendingEntry
 from airflow_cairn.checkpoint.reasons import Status
+from airflow_cairn.checkpoint.store import acks, attempt_documents
 from airflow_cairn.storage.errors import GoneError
 
 
@@ -59,7 +61,7 @@ class Watcher:
                 self._tell_end(ended)
         for pending in head.pending:
             try:
-                document = attempt_document.read(self._coordinator.files, pending)
+                document = attempt_documents.read(self._coordinator.files, pending)
                 self._announce(pending)
                 self._tell_acks(document)
                 self._kill_if_due(document)

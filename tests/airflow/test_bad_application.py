@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_cairn.checkpoint.layout import epoch_name
-from airflow_cairn.checkpoint.requests import Failed
+from airflow_cairn.checkpoint.answers import Failed
+from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.operators import SparkEpochOperator
 from tests.support.airflow_stage import Job, Ti, context
 

@@ -13,7 +13,7 @@ from airflow_cairn.checkpoint import CheckpointConfig, RegionalCheckpoints
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.ways_out import WAYS_OUT
 from airflow_cairn.operators import SparkEpochOperator, restore_latest_checkpoint
-from airflow_cairn.operators.stage_outcome import StageRun
+from airflow_cairn.operators.stage.outcome import StageRun
 from tests.airflow.conftest import Said
 from tests.support.airflow_stage import Job, Ti, context
 

@@ -11,12 +11,12 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
 
-from airflow_cairn.checkpoint.layout import epoch_name
-from airflow_cairn.checkpoint.model import StageSpec
-from airflow_cairn.checkpoint.requests import FailedOver, UpstreamsNotReady
+from airflow_cairn.checkpoint.answers import FailedOver, UpstreamsNotReady
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
+from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.hooks.airflow_api import AirflowApiError
 from airflow_cairn.operators import SparkEpochOperator, restore_latest_checkpoint
-from airflow_cairn.operators.stage_tasks import where_of
+from airflow_cairn.operators.graph.run_tasks import where_of
 from tests.airflow.conftest import Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.api_stand_in import Answer, ApiStandIn, Asked, OneRun

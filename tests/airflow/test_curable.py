@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from airflow.sdk.definitions.retry_policy import RetryAction
 
+from airflow_cairn.checkpoint.documents.entries import SavepointEntry
 from airflow_cairn.checkpoint.errors import NoSavepointError, SavepointRefusedError, SourceRefusedError
-from airflow_cairn.checkpoint.head import SavepointEntry
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.operators import (
     DisposeSavepointOperator,
@@ -21,8 +21,8 @@ from airflow_cairn.operators import (
     SavepointOperator,
     StopWithSavepointOperator,
 )
-from airflow_cairn.operators.curable import WHERE_A_RETRY_MAY_CURE
-from airflow_cairn.operators.savepoint import SavepointUnmakableError, failed
+from airflow_cairn.operators.savepoint.operators import SavepointUnmakableError, failed
+from airflow_cairn.operators.stage.curable import WHERE_A_RETRY_MAY_CURE
 from airflow_cairn.storage.errors import CairnError, UnavailableError
 from tests.support.documented import DOCS
 

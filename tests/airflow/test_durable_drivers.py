@@ -18,12 +18,12 @@ from airflow.providers.apache.spark.hooks import spark_submit as hooks_of_provid
 from airflow.providers.apache.spark.operators import spark_submit as operators_of_provider
 from airflow.sdk.exceptions import AirflowException
 
-from airflow_cairn.checkpoint.layout import epoch_name
-from airflow_cairn.checkpoint.model import Handover
+from airflow_cairn.checkpoint.documents.attempt import Handover
+from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.operators import SparkEpochOperator, restore_latest_checkpoint
-from airflow_cairn.operators.durable_driver import DriverUnknownError
-from airflow_cairn.operators.stage_outcome import StageFailedError
+from airflow_cairn.operators.stage.drivers import DriverUnknownError
+from airflow_cairn.operators.stage.outcome import StageFailedError
 from tests.airflow.conftest import Said
 from tests.checkpoint.cluster import Cluster
 from tests.support.airflow_stage import Job, Ti, context

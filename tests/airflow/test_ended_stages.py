@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_cairn.checkpoint.answers import Progress, Waiting
+from airflow_cairn.checkpoint.documents.attempt import Handover
+from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import CheckpointFailedError
-from airflow_cairn.checkpoint.layout import epoch_name
-from airflow_cairn.checkpoint.model import Handover
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requests import Progress, Waiting
 from airflow_cairn.hooks.clear_body import TaskRef
-from airflow_cairn.hooks.ended_stages import check_awaited
+from airflow_cairn.tasks.stage_states import check_awaited
 from tests.airflow.test_skipped_stages import RUN, SKIPPED, Run
 from tests.support.airflow_stage import Job, Ti, context
 

@@ -10,15 +10,15 @@ from airflow.sdk import DAG, TriggerRule
 from airflow.sdk.definitions._internal.contextmanager import TaskGroupContext
 
 from airflow_cairn.checkpoint import CheckpointConfig, RegionalCheckpoints
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.checkpoint.model import StageSpec
 from airflow_cairn.operators import (
     CheckpointedTaskGroup,
     SparkEpochOperator,
     TriggerCheckpointOperator,
     restore_latest_checkpoint,
 )
-from airflow_cairn.operators.group import TRIGGER, WAIT
+from airflow_cairn.operators.group.task_group import TRIGGER, WAIT
 from tests.airflow.conftest import DagFile
 
 STORAGE = "file:///lake/cairn"

@@ -9,11 +9,11 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowSkipException
 
+from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.errors import InvalidConfigError, SourceRefusedError
-from airflow_cairn.checkpoint.model import Slice, StageSpec
 from airflow_cairn.operators import TriggerCheckpointOperator
-from airflow_cairn.operators.run_facts import slice_of
-from airflow_cairn.operators.starting import wish_of
+from airflow_cairn.operators.trigger.run_facts import slice_of
+from airflow_cairn.operators.trigger.start_from_savepoint import wish_of
 from tests.airflow.conftest import DagFile
 from tests.support.airflow_stage import DagRun, Job, Ti, context
 
@@ -27,7 +27,7 @@ from airflow.sdk import *
 from airflow.sdk.definitions.timetables.events import EventsTimetable
 from airflow.sdk.definitions.timetables.interval import DeltaDataIntervalTimetable
 from airflow.sdk.definitions.timetables.trigger import DeltaTriggerTimetable, MultipleCronTriggerTimetable
-from airflow_cairn.checkpoint.source_interval import DataInterval
+from airflow_cairn.checkpoint.sources.interval import DataInterval
 from airflow_cairn.plugin.timetable import CheckpointTimetable
 with (
     DAG("flights", schedule={schedule}, max_active_runs=1),

@@ -11,10 +11,10 @@ from airflow.sdk.definitions.retry_policy import RetryAction
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType, TaskDeferred
 from airflow.sdk.execution_time.comms import ErrorResponse
 
-from airflow_cairn.checkpoint.layout import epoch_name
-from airflow_cairn.checkpoint.savepoints import SavepointRequest
+from airflow_cairn.checkpoint.documents.layout import epoch_name
+from airflow_cairn.checkpoint.savepoints.take import SavepointRequest
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
-from airflow_cairn.operators.last_run import LastRunBlockedError
+from airflow_cairn.operators.trigger.last_run import LastRunBlockedError
 from airflow_cairn.storage import open_store
 from tests.support.airflow_stage import Job, Ti, context
 

@@ -10,7 +10,6 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_cairn.checkpoint.errors import InvalidConfigError, ListenerError
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.hooks.plugged import LISTENERS
 from airflow_cairn.operators import (
     CheckpointedTaskGroup,
     RestoreLatestCheckpointOperator,
@@ -20,6 +19,7 @@ from airflow_cairn.operators import (
     restore_latest_checkpoint,
 )
 from airflow_cairn.sensors import CheckpointSensor
+from airflow_cairn.tasks.entry_points import LISTENERS
 from tests.airflow.conftest import Install, Said
 from tests.checkpoint.listening import Listener
 from tests.support.airflow_stage import Job, Ti, context

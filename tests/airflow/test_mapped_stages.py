@@ -10,15 +10,15 @@ from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_cairn.checkpoint import CheckpointConfig
-from airflow_cairn.checkpoint.model import Handover, StageSpec
-from airflow_cairn.checkpoint.requests import members_of
+from airflow_cairn.checkpoint.documents.attempt import Handover, StageSpec
+from airflow_cairn.checkpoint.stage_graph import members_of
 from airflow_cairn.operators import (
     CheckpointedTaskGroup,
     SparkEpochOperator,
     TriggerCheckpointOperator,
     restore_latest_checkpoint,
 )
-from airflow_cairn.operators.mapped_stages import instances_of
+from airflow_cairn.operators.graph.stages import instances_of
 from tests.airflow.conftest import DagFile, Said
 from tests.airflow.test_exchanges import STORAGE, exchanges, stage
 from tests.airflow.test_group import edges

@@ -8,14 +8,14 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_cairn.checkpoint import CheckpointConfig, MasterHook, hook_documents
+from airflow_cairn.checkpoint import CheckpointConfig, MasterHook
 from airflow_cairn.checkpoint.errors import (
     CheckpointNotReadyError,
     InvalidConfigError,
     MasterHookError,
     NonRestoredStateError,
 )
-from airflow_cairn.hooks.plugged import MASTER_HOOKS
+from airflow_cairn.checkpoint.store import hook_documents
 from airflow_cairn.operators import (
     CheckpointedTaskGroup,
     RestoreLatestCheckpointOperator,
@@ -24,6 +24,7 @@ from airflow_cairn.operators import (
     TriggerCheckpointOperator,
 )
 from airflow_cairn.sensors import CheckpointSensor
+from airflow_cairn.tasks.entry_points import MASTER_HOOKS
 from tests.airflow.conftest import DagFile, Install, Said
 from tests.support.airflow_stage import Job, Ti, context
 

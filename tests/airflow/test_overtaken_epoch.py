@@ -12,12 +12,12 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException, TaskDeferred
 
 from airflow_cairn.checkpoint import CheckpointConfig, TriggerRequest
-from airflow_cairn.checkpoint.layout import epoch_name
-from airflow_cairn.checkpoint.model import Owner, Slice, StageSpec
+from airflow_cairn.checkpoint.answers import Triggered
+from airflow_cairn.checkpoint.documents.attempt import Owner, Slice, StageSpec
+from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requests import Triggered
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
-from airflow_cairn.operators.overtaken_epoch import come_back_if_overtaken
+from airflow_cairn.operators.stage.overtaken_epoch import come_back_if_overtaken
 from airflow_cairn.sensors import CheckpointSensor
 from airflow_cairn.triggers import CheckpointTrigger
 from tests.airflow.conftest import Said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_cairn.checkpoint import layout
+from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.storage.names import MAX_KEY_BYTES
 from tests.airflow.conftest import DagFile
 
@@ -88,7 +88,7 @@ def test_a_pause_longer_than_the_schedule(dag_file: DagFile, schedule: str) -> N
 _WITHOUT_A_GROUP = """
 from datetime import timedelta
 from airflow_cairn.checkpoint import CheckpointConfig
-from airflow_cairn.checkpoint.model import StageSpec
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.reasons import RequestKind
 from airflow_cairn.operators import TriggerCheckpointOperator
 with DAG("flights", schedule=timedelta(minutes=9)):

@@ -9,12 +9,12 @@ import pytest
 from airflow.sdk.exceptions import AirflowRescheduleException, AirflowRuntimeError, ErrorType, TaskDeferred
 from airflow.sdk.execution_time.comms import ErrorResponse
 
-from airflow_cairn.checkpoint.head import Stopped
-from airflow_cairn.checkpoint.layout import epoch_name
-from airflow_cairn.hooks.pausing import dag_is_paused, start_unless_paused, stop_if_paused
+from airflow_cairn.checkpoint.documents.entries import Stopped
+from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
-from airflow_cairn.operators.trigger import TriggerDeclinedError
+from airflow_cairn.operators.trigger.operator import TriggerDeclinedError
 from airflow_cairn.sensors import CheckpointSensor
+from airflow_cairn.tasks.dag_pause import dag_is_paused, start_unless_paused, stop_if_paused
 from airflow_cairn.triggers import CheckpointTrigger
 from tests.airflow.conftest import Said
 from tests.support.airflow_stage import DagRun, Job, Ti, context

@@ -12,7 +12,7 @@ from airflow.sdk import DAG, TaskGroup, task
 
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.operators import CheckpointedTaskGroup, Pipelined, SparkEpochOperator, restore_latest_checkpoint
-from airflow_cairn.operators.stage_tasks import where_of
+from airflow_cairn.operators.graph.run_tasks import where_of
 from tests.airflow.test_exchanges import STORAGE, exchanges, labels, stage
 from tests.airflow.test_group import edges
 from tests.support.airflow_stage import Job, Ti, context

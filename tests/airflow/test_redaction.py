@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
-from airflow_cairn.hooks.epoch_submit import EpochSubmitHook
 from airflow_cairn.hooks.redaction import OURS, REGEX, properties, redaction_conf
+from airflow_cairn.hooks.spark_submit import EpochSubmitHook
 from scripts.setup.java import ensure_java
 from scripts.setup.venv import ensure_venv
 

@@ -17,11 +17,11 @@ from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow.triggers.base import TriggerEvent
 
 from airflow_cairn.checkpoint import CheckpointConfig, Coordinator
+from airflow_cairn.checkpoint.decisions.admission import StillWaits, Turn
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requesting import StillWaits, Turn
 from airflow_cairn.checkpoint.runtime import system_runtime
-from airflow_cairn.checkpoint.savepoints import SavepointRequest
+from airflow_cairn.checkpoint.savepoints.take import SavepointRequest
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.errors import UnavailableError

@@ -25,7 +25,7 @@ from airflow_cairn.checkpoint.errors import (
     NoSavepointError,
 )
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.restarts import RestartStrategy
+from airflow_cairn.checkpoint.restart_strategies import RestartStrategy
 from airflow_cairn.operators import (
     CheckpointRetryPolicy,
     SparkEpochOperator,
@@ -33,7 +33,7 @@ from airflow_cairn.operators import (
     TriggerCheckpointOperator,
     restore_latest_checkpoint,
 )
-from airflow_cairn.operators.tries import came_back, is_asked_for
+from airflow_cairn.operators.stage.tries import came_back, is_asked_for
 from airflow_cairn.storage.errors import (
     DocumentError,
     InvalidNameError,

@@ -12,7 +12,6 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowRescheduleException, TaskDeferred
 from airflow.triggers.base import TriggerEvent
 
-from airflow_cairn.checkpoint import savepoint_verify
 from airflow_cairn.checkpoint.errors import (
     InvalidConfigError,
     NoCheckpointError,
@@ -20,8 +19,9 @@ from airflow_cairn.checkpoint.errors import (
     SavepointRefusedError,
 )
 from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.savepoints import integrity
 from airflow_cairn.operators import DisposeSavepointOperator, SavepointOperator, savepoint_dag
-from airflow_cairn.operators.savepoint import SavepointFailedError
+from airflow_cairn.operators.savepoint.operators import SavepointFailedError
 from airflow_cairn.storage import InvalidKeyError, InvalidNameError, UnsupportedStorageError, open_store
 from airflow_cairn.triggers import SavepointTrigger
 from tests.airflow.conftest import Said
@@ -51,7 +51,7 @@ def test_of_an_idle_job(job: Job, target: str, said: Said) -> None:  # semantics
     found = take(job, target)
     assert (found["job"], found["id"], found["checkpoint"], found["epoch"]) == ("flights", 2, 1, "r1")
     folder = open_store(found["savepoint"])
-    assert savepoint_verify.load(folder).header.request == "flights/epoch.routes/nightly"
+    assert integrity.load(folder).header.request == "flights/epoch.routes/nightly"
     assert f"savepoint 2 of job flights: {found['savepoint']}" in said.text
 
 

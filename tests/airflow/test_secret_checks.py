@@ -10,8 +10,8 @@ import pytest
 from airflow.sdk._shared.secrets_masker import DEFAULT_SENSITIVE_FIELDS, _secrets_masker
 
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.checkpoint.secret_shapes import secret_in
-from airflow_cairn.operators.secret_checks import check_author_settings
+from airflow_cairn.checkpoint.secrets.shapes import secret_in
+from airflow_cairn.operators.stage.secrets import check_author_settings
 
 CANARY = "canary-0123456789"
 

@@ -18,11 +18,11 @@ from airflow.sdk.exceptions import (
 )
 
 from airflow_cairn.checkpoint import CheckpointConfig, NoRestart, RegionalCheckpoints
-from airflow_cairn.checkpoint.cleaner import CleanReport
+from airflow_cairn.checkpoint.cleanup.cleaner import CleanReport
 from airflow_cairn.checkpoint.coordinator import Coordinator
+from airflow_cairn.checkpoint.documents.head import MAX_UNFINISHED
+from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidConfigError
-from airflow_cairn.checkpoint.head import MAX_UNFINISHED
-from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.ways_out import WAYS_OUT
 from airflow_cairn.sensors import CheckpointSensor

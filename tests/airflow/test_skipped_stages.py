@@ -8,14 +8,16 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_cairn.checkpoint import CheckpointConfig, acks, attempt_document
+from airflow_cairn.checkpoint import CheckpointConfig
+from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument
+from airflow_cairn.checkpoint.documents.attempt import Execution
+from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import CheckpointFailedError
-from airflow_cairn.checkpoint.layout import epoch_name
-from airflow_cairn.checkpoint.model import AckDocument, Execution
+from airflow_cairn.checkpoint.store import acks, attempt_documents
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
-from airflow_cairn.operators.exchange import Exchange
-from airflow_cairn.operators.stage_outcome import StageFailedError, StageRun
-from airflow_cairn.spark.skipping import acknowledge_skipped
+from airflow_cairn.operators.graph.exchange import Exchange
+from airflow_cairn.operators.stage.outcome import StageFailedError, StageRun
+from airflow_cairn.spark.skipped_stage import acknowledge_skipped
 from tests.airflow.conftest import DagFile
 from tests.airflow.test_exchanges import stage
 from tests.support.airflow_stage import Job, Ti, context
@@ -74,7 +76,7 @@ class Run:
     def executions(self) -> dict[str, Execution]:
         """Give the pending attempt's executions."""
         (entry,) = self.job.coordinator.head().pending
-        return attempt_document.read(self.job.coordinator.files, entry).executions
+        return attempt_documents.read(self.job.coordinator.files, entry).executions
 
 
 @pytest.fixture

@@ -13,12 +13,12 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_cairn.checkpoint import AssetEvents, CheckpointConfig, DataInterval, FileSource, Offsets
+from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import InvalidConfigError, SourceRefusedError
-from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.source import RunFacts, Source
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
-from airflow_cairn.operators.run_facts import run_facts
+from airflow_cairn.operators.trigger.run_facts import run_facts
 from tests.airflow.conftest import Said
 from tests.support.airflow_stage import Job, Ti, context
 

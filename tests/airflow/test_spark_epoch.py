@@ -19,17 +19,13 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException, AirflowSkipException
 
 from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, TriggerRequest
-from airflow_cairn.checkpoint.errors import (
-    CheckpointFailedError,
-    FencedError,
-    InvalidConfigError,
-)
-from airflow_cairn.checkpoint.head import Stopped
-from airflow_cairn.checkpoint.layout import epoch_name
-from airflow_cairn.checkpoint.model import Slice, StageSpec
-from airflow_cairn.checkpoint.requests import Ready
+from airflow_cairn.checkpoint.answers import Ready
+from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
+from airflow_cairn.checkpoint.documents.entries import Stopped
+from airflow_cairn.checkpoint.documents.layout import epoch_name
+from airflow_cairn.checkpoint.errors import CheckpointFailedError, FencedError, InvalidConfigError
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator, restore_latest_checkpoint
-from airflow_cairn.operators.stage_outcome import StageFailedError, StageRun
+from airflow_cairn.operators.stage.outcome import StageFailedError, StageRun
 from airflow_cairn.storage.errors import InvalidNameError, UnavailableError
 from tests.airflow.conftest import Said
 from tests.support import spark_submit_stand_in

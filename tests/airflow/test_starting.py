@@ -17,12 +17,12 @@ from airflow_cairn.checkpoint.errors import (
     NonRestoredStateError,
     NoSavepointError,
 )
-from airflow_cairn.checkpoint.importing import ImportWish
+from airflow_cairn.checkpoint.savepoints.start_from import ImportWish
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
-from airflow_cairn.operators.starting import RunWish, wish_of
+from airflow_cairn.operators.trigger.start_from_savepoint import RunWish, wish_of
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.errors import UnavailableError
-from airflow_cairn.storage.local import LocalStore
+from airflow_cairn.storage.local.store import LocalStore
 from tests.airflow.conftest import DagFile, Said
 from tests.checkpoint.saved import saved
 from tests.checkpoint.world import STAGES, World

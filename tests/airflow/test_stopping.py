@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
+from airflow_cairn.checkpoint.documents.entries import Stopped
+from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import DagNotPausedError, InvalidConfigError
-from airflow_cairn.checkpoint.head import Stopped
-from airflow_cairn.checkpoint.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.savepoints import drain_run
+from airflow_cairn.checkpoint.savepoints.take import drain_run
 from airflow_cairn.hooks.airflow_api import AirflowApiError, AirflowApiHook
 from airflow_cairn.operators import StopWithSavepointOperator
-from airflow_cairn.operators.savepoint import SavepointFailedError
+from airflow_cairn.operators.savepoint.operators import SavepointFailedError
 from tests.airflow.conftest import Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.api_stand_in import Answer, ApiStandIn, Asked

@@ -21,7 +21,7 @@ from airflow_cairn.checkpoint import DataInterval as IntervalSource
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.source import Reading, RunFacts
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
-from airflow_cairn.operators.trigger_checks import CheckpointSchedule
+from airflow_cairn.operators.trigger.checks import CheckpointSchedule
 from airflow_cairn.plugin.timetable import LONGEST, CheckpointTimetable, said
 from tests.airflow.conftest import DagFile
 from tests.support.airflow_stage import DagRun, Job, Ti, context

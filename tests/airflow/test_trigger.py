@@ -11,12 +11,12 @@ import pytest
 from airflow.triggers.base import TriggerEvent
 
 from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, TriggerRequest
-from airflow_cairn.checkpoint.abandoned import StateOf, always_running
+from airflow_cairn.checkpoint.answers import EpochCompleted, Progress, Restarted, Waiting
+from airflow_cairn.checkpoint.decisions.abandoned import StateOf, always_running
+from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
+from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.checkpoint.layout import epoch_name
-from airflow_cairn.checkpoint.model import Slice, StageSpec
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requests import EpochCompleted, Progress, Restarted, Waiting
 from airflow_cairn.storage.errors import ForbiddenError, UnavailableError
 from airflow_cairn.triggers import CheckpointTrigger
 from airflow_cairn.triggers.checkpoint import describe

@@ -18,16 +18,17 @@ from airflow.sdk.exceptions import (
 )
 from airflow.sdk.execution_time.comms import ErrorResponse
 
-from airflow_cairn.checkpoint import CheckpointConfig, RequestKind, queue
+from airflow_cairn.checkpoint import CheckpointConfig, RequestKind
+from airflow_cairn.checkpoint.decisions import queue
+from airflow_cairn.checkpoint.documents.attempt import Slice
+from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import InvalidConfigError, JobOwnedError, NoCheckpointError
-from airflow_cairn.checkpoint.layout import epoch_name
-from airflow_cairn.checkpoint.model import Slice
 from airflow_cairn.cli.main import main
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
-from airflow_cairn.operators.run_facts import kind_of
-from airflow_cairn.operators.trigger import TriggerDeclinedError
+from airflow_cairn.operators.trigger.operator import TriggerDeclinedError
+from airflow_cairn.operators.trigger.run_facts import kind_of
 from airflow_cairn.storage import UnavailableError, WriteResult
-from airflow_cairn.storage.local import LocalStore
+from airflow_cairn.storage.local.store import LocalStore
 from airflow_cairn.triggers import RequestTrigger
 from tests.airflow.conftest import Said
 from tests.support.airflow_stage import DagRun, Job, Ti, context

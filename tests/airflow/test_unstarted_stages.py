@@ -8,10 +8,12 @@ from collections.abc import Callable
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
 
-from airflow_cairn.checkpoint import CheckpointConfig, acks, layout
-from airflow_cairn.checkpoint.layout import epoch_name
+from airflow_cairn.checkpoint import CheckpointConfig
+from airflow_cairn.checkpoint.answers import FailedOver
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requests import FailedOver
+from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.hooks.airflow_api import AirflowApiError
 from tests.airflow.test_skipped_stages import Run
 from tests.support.airflow_stage import Job

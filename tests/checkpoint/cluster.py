@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from airflow_cairn.checkpoint.model import Handover
+from airflow_cairn.checkpoint.documents.attempt import Handover
 
 
 @dataclass

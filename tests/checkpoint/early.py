@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from airflow_cairn.checkpoint import CheckpointConfig, acks, attempt_document, metadata
-from airflow_cairn.checkpoint.job_files import JobFiles
-from airflow_cairn.checkpoint.metadata import HandleLine, InFlightLine, StageLine
-from airflow_cairn.checkpoint.model import AckDocument, Handover, StageSpec
+from airflow_cairn.checkpoint import CheckpointConfig
+from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument
+from airflow_cairn.checkpoint.documents.attempt import Handover, StageSpec
+from airflow_cairn.checkpoint.documents.metadata import HandleLine, InFlightLine, StageLine
+from airflow_cairn.checkpoint.store import acks, attempt_documents, metadata_file
+from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.storage.errors import GoneError
 from airflow_cairn.storage.port import ObjectStore
 from tests.checkpoint.world import CONFIG, STAGES, World
@@ -62,14 +64,14 @@ class EarlyWorld(World):
         """What each stage has read, in a retained checkpoint."""
         entry = self.coordinator().head().completed_by_id(checkpoint)
         assert entry is not None
-        lines = metadata.read(self.files, entry.metadata)
+        lines = metadata_file.read(self.files, entry.metadata)
         return {line.stage: _reads_of(line.values) for line in lines if isinstance(line, StageLine)}
 
     def owed_reads(self, checkpoint: int) -> dict[str, Reads]:
         """What each stage has still to read of upstreams, in a retained checkpoint."""
         entry = self.coordinator().head().completed_by_id(checkpoint)
         assert entry is not None
-        lines = list(metadata.read(self.files, entry.metadata))
+        lines = list(metadata_file.read(self.files, entry.metadata))
         in_flight: dict[tuple[str, str], list[str]] = {}
         at: InFlightLine | None = None
         for line in lines:
@@ -92,7 +94,7 @@ class EarlyWorld(World):
         """What was read of upstreams that have run again since, in a pending epoch: reader, and what it had read."""
         entry = self.coordinator().head().pending_of_epoch(epoch)
         assert entry is not None
-        executions = attempt_document.read(self.files, entry).executions
+        executions = attempt_documents.read(self.files, entry).executions
         marked = acks.marked(self.files, executions, "acks")
         consumed = {uid: acks.read_ack(self.files, uid, executions[uid]).consumed for uid in marked}
         return {
@@ -103,7 +105,7 @@ class EarlyWorld(World):
         }
 
     def _restored_reads(self, files: JobFiles, handover: Handover) -> Reads:
-        for line in metadata.read(files, handover.restore.metadata) if handover.restore else ():
+        for line in metadata_file.read(files, handover.restore.metadata) if handover.restore else ():
             if isinstance(line, StageLine) and line.stage == handover.stage:
                 return _reads_of(line.values)
         return {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from airflow_cairn.checkpoint.model import StageSpec
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
 
 DIAMOND = (
     StageSpec("clean"),

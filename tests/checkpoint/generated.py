@@ -10,9 +10,10 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
-from airflow_cairn.checkpoint import layout, model, schemas
-from airflow_cairn.checkpoint.head import EndedEntry, Head
-from airflow_cairn.checkpoint.read_windows import ReadWindows, WindowText
+from airflow_cairn.checkpoint.documents import attempt, layout, schemas
+from airflow_cairn.checkpoint.documents.entries import EndedEntry
+from airflow_cairn.checkpoint.documents.head import Head
+from airflow_cairn.checkpoint.documents.read_windows import ReadWindows, WindowText
 from airflow_cairn.checkpoint.reasons import Status
 
 NAMES = st.from_regex(r"\A[A-Za-z0-9_][A-Za-z0-9._-]{0,30}\Z").filter(lambda name: name != "_cairn")
@@ -40,21 +41,21 @@ WINDOWS = st.tuples(MOMENTS, MOMENTS, st.booleans()).map(
     )
 )
 _OF_ALIAS: dict[Any, st.SearchStrategy[Any]] = {
-    model.Token: TOKENS,
-    model.Key: KEYS,
-    model.OutputName: NAMES,
-    model.OutputId: st.builds("{}.{}".format, st.sampled_from(("state", "table", "exchange", "list")), NAMES),
-    model.ListenerName: NAMES,
-    model.HookName: NAMES,
-    model.Stage: NAMES,
-    model.Epoch: NAMES,
-    model.Job: st.just("flights"),
-    model.RequestId: TEXTS.map(lambda text: "r" + "".join(each for each in text if each.isprintable())),
-    model.Target: NAMES.map("s3://bucket/{}".format),
-    model.FolderName: NAMES,
-    model.Checksum: CHECKSUMS,
+    attempt.Token: TOKENS,
+    attempt.Key: KEYS,
+    attempt.OutputName: NAMES,
+    attempt.OutputId: st.builds("{}.{}".format, st.sampled_from(("state", "table", "exchange", "list")), NAMES),
+    attempt.ListenerName: NAMES,
+    attempt.HookName: NAMES,
+    attempt.Stage: NAMES,
+    attempt.Epoch: NAMES,
+    attempt.Job: st.just("flights"),
+    attempt.RequestId: TEXTS.map(lambda text: "r" + "".join(each for each in text if each.isprintable())),
+    attempt.Target: NAMES.map("s3://bucket/{}".format),
+    attempt.FolderName: NAMES,
+    attempt.Checksum: CHECKSUMS,
     WindowText: WINDOWS,
-    model.Count: st.integers(0, 2**62),
+    attempt.Count: st.integers(0, 2**62),
 }
 
 

@@ -10,36 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from airflow_cairn.checkpoint import documents, metadata, savepoint_format
-from airflow_cairn.checkpoint.head import (
-    CompletedEntry,
-    CompletedNote,
-    Counters,
-    DeclinedRequest,
-    EndedEntry,
-    Head,
-    ImportEntry,
-    ImportRecord,
-    JobOwner,
-    LateAck,
-    Notice,
-    PendingEntry,
-    RestoreRecord,
-    RewindRecord,
-    SavepointEntry,
-    SavepointOrigin,
-    Segment,
-    Slowest,
-    Stopped,
-    WaitingRequest,
-)
-from airflow_cairn.checkpoint.job_files import KINDS, encode
-from airflow_cairn.checkpoint.metadata import HandleLine, HookLine, InFlightLine, Line, MetadataHeader, StageLine
-from airflow_cairn.checkpoint.model import (
+from airflow_cairn.checkpoint.documents import codec
+from airflow_cairn.checkpoint.documents.acknowledgement import (
     AckDocument,
     AckMetrics,
     AckPart,
     DeclineDocument,
+    ListMode,
+    Output,
+    StateHandle,
+    SubtaskAck,
+)
+from airflow_cairn.checkpoint.documents.attempt import (
     DocumentRef,
     EpochCompletedDocument,
     EpochDocument,
@@ -50,8 +32,6 @@ from airflow_cairn.checkpoint.model import (
     HooksRef,
     LeaveOut,
     Limits,
-    ListMode,
-    Output,
     OwedEpoch,
     Owner,
     PendingDocument,
@@ -62,16 +42,45 @@ from airflow_cairn.checkpoint.model import (
     RestorePointer,
     Slice,
     StageSpec,
-    StateHandle,
-    SubtaskAck,
+)
+from airflow_cairn.checkpoint.documents.entries import (
+    CompletedEntry,
+    Counters,
+    DeclinedRequest,
+    EndedEntry,
+    ImportEntry,
+    ImportRecord,
+    JobOwner,
+    LateAck,
+    Notice,
+    PendingEntry,
+    RestoreRecord,
+    RewindRecord,
+    SavepointEntry,
+    SavepointOrigin,
+    Slowest,
+    Stopped,
+    WaitingRequest,
+)
+from airflow_cairn.checkpoint.documents.head import CompletedNote, Head, Segment
+from airflow_cairn.checkpoint.documents.metadata import (
+    HandleLine,
+    HookLine,
+    InFlightLine,
+    Line,
+    MetadataHeader,
+    StageLine,
 )
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind, Status
-from airflow_cairn.checkpoint.savepoint_format import SavepointHeader
+from airflow_cairn.checkpoint.savepoints import savepoint_format
+from airflow_cairn.checkpoint.savepoints.savepoint_format import SavepointHeader
+from airflow_cairn.checkpoint.store import metadata_file
+from airflow_cairn.checkpoint.store.job_files import KINDS, encode
 
 ROOT = Path(__file__).parent.parent / "golden"
 RELEASED = Path(__file__).parent.parent / "golden_released"
 """What each released version wrote, by version; never written anew."""
-FOLDER = ROOT / str(documents.FORMAT)
+FOLDER = ROOT / str(codec.FORMAT)
 
 _EPOCH = "scheduled__2026-01-02T00.3a00.3a00.2b00.3a00"
 _BEFORE = "scheduled__2026-01-01T00.3a00.3a00.2b00.3a00"
@@ -277,7 +286,7 @@ def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     for cls, document in EXAMPLES.items():
         (FOLDER / name_of(cls)).write_bytes(encode(document))
-    (FOLDER / "metadata").write_bytes(metadata.encode(METADATA))
+    (FOLDER / "metadata").write_bytes(metadata_file.encode(METADATA))
     (FOLDER / "savepoint").write_bytes(savepoint())
 
 

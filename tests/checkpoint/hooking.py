@@ -6,9 +6,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from airflow_cairn.checkpoint import MasterHook, TriggerRequest, hook_documents, metadata
-from airflow_cairn.checkpoint.metadata import HookLine
-from airflow_cairn.checkpoint.requests import EpochCompleted, Triggered
+from airflow_cairn.checkpoint import MasterHook, TriggerRequest
+from airflow_cairn.checkpoint.answers import EpochCompleted, Triggered
+from airflow_cairn.checkpoint.documents.metadata import HookLine
+from airflow_cairn.checkpoint.store import hook_documents, metadata_file
 from tests.checkpoint.world import World
 
 SECOND = timedelta(seconds=1)
@@ -48,7 +49,7 @@ def states(world: World, checkpoint: int) -> dict[str, Any]:
     """What each hook answered, as a retained checkpoint holds it."""
     entry = world.coordinator().head().completed_by_id(checkpoint)
     assert entry is not None
-    lines = metadata.read(world.files, entry.metadata)
+    lines = metadata_file.read(world.files, entry.metadata)
     return {
         line.answer.name: hook_documents.state_of(line.answer, key="x") for line in lines if isinstance(line, HookLine)
     }

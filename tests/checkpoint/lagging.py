@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from airflow_cairn.checkpoint import RegionalCheckpoints
-from airflow_cairn.checkpoint.requests import EpochCompleted, Failed, GivenUp, Ready
+from airflow_cairn.checkpoint.answers import EpochCompleted, Failed, GivenUp, Ready
 from tests.checkpoint.world import CONFIG, World
 
 ALIGNMENT = timedelta(minutes=1)

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from airflow_cairn.checkpoint import shelf
+from airflow_cairn.checkpoint.answers import Triggered
+from airflow_cairn.checkpoint.documents import list_reference
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requests import Triggered
 from airflow_cairn.checkpoint.source import RunFacts
-from airflow_cairn.checkpoint.source_files import FileSource, files_in
+from airflow_cairn.checkpoint.sources.files import FileSource, files_in
+from airflow_cairn.checkpoint.store import side_lists
 from airflow_cairn.storage import ObjectStat, ObjectStore
 from tests.checkpoint.world import World
 from tests.support.memory_store import MemoryStore
@@ -58,7 +59,7 @@ class Job:
     def names(self, answer: Any) -> list[str]:
         assert isinstance(answer, Triggered), answer
         part = (answer.pending.slice.sources or {})[self.source.name]
-        return [str(file["key"]) for file in files_in(part, lambda shelved: shelf.read(self.world.files, shelved))]
+        return [str(file["key"]) for file in files_in(part, lambda shelved: side_lists.read(self.world.files, shelved))]
 
     def run(self, epoch: str) -> list[str]:
         names = self.names(self.trigger(epoch))
@@ -81,5 +82,5 @@ class Job:
     def named(self) -> set[str]:
         """What the positions of the retained checkpoints name."""
         found = self.world.coordinator().verify()
-        every = [each for v in found if v.slice for each in shelf.referred(v.slice.positions)]
+        every = [each for v in found if v.slice for each in list_reference.referred(v.slice.positions)]
         return {each.key for each in every}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from airflow_cairn.checkpoint.committables import CheckpointNotice
+from airflow_cairn.checkpoint.answers import Triggered
+from airflow_cairn.checkpoint.extensions.committables import CheckpointNotice
 from airflow_cairn.checkpoint.reasons import Status
-from airflow_cairn.checkpoint.requests import Triggered
 from tests.checkpoint.world import World
 
 

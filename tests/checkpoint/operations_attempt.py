@@ -5,21 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from airflow_cairn.checkpoint import Runtime, ack_parts, attempt_document, completed_epochs
-from airflow_cairn.checkpoint.head import CompletedNote
-from airflow_cairn.checkpoint.head_store import Decision, HeadStore
+from airflow_cairn.checkpoint import Runtime
+from airflow_cairn.checkpoint.documents.head import CompletedNote
 from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.store import acks, attempt_documents, completed_epochs
+from airflow_cairn.checkpoint.store.head_store import Decision, HeadStore
 from tests.checkpoint.cluster import Cluster
 from tests.checkpoint.operation import EPOCH, Operation, Run
 from tests.checkpoint.world import TIMEOUT, World
 
-SMALL_MARKERS = ((ack_parts, "MARKER_BYTES", 200), (ack_parts, "PART_BYTES", 200))
+SMALL_MARKERS = ((acks, "MARKER_BYTES", 200), (acks, "PART_BYTES", 200))
 """So small that acknowledgements go into parts."""
 
 FULL_LIST = ((completed_epochs, "MAX_NOTED", 0),)
 """The next swap moves the head's list of completed epochs into a segment."""
 
-NONE_HELD = ((attempt_document, "MAX_HELD", 0),)
+NONE_HELD = ((attempt_documents, "MAX_HELD", 0),)
 """The head holds no document of an attempt: each is an object from the start, as a large one is."""
 
 

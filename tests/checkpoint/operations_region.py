@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_cairn.checkpoint import acks
+from airflow_cairn.checkpoint.store import acks
 from tests.checkpoint.exchanges import CHAIN
 from tests.checkpoint.operation import EPOCH, Operation, Run
 from tests.checkpoint.world import TIMEOUT, World

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from airflow_cairn.checkpoint import RequestKind, invariants, queue
-from airflow_cairn.checkpoint.model import Owner
-from airflow_cairn.checkpoint.owner import RunState
+from airflow_cairn.checkpoint import RequestKind
+from airflow_cairn.checkpoint.answers import Declined, TriggerAnswer, Triggered
+from airflow_cairn.checkpoint.decisions import queue
+from airflow_cairn.checkpoint.decisions.ownership import RunState
+from airflow_cairn.checkpoint.documents import invariants
+from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requests import Declined, TriggerAnswer, Triggered
 from airflow_cairn.storage.port import ObjectStore
 from tests.checkpoint.operation import EPOCH, Operation, Run
 from tests.checkpoint.world import TIMEOUT, World

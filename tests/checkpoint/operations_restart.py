@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from airflow_cairn.checkpoint import FailureRateRestart, FixedDelayRestart, NoRestart
-from airflow_cairn.checkpoint.restarts import RestartStrategy
+from airflow_cairn.checkpoint.restart_strategies import RestartStrategy
 from tests.checkpoint.operation import EPOCH, Operation, Run
 from tests.checkpoint.world import World
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_cairn.checkpoint import MasterHook
-from airflow_cairn.checkpoint.codec import Json
-from airflow_cairn.checkpoint.committables import CheckpointNotice
+from airflow_cairn.checkpoint.documents.strict_json import Json
+from airflow_cairn.checkpoint.extensions.committables import CheckpointNotice
 from airflow_cairn.checkpoint.source import RunFacts
-from airflow_cairn.checkpoint.source_values import Offsets
+from airflow_cairn.checkpoint.sources.values import Offsets
 
 
 def ledger(until: int) -> Offsets:

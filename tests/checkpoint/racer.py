@@ -10,11 +10,11 @@ import json
 import sys
 
 from airflow_cairn.checkpoint import Coordinator, TriggerRequest
+from airflow_cairn.checkpoint.answers import FailedOver, Submit, Triggered
+from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.errors import CheckpointFailedError
-from airflow_cairn.checkpoint.model import Slice, StageSpec
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requests import FailedOver, Submit, Triggered
-from airflow_cairn.storage.local import LocalStore
+from airflow_cairn.storage.local.store import LocalStore
 
 
 def finisher(coordinator: Coordinator, epoch: str, checkpoint: int, me: str) -> str:

@@ -6,9 +6,10 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from airflow_cairn.checkpoint import metadata, savepoint_format
-from airflow_cairn.checkpoint.metadata import HandleLine, Line, MetadataHeader
-from airflow_cairn.checkpoint.savepoint_format import METADATA, SavepointHeader
+from airflow_cairn.checkpoint.documents.metadata import HandleLine, Line, MetadataHeader
+from airflow_cairn.checkpoint.savepoints import savepoint_format
+from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA, SavepointHeader
+from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.storage.port import ObjectStore
 from tests.checkpoint.world import JOB, World
 from tests.support.memory_store import MemoryStore
@@ -40,7 +41,7 @@ def save(
     assert entry is not None
     body = bytearray()
     header = SavepointHeader(job, head.next_id, request, world.clock.now_ms)
-    lines = (alter(line) for line in _lines(world, folder, metadata.read(world.files, entry.metadata)))
+    lines = (alter(line) for line in _lines(world, folder, metadata_file.read(world.files, entry.metadata)))
     named = (replace(line, job=job) if isinstance(line, MetadataHeader) else line for line in lines)
     savepoint_format.write(header, named, body.extend)
     folder.create(METADATA, bytes(body))

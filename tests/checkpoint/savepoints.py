@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import IO
 
-from airflow_cairn.checkpoint import savepoint_verify
-from airflow_cairn.checkpoint.head import SavepointEntry
-from airflow_cairn.checkpoint.metadata import HandleLine, StageLine
+from airflow_cairn.checkpoint.documents.entries import SavepointEntry
+from airflow_cairn.checkpoint.documents.metadata import HandleLine, StageLine
 from airflow_cairn.checkpoint.reasons import Status
-from airflow_cairn.checkpoint.savepoint_format import read
-from airflow_cairn.checkpoint.savepoints import SavepointRequest
+from airflow_cairn.checkpoint.savepoints import integrity
+from airflow_cairn.checkpoint.savepoints.savepoint_format import read
+from airflow_cairn.checkpoint.savepoints.take import SavepointRequest
 from airflow_cairn.storage import Blob, ObjectStat, ObjectStore, PendingUpload, WriteResult
 from airflow_cairn.storage.port import DeleteFailures
 from tests.checkpoint.world import World
@@ -81,18 +81,18 @@ def take(
     request: SavepointRequest | None = None,
     store: ObjectStore | None = None,
     *,
-    on_progress: Callable[[savepoint_verify.SavepointProgress], None] = lambda _: None,
+    on_progress: Callable[[integrity.SavepointProgress], None] = lambda _: None,
 ) -> SavepointEntry:
     """Ask for a savepoint, as a process of its own."""
     store = store or world.store
     return world.coordinator(store).savepoint(request or asked(), lambda uri: Below(store, uri), on_progress)
 
 
-def assert_whole(world: World, entry: SavepointEntry) -> savepoint_verify.Savepoint:
+def assert_whole(world: World, entry: SavepointEntry) -> integrity.Savepoint:
     """See that a savepoint stands, and holds what the head says."""
     assert entry.status is Status.COMPLETED, entry
-    found = savepoint_verify.load(folder(world, entry))
-    assert list(savepoint_verify.damages(folder(world, entry), found)) == []
+    found = integrity.load(folder(world, entry))
+    assert list(integrity.damages(folder(world, entry), found)) == []
     assert (found.header.job, found.header.savepoint, found.header.request) == ("flights", entry.id, entry.request)
     assert entry.source is not None
     assert (found.source.checkpoint, found.source.epoch) == (entry.source.checkpoint, entry.epoch)

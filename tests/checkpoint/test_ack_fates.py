@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from airflow_cairn.checkpoint import layout
+from airflow_cairn.checkpoint.answers import Ready
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.errors import InvalidStateError
-from airflow_cairn.checkpoint.model import AckDocument, StageSpec
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
-from airflow_cairn.checkpoint.requests import Ready
 from tests.checkpoint.world import TIMEOUT, World
 from tests.support.acking import wide_ack
 from tests.support.wrapped_stores import RecordingStore

@@ -6,16 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_cairn.checkpoint.assignment import (
+from airflow_cairn.checkpoint.decisions.state_assignment import (
     RestoredStage,
     assign,
-    check_parallelism,
     derived_max_parallelism,
     key_groups_of,
     match,
 )
+from airflow_cairn.checkpoint.documents.acknowledgement import ListMode
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError
-from airflow_cairn.checkpoint.model import ListMode, StageSpec
+from airflow_cairn.checkpoint.stage_graph import check_parallelism
 
 
 @pytest.mark.parametrize("mode", list(ListMode))

@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint import CheckpointConfig, RegionalCheckpoints, acks, layout, metadata
+from airflow_cairn.checkpoint import CheckpointConfig, RegionalCheckpoints
+from airflow_cairn.checkpoint.answers import EpochCompleted, FailedOver, Ready, Submit
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.attempt import Handover, StageSpec
+from airflow_cairn.checkpoint.documents.metadata import HandleLine
 from airflow_cairn.checkpoint.errors import InvalidConfigError, NonRestoredStateError
-from airflow_cairn.checkpoint.metadata import HandleLine
-from airflow_cairn.checkpoint.model import Handover, StageSpec
 from airflow_cairn.checkpoint.reasons import AckAnswer
-from airflow_cairn.checkpoint.requests import EpochCompleted, FailedOver, Ready, Submit, TriggerRequest
+from airflow_cairn.checkpoint.request import TriggerRequest
+from airflow_cairn.checkpoint.store import acks, metadata_file
 from tests.checkpoint.early import EARLY, EarlyWorld
 from tests.checkpoint.lagging import ALIGNMENT, UNALIGNED, complete_without, run_some
 from tests.checkpoint.world import CONFIG
@@ -307,7 +310,11 @@ class _Life:
         if len(head.completed) < 2:
             return
         named = [
-            {line.handle.path for line in metadata.read(world.files, entry.metadata) if isinstance(line, HandleLine)}
+            {
+                line.handle.path
+                for line in metadata_file.read(world.files, entry.metadata)
+                if isinstance(line, HandleLine)
+            }
             for entry in head.completed
         ]
         lost = named[-1].difference(*named[:-1])

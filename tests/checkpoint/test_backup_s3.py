@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING
 import pytest
 from boto3.s3.transfer import TransferConfig
 
+from airflow_cairn.checkpoint.documents.acknowledgement import StateHandle
+from airflow_cairn.checkpoint.documents.attempt import Handover, Slice
 from airflow_cairn.checkpoint.errors import NoCheckpointError
-from airflow_cairn.checkpoint.file_check import FileCheck
-from airflow_cairn.checkpoint.job_files import JobFiles
-from airflow_cairn.checkpoint.model import Handover, Slice, StateHandle
 from airflow_cairn.checkpoint.reasons import Status
+from airflow_cairn.checkpoint.store.file_check import FileCheck
+from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.cli.main import main
-from airflow_cairn.spark.writer import Writer
+from airflow_cairn.spark.output.writer import Writer
 from airflow_cairn.storage import ObjectStat, ObjectStore, S3Options
-from airflow_cairn.storage.local import LocalStore
-from airflow_cairn.storage.s3 import S3Store
+from airflow_cairn.storage.local.store import LocalStore
+from airflow_cairn.storage.s3.store import S3Store
 from scripts.harness.s3_server import S3Server
 from tests.checkpoint.savepoints import asked
 from tests.checkpoint.world import JOB, World

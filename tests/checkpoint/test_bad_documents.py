@@ -15,12 +15,14 @@ from typing import Any, cast
 
 import pytest
 
-from airflow_cairn.checkpoint import Coordinator, Runtime, ack_parts, documents, layout
-from airflow_cairn.checkpoint.model import EpochCompletedDocument, Handover, StageSpec
+from airflow_cairn.checkpoint import Coordinator, Runtime
+from airflow_cairn.checkpoint.answers import Triggered
+from airflow_cairn.checkpoint.documents import codec, layout
+from airflow_cairn.checkpoint.documents.attempt import EpochCompletedDocument, Handover, StageSpec
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requests import Triggered
+from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.storage import CairnError, S3Options, open_store
-from airflow_cairn.storage.local import LocalStore
+from airflow_cairn.storage.local.store import LocalStore
 from tests.checkpoint.world import JOB, Clock, World
 from tests.support.fake_s3 import GIGABYTE, FakeS3
 
@@ -69,7 +71,7 @@ def _outside(where: str) -> Callable[[Path], None]:
         first, *rest = path.read_bytes().splitlines(keepends=True)
         lines = [json.loads(line) for line in (first, *rest)]
         assert sum(_redirected(line, where) for line in lines), "there was something to redirect"
-        path.write_bytes(b"".join(documents.encode(line) for line in lines))
+        path.write_bytes(b"".join(codec.encode(line) for line in lines))
 
     return redirect
 
@@ -189,7 +191,7 @@ def _marker(world: World) -> str:
 
 def _part(world: World) -> str:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ack_parts, "MARKER_BYTES", 200)
+        patch.setattr(acks, "MARKER_BYTES", 200)
         world.run_stages("b")
     return next(key for key in world.standing() if "/acks/clean/" in key and key.endswith("-00000.json"))
 
@@ -321,7 +323,7 @@ def test_a_damaged_document_is_refused_by_its_key_and_harms_nothing_else(
     said = read(damaged)
     assert damaged.key in said, "the key is named"
     damaged.check_nothing_else_is_harmed()
-    cap = documents.MAX_HEAD_BYTES if which == "head" else 2 * documents.MAX_MARKER_BYTES
+    cap = codec.MAX_HEAD_BYTES if which == "head" else 2 * codec.MAX_MARKER_BYTES
     assert damaged.store.read.get(f"{JOB}/{damaged.key}", 0) <= cap, "no more than the cap is read"
 
 
@@ -347,5 +349,5 @@ def test_a_gigabyte_from_s3_is_refused_before_it_is_read(which: str, announced: 
         finally:
             tracemalloc.stop()
         assert key in said, "the key is named"
-        assert peak < 4 * documents.MAX_HEAD_BYTES
+        assert peak < 4 * codec.MAX_HEAD_BYTES
         assert fake.sent_bytes < GIGABYTE // 4, "the reader hung up"

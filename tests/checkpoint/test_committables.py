@@ -8,14 +8,17 @@ from typing import Any, cast
 
 import pytest
 
-from airflow_cairn.checkpoint import Runtime, decisions, invariants, metadata
-from airflow_cairn.checkpoint.committables import Committable
+from airflow_cairn.checkpoint import Runtime
+from airflow_cairn.checkpoint.answers import Submit
+from airflow_cairn.checkpoint.decisions import transitions
+from airflow_cairn.checkpoint.documents import invariants
+from airflow_cairn.checkpoint.documents.metadata import StageLine
 from airflow_cairn.checkpoint.errors import InvalidStateError, ListenerError
-from airflow_cairn.checkpoint.metadata import StageLine
+from airflow_cairn.checkpoint.extensions.committables import Committable
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requests import Submit
-from airflow_cairn.spark.committables import MAX_BYTES, Committables
+from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.spark.epoch import Epoch
+from airflow_cairn.spark.output.committables import MAX_BYTES, Committables
 from airflow_cairn.storage.errors import InvalidNameError
 from tests.checkpoint.lagging import REGIONAL, fail_for_good
 from tests.checkpoint.listening import trigger_told
@@ -81,7 +84,7 @@ def test_it_is_part_of_the_checkpoint(world: World) -> None:  # semantics C4, C5
     trigger_told(world, "a")
     run(world, "a")
     (entry,) = world.coordinator().head().completed
-    lines = [line for line in metadata.read(world.files, entry.metadata) if isinstance(line, StageLine)]
+    lines = [line for line in metadata_file.read(world.files, entry.metadata) if isinstance(line, StageLine)]
     assert {line.stage: line.committables for line in lines if line.committables} == {"routes": {"orders": "a-routes"}}
 
 
@@ -167,7 +170,7 @@ def test_where_the_outcome_is_forgotten_nothing_is_to_be_dropped(world: World, e
 def test_what_was_committed_before_a_rewind_is_not_to_be_dropped_though_it_is_forgotten(
     world: World, ear: Ear, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics C4, D4
-    monkeypatch.setattr(decisions, "MAX_HISTORY", 3)
+    monkeypatch.setattr(transitions, "MAX_HISTORY", 3)
     run(world, trigger_told(world, "z").pending.epoch)
     completed_at_the_second_try(world)
     world.coordinator().rewind(1)
@@ -200,7 +203,7 @@ def test_who_read_an_epoch_again_does_not_say_what_it_had_completed_with(
     world: World, ear: Ear, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics D4, R1
     """Found by the simulation: it holds other executions, so those that had counted were handed over to be dropped."""
-    for where in (decisions, invariants):
+    for where in (transitions, invariants):
         monkeypatch.setattr(where, "MAX_HISTORY", 1)
     run(world, trigger_told(world, "z").pending.epoch)
     completed_at_the_second_try(world)

@@ -8,14 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_cairn.checkpoint import completed_epochs, decisions, invariants, layout
-from airflow_cairn.checkpoint.already_read import AlreadyRead
-from airflow_cairn.checkpoint.completed_epochs import RECENT, find, shelved
+from airflow_cairn.checkpoint.answers import AlreadyRead, EpochCompleted, Triggered
+from airflow_cairn.checkpoint.decisions import transitions
+from airflow_cairn.checkpoint.documents import invariants, layout
+from airflow_cairn.checkpoint.documents.attempt import EpochCompletedDocument, Slice
+from airflow_cairn.checkpoint.documents.head import CompletedNote, Head
 from airflow_cairn.checkpoint.errors import CompletedEpochsLostError
-from airflow_cairn.checkpoint.head import CompletedNote, Head
-from airflow_cairn.checkpoint.job_files import JobFiles
-from airflow_cairn.checkpoint.model import EpochCompletedDocument, Slice
-from airflow_cairn.checkpoint.requests import EpochCompleted, Triggered
+from airflow_cairn.checkpoint.store import completed_epochs
+from airflow_cairn.checkpoint.store.completed_epochs import RECENT, find, shelved
+from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.storage.errors import DocumentError
 from tests.checkpoint.test_read_windows import Daily
 from tests.checkpoint.world import CONFIG, JOB, World
@@ -101,7 +102,7 @@ def test_an_epoch_that_ran_again_after_a_rewind_is_known_by_its_last_checkpoint(
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> World:
     """A job that remembers little: five epochs ran, and the head itself knows of the last two."""
-    for module in (decisions, invariants):
+    for module in (transitions, invariants):
         monkeypatch.setattr(module, "MAX_HISTORY", 2)
     monkeypatch.setattr(completed_epochs, "MAX_NOTED", 1)
     world = World(config=replace(CONFIG, retained=1))
@@ -163,7 +164,7 @@ def test_a_list_that_is_lost_is_never_taken_for_empty(short: World, damage: str)
 
 
 def test_with_windows_the_state_says_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:  # semantics T8, T9
-    for module in (decisions, invariants):
+    for module in (transitions, invariants):
         monkeypatch.setattr(module, "MAX_HISTORY", 2)
     monkeypatch.setattr(completed_epochs, "MAX_NOTED", 1)
     job = Daily(config=replace(CONFIG, retained=1))

@@ -9,11 +9,11 @@ from datetime import timedelta
 import pytest
 
 from airflow_cairn.checkpoint import Coordinator, Runtime
-from airflow_cairn.checkpoint.disposing import Disposal, HistoryRule, dispose, plan, prune
+from airflow_cairn.checkpoint.documents.entries import SavepointEntry
 from airflow_cairn.checkpoint.errors import InvalidConfigError, NoSavepointError, SavepointRefusedError
-from airflow_cairn.checkpoint.head import SavepointEntry
-from airflow_cairn.checkpoint.importing import ImportWish
 from airflow_cairn.checkpoint.reasons import Status
+from airflow_cairn.checkpoint.savepoints.disposal import Disposal, HistoryRule, dispose, plan, prune
+from airflow_cairn.checkpoint.savepoints.start_from import ImportWish
 from airflow_cairn.storage import DeleteFailure, ObjectStore, UnavailableError
 from airflow_cairn.storage.port import DeleteFailures
 from tests.checkpoint.savepoints import TARGET, Below, asked, assert_whole, folder, standing, take

@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_cairn.checkpoint import documents, layout
-from airflow_cairn.checkpoint.codec import from_json, to_json
+from airflow_cairn.checkpoint.documents import codec, layout
+from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument
+from airflow_cairn.checkpoint.documents.attempt import Handover, OwedEpoch, PendingDocument, Slice
+from airflow_cairn.checkpoint.documents.head import Head
+from airflow_cairn.checkpoint.documents.metadata import StageLine, Trailer
+from airflow_cairn.checkpoint.documents.strict_json import from_json, to_json
 from airflow_cairn.checkpoint.errors import InvalidStateError
-from airflow_cairn.checkpoint.head import Head
-from airflow_cairn.checkpoint.job_files import KINDS, JobFiles, encode
-from airflow_cairn.checkpoint.metadata import StageLine, Trailer
-from airflow_cairn.checkpoint.model import AckDocument, Handover, OwedEpoch, PendingDocument, Slice
+from airflow_cairn.checkpoint.store.job_files import KINDS, JobFiles, encode
 from airflow_cairn.storage import DocumentError, InvalidKeyError, InvalidNameError
 from airflow_cairn.storage.names import NAME_GRAMMAR, check_name
 from tests.checkpoint.generated import documents_of
@@ -35,7 +36,7 @@ def _parse(cls: type, data: bytes, **limits: int) -> object:
 
 @given(ANY_DOCUMENT)
 def test_what_is_written_is_what_is_read(document: Any) -> None:  # semantics C5
-    assert _parse(type(document), encode(document), max_bytes=documents.MAX_HEAD_BYTES) == document
+    assert _parse(type(document), encode(document), max_bytes=codec.MAX_HEAD_BYTES) == document
 
 
 @given(ANY_DOCUMENT)
@@ -89,14 +90,14 @@ def test_hostile_names_are_refused_wherever_a_name_can_stand(
             place = place[step]
         place[path[-1]] = hostile
         with pytest.raises(DocumentError):
-            _parse(cls, documents.encode(broken))
+            _parse(cls, codec.encode(broken))
     for name in ("executions", "upstream", "values", "committables", "tables"):
         for holder in _holders(document, name):
             holder[hostile] = next(iter(holder.values()))
             with pytest.raises(DocumentError):
-                _parse(cls, documents.encode(document))
+                _parse(cls, codec.encode(document))
             del holder[hostile]
-    _parse(cls, documents.encode(document))
+    _parse(cls, codec.encode(document))
 
 
 def _holders(value: Any, name: str) -> Iterator[dict[str, Any]]:
@@ -119,7 +120,7 @@ def test_every_field_is_checked_for_its_type(cls: type, examples: dict[type, Any
         wrongs: tuple[Any, ...] = (None, True, 1.5, [[]], {"x": [None]}, "\x00", -1, 10**4000)
         for wrong in wrongs:
             try:
-                read = _parse(cls, documents.encode({**document, name: wrong}))
+                read = _parse(cls, codec.encode({**document, name: wrong}))
             except DocumentError:
                 continue
             assert _parse(cls, encode(read)) == read, "what is let in is a document like any other"
@@ -127,9 +128,9 @@ def test_every_field_is_checked_for_its_type(cls: type, examples: dict[type, Any
         without = {key: value for key, value in document.items() if key != name}
         if name in required:
             with pytest.raises(DocumentError, match="the field is missing"):
-                _parse(cls, documents.encode(without))
+                _parse(cls, codec.encode(without))
         else:
-            _parse(cls, documents.encode(without))
+            _parse(cls, codec.encode(without))
 
 
 @pytest.mark.parametrize("cls", list(KINDS), ids=lambda cls: cls.__name__)
@@ -152,7 +153,7 @@ def test_another_kind_job_or_format_is_refused_by_name(cls: type, examples: dict
         ({"job": "weather"}, "belongs to another job"),
     ):
         with pytest.raises(DocumentError, match=message) as caught:
-            _parse(cls, documents.encode({**document, **change}))
+            _parse(cls, codec.encode({**document, **change}))
         assert "flights/chk-0000000001/x" in str(caught.value), "the key is named"
 
 
@@ -162,13 +163,13 @@ def test_a_head_with_a_field_too_many_is_refused_at_every_level(examples: dict[t
     for place in (document, document["completed"][0], document["counters"], document["pending"][0]):
         place["newer"] = 1
         with pytest.raises(DocumentError, match="'newer' is unknown here"):
-            _parse(Head, documents.encode(document))
+            _parse(Head, codec.encode(document))
         del place["newer"]
 
 
 def test_a_marker_with_a_field_too_many_is_read(examples: dict[type, Any]) -> None:  # semantics C5
     document = {**_example(AckDocument, examples), "newer": 1}
-    assert _parse(AckDocument, documents.encode(document)) == examples[AckDocument]
+    assert _parse(AckDocument, codec.encode(document)) == examples[AckDocument]
 
 
 @pytest.mark.parametrize(
@@ -190,28 +191,28 @@ def test_a_marker_with_a_field_too_many_is_read(examples: dict[type, Any]) -> No
 )
 def test_json_that_is_none_of_ours_is_refused(data: bytes, message: str) -> None:  # semantics W5
     with pytest.raises(DocumentError, match=message):
-        documents.parse(data, key="k")
+        codec.parse(data, key="k")
 
 
 def test_depth_counts_structure_and_not_text() -> None:  # semantics W5
-    documents.parse(b"[" * 20 + b"]" * 20, key="k")
-    documents.parse(json.dumps({"schema": "[{" * 500 + '"\\' * 50}).encode(), key="k")
-    documents.parse(json.dumps(["[" * 30, "]}" * 30]).encode(), key="k")
+    codec.parse(b"[" * 20 + b"]" * 20, key="k")
+    codec.parse(json.dumps({"schema": "[{" * 500 + '"\\' * 50}).encode(), key="k")
+    codec.parse(json.dumps(["[" * 30, "]}" * 30]).encode(), key="k")
 
 
 def test_texts_that_never_close_cost_no_more_than_others() -> None:  # semantics W5
     hostile = b'"' + b'\\"[' * 340_000
     started = time.perf_counter()
     with pytest.raises(DocumentError):
-        documents.parse(hostile, key="k")
+        codec.parse(hostile, key="k")
     assert time.perf_counter() - started < 2
 
 
 def test_too_large_is_refused_before_it_is_parsed() -> None:  # semantics W5
     with pytest.raises(DocumentError, match="larger than its kind may be"):
-        _parse(AckDocument, b"[" * (documents.MAX_MARKER_BYTES + 1))
+        _parse(AckDocument, b"[" * (codec.MAX_MARKER_BYTES + 1))
     store = MemoryStore()
-    store.put("flights/chk-0000000001/x", b" " * (documents.MAX_MARKER_BYTES + 1))
+    store.put("flights/chk-0000000001/x", b" " * (codec.MAX_MARKER_BYTES + 1))
     with pytest.raises(DocumentError, match="larger than it may be"):
         JobFiles(store, "flights").read(AckDocument, "chk-0000000001/x")
 
@@ -323,11 +324,11 @@ def test_the_error_says_where_in_the_document(examples: dict[type, Any]) -> None
     document = _example(PendingDocument, examples)
     document["stages"][1]["upstream"] = ["..", "clean"]
     with pytest.raises(DocumentError, match=r"broken at `stages\[1\]\.upstream\[0\]`"):
-        _parse(PendingDocument, documents.encode(document))
+        _parse(PendingDocument, codec.encode(document))
     handover = _example(Handover, examples)
     handover["upstream"]["clean"]["token"] = "../x"
     with pytest.raises(DocumentError, match=r"broken at `upstream\.clean\.token`"):
-        _parse(Handover, documents.encode(handover))
+        _parse(Handover, codec.encode(handover))
 
 
 def test_slices_are_the_author_s_own() -> None:  # semantics T8

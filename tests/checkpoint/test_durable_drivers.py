@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_cairn.checkpoint import layout
-from airflow_cairn.checkpoint.model import Handover, StageSpec
+from airflow_cairn.checkpoint.answers import BeginAnswer, FailedOver, NothingToDo, Reconnect, StageAcknowledged, Submit
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.attempt import Handover, StageSpec
 from airflow_cairn.checkpoint.reasons import AckAnswer
-from airflow_cairn.checkpoint.requests import (
-    BeginAnswer,
-    FailedOver,
-    NothingToDo,
-    Reconnect,
-    StageAcknowledged,
-    Submit,
-)
 from airflow_cairn.storage import UnavailableError
 from tests.checkpoint.cluster import Cluster
 from tests.checkpoint.world import World

@@ -8,13 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_cairn.checkpoint import views
-from airflow_cairn.checkpoint.details import details
-from airflow_cairn.checkpoint.head import MAX_LATE, EndedEntry
-from airflow_cairn.checkpoint.model import AckDocument, AckMetrics, StageSpec
+from airflow_cairn.checkpoint.config import CheckpointConfig
+from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument, AckMetrics
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
+from airflow_cairn.checkpoint.documents.entries import EndedEntry
+from airflow_cairn.checkpoint.documents.head import MAX_LATE
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, Status
-from airflow_cairn.checkpoint.requests import CheckpointConfig
-from airflow_cairn.cli.showing import lines
+from airflow_cairn.checkpoint.views import checkpoint_list
+from airflow_cairn.checkpoint.views.details import details
+from airflow_cairn.cli.output.detail_lines import lines
 from tests.checkpoint.world import STAGES, TIMEOUT, World
 from tests.support.acking import ack_of
 from tests.support.shut_down import shut_down
@@ -69,7 +71,7 @@ def test_however_it_ends_it_says_who_had_acknowledged(world: World, end: str) ->
     ENDS[end](world)
     assert (first(world).status, first(world).acks, first(world).stages) == (Status.FAILED, 2, 4)
     world.coordinator().clean()
-    row = next(row for row in views.checkpoints(world.coordinator()) if row.id == 1)
+    row = next(row for row in checkpoint_list.checkpoints(world.coordinator()) if row.id == 1)
     assert (row.acks, row.stages) == (2, 4)
 
 
@@ -143,7 +145,7 @@ def test_what_cannot_be_told_is_left_to_the_cleaner(
     world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics A2
     """The history has forgotten the checkpoint, and a cleaner has taken the handover: the log says what is true."""
-    monkeypatch.setattr("airflow_cairn.checkpoint.decisions.MAX_HISTORY", 1)
+    monkeypatch.setattr("airflow_cairn.checkpoint.decisions.transitions.MAX_HISTORY", 1)
     caplog.set_level(logging.WARNING)
     ack, _ = late(world)
     world.run_epoch("e2")

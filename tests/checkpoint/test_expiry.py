@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_cairn.checkpoint.answers import EpochCompleted, Submit, Waiting
 from airflow_cairn.checkpoint.errors import CheckpointFailedError
 from airflow_cairn.checkpoint.reasons import Reason, Status
-from airflow_cairn.checkpoint.requests import EpochCompleted, Submit, Waiting
 from airflow_cairn.storage import CairnError
 from tests.checkpoint.lagging import ALIGNMENT, REGIONAL, UNALIGNED, run_some
 from tests.checkpoint.parties import Ids

@@ -9,15 +9,15 @@ from typing import TypeVar
 
 import pytest
 
-from airflow_cairn.checkpoint import views
-from airflow_cairn.checkpoint.codec import Json
+from airflow_cairn.checkpoint.answers import Triggered
+from airflow_cairn.checkpoint.documents.attempt import Owner
+from airflow_cairn.checkpoint.documents.head import Head
+from airflow_cairn.checkpoint.documents.strict_json import Json
 from airflow_cairn.checkpoint.errors import NoCheckpointError, SourceError
-from airflow_cairn.checkpoint.head import Head
-from airflow_cairn.checkpoint.model import Owner
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requests import Triggered
 from airflow_cairn.checkpoint.source import RunFacts
-from airflow_cairn.checkpoint.source_values import Offsets
+from airflow_cairn.checkpoint.sources.values import Offsets
+from airflow_cairn.checkpoint.views import checkpoint_list
 from airflow_cairn.storage import CairnError, ForbiddenError, UnavailableError, WriteResult
 from tests.checkpoint.failing import tolerant
 from tests.checkpoint.world import World
@@ -135,7 +135,7 @@ def test_a_source_that_raises_is_a_trigger_that_failed(world: World) -> None:  #
     assert "KeyError('no partition 2001-01-02')" in declined.detail
     assert declined.at_ms == world.clock.now_ms, "the last time"
     assert (head.counters.triggered, head.counters.failed, head.failures) == (2, 2, 0)
-    (row,) = views.listing(world.coordinator()).declined
+    (row,) = checkpoint_list.listing(world.coordinator()).declined
     assert row == declined, "what `cairn checkpoints` shows"
     world.run_epoch("a")
 

@@ -7,20 +7,21 @@ from itertools import permutations
 
 import pytest
 
-from airflow_cairn.checkpoint import CheckpointConfig, layout
-from airflow_cairn.checkpoint.errors import FencedError, InvalidConfigError
-from airflow_cairn.checkpoint.fixing import Refused
-from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
-from airflow_cairn.checkpoint.requests import (
+from airflow_cairn.checkpoint import CheckpointConfig
+from airflow_cairn.checkpoint.answers import (
     EpochCompleted,
     Failed,
     FailedOver,
     NothingToDo,
     Queued,
+    Refused,
     StageAcknowledged,
     Submit,
     TriggerFirst,
 )
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.errors import FencedError, InvalidConfigError
+from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from tests.checkpoint.exchanges import DIAMOND
 from tests.checkpoint.world import JOB, TIMEOUT, World
 from tests.support.wrapped_stores import InterleavingStore

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_cairn.checkpoint import failures, layout
+from airflow_cairn.checkpoint.answers import Failed, Ready, Submit, Waiting
+from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidConfigError
-from airflow_cairn.checkpoint.failures import Weighed, weigh
+from airflow_cairn.checkpoint.failures import counting
+from airflow_cairn.checkpoint.failures.counting import Weighed, weigh
 from airflow_cairn.checkpoint.reasons import Reason, Status
-from airflow_cairn.checkpoint.requests import Failed, Ready, Submit, Waiting
 from tests.checkpoint.failing import COUNTS, fail_once, tolerant
 from tests.checkpoint.world import TIMEOUT, World
 from tests.support.shut_down import shut_down
@@ -175,7 +176,7 @@ def test_a_stage_may_start_the_job_again() -> None:  # semantics D5
 
 
 def test_the_verdict_reads_well() -> None:
-    assert failures.verdict(1, 0, "checkpoint 3: CHECKPOINT_EXPIRED: not complete after 60 s") == (
+    assert counting.verdict(1, 0, "checkpoint 3: CHECKPOINT_EXPIRED: not complete after 60 s") == (
         "1 checkpoint failed and tolerable_failed_checkpoints is 0: checkpoint 3: CHECKPOINT_EXPIRED: not complete "
         "after 60 s"
     )

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_cairn.checkpoint.file_check import FileCheck, known
-from airflow_cairn.checkpoint.job_files import JobFiles
-from airflow_cairn.checkpoint.model import Handover, Slice, StateHandle
-from airflow_cairn.spark.writer import Writer
+from airflow_cairn.checkpoint.documents.acknowledgement import StateHandle
+from airflow_cairn.checkpoint.documents.attempt import Handover, Slice
+from airflow_cairn.checkpoint.store.file_check import FileCheck, known
+from airflow_cairn.checkpoint.store.job_files import JobFiles
+from airflow_cairn.spark.output.writer import Writer
 from airflow_cairn.storage import ObjectStat, UnavailableError
 from airflow_cairn.storage.checksums import CRC64NVME, SHA256, checksum_of
 from tests.support.memory_store import MemoryStore

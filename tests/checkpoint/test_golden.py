@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint import documents, metadata, savepoint_format
-from airflow_cairn.checkpoint.codec import to_json
-from airflow_cairn.checkpoint.head import Stopped
-from airflow_cairn.checkpoint.job_files import KINDS, JobFiles, encode, reference
+from airflow_cairn.checkpoint.documents import codec
+from airflow_cairn.checkpoint.documents.entries import Stopped
+from airflow_cairn.checkpoint.documents.strict_json import to_json
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind
+from airflow_cairn.checkpoint.savepoints import savepoint_format
+from airflow_cairn.checkpoint.store import metadata_file
+from airflow_cairn.checkpoint.store.job_files import KINDS, JobFiles, encode, reference
 from tests.checkpoint.golden import (
     EXAMPLES,
     FOLDER,
@@ -37,7 +39,7 @@ NEWER_KINDS: frozenset[type] = frozenset()
 def test_every_format_is_read_still(folder: Path, cls: type) -> None:
     files = JobFiles(MemoryStore(), "flights")
     data = (folder / name_of(cls)).read_bytes()
-    assert files.parse(cls, "chk-0000000001/x", data, max_bytes=documents.MAX_HEAD_BYTES) == EXAMPLES[cls]
+    assert files.parse(cls, "chk-0000000001/x", data, max_bytes=codec.MAX_HEAD_BYTES) == EXAMPLES[cls]
 
 
 @pytest.mark.parametrize("folder", FORMATS, ids=lambda folder: f"format {folder.name}")
@@ -46,7 +48,7 @@ def test_metadata_of_every_format_is_read_still(folder: Path) -> None:
     data = (folder / "metadata").read_bytes()
     store.put("flights/chk-0000000003/_metadata-x", data)
     ref = reference("chk-0000000003/_metadata-x", data)
-    assert tuple(metadata.read(JobFiles(store, "flights"), ref)) == METADATA
+    assert tuple(metadata_file.read(JobFiles(store, "flights"), ref)) == METADATA
 
 
 @pytest.mark.parametrize("folder", FORMATS, ids=lambda folder: f"format {folder.name}")
@@ -65,7 +67,7 @@ def test_the_current_format_is_written_as_ever(cls: type) -> None:
 
 def test_metadata_is_written_as_ever() -> None:
     assert savepoint() == (FOLDER / "savepoint").read_bytes()
-    assert metadata.encode(METADATA) == (FOLDER / "metadata").read_bytes()
+    assert metadata_file.encode(METADATA) == (FOLDER / "metadata").read_bytes()
 
 
 @pytest.mark.parametrize("cls", list(KINDS), ids=lambda cls: cls.__name__)
@@ -94,7 +96,7 @@ def test_what_a_released_version_wrote_keeps_its_meaning(version: Path, cls: typ
         assert cls in NEWER_KINDS  # a kind of document that the version did not have
         return
     files = JobFiles(MemoryStore(), "flights")
-    read: Any = files.parse(cls, "chk-0000000001/x", path.read_bytes(), max_bytes=documents.MAX_HEAD_BYTES)
+    read: Any = files.parse(cls, "chk-0000000001/x", path.read_bytes(), max_bytes=codec.MAX_HEAD_BYTES)
     assert _holds(
         to_json(read), {k: v for k, v in json.loads(path.read_bytes()).items() if k not in ("format", "kind")}
     )
@@ -105,7 +107,7 @@ def test_metadata_and_savepoints_of_a_released_version_are_read_still(version: P
     store = MemoryStore()
     data = (version / "metadata").read_bytes()
     store.put("flights/chk-0000000003/_metadata-x", data)
-    lines = tuple(metadata.read(JobFiles(store, "flights"), reference("chk-0000000003/_metadata-x", data)))
+    lines = tuple(metadata_file.read(JobFiles(store, "flights"), reference("chk-0000000003/_metadata-x", data)))
     assert [type(line) for line in lines] == [type(line) for line in METADATA]
     store.put("_metadata", (version / "savepoint").read_bytes())
     header, *rest, _ = savepoint_format.read(store)

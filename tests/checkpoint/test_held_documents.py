@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint import attempt_document, layout
-from airflow_cairn.checkpoint.attempt_document import MAX_HELD, MAX_HELD_BYTES
-from airflow_cairn.checkpoint.documents import MAX_DEPTH
-from airflow_cairn.checkpoint.head import MAX_HISTORY, MAX_WAITING, WRITE_LOG, PendingEntry, WaitingRequest
-from airflow_cairn.checkpoint.job_files import encode
-from airflow_cairn.checkpoint.model import PendingDocument
+from airflow_cairn.checkpoint.answers import EpochCompleted
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.attempt import PendingDocument
+from airflow_cairn.checkpoint.documents.codec import MAX_DEPTH
+from airflow_cairn.checkpoint.documents.entries import PendingEntry, WaitingRequest
+from airflow_cairn.checkpoint.documents.head import MAX_HISTORY, MAX_WAITING, WRITE_LOG
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind
-from airflow_cairn.checkpoint.requests import EpochCompleted
+from airflow_cairn.checkpoint.store import attempt_documents
+from airflow_cairn.checkpoint.store.attempt_documents import MAX_HELD, MAX_HELD_BYTES
+from airflow_cairn.checkpoint.store.job_files import encode
 from airflow_cairn.storage import DocumentError
 from tests.checkpoint.world import World
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, RecordingStore
@@ -54,7 +56,7 @@ def test_one_that_is_too_large_is_an_object(world: World, above: int) -> None:  
     assert len(encode(pending)) == MAX_HELD_BYTES + above
     entry = entry_of(world, "a")
     assert entry.document == (None if above else pending)
-    assert attempt_document.read(world.files, entry) == pending
+    assert attempt_documents.read(world.files, entry) == pending
     assert objects(world) == ({layout.pending(1, entry.token)} if above else set())
     world.run_epoch("a")
     world.audit("a")
@@ -67,7 +69,7 @@ def test_one_that_is_too_deep_below_the_head_is_an_object(world: World, levels: 
         deep = [deep]
     pending = trigger(world, "a", {"deep": deep})
     assert (entry_of(world, "a").document is None) == (levels > MAX_DEPTH - 6)
-    assert attempt_document.read(world.files, entry_of(world, "a")) == pending
+    assert attempt_documents.read(world.files, entry_of(world, "a")) == pending
     world.run_epoch("a")
     world.audit("a")
 
@@ -118,7 +120,7 @@ def test_one_whose_attempt_ends_is_set_aside_first(world: World) -> None:  # sem
     world.coordinator(recording).abort(2, Reason.JOB_FAILURE, "by hand")
     assert [write.key.split("/")[-1] for write in recording.writes] == [f"pending-{pending.token}.json", "head.json"]
     ended = world.coordinator().head().history[-1]
-    assert attempt_document.read(world.files, ended) == pending
+    assert attempt_documents.read(world.files, ended) == pending
     world.coordinator().clean()
     assert objects(world) == {layout.pending(2, pending.token)}, "the next attempt is made from it"
     assert world.trigger("a").pending.executions["clean"].home == 2
@@ -136,7 +138,7 @@ def test_one_that_was_set_aside_by_who_died_then_does_no_harm(world: World, outc
     assert objects(world) == {layout.pending(1, pending.token)}, "whoever ends it next goes by it"
     if outcome == "aborted":
         assert world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")
-        assert attempt_document.read(world.files, world.coordinator().head().history[-1]) == pending
+        assert attempt_documents.read(world.files, world.coordinator().head().history[-1]) == pending
     world.run_epoch("a")
     assert objects(world) == set()
     world.audit("a")
@@ -174,7 +176,7 @@ def test_one_of_another_checkpoint_is_refused(world: World) -> None:  # semantic
     assert entry.document is not None
     for wrong in ({"checkpoint": 2}, {"token": "0" * 16}, {"epoch": "b"}, {"job": "weather"}):
         with pytest.raises(DocumentError, match="describes another checkpoint"):
-            attempt_document.read(world.files, replace(entry, document=replace(entry.document, **wrong)))
+            attempt_documents.read(world.files, replace(entry, document=replace(entry.document, **wrong)))
 
 
 def test_two_threads_may_ask_one_coordinator() -> None:

@@ -7,10 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from airflow_cairn.checkpoint import layout
-from airflow_cairn.checkpoint.model import Handover
-from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
-from airflow_cairn.checkpoint.requests import (
+from airflow_cairn.checkpoint.answers import (
     BeginAnswer,
     EpochCompleted,
     FailedOver,
@@ -18,6 +15,9 @@ from airflow_cairn.checkpoint.requests import (
     StageAcknowledged,
     Submit,
 )
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.attempt import Handover
+from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from tests.checkpoint.exchanges import BLOCKING, CHAIN
 from tests.checkpoint.world import World
 from tests.support.wrapped_stores import InterleavingStore

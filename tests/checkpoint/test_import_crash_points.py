@@ -13,9 +13,9 @@ from functools import cache
 
 import pytest
 
-from airflow_cairn.checkpoint import import_copy
 from airflow_cairn.checkpoint.errors import CheckpointError, NoSavepointError, ResumeRefusedError
-from airflow_cairn.checkpoint.importing import ImportWish
+from airflow_cairn.checkpoint.savepoints import copy_in
+from airflow_cairn.checkpoint.savepoints.start_from import ImportWish
 from airflow_cairn.storage import ObjectStore, UnavailableError
 from tests.checkpoint.saved import audit_started, saved
 from tests.checkpoint.world import World
@@ -32,10 +32,10 @@ pytestmark = pytest.mark.large
 @contextmanager
 def _one_after_the_other() -> Iterator[None]:
     """Let the writes come in the same order every time."""
-    before, import_copy.AT_ONCE = import_copy.AT_ONCE, 1
+    before, copy_in.AT_ONCE = copy_in.AT_ONCE, 1
     with parsed_once():
         yield
-    import_copy.AT_ONCE = before
+    copy_in.AT_ONCE = before
 
 
 @pytest.fixture(scope="module", autouse=True)

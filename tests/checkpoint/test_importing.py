@@ -11,7 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cairn.checkpoint import decisions, import_copy, imported, metadata, seen_files, shelf, source_files
+from airflow_cairn.checkpoint.answers import Declined, EpochCompleted, Triggered
+from airflow_cairn.checkpoint.decisions import imports, transitions
+from airflow_cairn.checkpoint.decisions.imports import GivenUp
+from airflow_cairn.checkpoint.documents import list_reference
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
+from airflow_cairn.checkpoint.documents.metadata import InFlightLine, Line, MetadataHeader, StageLine
 from airflow_cairn.checkpoint.errors import (
     DocumentError,
     InvalidConfigError,
@@ -21,14 +26,14 @@ from airflow_cairn.checkpoint.errors import (
     NoSavepointError,
     ResumeRefusedError,
 )
-from airflow_cairn.checkpoint.imported import GivenUp
-from airflow_cairn.checkpoint.importing import ImportWish
-from airflow_cairn.checkpoint.metadata import InFlightLine, Line, MetadataHeader, StageLine
-from airflow_cairn.checkpoint.model import StageSpec
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind
-from airflow_cairn.checkpoint.requests import Declined, EpochCompleted, Triggered
-from airflow_cairn.checkpoint.savepoint_format import METADATA
-from airflow_cairn.checkpoint.savepoint_verify import SavepointProgress
+from airflow_cairn.checkpoint.savepoints import copy_in
+from airflow_cairn.checkpoint.savepoints.integrity import SavepointProgress
+from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA
+from airflow_cairn.checkpoint.savepoints.start_from import ImportWish
+from airflow_cairn.checkpoint.sources import files as source_files
+from airflow_cairn.checkpoint.sources import seen_files
+from airflow_cairn.checkpoint.store import metadata_file, side_lists
 from airflow_cairn.storage import Lost, ObjectStore, UnavailableError, open_store
 from airflow_cairn.storage.checksums import SHA256, checksum_of
 from tests.checkpoint import world as world_module
@@ -167,7 +172,7 @@ def test_what_the_savepoint_does_not_hold_runs_again(old: World) -> None:  # sem
 def test_an_older_savepoint_of_the_job_is_known_by_the_note_of_its_epoch(
     old: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics T9
-    monkeypatch.setattr(decisions, "MAX_HISTORY", 2)
+    monkeypatch.setattr(transitions, "MAX_HISTORY", 2)
     folder = saved(old)
     for epoch in ("e3", "e4", "e5", "e6"):
         old.run_epoch(epoch)
@@ -486,7 +491,7 @@ def test_what_lags_is_caught_up_with_in_the_other_job() -> None:  # semantics B3
     thrown_away(folder)
     assert new.owed()["airports"] == ["e2"]
     (entry,) = new.coordinator().head().completed
-    lines = list(metadata.read(new.files, entry.metadata))
+    lines = list(metadata_file.read(new.files, entry.metadata))
     executions = [line.execution for line in lines if isinstance(line, StageLine | InFlightLine)]
     owed = [
         each for line in lines if isinstance(line, StageLine) for owed in line.owes for each in owed.inputs.values()
@@ -570,7 +575,7 @@ def test_its_owner_keeps_it_otherwise(old: World) -> None:  # semantics R6
 
 
 def test_the_last_imports_are_remembered(old: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imported, "MAX_IMPORTS", 3)
+    monkeypatch.setattr(imports, "MAX_IMPORTS", 3)
     new = World()
     for number in range(5):
         new.coordinator().start_from(saved(old, request=f"r{number}"))
@@ -622,7 +627,7 @@ def test_what_a_server_copies_is_what_the_savepoint_says_or_nothing(old: World) 
 
 def test_what_others_have_copied_is_looked_at_once_more(old: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever died may have had it copied by the server, without hearing what it was."""
-    monkeypatch.setattr(import_copy, "AT_ONCE", 1)
+    monkeypatch.setattr(copy_in, "AT_ONCE", 1)
     folder, new = saved(old), World()
     twin = new.fork()
     recording = RecordingStore(twin.store)
@@ -711,11 +716,11 @@ def test_the_lists_that_a_stage_owes_are_kept(monkeypatch: pytest.MonkeyPatch) -
     new.coordinator().start_from(folder)
     new.coordinator().clean()
     (entry,) = new.coordinator().head().completed
-    stages = [line for line in metadata.read(new.files, entry.metadata) if isinstance(line, StageLine)]
+    stages = [line for line in metadata_file.read(new.files, entry.metadata) if isinstance(line, StageLine)]
     slices = [owed.slice for line in stages for owed in line.owes if owed.slice is not None]
-    lists = [each for slice_ in slices for each in shelf.referred(slice_.sources)]
+    lists = [each for slice_ in slices for each in list_reference.referred(slice_.sources)]
     assert lists
-    assert all(len(list(shelf.read(new.files, each))) == 40 for each in lists)
+    assert all(len(list(side_lists.read(new.files, each))) == 40 for each in lists)
 
 
 def test_the_end_of_a_savepoint_starts_the_pause_of_a_job_that_was_started_from_one_too() -> None:

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_cairn.checkpoint.answers import EpochCompleted
+from airflow_cairn.checkpoint.config import CheckpointConfig
 from airflow_cairn.checkpoint.coordinator import Coordinator
 from airflow_cairn.checkpoint.reasons import Reason, Status
-from airflow_cairn.checkpoint.requests import CheckpointConfig, EpochCompleted
 from tests.checkpoint.world import STAGES, World
 from tests.support.wrapped_stores import RecordingStore
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_cairn.checkpoint.model import Handover
-from airflow_cairn.checkpoint.reasons import AckAnswer
-from airflow_cairn.checkpoint.requests import (
+from airflow_cairn.checkpoint.answers import (
     FailedOver,
     NothingToDo,
     Restarted,
@@ -18,6 +16,8 @@ from airflow_cairn.checkpoint.requests import (
     UpstreamsNotReady,
     Waiting,
 )
+from airflow_cairn.checkpoint.documents.attempt import Handover
+from airflow_cairn.checkpoint.reasons import AckAnswer
 from tests.checkpoint.exchanges import CHAIN
 from tests.checkpoint.world import World
 from tests.support.wrapped_stores import InterleavingStore

@@ -8,11 +8,11 @@ from datetime import timedelta
 
 import pytest
 
+from airflow_cairn.checkpoint.answers import Failed, Queued, Triggered
+from airflow_cairn.checkpoint.documents.attempt import Owner
+from airflow_cairn.checkpoint.documents.head import MAX_UNFINISHED
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.checkpoint.head import MAX_UNFINISHED
-from airflow_cairn.checkpoint.model import Owner
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind
-from airflow_cairn.checkpoint.requests import Failed, Queued, Triggered
 from tests.checkpoint.world import CONFIG, TIMEOUT, World
 from tests.support.wrapped_stores import RecordingStore
 

@@ -9,17 +9,8 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint import CheckpointConfig, RegionalCheckpoints, layout, metadata
-from airflow_cairn.checkpoint.errors import (
-    InvalidConfigError,
-    NonRestoredStateError,
-)
-from airflow_cairn.checkpoint.head import CompletedEntry
-from airflow_cairn.checkpoint.leaving_out import closed
-from airflow_cairn.checkpoint.metadata import HandleLine
-from airflow_cairn.checkpoint.model import AckDocument, Slice, StageSpec
-from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
-from airflow_cairn.checkpoint.requests import (
+from airflow_cairn.checkpoint import CheckpointConfig, RegionalCheckpoints
+from airflow_cairn.checkpoint.answers import (
     EpochCompleted,
     Failed,
     FailedOver,
@@ -30,6 +21,15 @@ from airflow_cairn.checkpoint.requests import (
     Triggered,
     Waiting,
 )
+from airflow_cairn.checkpoint.decisions.partial_completion import closed
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument
+from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
+from airflow_cairn.checkpoint.documents.entries import CompletedEntry
+from airflow_cairn.checkpoint.documents.metadata import HandleLine
+from airflow_cairn.checkpoint.errors import InvalidConfigError, NonRestoredStateError
+from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
+from airflow_cairn.checkpoint.store import metadata_file
 from tests.checkpoint.lagging import ALIGNMENT, REGIONAL, UNALIGNED, complete_without, fail_for_good, run_some
 from tests.checkpoint.world import CONFIG, STAGES, TIMEOUT, World
 
@@ -325,7 +325,7 @@ class _Life:
 
     def files_of(self, entry: CompletedEntry) -> set[str]:
         """Every file that a checkpoint names."""
-        lines = metadata.read(self.world.files, entry.metadata)
+        lines = metadata_file.read(self.world.files, entry.metadata)
         return {line.handle.path for line in lines if isinstance(line, HandleLine)}
 
     def damage(self) -> None:

@@ -13,11 +13,15 @@ from typing import IO, Any
 
 import pytest
 
-from airflow_cairn.checkpoint import job_files, layout, lines, seen_files, shelf, source_files, spool
+from airflow_cairn.checkpoint.documents import layout, list_reference
 from airflow_cairn.checkpoint.errors import DocumentError
-from airflow_cairn.checkpoint.seen_files import SeenFiles
-from airflow_cairn.checkpoint.shelf import JobShelf
-from airflow_cairn.checkpoint.source_files import FileSource
+from airflow_cairn.checkpoint.sources import files as source_files
+from airflow_cairn.checkpoint.sources import seen_files
+from airflow_cairn.checkpoint.sources.files import FileSource
+from airflow_cairn.checkpoint.sources.seen_files import SeenFiles
+from airflow_cairn.checkpoint.store import job_files, jsonl, side_lists
+from airflow_cairn.checkpoint.store import jsonl as lines
+from airflow_cairn.checkpoint.store.side_lists import JobShelf
 from airflow_cairn.storage import UnavailableError, WriteResult, open_store
 from tests.checkpoint.listed_folder import Job
 from tests.checkpoint.world import JOB, World
@@ -30,8 +34,8 @@ def test_memory_does_not_grow_with_the_folder(tmp_path: Path, monkeypatch: pytes
     for module, name in (
         (lines, "READ_BYTES"),
         (job_files, "READ_BYTES"),
-        (shelf, "READ_BYTES"),
-        (spool, "SPOOL_BYTES"),
+        (side_lists, "READ_BYTES"),
+        (jsonl, "SPOOL_BYTES"),
     ):
         monkeypatch.setattr(module, name, 64 * 1024)
     peaks = []
@@ -246,9 +250,9 @@ def test_what_a_checkpoint_names_below_positions_is_kept_while_it_is_retained() 
 )
 def test_a_reference_to_another_place_is_refused(change: dict[str, Any], problem: str) -> None:  # semantics W5
     sound = {"key": "chk-0000000001/positions/f-a.jsonl", "size_bytes": 3, "sha256": "a", "etag": "b", "values": 1}
-    assert [each.values for each in shelf.referred({"x": [{shelf.KIND: sound}]})] == [1]
+    assert [each.values for each in list_reference.referred({"x": [{list_reference.KIND: sound}]})] == [1]
     with pytest.raises(DocumentError, match=problem):
-        list(shelf.referred([{shelf.KIND: sound | change}]))
+        list(list_reference.referred([{list_reference.KIND: sound | change}]))
 
 
 @pytest.mark.parametrize(
@@ -266,11 +270,11 @@ def test_a_reference_to_another_place_is_refused(change: dict[str, Any], problem
 def test_a_broken_list_is_refused(change: Any, problem: str) -> None:  # semantics W5, C5
     files = World().files
     listed, note = JobShelf(files, "e", 1, str).fix("files", [1, 2, 3], lambda: "note")
-    assert (list(shelf.read(files, listed)), note, listed.values) == ([1, 2, 3], "note", 3)
+    assert (list(side_lists.read(files, listed)), note, listed.values) == ([1, 2, 3], "note", 3)
     data = b"".join(change(files.get(listed.key, max_bytes=10_000).data.splitlines(keepends=True)))
     files.store.put(files.full(listed.key), data)  # type: ignore[attr-defined]  # of the store in memory
     altered = replace(listed, size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
     with pytest.raises(DocumentError, match=problem):
-        list(shelf.read(files, altered))
+        list(side_lists.read(files, altered))
     with pytest.raises(DocumentError):
-        list(shelf.read(files, listed))
+        list(side_lists.read(files, listed))

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint import CheckpointConfig, TriggerRequest, hook_answers, hook_documents, layout
+from airflow_cairn.checkpoint import CheckpointConfig, TriggerRequest
+from airflow_cairn.checkpoint.answers import FailedOver, Ready, Triggered, Waiting
+from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.errors import (
     CheckpointFailedError,
     CheckpointNotReadyError,
@@ -18,10 +20,10 @@ from airflow_cairn.checkpoint.errors import (
     InvalidStateError,
     MasterHookError,
 )
-from airflow_cairn.checkpoint.hook_calls import call
-from airflow_cairn.checkpoint.master_hooks import MAX_ANSWER_BYTES, check_hooks
+from airflow_cairn.checkpoint.extensions import hook_answers
+from airflow_cairn.checkpoint.extensions.master_hooks import MAX_ANSWER_BYTES, call, check_hooks
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requests import FailedOver, Ready, Triggered, Waiting
+from airflow_cairn.checkpoint.store import hook_documents
 from airflow_cairn.storage.errors import InvalidNameError
 from tests.checkpoint.hooking import SECOND, asking, run, states, triggered
 from tests.checkpoint.parties import Ids

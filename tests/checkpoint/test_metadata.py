@@ -10,11 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_cairn.checkpoint import metadata
-from airflow_cairn.checkpoint.job_files import READ_BYTES, JobFiles, reference
-from airflow_cairn.checkpoint.lines import MAX_LINE_BYTES
-from airflow_cairn.checkpoint.metadata import HandleLine, InFlightLine, Line, MetadataHeader, StageLine, Trailer
-from airflow_cairn.checkpoint.model import DocumentRef, Execution, Output, Slice, StateHandle
+from airflow_cairn.checkpoint.documents import metadata
+from airflow_cairn.checkpoint.documents.acknowledgement import Output, StateHandle
+from airflow_cairn.checkpoint.documents.attempt import DocumentRef, Execution, Slice
+from airflow_cairn.checkpoint.documents.metadata import (
+    HandleLine,
+    InFlightLine,
+    Line,
+    MetadataHeader,
+    StageLine,
+    Trailer,
+)
+from airflow_cairn.checkpoint.store import metadata_file
+from airflow_cairn.checkpoint.store.job_files import READ_BYTES, JobFiles, reference
+from airflow_cairn.checkpoint.store.jsonl import MAX_LINE_BYTES
 from airflow_cairn.storage import DocumentError, GoneError
 from tests.checkpoint.generated import documents_of
 from tests.checkpoint.golden import METADATA
@@ -44,14 +53,14 @@ def _stored(data: bytes, ref: DocumentRef | None = None) -> tuple[JobFiles, Docu
 
 @pytest.fixture(scope="module")
 def large() -> bytes:
-    return metadata.encode(_lines(HANDLES))
+    return metadata_file.encode(_lines(HANDLES))
 
 
 @pytest.mark.large
 def test_100_000_files_are_written_and_read_as_a_stream(large: bytes) -> None:  # semantics C5
     files, ref = _stored(large)
     recording = RecordingStore(files.store)
-    lines = metadata.read(JobFiles(recording, "flights"), ref)
+    lines = metadata_file.read(JobFiles(recording, "flights"), ref)
     assert next(lines) == next(_lines(0))
     assert recording.total == 1, "read piece by piece"
     assert sum(isinstance(line, HandleLine) for line in lines) == HANDLES
@@ -59,9 +68,9 @@ def test_100_000_files_are_written_and_read_as_a_stream(large: bytes) -> None:  
 
 
 def test_small_metadata_costs_one_request() -> None:
-    files, ref = _stored(metadata.encode(METADATA))
+    files, ref = _stored(metadata_file.encode(METADATA))
     recording = RecordingStore(files.store)
-    assert tuple(metadata.read(JobFiles(recording, "flights"), ref)) == METADATA
+    assert tuple(metadata_file.read(JobFiles(recording, "flights"), ref)) == METADATA
     assert recording.total == 1
 
 
@@ -78,7 +87,7 @@ def test_wherever_it_is_cut_is_noticed(large: bytes) -> None:  # semantics W5, R
 
 @given(st.integers(0, 10**9))
 def test_wherever_a_small_one_is_cut_is_noticed(position: int) -> None:  # semantics W5
-    data = metadata.encode(METADATA)
+    data = metadata_file.encode(METADATA)
     cut = data[: position % len(data)]
     with pytest.raises(DocumentError):
         _read(*_stored(cut, reference(KEY, data)))
@@ -88,7 +97,7 @@ def test_wherever_a_small_one_is_cut_is_noticed(position: int) -> None:  # seman
 
 @given(st.integers(0, 10**9), st.integers(1, 255))
 def test_whatever_byte_is_altered_is_noticed(position: int, flip: int) -> None:  # semantics R1
-    data = metadata.encode(METADATA)
+    data = metadata_file.encode(METADATA)
     at = position % len(data)
     altered = data[:at] + bytes([data[at] ^ flip]) + data[at + 1 :]
     with pytest.raises(DocumentError):
@@ -96,7 +105,7 @@ def test_whatever_byte_is_altered_is_noticed(position: int, flip: int) -> None: 
 
 
 def _read(files: JobFiles, ref: DocumentRef) -> list[Line]:
-    return list(metadata.read(files, ref))
+    return list(metadata_file.read(files, ref))
 
 
 def test_metadata_that_is_gone_is_gone() -> None:  # semantics R1
@@ -139,7 +148,7 @@ def test_a_line_that_is_out_of_place_is_refused(data: bytes, message: str) -> No
 
 
 def test_an_object_that_has_grown_is_altered() -> None:  # semantics R1
-    data = metadata.encode(METADATA)
+    data = metadata_file.encode(METADATA)
     with pytest.raises(DocumentError, match="longer than it was"):
         _read(*_stored(data + b"x", reference(KEY, data)))
 
@@ -147,7 +156,7 @@ def test_an_object_that_has_grown_is_altered() -> None:  # semantics R1
 def test_a_stage_s_line_may_be_as_long_as_its_marker() -> None:  # semantics A4, W5
     values = {f"v{number}": "x" * 20_000 for number in range(53)}
     line = StageLine("clean", Execution("t", 3, 1), 1, values=values)
-    data = metadata.encode([METADATA[0], line])
+    data = metadata_file.encode([METADATA[0], line])
     assert 1024 * 1024 < len(data) < MAX_LINE_BYTES
     assert _read(*_stored(data))[1] == line
 

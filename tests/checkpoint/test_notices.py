@@ -11,18 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cairn.checkpoint import Coordinator, decisions
-from airflow_cairn.checkpoint.committables import CheckpointNotice
+from airflow_cairn.checkpoint import Coordinator
+from airflow_cairn.checkpoint.decisions import transitions
+from airflow_cairn.checkpoint.documents.entries import PendingEntry
+from airflow_cairn.checkpoint.documents.head import MAX_NOTICES, Head
+from airflow_cairn.checkpoint.documents.invariants import InvariantError, check_invariants
 from airflow_cairn.checkpoint.errors import (
     CheckpointFailedError,
     InvalidConfigError,
     ListenerError,
     UndeliveredNoticesError,
 )
-from airflow_cairn.checkpoint.head import MAX_NOTICES, Head, PendingEntry
-from airflow_cairn.checkpoint.invariants import InvariantError, check_invariants
+from airflow_cairn.checkpoint.extensions.committables import CheckpointNotice
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requests import TriggerRequest
+from airflow_cairn.checkpoint.request import TriggerRequest
 from airflow_cairn.storage import InvalidNameError, UnavailableError, open_store
 from tests.checkpoint.listening import Listener, complete_told, trigger_told
 from tests.checkpoint.world import JOB, TIMEOUT, World
@@ -116,7 +118,7 @@ def test_two_listeners_of_one_name_are_refused(world: World) -> None:
 def test_a_head_that_ends_a_checkpoint_without_its_notice_is_refused() -> None:  # semantics C4, D4
     entry = PendingEntry(1, "a", 1, "00000000000000b1", 0, 10, listeners=("warehouse",))
     before = Head("flights", next_id=2, pending=(entry,))
-    after = decisions.abort(before, entry, Reason.CHECKPOINT_DECLINED, "", 5)
+    after = transitions.abort(before, entry, Reason.CHECKPOINT_DECLINED, "", 5)
     check_invariants(before, after)
     with pytest.raises(InvariantError, match="every listener is told"):
         check_invariants(before, replace(after, notices=()))

@@ -13,9 +13,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from airflow_cairn.checkpoint import Coordinator, MasterHook, Runtime, hook_documents
+from airflow_cairn.checkpoint import Coordinator, MasterHook, Runtime
+from airflow_cairn.checkpoint.answers import Triggered
 from airflow_cairn.checkpoint.errors import MasterHookError
-from airflow_cairn.checkpoint.requests import Triggered
+from airflow_cairn.checkpoint.store import hook_documents
 from airflow_cairn.storage import open_store
 from scripts.harness.postgres_server import PostgresServer
 from tests.checkpoint.world import JOB, World

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from airflow_cairn.checkpoint import RequestKind
+from airflow_cairn.checkpoint.answers import Declined, TriggerAnswer, Triggered
+from airflow_cairn.checkpoint.decisions.ownership import MAX_DEPLOYMENT, Adopted, RunState, check_deployment, described
+from airflow_cairn.checkpoint.documents.attempt import Owner
+from airflow_cairn.checkpoint.documents.entries import JobOwner
 from airflow_cairn.checkpoint.errors import AdoptionRefusedError, InvalidConfigError, JobOwnedError
-from airflow_cairn.checkpoint.head import JobOwner
-from airflow_cairn.checkpoint.model import Owner
-from airflow_cairn.checkpoint.owner import MAX_DEPLOYMENT, Adopted, RunState, check_deployment, described
 from airflow_cairn.checkpoint.reasons import Reason, Status
-from airflow_cairn.checkpoint.requests import Declined, TriggerAnswer, Triggered
 from tests.checkpoint.world import World
 from tests.support.wrapped_stores import Fault, FaultyStore, InterleavingStore
 

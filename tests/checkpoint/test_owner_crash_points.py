@@ -13,12 +13,13 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_cairn.checkpoint import Runtime, disposing, savepoint_files
+from airflow_cairn.checkpoint import Runtime
+from airflow_cairn.checkpoint.answers import Declined
+from airflow_cairn.checkpoint.documents.entries import SavepointEntry, Stopped
 from airflow_cairn.checkpoint.errors import CheckpointError, NoSavepointError, SavepointRefusedError
-from airflow_cairn.checkpoint.head import SavepointEntry, Stopped
-from airflow_cairn.checkpoint.importing import ImportWish
 from airflow_cairn.checkpoint.reasons import Reason, Status
-from airflow_cairn.checkpoint.requests import Declined
+from airflow_cairn.checkpoint.savepoints import disposal, files
+from airflow_cairn.checkpoint.savepoints.start_from import ImportWish
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
 from tests.checkpoint.operation import EPOCH, Operation, Run, forked, prepared, writes_of
@@ -317,7 +318,7 @@ def _audit_target(world: World, *, died: bool) -> None:
     known = {entry.folder for entry in world.coordinator().head().savepoints}
     keys = world.memory.all_keys(f"{TARGET.removeprefix('s3://')}/")
     unknown = {key.split("/")[3] for key in keys if key.split("/")[2] not in known}
-    assert unknown <= ({savepoint_files.REQUEST} if died else set()), "nothing lies there that nobody knows of"
+    assert unknown <= ({files.REQUEST} if died else set()), "nothing lies there that nobody knows of"
 
 
 def test_every_operation_is_looked_at() -> None:
@@ -330,14 +331,14 @@ def test_every_operation_is_looked_at() -> None:
 
 def _dispose(world: World, entry: SavepointEntry, store: ObjectStore | None = None) -> object:
     store = store or world.store
-    return disposing.dispose(store, Below(store, entry.uri), Runtime(world.clock, world.new_token))
+    return disposal.dispose(store, Below(store, entry.uri), Runtime(world.clock, world.new_token))
 
 
 def _prune(world: World, store: ObjectStore | None = None) -> object:
     store = store or world.store
-    rule = disposing.HistoryRule(keep=1)
+    rule = disposal.HistoryRule(keep=1)
     runtime = Runtime(world.clock, world.new_token)
-    return disposing.prune(store, "flights", rule, lambda uri: Below(store, uri), runtime, series="n")
+    return disposal.prune(store, "flights", rule, lambda uri: Below(store, uri), runtime, series="n")
 
 
 def _three(world: World) -> tuple[SavepointEntry, ...]:
@@ -443,7 +444,7 @@ def test_whoever_starts_from_one_that_is_thrown_away_has_a_copy_or_nothing() -> 
             def throw_away(world: World = world, force: bool = force, runtime: Runtime = runtime) -> None:
                 nonlocal refused
                 try:
-                    disposing.dispose(world.store, folder(world, first), runtime, force=force)
+                    disposal.dispose(world.store, folder(world, first), runtime, force=force)
                 except SavepointRefusedError as error:
                     assert "is being started from it" in str(error)
                     refused = True

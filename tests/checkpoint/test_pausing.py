@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from airflow_cairn.checkpoint import Coordinator, RequestKind
+from airflow_cairn.checkpoint.answers import Declined, EpochCompleted, Failed, StageAcknowledged, Triggered, Waiting
+from airflow_cairn.checkpoint.documents.attempt import Owner
+from airflow_cairn.checkpoint.documents.entries import Stopped
 from airflow_cairn.checkpoint.errors import JobPausedError
-from airflow_cairn.checkpoint.head import Stopped
-from airflow_cairn.checkpoint.model import Owner
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
-from airflow_cairn.checkpoint.requests import Declined, EpochCompleted, Failed, StageAcknowledged, Triggered, Waiting
 from tests.checkpoint.world import CONFIG, World
 from tests.support.shut_down import shut_down
 

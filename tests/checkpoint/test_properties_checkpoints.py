@@ -11,16 +11,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from airflow_cairn.checkpoint import CheckpointConfig, TriggerRequest, layout, metadata
-from airflow_cairn.checkpoint.job_files import JobFiles
-from airflow_cairn.checkpoint.metadata import HandleLine, MetadataHeader, StageLine
-from airflow_cairn.checkpoint.model import AckDocument, AckMetrics, Handover, Output, Slice, StageSpec, StateHandle
-from airflow_cairn.checkpoint.model import SubtaskAck as Subtask
+from airflow_cairn.checkpoint import CheckpointConfig, TriggerRequest
+from airflow_cairn.checkpoint.answers import EpochCompleted, Submit, Triggered
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument, AckMetrics, Output, StateHandle
+from airflow_cairn.checkpoint.documents.acknowledgement import SubtaskAck as Subtask
+from airflow_cairn.checkpoint.documents.attempt import Handover, Slice, StageSpec
+from airflow_cairn.checkpoint.documents.metadata import HandleLine, MetadataHeader, StageLine
 from airflow_cairn.checkpoint.reasons import AckAnswer
-from airflow_cairn.checkpoint.requests import EpochCompleted, Submit, Triggered
-from airflow_cairn.checkpoint.source_files import FileSource
-from airflow_cairn.checkpoint.source_interval import DataInterval
-from airflow_cairn.checkpoint.source_values import AssetEvents, Offsets
+from airflow_cairn.checkpoint.sources.files import FileSource
+from airflow_cairn.checkpoint.sources.interval import DataInterval
+from airflow_cairn.checkpoint.sources.values import AssetEvents, Offsets
+from airflow_cairn.checkpoint.store import metadata_file
+from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.storage import CairnError, Written
 from airflow_cairn.storage.names import NAME_GRAMMAR, RESERVED
 from tests.checkpoint.generated import JSON, NAMES, SEGMENTS
@@ -125,8 +128,10 @@ def test_what_was_acknowledged_is_what_the_checkpoint_holds(
     slice_ = Slice("2026-01-01T00:00:00+00:00", None, {"of": detail})
     world = ran(stages, epoch, slice_)
     (completed,) = world.coordinator().head().completed
-    lines = list(metadata.read(world.files, completed.metadata))
-    assert metadata.encode(lines) == world.files.get(completed.metadata.key, max_bytes=1 << 24).data, "a round trip"
+    lines = list(metadata_file.read(world.files, completed.metadata))
+    assert metadata_file.encode(lines) == world.files.get(completed.metadata.key, max_bytes=1 << 24).data, (
+        "a round trip"
+    )
     header, *rest = lines
     assert isinstance(header, MetadataHeader)
     assert (header.epoch, header.slice) == (epoch, slice_)

@@ -10,12 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_cairn.checkpoint import TriggerRequest, ack_parts, layout
-from airflow_cairn.checkpoint.acks import read_ack
+from airflow_cairn.checkpoint import TriggerRequest
+from airflow_cairn.checkpoint.answers import Failed, Ready
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument, DeclineDocument
+from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.checkpoint.model import AckDocument, DeclineDocument, Slice, StageSpec
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
-from airflow_cairn.checkpoint.requests import Failed, Ready
+from airflow_cairn.checkpoint.store import acks as ack_parts
+from airflow_cairn.checkpoint.store.acks import read_ack
 from airflow_cairn.storage import CairnError
 from airflow_cairn.storage.errors import ErrorKind
 from tests.checkpoint.world import STAGES, World

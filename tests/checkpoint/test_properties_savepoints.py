@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from airflow_cairn.checkpoint import metadata, savepoint_verify
-from airflow_cairn.checkpoint.metadata import HandleLine, InFlightLine, StageLine
-from airflow_cairn.checkpoint.model import Slice
+from airflow_cairn.checkpoint.documents.attempt import Slice
+from airflow_cairn.checkpoint.documents.metadata import HandleLine, InFlightLine, StageLine
+from airflow_cairn.checkpoint.savepoints import integrity
+from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.storage import ObjectStore, open_store
 from tests.checkpoint.generated import NAMES
 from tests.checkpoint.savepoints import assert_whole, folder, standing, take
@@ -26,7 +27,7 @@ def _held(world: World) -> Iterator[tuple[Any, ...]]:
     """What the newest checkpoint holds, without where it lies."""
     entry = world.coordinator().head().latest_completed()
     assert entry is not None
-    for line in metadata.read(world.files, entry.metadata):
+    for line in metadata_file.read(world.files, entry.metadata):
         if isinstance(line, StageLine):
             outputs = [(output.id, output.schema, output.key, output.mode, output.items) for output in line.outputs]
             yield line.stage, line.parallelism, line.max_parallelism, line.values, outputs
@@ -53,8 +54,8 @@ def test_what_was_acknowledged_is_what_another_job_starts_with(
     with tempfile.TemporaryDirectory() as root:
         moved = open_store(Path(root, "moved").as_uri())
         _move(folder(world, entry), standing(world, entry), moved)
-        found = savepoint_verify.load(moved)
-        assert list(savepoint_verify.damages(moved, found)) == []
+        found = integrity.load(moved)
+        assert list(integrity.damages(moved, found)) == []
         other = World(stages=world.stages)
         other.coordinator().start_from(moved)
     assert list(_held(other)) == list(_held(world)), "byte for byte"

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airflow_cairn.checkpoint import Coordinator, TriggerRequest
-from airflow_cairn.checkpoint.model import Slice, StageSpec
+from airflow_cairn.checkpoint.answers import Submit, Triggered
+from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.reasons import AckAnswer, Status
-from airflow_cairn.checkpoint.requests import Submit, Triggered
-from airflow_cairn.storage.local import LocalStore
+from airflow_cairn.storage.local.store import LocalStore
 from tests.checkpoint.world import JOB
 from tests.support.acking import ack_of
 from tests.support.children import line_of, tell

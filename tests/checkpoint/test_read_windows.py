@@ -9,16 +9,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_cairn.checkpoint import CheckpointConfig, metadata
-from airflow_cairn.checkpoint.already_read import AlreadyRead
-from airflow_cairn.checkpoint.fixing import Refused
-from airflow_cairn.checkpoint.metadata import MetadataHeader
-from airflow_cairn.checkpoint.model import Slice
-from airflow_cairn.checkpoint.read_windows import MAX_WINDOWS, NOTHING_READ, Overlap, ReadWindows, Window, WindowText
+from airflow_cairn.checkpoint import CheckpointConfig
+from airflow_cairn.checkpoint.answers import (
+    AlreadyRead,
+    Failed,
+    FailedOver,
+    Refused,
+    TriggerAnswer,
+    Triggered,
+    TriggerFirst,
+)
+from airflow_cairn.checkpoint.documents.attempt import Slice
+from airflow_cairn.checkpoint.documents.metadata import MetadataHeader
+from airflow_cairn.checkpoint.documents.read_windows import (
+    MAX_WINDOWS,
+    NOTHING_READ,
+    Overlap,
+    ReadWindows,
+    Window,
+    WindowText,
+)
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requests import Failed, FailedOver, TriggerAnswer, Triggered, TriggerFirst, TriggerRequest
+from airflow_cairn.checkpoint.request import TriggerRequest
 from airflow_cairn.checkpoint.source import RunFacts
-from airflow_cairn.checkpoint.source_interval import DataInterval
+from airflow_cairn.checkpoint.sources.interval import DataInterval
+from airflow_cairn.checkpoint.store import metadata_file
 from tests.checkpoint.world import CONFIG, World
 from tests.support.memory_store import MemoryStore
 
@@ -48,7 +63,7 @@ class Daily(World):
 
     def read(self) -> list[tuple[str | None, str]]:
         (*_, newest) = self.coordinator().head().completed
-        header = next(iter(metadata.read(self.files, newest.metadata)))
+        header = next(iter(metadata_file.read(self.files, newest.metadata)))
         assert isinstance(header, MetadataHeader)
         assert header.read == newest.read, "the head says what the metadata says"
         return [(each.start, each.end) for each in header.read.windows]

@@ -6,11 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_cairn.checkpoint import CheckpointConfig, acks, layout
-from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.checkpoint.model import Handover, StageSpec
-from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
-from airflow_cairn.checkpoint.requests import (
+from airflow_cairn.checkpoint import CheckpointConfig
+from airflow_cairn.checkpoint.answers import (
     FailedOver,
     NothingToDo,
     Restarted,
@@ -18,6 +15,11 @@ from airflow_cairn.checkpoint.requests import (
     Submit,
     UpstreamsNotReady,
 )
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.attempt import Handover, StageSpec
+from airflow_cairn.checkpoint.errors import InvalidConfigError
+from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
+from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.storage.errors import UnavailableError
 from tests.checkpoint.exchanges import ALL_PIPELINED, BLOCKING, CHAIN, DIAMOND
 from tests.checkpoint.world import JOB, TIMEOUT, World

@@ -15,10 +15,7 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint import acks, carrying, holders, inputs, layout, readiness, replaced
-from airflow_cairn.checkpoint.model import Handover, StageSpec
-from airflow_cairn.checkpoint.reasons import AckAnswer
-from airflow_cairn.checkpoint.requests import (
+from airflow_cairn.checkpoint.answers import (
     EpochCompleted,
     Failed,
     FailedOver,
@@ -29,6 +26,11 @@ from airflow_cairn.checkpoint.requests import (
     UpstreamsNotReady,
     Waiting,
 )
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.attempt import Handover, StageSpec
+from airflow_cairn.checkpoint.executions import carry_over, claimants, holders, input_damage, readiness
+from airflow_cairn.checkpoint.reasons import AckAnswer
+from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.storage import GoneError
 from tests.checkpoint.test_regions import naive_regions, reads
 from tests.checkpoint.world import TIMEOUT, World
@@ -291,15 +293,19 @@ def _alone(stages: tuple[StageSpec, ...]) -> tuple[StageSpec, ...]:
 
 
 PLANTED: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
-    "readers stay": (carrying, "affected", lambda it: lambda stages, failed, **_: it(stages, failed, consumers=False)),
-    "no regions": (carrying, "affected", lambda it: lambda stages, *args, **kw: it(_alone(stages), *args, **kw)),
-    "nothing is missing": (inputs, "damaged", lambda _it: lambda *_: {}),
-    "all run again": (carrying, "_out", lambda _it: lambda _f, _b, stages, *_: frozenset(s.uid for s in stages)),
+    "readers stay": (
+        carry_over,
+        "affected",
+        lambda it: lambda stages, failed, **_: it(stages, failed, consumers=False),
+    ),
+    "no regions": (carry_over, "affected", lambda it: lambda stages, *args, **kw: it(_alone(stages), *args, **kw)),
+    "nothing is missing": (input_damage, "damaged", lambda _it: lambda *_: {}),
+    "all run again": (carry_over, "_out", lambda _it: lambda _f, _b, stages, *_: frozenset(s.uid for s in stages)),
     "no look before a claim": (readiness, "look", lambda _it: lambda *_: None),
-    "nobody who comes later is told": (replaced, "waiting", lambda _it: lambda *_, **_more: ()),
+    "nobody who comes later is told": (claimants, "waiting", lambda _it: lambda *_, **_more: ()),
     "who ran last is not recorded": (holders, "record", lambda _it: lambda *_: True),
     "who failed by itself is cleared": (
-        replaced,
+        claimants,
         "claimants",
         lambda it: lambda files, carried, executions: it(files, replace(carried, failed=frozenset()), executions),
     ),

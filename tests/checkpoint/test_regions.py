@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_cairn.checkpoint import CheckpointConfig, TriggerRequest
+from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.checkpoint.model import Slice, StageSpec
-from airflow_cairn.checkpoint.regions import affected, regions_of
+from airflow_cairn.checkpoint.failures.regions import affected, regions_of
 from tests.checkpoint.exchanges import ALL_PIPELINED, CHAIN, DIAMOND
 
 

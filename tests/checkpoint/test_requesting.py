@@ -9,30 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_cairn.checkpoint import (
-    CheckpointConfig,
-    RequestKind,
-    TriggerRequest,
-    decisions,
-    declining,
-    queue,
-    requesting,
-)
+from airflow_cairn.checkpoint import CheckpointConfig, RequestKind, TriggerRequest
+from airflow_cairn.checkpoint.answers import Declined, TriggerAnswer, Triggered
+from airflow_cairn.checkpoint.decisions import admission, queue, transitions
+from airflow_cairn.checkpoint.decisions.ownership import RunState
+from airflow_cairn.checkpoint.documents.attempt import DocumentRef, Owner, Slice, StageSpec
+from airflow_cairn.checkpoint.documents.entries import PendingEntry, Stopped, WaitingRequest
+from airflow_cairn.checkpoint.documents.head import MAX_DECLINED, MAX_HISTORY, MAX_WAITING, Head
+from airflow_cairn.checkpoint.documents.invariants import InvariantError, check_invariants
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.checkpoint.head import (
-    MAX_DECLINED,
-    MAX_HISTORY,
-    MAX_WAITING,
-    Head,
-    PendingEntry,
-    Stopped,
-    WaitingRequest,
-)
-from airflow_cairn.checkpoint.invariants import InvariantError, check_invariants
-from airflow_cairn.checkpoint.model import DocumentRef, Owner, Slice, StageSpec
-from airflow_cairn.checkpoint.owner import RunState
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requests import Declined, TriggerAnswer, Triggered
 from tests.checkpoint.world import CONFIG, TIMEOUT, World
 from tests.support.shut_down import shut_down
 from tests.support.wrapped_stores import RecordingStore
@@ -41,7 +27,7 @@ NOW = 1_000_000
 PAUSED = CheckpointConfig(min_pause=timedelta(seconds=60))
 A = PendingEntry(1, "a", 1, "0" * 16, NOW, NOW * 9)
 FULL = tuple(WaitingRequest(f"m{i}", RequestKind.MANUAL, 0) for i in range(MAX_WAITING))
-COMPLETED = decisions.complete(
+COMPLETED = transitions.complete(
     Head("j", next_id=2, pending=(A,)),
     A,
     metadata=DocumentRef("chk-1", 1, "ab" * 32),
@@ -70,22 +56,22 @@ REQUEST = TriggerRequest("b", Slice(), (StageSpec("s"),), PAUSED, Owner("d", "b"
     ],
 )
 def test_the_checks_run_in_order(head: Head, change: dict[str, RequestKind], reason: Reason) -> None:  # semantics T1
-    verdict = requesting.decide(head, replace(REQUEST, **change), NOW)  # type: ignore[arg-type]
-    assert not isinstance(verdict, requesting.Admit)
+    verdict = admission.decide(head, replace(REQUEST, **change), NOW)  # type: ignore[arg-type]
+    assert not isinstance(verdict, admission.Admit)
     assert verdict.reason is reason
 
 
 def test_paused_jobs_take_what_is_asked_by_hand() -> None:  # semantics T1
     head = Head("j", stopped=Stopped.PAUSED)
-    assert requesting.decide(head, replace(REQUEST, kind=RequestKind.MANUAL), NOW) == requesting.Admit()
+    assert admission.decide(head, replace(REQUEST, kind=RequestKind.MANUAL), NOW) == admission.Admit()
 
 
 def test_the_pause_ends_to_the_millisecond() -> None:  # semantics T3
-    early = requesting.decide(COMPLETED, REQUEST, NOW + 59_999)
-    assert isinstance(early, requesting.Wait)
+    early = admission.decide(COMPLETED, REQUEST, NOW + 59_999)
+    assert isinstance(early, admission.Wait)
     assert early.retry_at_ms == NOW + 60_000
-    assert requesting.decide(COMPLETED, REQUEST, NOW + 60_000) == requesting.Admit()
-    assert requesting.decide(COMPLETED, replace(REQUEST, kind=RequestKind.MANUAL), NOW) == requesting.Admit()
+    assert admission.decide(COMPLETED, REQUEST, NOW + 60_000) == admission.Admit()
+    assert admission.decide(COMPLETED, replace(REQUEST, kind=RequestKind.MANUAL), NOW) == admission.Admit()
 
 
 WISHES = st.lists(st.tuples(st.integers(0, 30), st.sampled_from(RequestKind)), max_size=80)
@@ -245,10 +231,10 @@ def test_declines_are_kept_for_people_and_asking_again_changes_nothing(world: Wo
 
 def test_many_that_find_the_line_full_swap_the_head_once() -> None:  # semantics T1, T2
     """They ask again by themselves, every few seconds each."""
-    refused = requesting.Decline(Reason.TOO_MANY_CHECKPOINT_REQUESTS, "1000 requests wait already")
-    first = declining.noted(Head("j"), REQUEST, refused, NOW)
+    refused = admission.Decline(Reason.TOO_MANY_CHECKPOINT_REQUESTS, "1000 requests wait already")
+    first = admission.noted(Head("j"), REQUEST, refused, NOW)
     assert len(first.declined) == 1
-    assert declining.noted(first, replace(REQUEST, epoch="c"), refused, NOW + 1) == first
+    assert admission.noted(first, replace(REQUEST, epoch="c"), refused, NOW + 1) == first
 
 
 def test_a_request_that_waits_is_no_decline(world: World) -> None:  # semantics T1, T2
@@ -269,8 +255,8 @@ def test_a_later_try_does_not_bring_back_what_was_stopped(world: World) -> None:
     world.submit("a", "clean")
 
 
-def turn(epoch: str, kind: RequestKind = RequestKind.PERIODIC) -> requesting.Turn:
-    return requesting.turn_of(replace(REQUEST, epoch=epoch, kind=kind))
+def turn(epoch: str, kind: RequestKind = RequestKind.PERIODIC) -> admission.Turn:
+    return admission.turn_of(replace(REQUEST, epoch=epoch, kind=kind))
 
 
 IN_LINE = (WaitingRequest("p", RequestKind.MANUAL, 0), WaitingRequest("b", RequestKind.PERIODIC, 0))
@@ -279,21 +265,21 @@ IN_LINE = (WaitingRequest("p", RequestKind.MANUAL, 0), WaitingRequest("b", Reque
 @pytest.mark.parametrize(
     ("head", "now_ms", "expected"),
     [
-        (replace(BUSY, waiting=IN_LINE), NOW, requesting.StillWaits(Reason.ALREADY_QUEUED, 2)),
-        (Head("j", waiting=IN_LINE), NOW, requesting.StillWaits(Reason.ALREADY_QUEUED, 2)),
+        (replace(BUSY, waiting=IN_LINE), NOW, admission.StillWaits(Reason.ALREADY_QUEUED, 2)),
+        (Head("j", waiting=IN_LINE), NOW, admission.StillWaits(Reason.ALREADY_QUEUED, 2)),
         (Head("j", waiting=IN_LINE[1:]), NOW, None),
         # What has expired counts as ended, though nobody has settled it.
-        (replace(BUSY, waiting=IN_LINE[1:]), NOW * 9 - 1, requesting.StillWaits(Reason.ALREADY_QUEUED, 1)),
+        (replace(BUSY, waiting=IN_LINE[1:]), NOW * 9 - 1, admission.StillWaits(Reason.ALREADY_QUEUED, 1)),
         (replace(BUSY, waiting=IN_LINE[1:]), NOW * 9, None),
         (
             replace(COMPLETED, waiting=IN_LINE[1:]),
             NOW + 59_999,
-            requesting.StillWaits(Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS, 1, 1),
+            admission.StillWaits(Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS, 1, 1),
         ),
         (replace(COMPLETED, waiting=IN_LINE[1:]), NOW + 60_000, None),
         # It has lost its place, and takes one when it asks.
         (BUSY, NOW, None),
-        (replace(BUSY, waiting=FULL), NOW, requesting.StillWaits(Reason.TOO_MANY_CHECKPOINT_REQUESTS, None)),
+        (replace(BUSY, waiting=FULL), NOW, admission.StillWaits(Reason.TOO_MANY_CHECKPOINT_REQUESTS, None)),
         (replace(BUSY, waiting=FULL[1:]), NOW, None),
         # It would be declined.
         (replace(BUSY, waiting=IN_LINE, stopped=Stopped.PAUSED), NOW, None),
@@ -303,16 +289,16 @@ IN_LINE = (WaitingRequest("p", RequestKind.MANUAL, 0), WaitingRequest("b", Reque
     ],
 )
 def test_a_request_that_waits_can_see_that_in_the_head(
-    head: Head, now_ms: int, expected: requesting.StillWaits | None
+    head: Head, now_ms: int, expected: admission.StillWaits | None
 ) -> None:  # semantics T2, T3, D2
-    assert requesting.still_waits(head, turn("b"), now_ms) == expected
+    assert admission.still_waits(head, turn("b"), now_ms) == expected
 
 
 def test_a_completed_epoch_does_not_wait() -> None:  # semantics T9
     busy = replace(
         COMPLETED, pending=(replace(A, id=2, epoch="c"),), waiting=(WaitingRequest("a", RequestKind.MANUAL, 0),)
     )
-    assert requesting.still_waits(busy, turn("a", RequestKind.MANUAL), NOW) is None
+    assert admission.still_waits(busy, turn("a", RequestKind.MANUAL), NOW) is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.sampled_from(RequestKind)), max_size=12), st.integers(0, 2))
@@ -328,15 +314,15 @@ def test_of_those_that_wait_exactly_who_would_be_admitted_is_woken(
         request = replace(
             REQUEST, epoch=each.epoch, kind=each.kind, config=CheckpointConfig(max_concurrent_checkpoints=2)
         )
-        admitted = requesting.decide(head, request, NOW) == requesting.Admit()
-        assert (requesting.still_waits(head, requesting.turn_of(request), NOW) is None) == admitted
+        admitted = admission.decide(head, request, NOW) == admission.Admit()
+        assert (admission.still_waits(head, admission.turn_of(request), NOW) is None) == admitted
 
 
 def test_looking_whether_one_still_waits_is_one_read(world: World) -> None:  # semantics T2
     ask(world, "a")
     ask(world, "b")
     recording = RecordingStore(world.store)
-    still = requesting.StillWaits(Reason.ALREADY_QUEUED, 1)
+    still = admission.StillWaits(Reason.ALREADY_QUEUED, 1)
     assert world.coordinator(recording).still_waits(turn("b")) == still
     assert recording.total == 1
 

@@ -16,14 +16,15 @@ from airflow_cairn.checkpoint import (
     FixedDelayRestart,
     NoRestart,
     RegionalCheckpoints,
-    layout,
 )
+from airflow_cairn.checkpoint.answers import Failed, FailedOver, GivenUp, NothingToDo, Ready, Submit, UpstreamsNotReady
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.acknowledgement import DeclineDocument
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
+from airflow_cairn.checkpoint.documents.entries import EndedEntry
 from airflow_cairn.checkpoint.errors import CheckpointFailedError
-from airflow_cairn.checkpoint.head import EndedEntry
-from airflow_cairn.checkpoint.model import DeclineDocument, StageSpec
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
-from airflow_cairn.checkpoint.requests import Failed, FailedOver, GivenUp, NothingToDo, Ready, Submit, UpstreamsNotReady
-from airflow_cairn.checkpoint.restarts import RestartStrategy
+from airflow_cairn.checkpoint.restart_strategies import RestartStrategy
 from tests.checkpoint.exchanges import DIAMOND
 from tests.checkpoint.lagging import run_some
 from tests.checkpoint.world import CONFIG, JOB, TIMEOUT, World

@@ -17,9 +17,11 @@ from airflow_cairn.checkpoint import (
     FixedDelayRestart,
     NoRestart,
 )
+from airflow_cairn.checkpoint.documents.attempt import RestartMemory, RestartRule
+from airflow_cairn.checkpoint.documents.entries import MAX_FAILURES
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.checkpoint.model import RestartMemory, RestartRule
-from airflow_cairn.checkpoint.restarts import MAX_DELAY, MAX_FAILURES, Exhausted, Restart, RestartStrategy, left, weigh
+from airflow_cairn.checkpoint.failures.restarts import Exhausted, Restart, left, weigh
+from airflow_cairn.checkpoint.restart_strategies import MAX_DELAY, RestartStrategy
 
 S = timedelta(seconds=1)
 MS = timedelta(milliseconds=1)

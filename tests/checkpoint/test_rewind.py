@@ -10,13 +10,16 @@ from functools import partial
 
 import pytest
 
-from airflow_cairn.checkpoint import Runtime, decisions, head_store
+from airflow_cairn.checkpoint import Runtime
+from airflow_cairn.checkpoint.answers import Failed
+from airflow_cairn.checkpoint.decisions import transitions
+from airflow_cairn.checkpoint.decisions.rewinds import Rewound, target
+from airflow_cairn.checkpoint.documents.entries import RewindRecord
+from airflow_cairn.checkpoint.documents.head import CompletedNote
 from airflow_cairn.checkpoint.errors import CheckpointError, InvalidConfigError, NoCheckpointError, RewindRefusedError
-from airflow_cairn.checkpoint.head import CompletedNote, RewindRecord
-from airflow_cairn.checkpoint.head_store import Decision, HeadStore
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, Status
-from airflow_cairn.checkpoint.requests import Failed
-from airflow_cairn.checkpoint.rewinding import Rewound, target
+from airflow_cairn.checkpoint.store import head_store
+from airflow_cairn.checkpoint.store.head_store import Decision, HeadStore
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
 from tests.checkpoint.world import CONFIG, TIMEOUT, World
@@ -227,7 +230,7 @@ def test_what_the_next_attempt_follows_is_said(world: World) -> None:
 
 @pytest.mark.parametrize("history", [100, 2])
 def test_a_source_gives_the_same_again(history: int, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics T8
-    monkeypatch.setattr(decisions, "MAX_HISTORY", history)
+    monkeypatch.setattr(transitions, "MAX_HISTORY", history)
     world = World(config=THREE)
     world.count()
     for epoch in ("e1", "e2", "e3"):
@@ -243,7 +246,7 @@ def test_a_source_gives_the_same_again(history: int, monkeypatch: pytest.MonkeyP
 
 def test_what_was_noted_before_a_rewind_does_not_count_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The note stays, names a checkpoint that is void, and gives way to that of the next completion."""  # semantics T9
-    monkeypatch.setattr(decisions, "MAX_HISTORY", 2)
+    monkeypatch.setattr(transitions, "MAX_HISTORY", 2)
     world = World(config=THREE)
     for epoch in ("e1", "e2", "e3", "e4"):
         world.run_epoch(epoch)

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_cairn.checkpoint.model import Slice
-from airflow_cairn.checkpoint.read_windows import WindowText, window_of
-from airflow_cairn.checkpoint.run_text import run_of_head, run_of_slice, run_text
-from airflow_cairn.checkpoint.views import checkpoints, jobs
+from airflow_cairn.checkpoint.documents.attempt import Slice
+from airflow_cairn.checkpoint.documents.read_windows import WindowText, window_of
+from airflow_cairn.checkpoint.documents.run_window import run_of_head, run_of_slice, run_text
+from airflow_cairn.checkpoint.views.checkpoint_list import checkpoints, jobs
 from tests.checkpoint.saved import saved
 from tests.checkpoint.savepoints import asked, take
 from tests.checkpoint.world import CONFIG, World

@@ -12,12 +12,12 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_cairn.checkpoint import savepoint_files
+from airflow_cairn.checkpoint.documents.entries import SavepointEntry
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, NoSavepointError
-from airflow_cairn.checkpoint.head import SavepointEntry
 from airflow_cairn.checkpoint.reasons import Reason, Status
-from airflow_cairn.checkpoint.savepoint_format import METADATA
-from airflow_cairn.checkpoint.savepoint_verify import load
+from airflow_cairn.checkpoint.savepoints import files
+from airflow_cairn.checkpoint.savepoints.integrity import load
+from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
 from tests.checkpoint.operation import EPOCH, Operation, Run, forked, writes_of
@@ -178,7 +178,7 @@ def test_none_or_one(case: Case) -> None:  # semantics P1, D3, W2, C3
     # Whoever comes next gets one, and it is whole; asked again it is the same.
     entry = take(world, REQUEST)
     named = {file.key for file in assert_whole(world, entry).files}
-    assert set(standing(world, entry)) == {*named, METADATA, savepoint_files.REQUEST}, "nothing of another lies there"
+    assert set(standing(world, entry)) == {*named, METADATA, files.REQUEST}, "nothing of another lies there"
     assert take(world, REQUEST) == entry
     others = [each for each in world.coordinator().head().savepoints if each.id != entry.id]
     assert [each.request for each in others] == ["another"] * (case.other == "another request")

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_cairn.checkpoint import savepoint_format, savepoint_verify
+from airflow_cairn.checkpoint.documents.acknowledgement import Output, StateHandle
+from airflow_cairn.checkpoint.documents.attempt import Execution, Slice
+from airflow_cairn.checkpoint.documents.layout import check_request
+from airflow_cairn.checkpoint.documents.metadata import HandleLine, Line, MetadataHeader, StageLine
 from airflow_cairn.checkpoint.errors import NoSavepointError
-from airflow_cairn.checkpoint.layout import check_request
-from airflow_cairn.checkpoint.metadata import HandleLine, Line, MetadataHeader, StageLine
-from airflow_cairn.checkpoint.model import Execution, Output, Slice, StateHandle
-from airflow_cairn.checkpoint.savepoint_format import METADATA, SavepointEnd, SavepointHeader
-from airflow_cairn.checkpoint.savepoint_verify import PIECE_BYTES
+from airflow_cairn.checkpoint.savepoints import integrity, savepoint_format
+from airflow_cairn.checkpoint.savepoints.integrity import PIECE_BYTES
+from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA, SavepointEnd, SavepointHeader
 from airflow_cairn.storage import DocumentError, InvalidNameError, ObjectStore, open_store
 from tests.checkpoint import golden
 from tests.support.memory_store import MemoryStore
@@ -86,13 +87,13 @@ def test_what_was_staged_outside_does_not_travel() -> None:  # semantics C4
 )  # fmt: skip
 def test_half_altered_or_newer(change: Callable[[list[bytes]], list[bytes]], problem: str) -> None:  # semantics C5, W5
     with pytest.raises(DocumentError, match=problem):
-        savepoint_verify.load(_altered(change))
+        integrity.load(_altered(change))
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../other/x", "s3://other/x", "x/y", "chk-0000000003/../../x"])
 def test_a_path_outside_of_the_folder_is_refused(path: str) -> None:  # semantics W5, C5
     with pytest.raises(DocumentError, match=r"broken at `handle\.path`"):
-        savepoint_verify.load(
+        integrity.load(
             _altered(lambda lines: [_with_path(line, path) if b'"kind":"file"' in line else line for line in lines])
         )
 
@@ -107,7 +108,7 @@ def test_without_metadata_there_is_none() -> None:  # semantics P1
     folder = MemoryStore("bucket/savepoint-flights-0")
     folder.put(_key(0), b"half a copy")
     with pytest.raises(NoSavepointError, match="there is no savepoint: its _metadata is missing") as raised:
-        savepoint_verify.load(folder)
+        integrity.load(folder)
     assert raised.value.fields == {"savepoint": "s3://bucket/savepoint-flights-0"}
 
 
@@ -115,10 +116,10 @@ def test_without_metadata_there_is_none() -> None:  # semantics P1
 def test_a_whole_one_is_whole(contents: list[bytes]) -> None:
     folder = MemoryStore()
     _put(folder, contents)
-    found = savepoint_verify.load(folder)
+    found = integrity.load(folder)
     assert (found.end.files, found.end.size_bytes) == (len(contents), sum(map(len, contents)))
-    told: list[savepoint_verify.SavepointProgress] = []
-    assert list(savepoint_verify.damages(folder, found, told.append)) == []
+    told: list[integrity.SavepointProgress] = []
+    assert list(integrity.damages(folder, found, told.append)) == []
     assert [each.files_done for each in told] == list(range(1, len(contents) + 1))
     assert not told or told[-1].bytes_done == told[-1].size_bytes == found.end.size_bytes
 
@@ -130,8 +131,8 @@ def test_moved_to_files_and_back(tmp_path: Path) -> None:  # semantics C5
     moved = open_store((tmp_path / "by another name").as_uri().replace("%20", "_"))
     for key in made.all_keys():
         moved.create(key, made.get(key).data)
-    assert savepoint_verify.load(moved) == savepoint_verify.load(made)
-    assert list(savepoint_verify.damages(moved, savepoint_verify.load(moved))) == []
+    assert integrity.load(moved) == integrity.load(made)
+    assert list(integrity.damages(moved, integrity.load(moved))) == []
 
 
 @pytest.mark.parametrize(
@@ -149,7 +150,7 @@ def test_damage_is_named(content: bytes | None, problem: str) -> None:  # semant
     folder.delete([_key(0)])
     if content is not None:
         folder.put(_key(0), content)
-    (damage,) = savepoint_verify.damages(folder, savepoint_verify.load(folder))
+    (damage,) = integrity.damages(folder, integrity.load(folder))
     assert damage.key == _key(0)
     assert damage.problem.startswith(problem), str(damage)
 

@@ -9,26 +9,21 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_cairn.checkpoint import (
-    CheckpointConfig,
-    RequestKind,
-    Runtime,
-    invariants,
-    savepoint_head,
-    seen_files,
-    source_files,
-)
-from airflow_cairn.checkpoint.disposing import dispose
+from airflow_cairn.checkpoint import CheckpointConfig, RequestKind, Runtime
+from airflow_cairn.checkpoint.answers import Declined, Ready, Waiting
+from airflow_cairn.checkpoint.decisions import savepoint_entries
+from airflow_cairn.checkpoint.documents import invariants
+from airflow_cairn.checkpoint.documents.attempt import Owner
+from airflow_cairn.checkpoint.documents.entries import SavepointEntry, Stopped
+from airflow_cairn.checkpoint.documents.invariants import InvariantError, check_invariants
 from airflow_cairn.checkpoint.errors import InvalidConfigError, NoCheckpointError, SavepointRefusedError
-from airflow_cairn.checkpoint.head import SavepointEntry, Stopped
-from airflow_cairn.checkpoint.invariants import InvariantError, check_invariants
-from airflow_cairn.checkpoint.model import Owner
 from airflow_cairn.checkpoint.reasons import Reason, Status
-from airflow_cairn.checkpoint.requests import Declined, Ready, Waiting
-from airflow_cairn.checkpoint.savepoint_files import REQUEST
-from airflow_cairn.checkpoint.savepoint_format import METADATA, folder_name
-from airflow_cairn.checkpoint.savepoint_verify import SavepointProgress
-from airflow_cairn.checkpoint.savepoints import SavepointRequest
+from airflow_cairn.checkpoint.savepoints.disposal import dispose
+from airflow_cairn.checkpoint.savepoints.files import REQUEST
+from airflow_cairn.checkpoint.savepoints.integrity import SavepointProgress
+from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA, folder_name
+from airflow_cairn.checkpoint.savepoints.take import SavepointRequest
+from airflow_cairn.checkpoint.sources import files, seen_files
 from airflow_cairn.storage import (
     ForbiddenError,
     InvalidKeyError,
@@ -411,7 +406,7 @@ def test_the_positions_of_sources_travel(world: World) -> None:  # semantics T8
 @pytest.fixture
 def listing_job(monkeypatch: pytest.MonkeyPatch) -> Job:
     """A job that reads 40 files, whose lists are too long for a document here."""
-    for module in (seen_files, source_files):
+    for module in (seen_files, files):
         monkeypatch.setattr(module, "INLINE_BYTES", 512)
     job = Job(40)
     job.run("e1")
@@ -455,7 +450,7 @@ def test_its_end_starts_the_pause(world: World) -> None:  # semantics T4, T3
 
 
 def test_the_head_remembers_a_bounded_number(world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics P3
-    for module in (savepoint_head, invariants):
+    for module in (savepoint_entries, invariants):
         monkeypatch.setattr(module, "MAX_SAVEPOINTS", 3)
     world.run_epoch("e1")
     entries = [take(world, asked(f"request {number}")) for number in range(5)]
@@ -486,7 +481,7 @@ def test_a_bad_default_is_refused_where_the_dag_is_parsed() -> None:  # semantic
 
 
 def test_those_under_way_are_never_forgotten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics P3
-    for module in (savepoint_head, invariants):
+    for module in (savepoint_entries, invariants):
         monkeypatch.setattr(module, "MAX_SAVEPOINTS", 2)
     world.run_epoch("e1")
     world.trigger("e2")

@@ -13,13 +13,15 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint import disposing, metadata, savepoint_verify, system_runtime
+from airflow_cairn.checkpoint import system_runtime
+from airflow_cairn.checkpoint.documents.entries import SavepointEntry
+from airflow_cairn.checkpoint.documents.metadata import HandleLine
 from airflow_cairn.checkpoint.errors import NoSavepointError
-from airflow_cairn.checkpoint.head import SavepointEntry
-from airflow_cairn.checkpoint.metadata import HandleLine
 from airflow_cairn.checkpoint.reasons import Reason, Status
+from airflow_cairn.checkpoint.savepoints import disposal, integrity
+from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.storage import ObjectStore, S3Options, open_store
-from airflow_cairn.storage.s3 import S3Store
+from airflow_cairn.storage.s3.store import S3Store
 from scripts.harness.s3_server import S3Server
 from tests.checkpoint.savepoints import asked
 from tests.checkpoint.world import JOB, World
@@ -88,17 +90,17 @@ def content(world: World) -> dict[str, str]:
         f"{line.handle.output}/{line.subtask}/{line.handle.path.rpartition('/')[2]}": hashlib.sha256(
             world.files.get(line.handle.path, max_bytes=line.handle.size_bytes).data
         ).hexdigest()
-        for line in metadata.read(world.files, entry.metadata)
+        for line in metadata_file.read(world.files, entry.metadata)
         if isinstance(line, HandleLine)
     }
 
 
 def damages(folder: ObjectStore) -> list[str]:
-    return [str(each) for each in savepoint_verify.damages(folder, savepoint_verify.load(folder))]
+    return [str(each) for each in integrity.damages(folder, integrity.load(folder))]
 
 
 def dispose(world: World, folder: ObjectStore) -> int:
-    return disposing.dispose(world.store, folder, system_runtime()).files
+    return disposal.dispose(world.store, folder, system_runtime()).files
 
 
 def down(place: Place, bucket: str, prefix: str, folder: Path) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 import boto3
 import pytest
 
-from airflow_cairn.checkpoint import savepoint_verify
-from airflow_cairn.checkpoint.head import SavepointEntry
+from airflow_cairn.checkpoint.documents.entries import SavepointEntry
 from airflow_cairn.checkpoint.reasons import Status
-from airflow_cairn.checkpoint.savepoint_verify import SavepointProgress
-from airflow_cairn.checkpoint.savepoints import SavepointRequest
+from airflow_cairn.checkpoint.savepoints import integrity
+from airflow_cairn.checkpoint.savepoints.integrity import SavepointProgress
+from airflow_cairn.checkpoint.savepoints.take import SavepointRequest
 from airflow_cairn.storage import ForbiddenError, GoneError, ObjectStore, S3Options, open_store
-from airflow_cairn.storage.s3 import S3Store
+from airflow_cairn.storage.s3.store import S3Store
 from scripts.harness.s3_server import S3Server
 from tests.checkpoint.savepoints import asked
 from tests.checkpoint.world import World
@@ -78,9 +78,9 @@ def _read(world: World) -> list[str]:
     return found
 
 
-def _whole(folder: ObjectStore) -> savepoint_verify.Savepoint:
-    found = savepoint_verify.load(folder)
-    assert list(savepoint_verify.damages(folder, found)) == []
+def _whole(folder: ObjectStore) -> integrity.Savepoint:
+    found = integrity.load(folder)
+    assert list(integrity.damages(folder, found)) == []
     return found
 
 

@@ -14,10 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from airflow_cairn.checkpoint import documents, metadata, savepoint_format
-from airflow_cairn.checkpoint.codec import from_json
+from airflow_cairn.checkpoint.documents import codec, metadata
+from airflow_cairn.checkpoint.documents.strict_json import from_json
 from airflow_cairn.checkpoint.errors import DocumentError
-from airflow_cairn.checkpoint.job_files import KINDS, REWRITTEN, encode
+from airflow_cairn.checkpoint.savepoints import savepoint_format
+from airflow_cairn.checkpoint.store import metadata_file
+from airflow_cairn.checkpoint.store.job_files import KINDS, REWRITTEN, encode
 from scripts import schema
 from tests.checkpoint.golden import EXAMPLES, METADATA, savepoint
 
@@ -26,7 +28,7 @@ NAMES = [f"{kind.removeprefix('cairn.')}.json" for kind in KINDS.values()]
 
 def lines() -> list[Any]:
     """One metadata line of each kind."""
-    return [json.loads(line) for line in metadata.encode(METADATA).splitlines()]
+    return [json.loads(line) for line in metadata_file.encode(METADATA).splitlines()]
 
 
 SUBJECTS: list[tuple[str, Any]] = [
@@ -46,7 +48,7 @@ def the_schema_takes(name: str, document: Any) -> bool:
 
 
 def the_reader_takes(name: str, document: Any) -> bool:
-    data = documents.encode(document)
+    data = codec.encode(document)
     try:
         if name == "metadata-line.json":
             metadata.decode_line(data, key="x", first=document.get("kind") == metadata.KIND)
@@ -56,7 +58,7 @@ def the_reader_takes(name: str, document: Any) -> bool:
             savepoint_format.decode_line(data, number=number, key="x")
         else:
             cls = list(KINDS)[NAMES.index(name)]
-            from_json(cls, documents.decode(data, kind=KINDS[cls], key="x"), key="x", exact=cls in REWRITTEN)
+            from_json(cls, codec.decode(data, kind=KINDS[cls], key="x"), key="x", exact=cls in REWRITTEN)
     except DocumentError:
         return False
     return True

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_cairn.checkpoint import codec
-from airflow_cairn.checkpoint.metadata import InFlightLine, StageLine
-from airflow_cairn.checkpoint.model import AckDocument, Execution, Output
-from airflow_cairn.checkpoint.schemas import check_schema, plain_schema, stored_schema
+from airflow_cairn.checkpoint.documents import strict_json
+from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument, Output
+from airflow_cairn.checkpoint.documents.attempt import Execution
+from airflow_cairn.checkpoint.documents.metadata import InFlightLine, StageLine
+from airflow_cairn.checkpoint.documents.schemas import check_schema, plain_schema, stored_schema
 from airflow_cairn.storage import DocumentError
 from tests.checkpoint.generated import JSON
 
@@ -140,13 +141,13 @@ FULL: dict[type, Any] = {
 @pytest.mark.parametrize("cls", [AckDocument, StageLine, InFlightLine])
 def test_every_document_that_holds_outputs_is_refused(cls: type) -> None:
     """A checkpoint's metadata and a savepoint's are made of the same lines, which the same reader reads"""
-    whole = codec.to_json(FULL[cls])
-    assert codec.from_json(cls, whole, key="x") == FULL[cls]
+    whole = strict_json.to_json(FULL[cls])
+    assert strict_json.from_json(cls, whole, key="x") == FULL[cls]
     with pytest.raises(DocumentError, match=r"outputs\[0\]\.schema`: the column 'c0' is of a user-defined type"):
-        codec.from_json(cls, whole | {"outputs": [OUTPUT]}, key="x")
+        strict_json.from_json(cls, whole | {"outputs": [OUTPUT]}, key="x")
 
 
 def test_no_other_field_of_a_document_is_a_schema() -> None:
     """The check stands at the one class that has a schema, so every document that holds such outputs has it"""
     with pytest.raises(DocumentError, match="user-defined"):
-        codec.from_json(Output, OUTPUT, key="x")
+        strict_json.from_json(Output, OUTPUT, key="x")

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_cairn.checkpoint import head_text
+from airflow_cairn.checkpoint.documents import text as head_text
 from airflow_cairn.checkpoint.errors import CheckpointError
-from airflow_cairn.checkpoint.secret_masking import masked
-from airflow_cairn.spark.detail import one_line
+from airflow_cairn.checkpoint.secrets.masking import masked
+from airflow_cairn.spark.execution.error_text import one_line
 from airflow_cairn.storage.errors import GoneError
 
 CANARY = "canary0Value+1/x"

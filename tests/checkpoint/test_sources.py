@@ -11,23 +11,25 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from airflow_cairn.checkpoint import CheckpointConfig, Runtime, seen_files, shelf, source_files
+from airflow_cairn.checkpoint import CheckpointConfig, Runtime
+from airflow_cairn.checkpoint.answers import Refused, Triggered
+from airflow_cairn.checkpoint.attempts.opening import Opener, Opening
+from airflow_cairn.checkpoint.documents.attempt import Limits, Slice
 from airflow_cairn.checkpoint.errors import (
     InvalidConfigError,
     InvalidStateError,
     NonRestoredStateError,
     SourceMovedError,
 )
-from airflow_cairn.checkpoint.fixing import Refused
-from airflow_cairn.checkpoint.model import Limits, Slice
-from airflow_cairn.checkpoint.opening import Opener, Opening
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requests import Triggered
-from airflow_cairn.checkpoint.shelf import INLINE_BYTES
 from airflow_cairn.checkpoint.source import AssetEvent, Reading, Refusal, RunFacts, Source, check_sources
-from airflow_cairn.checkpoint.source_files import FileSource, files_in
-from airflow_cairn.checkpoint.source_interval import DataInterval
-from airflow_cairn.checkpoint.source_values import MAX_VALUE_BYTES, AssetEvents, Offsets
+from airflow_cairn.checkpoint.sources import files as source_files
+from airflow_cairn.checkpoint.sources import seen_files
+from airflow_cairn.checkpoint.sources.files import FileSource, files_in
+from airflow_cairn.checkpoint.sources.interval import DataInterval
+from airflow_cairn.checkpoint.sources.values import MAX_VALUE_BYTES, AssetEvents, Offsets
+from airflow_cairn.checkpoint.store import side_lists
+from airflow_cairn.checkpoint.store.side_lists import INLINE_BYTES
 from airflow_cairn.storage import open_store
 from tests.checkpoint.world import World
 
@@ -153,7 +155,7 @@ class Folder:
 
 def files(slice_: Slice, world: World) -> list[str]:
     (part,) = (slice_.sources or {}).values()
-    found = files_in(part, lambda shelved: shelf.read(world.files, shelved))
+    found = files_in(part, lambda shelved: side_lists.read(world.files, shelved))
     return [str(file["key"]) for file in found]
 
 

@@ -11,16 +11,14 @@ from typing import Any
 import pytest
 
 from airflow_cairn.checkpoint import Coordinator
-from airflow_cairn.checkpoint.already_read import AlreadyRead
+from airflow_cairn.checkpoint.answers import AlreadyRead, Declined, EpochCompleted, Refused, Triggered
+from airflow_cairn.checkpoint.decisions.ownership import RunState
+from airflow_cairn.checkpoint.documents.attempt import Owner, Slice, StageSpec
+from airflow_cairn.checkpoint.documents.entries import SavepointEntry
 from airflow_cairn.checkpoint.errors import CheckpointError
-from airflow_cairn.checkpoint.fixing import Refused
-from airflow_cairn.checkpoint.head import SavepointEntry
-from airflow_cairn.checkpoint.importing import ImportWish
-from airflow_cairn.checkpoint.model import Owner, Slice, StageSpec
-from airflow_cairn.checkpoint.owner import RunState
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind, Status
-from airflow_cairn.checkpoint.requests import Declined, EpochCompleted, Triggered
-from airflow_cairn.checkpoint.restarts import NoRestart
+from airflow_cairn.checkpoint.restart_strategies import NoRestart
+from airflow_cairn.checkpoint.savepoints.start_from import ImportWish
 from airflow_cairn.storage import UnavailableError
 from tests.checkpoint.saved import saved
 from tests.checkpoint.savepoints import asked, assert_whole, take

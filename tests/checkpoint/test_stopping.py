@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from airflow_cairn.checkpoint import RequestKind
+from airflow_cairn.checkpoint.answers import Declined, EpochCompleted, Failed, Queued, Triggered, Waiting
+from airflow_cairn.checkpoint.decisions.admission import turn_of
+from airflow_cairn.checkpoint.documents.attempt import Owner
+from airflow_cairn.checkpoint.documents.entries import SavepointEntry, Stopped
 from airflow_cairn.checkpoint.errors import CheckpointError, InvalidConfigError, SavepointRefusedError
-from airflow_cairn.checkpoint.head import SavepointEntry, Stopped
-from airflow_cairn.checkpoint.importing import ImportWish
-from airflow_cairn.checkpoint.model import Owner
 from airflow_cairn.checkpoint.reasons import Reason, Status
-from airflow_cairn.checkpoint.requesting import turn_of
-from airflow_cairn.checkpoint.requests import Declined, EpochCompleted, Failed, Queued, Triggered, Waiting
+from airflow_cairn.checkpoint.savepoints.start_from import ImportWish
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
 from tests.checkpoint.saved import saved

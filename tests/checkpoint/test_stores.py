@@ -8,8 +8,8 @@ import pytest
 
 from airflow_cairn.checkpoint.reasons import AckAnswer
 from airflow_cairn.storage import ObjectStore, S3Options
-from airflow_cairn.storage.local import LocalStore
-from airflow_cairn.storage.s3 import S3Store
+from airflow_cairn.storage.local.store import LocalStore
+from airflow_cairn.storage.s3.store import S3Store
 from scripts.harness.s3_server import S3Server
 from tests.checkpoint.world import JOB, World
 from tests.storage import test_contract

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cairn.checkpoint import metadata, spool
-from airflow_cairn.checkpoint.assembling import Assembler, FinalizeError
-from airflow_cairn.checkpoint.job_files import JobFiles
-from airflow_cairn.checkpoint.metadata import HandleLine
-from airflow_cairn.checkpoint.model import PendingDocument, StageSpec
+from airflow_cairn.checkpoint.completion.assemble import Assembler, FinalizeError
+from airflow_cairn.checkpoint.documents.attempt import PendingDocument, StageSpec
+from airflow_cairn.checkpoint.documents.metadata import HandleLine
+from airflow_cairn.checkpoint.store import jsonl, metadata_file
+from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.port import ObjectStore, WriteResult
 from tests.checkpoint.world import JOB, World
@@ -60,8 +60,8 @@ def test_what_is_written_is_every_file_once(tmp_path: Path) -> None:  # semantic
     document = _acknowledged(store, 10_000)
     files = JobFiles(store, JOB)
     made = Assembler(files, document).write()
-    assert made.metadata.size_bytes > spool.SPOOL_BYTES, "it went through a file"
-    found = [line.subtask for line in metadata.read(files, made.metadata) if isinstance(line, HandleLine)]
+    assert made.metadata.size_bytes > jsonl.SPOOL_BYTES, "it went through a file"
+    found = [line.subtask for line in metadata_file.read(files, made.metadata) if isinstance(line, HandleLine)]
     assert found == list(range(10_000))
     assert made.size_bytes == 10_000 * 1000
     assert Assembler(files, document).write() == made, "a second finisher finds equal bytes"
@@ -91,9 +91,9 @@ def test_other_metadata_of_the_same_size_is_noticed() -> None:  # semantics C6
 def test_a_full_temporary_folder_fails_the_checkpoint_by_name(monkeypatch: pytest.MonkeyPatch) -> None:  # semantics C6
     document = _acknowledged(store := MemoryStore(), 3)
 
-    def full(_self: spool.Spool, _data: bytes) -> WriteResult:
+    def full(_self: jsonl.Spool, _data: bytes) -> WriteResult:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(spool.Spool, "put", full)
+    monkeypatch.setattr(jsonl.Spool, "put", full)
     with pytest.raises(FinalizeError, match="temporary folder of this machine"):
         Assembler(JobFiles(store, JOB), document).write()

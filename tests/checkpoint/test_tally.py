@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_cairn.checkpoint.model import Output, StateHandle
-from airflow_cairn.checkpoint.tally import OutputRow, SubtaskRow, Tally
+from airflow_cairn.checkpoint.documents.acknowledgement import Output, StateHandle
+from airflow_cairn.checkpoint.views.tally import OutputRow, SubtaskRow, Tally
 
 OWN, OLD = "chk-0000000002/state/s/1-x/", "chk-0000000001/state/s/1-y/"
 OUTPUTS = (Output("state", "totals", f"{OWN}r/state.totals/"), Output("table", "league", f"{OLD}r/table.league/"))

@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from airflow_cairn.checkpoint import CheckpointListener, Coordinator
-from airflow_cairn.checkpoint.committables import CheckpointNotice
-from airflow_cairn.checkpoint.requests import Submit
+from airflow_cairn.checkpoint.answers import Submit
+from airflow_cairn.checkpoint.extensions.committables import CheckpointNotice
 from airflow_cairn.storage import open_store
 from scripts.harness.postgres_server import PostgresServer
 from tests.checkpoint.listening import trigger_told

@@ -7,14 +7,16 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, layout, views
-from airflow_cairn.checkpoint.codec import to_json
-from airflow_cairn.checkpoint.details import details
+from airflow_cairn.checkpoint import CheckpointConfig, Coordinator
+from airflow_cairn.checkpoint.answers import EpochCompleted
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.entries import Slowest
+from airflow_cairn.checkpoint.documents.strict_json import to_json
 from airflow_cairn.checkpoint.errors import NoCheckpointError
-from airflow_cairn.checkpoint.head import Slowest
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requests import EpochCompleted
 from airflow_cairn.checkpoint.runtime import Runtime
+from airflow_cairn.checkpoint.views import checkpoint_list
+from airflow_cairn.checkpoint.views.details import details
 from airflow_cairn.storage import GoneError
 from tests.checkpoint.world import JOB, TIMEOUT, World
 from tests.support import jobs
@@ -42,7 +44,7 @@ def busy(world: World) -> World:
 
 
 def test_checkpoints_newest_first(busy: World) -> None:
-    rows = views.checkpoints(busy.coordinator())
+    rows = checkpoint_list.checkpoints(busy.coordinator())
     assert [(row.id, row.run_id, row.attempt, row.status, f"{row.acks}/{row.stages}") for row in rows] == [
         (5, RUN, 2, "PENDING", "2/4"),
         (4, RUN, 1, "FAILED", "1/4"),
@@ -63,14 +65,14 @@ def test_a_retained_checkpoint_is_shown_though_the_history_has_forgotten_it(worl
     world.stages = world.stages[:1]
     for number in range(103):
         world.run_epoch(f"e{number:03d}")
-    rows = views.checkpoints(world.coordinator())
+    rows = checkpoint_list.checkpoints(world.coordinator())
     assert [row.id for row in rows] == list(range(103, 0, -1))
     assert {(row.status, row.acks, row.stages, row.retained) for row in rows} == {("COMPLETED", 1, 1, True)}
     assert world.coordinator().complete(1) == EpochCompleted("e000", 1)
 
 
 def test_rows_and_details_are_json(busy: World) -> None:
-    assert json.loads(json.dumps([to_json(row) for row in views.checkpoints(busy.coordinator())]))
+    assert json.loads(json.dumps([to_json(row) for row in checkpoint_list.checkpoints(busy.coordinator())]))
     for checkpoint in range(1, 6):
         assert json.loads(json.dumps(details(busy.coordinator(), checkpoint).as_json()))
 
@@ -168,8 +170,8 @@ def test_looking_changes_nothing_even_where_something_is_due(busy: World) -> Non
     busy.clock.advance(TIMEOUT)
     before = {key: busy.memory.get(key).data for key in busy.memory.all_keys()}
     recording = RecordingStore(busy.store)
-    list(views.jobs(recording))
-    views.checkpoints(busy.coordinator(recording))
+    list(checkpoint_list.jobs(recording))
+    checkpoint_list.checkpoints(busy.coordinator(recording))
     details(busy.coordinator(recording), 5)
     assert recording.writes == []
     assert before == {key: busy.memory.get(key).data for key in busy.memory.all_keys()}
@@ -192,12 +194,12 @@ def test_jobs_are_the_folders_with_a_head(world: World) -> None:
         Coordinator(store, job, Runtime(world.clock, world.new_token)).trigger(world.request("a"))
     store.put("notes/readme.txt", b"no job")
     store.put("_cairn/probe/head.json", b"no job")
-    assert [row.job for row in views.jobs(store)] == ["flights-10", "flights", "weather"], "in key order"
-    assert list(views.jobs(MemoryStore())) == []
+    assert [row.job for row in checkpoint_list.jobs(store)] == ["flights-10", "flights", "weather"], "in key order"
+    assert list(checkpoint_list.jobs(MemoryStore())) == []
 
 
 def test_a_job_in_one_row(busy: World) -> None:
-    (row,) = views.jobs(busy.store)
+    (row,) = checkpoint_list.jobs(busy.store)
     assert (row.job, row.pending, row.latest_completed, row.latest_run_id) == (JOB, (5,), 3, "c")
     assert (row.triggered, row.completed, row.failed, row.restored) == (5, 3, 1, 4)
 
@@ -205,4 +207,4 @@ def test_a_job_in_one_row(busy: World) -> None:
 @pytest.mark.parametrize("folder", ["broken", ".hidden", "-dash"])
 def test_a_folder_that_is_no_sound_job_has_a_row_with_its_problem(busy: World, folder: str) -> None:  # semantics W1, W5
     busy.memory.put(f"{folder}/head.json", b"{")
-    assert {row.job: row.problem is None for row in views.jobs(busy.store)} == {JOB: True, folder: False}
+    assert {row.job: row.problem is None for row in checkpoint_list.jobs(busy.store)} == {JOB: True, folder: False}

@@ -11,46 +11,41 @@ import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from airflow_cairn.checkpoint import (
-    CheckpointConfig,
-    Coordinator,
-    RunFacts,
-    Runtime,
-    TriggerRequest,
-    acks,
-    layout,
-    metadata,
-)
-from airflow_cairn.checkpoint.attempt_document import MAX_HELD_BYTES
-from airflow_cairn.checkpoint.fixing import Refused
-from airflow_cairn.checkpoint.head import EndedEntry
-from airflow_cairn.checkpoint.job_files import JobFiles
-from airflow_cairn.checkpoint.metadata import HandleLine, HookLine, InFlightLine, StageLine
-from airflow_cairn.checkpoint.model import (
-    AckDocument,
-    DeclineDocument,
-    EpochDocument,
-    Execution,
-    Handover,
-    Output,
-    Owner,
-    PendingDocument,
-    Slice,
-    StageSpec,
-    StateHandle,
-    SubtaskAck,
-)
-from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, Status
-from airflow_cairn.checkpoint.requests import (
+from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, RunFacts, Runtime, TriggerRequest
+from airflow_cairn.checkpoint.answers import (
     Declined,
     EpochCompleted,
     Failed,
+    Refused,
     StageAcknowledged,
     Submit,
     TriggerAnswer,
     Triggered,
     UpstreamsNotReady,
 )
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.acknowledgement import (
+    AckDocument,
+    DeclineDocument,
+    Output,
+    StateHandle,
+    SubtaskAck,
+)
+from airflow_cairn.checkpoint.documents.attempt import (
+    EpochDocument,
+    Execution,
+    Handover,
+    Owner,
+    PendingDocument,
+    Slice,
+    StageSpec,
+)
+from airflow_cairn.checkpoint.documents.entries import EndedEntry
+from airflow_cairn.checkpoint.documents.metadata import HandleLine, HookLine, InFlightLine, StageLine
+from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, Status
+from airflow_cairn.checkpoint.store import acks, metadata_file
+from airflow_cairn.checkpoint.store.attempt_documents import MAX_HELD_BYTES
+from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.storage import Written
 from airflow_cairn.storage.port import ObjectStore
 from tests.checkpoint.parties import Ear, Ids, ledger
@@ -362,7 +357,7 @@ class World:
         """What executions of earlier epochs wrote and somebody has still to read, by upstream and token."""
         found: dict[tuple[str, str], list[str]] = {}
         at: InFlightLine | None = None
-        for line in metadata.read(files, handover.restore.metadata) if handover.restore else ():
+        for line in metadata_file.read(files, handover.restore.metadata) if handover.restore else ():
             if isinstance(line, InFlightLine):
                 at = line
             elif isinstance(line, HandleLine) and at is not None:
@@ -375,7 +370,7 @@ class World:
         stage = ""
         outputs: dict[str, Output] = {}
         handles: dict[str, StateHandle] = {}
-        for line in metadata.read(files, handover.restore.metadata):
+        for line in metadata_file.read(files, handover.restore.metadata):
             if isinstance(line, StageLine):
                 stage = line.stage
                 if stage == handover.stage:
@@ -398,7 +393,7 @@ class World:
         assert entry is not None
         found: dict[str, list[str]] = {}
         stage = ""
-        for line in metadata.read(self.files, entry.metadata):
+        for line in metadata_file.read(self.files, entry.metadata):
             if isinstance(line, StageLine):
                 stage = line.stage
             elif isinstance(line, HandleLine) and line.handle.output == "state.totals":
@@ -416,7 +411,7 @@ class World:
         head = self.coordinator().head()
         entry = head.latest_completed() if checkpoint is None else head.completed_by_id(checkpoint)
         assert entry is not None
-        lines = [line for line in metadata.read(self.files, entry.metadata) if isinstance(line, StageLine)]
+        lines = [line for line in metadata_file.read(self.files, entry.metadata) if isinstance(line, StageLine)]
         assert entry.left_out == tuple(sorted(line.stage for line in lines if line.left_out))
         return {line.stage: [each.epoch for each in line.owes if each.slice is not None] for line in lines}
 
@@ -425,7 +420,7 @@ class World:
         found = {each.document.key for each in self.coordinator().head().segments}
         for entry in self.coordinator().head().completed:
             found.add(entry.metadata.key)
-            for line in metadata.read(self.files, entry.metadata):
+            for line in metadata_file.read(self.files, entry.metadata):
                 if isinstance(line, HandleLine):
                     found.add(line.handle.path)
         return found
@@ -515,6 +510,6 @@ class World:
         latest = self.coordinator().head().latest_completed()
         if not self.hooks or latest is None:
             return
-        found = [line.answer for line in metadata.read(self.files, latest.metadata) if isinstance(line, HookLine)]
+        found = [line.answer for line in metadata_file.read(self.files, latest.metadata) if isinstance(line, HookLine)]
         last = 10 * epochs
         assert [(each.name, each.value) for each in found] == [("ids", {"first": last - 9, "next": last + 1})]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cairn.checkpoint.head import JobOwner
-from airflow_cairn.checkpoint.model import Owner
+from airflow_cairn.checkpoint.documents.attempt import Owner
+from airflow_cairn.checkpoint.documents.entries import JobOwner
 from airflow_cairn.cli.main import FAILED, main
 from airflow_cairn.storage import open_store
 from tests.checkpoint.world import World

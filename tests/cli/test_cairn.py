@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cairn.checkpoint import queue
-from airflow_cairn.checkpoint.model import Owner, Slice
+from airflow_cairn.checkpoint.decisions import queue
+from airflow_cairn.checkpoint.documents.attempt import Owner, Slice
 from airflow_cairn.cli.main import main
 from airflow_cairn.storage import open_store
 from tests.checkpoint.world import World

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cairn.cli import listing
 from airflow_cairn.cli.main import main
+from airflow_cairn.cli.output import listings
 from airflow_cairn.storage import open_store
 from tests.checkpoint.world import World
 from tests.support.documented import DOCS
@@ -43,7 +43,7 @@ def test_what_is_refused_says_no_request_id(
 
 
 def test_the_tables_in_the_docs_have_the_columns_of_the_tool() -> None:
-    tools = [listing._HEADINGS, listing._JOB_HEADINGS]
+    tools = [listings._HEADINGS, listings._JOB_HEADINGS]
     found = 0
     for page in DOCS.rglob("*.md"):
         for heading in re.findall(r"^((?:id|job) .*\bDAG run\b.*)\n-- *-", page.read_text(), re.MULTILINE):

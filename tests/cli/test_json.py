@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint import FixedDelayRestart, queue
-from airflow_cairn.checkpoint.model import Owner
+from airflow_cairn.checkpoint import FixedDelayRestart
+from airflow_cairn.checkpoint.decisions import queue
+from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.cli.main import main
 from scripts.setup.base import ROOT
 from tests.checkpoint.world import CONFIG, JOB, World

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from airflow_cairn.checkpoint import system_runtime
-from airflow_cairn.checkpoint.model import Slice
+from airflow_cairn.checkpoint.documents.attempt import Slice
 from airflow_cairn.cli.main import main
 from airflow_cairn.storage import open_store
 from tests.checkpoint.saved import saved

@@ -15,10 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_cairn.checkpoint import Coordinator, layout
-from airflow_cairn.checkpoint.model import Output, StageSpec, StateHandle, SubtaskAck
-from airflow_cairn.cli import state_rows
+from airflow_cairn.checkpoint import Coordinator
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.acknowledgement import Output, StateHandle, SubtaskAck
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.cli.main import main
+from airflow_cairn.cli.output import state_rows
 from airflow_cairn.storage import Written
 from tests.checkpoint.world import CONFIG, JOB, World
 from tests.cli.test_json import documented, paths

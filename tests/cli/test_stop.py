@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from airflow_cairn.checkpoint import Coordinator, system_runtime
-from airflow_cairn.checkpoint.head import Stopped
-from airflow_cairn.checkpoint.layout import epoch_name
+from airflow_cairn.checkpoint.answers import Declined
+from airflow_cairn.checkpoint.documents.entries import Stopped
+from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requests import Declined
-from airflow_cairn.checkpoint.savepoints import drain_run
-from airflow_cairn.cli import airflow_api, stopping
+from airflow_cairn.checkpoint.savepoints.take import drain_run
+from airflow_cairn.cli import airflow_api, stop_text
 from airflow_cairn.cli.main import main
 from airflow_cairn.storage import open_store
 from tests.checkpoint.world import CONFIG, World
@@ -104,7 +104,7 @@ def test_it_waits_if_asked_to(root: Path, capsys: pytest.CaptureFixture[str]) ->
         world.run_epoch("e2")
 
     options = Namespace(target=f"file://{root}/out", request_id=None, drain=False, wait=True)
-    _, document, failed = stopping.stop(Coordinator(world.store, "flights"), options, open_store, wait)
+    _, document, failed = stop_text.stop(Coordinator(world.store, "flights"), options, open_store, wait)
     assert (document["run_id"], document["stopped"], failed, len(waited)) == ("e2", "shutdown", False, 1)
     assert capsys.readouterr().err.startswith("request id: stop-")
 
@@ -117,7 +117,7 @@ def test_if_it_fails_the_job_goes_on(root: Path, capsys: pytest.CaptureFixture[s
         world.coordinator().abort(pending, Reason.JOB_FAILURE, "its DAG run has ended")
 
     options = Namespace(target=f"file://{root}/out", request_id="upgrade", drain=False, wait=True)
-    lines, document, failed = stopping.stop(Coordinator(world.store, "flights"), options, open_store, wait)
+    lines, document, failed = stop_text.stop(Coordinator(world.store, "flights"), options, open_store, wait)
     assert (failed, document["stopped"]) == (True, None)
     assert lines[0].startswith("flights goes on: savepoint 3 FAILED: JOB_FAILURE: checkpoint 2, which it waited for")
     assert stop(root) == 0, "the person tries once more"

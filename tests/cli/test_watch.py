@@ -20,10 +20,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cairn.checkpoint import views
 from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.views import checkpoint_list
 from airflow_cairn.cli.commands import Outcome
-from airflow_cairn.cli.watching import Watch
+from airflow_cairn.cli.watch import Watch
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.errors import ForbiddenError, StorageError, UnavailableError
 from tests.checkpoint.world import World
@@ -178,7 +178,15 @@ def test_the_pulse_of_one_checkpoint_is_its_own_and_the_heads() -> None:  # sema
     world = World()
     coordinator = world.coordinator()
     world.trigger("a")
-    before = [views.pulse(coordinator), views.pulse(coordinator, 1), views.pulse(coordinator, 2)]
+    before = [
+        checkpoint_list.pulse(coordinator),
+        checkpoint_list.pulse(coordinator, 1),
+        checkpoint_list.pulse(coordinator, 2),
+    ]
     world.drive(world.submit("a", "clean").handover)
-    after = [views.pulse(coordinator), views.pulse(coordinator, 1), views.pulse(coordinator, 2)]
+    after = [
+        checkpoint_list.pulse(coordinator),
+        checkpoint_list.pulse(coordinator, 1),
+        checkpoint_list.pulse(coordinator, 2),
+    ]
     assert [old == new for old, new in zip(before, after, strict=True)] == [False, False, True]

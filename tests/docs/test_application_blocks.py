@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_cairn.checkpoint.layout import epoch_name
-from airflow_cairn.checkpoint.model import Slice, StageSpec
-from airflow_cairn.checkpoint.requests import Ready
+from airflow_cairn.checkpoint.answers import Ready
+from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
+from airflow_cairn.checkpoint.documents.layout import epoch_name
 from scripts.doc_blocks import DocBlock, Kind, doc_blocks
 from scripts.setup.base import ROOT
 from tests.spark.pipeline import Pipeline, session_builder

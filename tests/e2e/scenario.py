@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from airflow_cairn.checkpoint import layout
+from airflow_cairn.checkpoint.documents import layout
 from scripts.harness.airflow_api import TaskState
 from scripts.harness.airflow_home import AirflowHome
 from tests.e2e.store import JobStore

@@ -7,9 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_cairn.checkpoint import Coordinator, layout, metadata
-from airflow_cairn.checkpoint.metadata import StageLine
-from airflow_cairn.spark.key_groups import COLUMN
+from airflow_cairn.checkpoint import Coordinator
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.metadata import StageLine
+from airflow_cairn.checkpoint.store import metadata_file
+from airflow_cairn.spark.stored.key_groups import COLUMN
 from airflow_cairn.storage import S3Options, open_store
 from scripts.demo.compare import leftovers, state_files
 
@@ -55,7 +57,7 @@ class JobStore:
         """Give a small JSON state of the newest completed checkpoint."""
         latest = self.coordinator.head().latest_completed()
         assert latest is not None
-        lines = metadata.read(self.files, latest.metadata)
+        lines = metadata_file.read(self.files, latest.metadata)
         return next(line.values[name] for line in list(lines) if isinstance(line, StageLine) and line.stage == stage)
 
     def unreferenced(self) -> list[str]:

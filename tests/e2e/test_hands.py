@@ -10,7 +10,7 @@ import shlex
 import psutil
 import pytest
 
-from airflow_cairn.checkpoint import layout
+from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.cli.main import main
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.wait import wait_until

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, TriggerRequest, layout
-from airflow_cairn.checkpoint.head import Stopped
-from airflow_cairn.checkpoint.model import Slice, StageSpec
+from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, TriggerRequest
+from airflow_cairn.checkpoint.answers import EpochCompleted, Submit, Triggered
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
+from airflow_cairn.checkpoint.documents.entries import Stopped
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requests import EpochCompleted, Submit, Triggered
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.wait import wait_until
 from tests.e2e.conftest import Gates

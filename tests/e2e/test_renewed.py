@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from airflow_cairn.checkpoint import acks
+from airflow_cairn.checkpoint.store import acks
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.wait import wait_until
 from tests.e2e.conftest import Gates

@@ -14,10 +14,10 @@ from typing import Any
 import httpx
 import pytest
 
-from airflow_cairn.checkpoint import savepoint_format
-from airflow_cairn.checkpoint.metadata import StageLine
+from airflow_cairn.checkpoint.documents.metadata import StageLine
 from airflow_cairn.checkpoint.reasons import Status
-from airflow_cairn.checkpoint.savepoints import drain_run
+from airflow_cairn.checkpoint.savepoints import savepoint_format
+from airflow_cairn.checkpoint.savepoints.take import drain_run
 from airflow_cairn.cli.main import main
 from airflow_cairn.storage import S3Options, open_store
 from scripts.harness.airflow_home import AirflowHome

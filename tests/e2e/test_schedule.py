@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pendulum
 import pytest
 
-from airflow_cairn.checkpoint.head import Stopped
+from airflow_cairn.checkpoint.documents.entries import Stopped
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.wait import wait_until
 from tests.e2e.conftest import ON_A_SCHEDULE, Gates

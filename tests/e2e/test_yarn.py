@@ -17,8 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from airflow_cairn.checkpoint import layout
-from airflow_cairn.checkpoint.model import Handover
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.attempt import Handover
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.wait import wait_until
 from scripts.harness.yarn_cluster import YarnCluster

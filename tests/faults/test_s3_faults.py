@@ -16,7 +16,7 @@ from botocore.auth import SIGV4_TIMESTAMP, S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from airflow_cairn.checkpoint.model import StageSpec
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.storage import CairnError, ForbiddenError, ObjectStore, S3Options, open_store
 from airflow_cairn.storage.errors import ErrorKind

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from airflow_cairn.checkpoint import CheckpointConfig
+from airflow_cairn.checkpoint.answers import EpochCompleted, Failed, Ready
+from airflow_cairn.checkpoint.config import RegionalCheckpoints
 from airflow_cairn.checkpoint.errors import CheckpointFailedError
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, Status
-from airflow_cairn.checkpoint.regional import RegionalCheckpoints
-from airflow_cairn.checkpoint.requests import EpochCompleted, Failed, Ready
 from airflow_cairn.cli.main import main
 from airflow_cairn.storage import ForbiddenError, Lost, S3Options, ensure_probed, probe
-from airflow_cairn.storage.s3 import S3Store
+from airflow_cairn.storage.s3.store import S3Store
 from scripts.harness.s3_server import S3Server
 from tests.checkpoint.world import JOB, TIMEOUT, World
 from tests.support.s3_proxy import Denied, Request, Rule, S3Proxy, answer

@@ -14,9 +14,9 @@ import sys
 from collections.abc import Callable
 
 from airflow_cairn.checkpoint import Coordinator
+from airflow_cairn.checkpoint.answers import EpochCompleted, Failed
 from airflow_cairn.checkpoint.errors import CheckpointFailedError
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requests import EpochCompleted, Failed
 from airflow_cairn.checkpoint.runtime import Runtime, system_runtime
 from airflow_cairn.storage import S3Options, open_store
 

@@ -13,10 +13,11 @@ from random import Random
 
 import pytest
 
-from airflow_cairn.checkpoint import CheckpointConfig, layout
-from airflow_cairn.checkpoint.model import StageSpec
+from airflow_cairn.checkpoint import CheckpointConfig
+from airflow_cairn.checkpoint.answers import Triggered
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.reasons import Status
-from airflow_cairn.checkpoint.requests import Triggered
 from airflow_cairn.checkpoint.runtime import system_runtime
 from airflow_cairn.storage import S3Options, open_store
 from scripts.harness.s3_server import S3Server

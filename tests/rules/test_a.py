@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint import ack_parts, acks, layout, metadata
+from airflow_cairn.checkpoint.answers import Ready, Waiting
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument, AckMetrics, StateHandle, SubtaskAck
+from airflow_cairn.checkpoint.documents.attempt import Execution, StageSpec
+from airflow_cairn.checkpoint.documents.metadata import HandleLine, StageLine
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidStateError
-from airflow_cairn.checkpoint.metadata import HandleLine, StageLine
-from airflow_cairn.checkpoint.model import AckDocument, AckMetrics, Execution, StageSpec, StateHandle, SubtaskAck
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
-from airflow_cairn.checkpoint.requests import Ready, Waiting
+from airflow_cairn.checkpoint.store import acks, metadata_file
 from airflow_cairn.storage import DocumentError, OutcomeUnknownError, UnavailableError
 from tests.checkpoint.world import JOB, TIMEOUT, World
 from tests.support.acking import ack_of
@@ -325,7 +327,7 @@ def test_one_marker_carries_many_subtasks_in_parts_below_the_cap(
 def test_a_part_that_was_altered_or_lost_fails_the_checkpoint_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics W5, D1
-    monkeypatch.setattr(ack_parts, "MARKER_BYTES", 200)
+    monkeypatch.setattr(acks, "MARKER_BYTES", 200)
     for damage in ("altered", "altered with sense", "gone", "another's"):
         twin = World()
         twin.run_stages("a")
@@ -395,7 +397,7 @@ def test_small_state_travels_inside_the_ack_and_makes_no_file(world: World) -> N
     world.coordinator().complete(1)
     assert not [key for key in world.standing() if "/state/" in key], "no bytes: no file"
     (completed,) = world.coordinator().head().completed
-    lines = list(metadata.read(world.files, completed.metadata))
+    lines = list(metadata_file.read(world.files, completed.metadata))
     assert [line.values for line in lines if isinstance(line, StageLine)] == [{"high_water": 17}]
     assert not [line for line in lines if isinstance(line, HandleLine)], "and no handle"
 
@@ -451,7 +453,7 @@ def test_parts_without_their_marker_acknowledge_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics A5, A6
     """The driver dies after its parts and before the marker."""
-    monkeypatch.setattr(ack_parts, "MARKER_BYTES", 200)
+    monkeypatch.setattr(acks, "MARKER_BYTES", 200)
     world.trigger("a")
     ack = world.write(world.submit("a", "clean").handover)
     with pytest.raises(Crashed):  # write 0 is the only part

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from airflow_cairn.checkpoint import acks
-from airflow_cairn.checkpoint.cancelling import root_cause
+from airflow_cairn.checkpoint.answers import Cancelled, Failed, Ready, StageAcknowledged, Submit, Waiting
+from airflow_cairn.checkpoint.attempts.cancellation import root_cause
+from airflow_cairn.checkpoint.documents.attempt import Execution, Slice, StageSpec
 from airflow_cairn.checkpoint.errors import CheckpointNotReadyError, InvalidStateError
-from airflow_cairn.checkpoint.model import Execution, Slice, StageSpec
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requests import Cancelled, Failed, Ready, StageAcknowledged, Submit, Waiting
+from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.spark import Epoch
 from tests.checkpoint.early import EarlyWorld
 from tests.checkpoint.lagging import ALIGNMENT, UNALIGNED, complete_without, run_some

@@ -8,13 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_cairn.checkpoint import CheckpointConfig, decisions, invariants, layout, metadata
+from airflow_cairn.checkpoint import CheckpointConfig
+from airflow_cairn.checkpoint.answers import EpochCompleted, Failed, Ready, Triggered
+from airflow_cairn.checkpoint.decisions import transitions
+from airflow_cairn.checkpoint.documents import invariants, layout
+from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument
+from airflow_cairn.checkpoint.documents.head import MAX_HISTORY
+from airflow_cairn.checkpoint.documents.metadata import HandleLine, MetadataHeader, StageLine
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, CheckpointNotReadyError, ListenerError
-from airflow_cairn.checkpoint.head import MAX_HISTORY
-from airflow_cairn.checkpoint.metadata import HandleLine, MetadataHeader, StageLine
-from airflow_cairn.checkpoint.model import AckDocument
 from airflow_cairn.checkpoint.reasons import Reason, Status
-from airflow_cairn.checkpoint.requests import EpochCompleted, Failed, Ready, Triggered
+from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.storage import DeleteFailure
 from airflow_cairn.storage.port import DeleteFailures
 from tests.checkpoint.lagging import REGIONAL
@@ -134,7 +137,7 @@ def test_the_metadata_describes_itself(world: World) -> None:  # semantics C5
     world.run_epoch("a")
     world.run_epoch("b")
     entry = world.coordinator().head().completed[-1]
-    header, *lines = metadata.read(world.files, entry.metadata)
+    header, *lines = metadata_file.read(world.files, entry.metadata)
     assert header == MetadataHeader(
         JOB, 2, "b", 1, world.request("b").slice, ("clean", "routes", "airports", "report"), restored_from=1
     )
@@ -251,7 +254,7 @@ def _publishing(ack: AckDocument) -> AckDocument:
 def short_history(monkeypatch: pytest.MonkeyPatch) -> int:
     """A head that remembers 10 ended checkpoints instead of 100, so that a test need not make as many."""
     assert MAX_HISTORY == 100
-    for module in (decisions, invariants):
+    for module in (transitions, invariants):
         monkeypatch.setattr(module, "MAX_HISTORY", 10)
     return 10
 

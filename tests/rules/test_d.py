@@ -9,12 +9,14 @@ from itertools import permutations
 
 import pytest
 
-from airflow_cairn.checkpoint import decisions, layout
+from airflow_cairn.checkpoint.answers import EpochCompleted, Failed, NothingToDo, Waiting
+from airflow_cairn.checkpoint.decisions import transitions
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.acknowledgement import DeclineDocument
+from airflow_cairn.checkpoint.documents.attempt import DocumentRef
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidStateError
-from airflow_cairn.checkpoint.failures import COUNTED, Weighed, weigh
-from airflow_cairn.checkpoint.model import DeclineDocument, DocumentRef
-from airflow_cairn.checkpoint.reasons import DECLINES, AckAnswer, Reason, Status
-from airflow_cairn.checkpoint.requests import EpochCompleted, Failed, NothingToDo, Waiting
+from airflow_cairn.checkpoint.failures.counting import Weighed, weigh
+from airflow_cairn.checkpoint.reasons import COUNTED, DECLINES, AckAnswer, Reason, Status
 from airflow_cairn.storage import CairnError
 from tests.checkpoint.failing import COUNTS, fail_once, tolerant
 from tests.checkpoint.listening import Listener, trigger_told
@@ -304,7 +306,7 @@ def test_an_older_failure_does_not_count_after_a_newer_success() -> None:  # sem
     world.trigger("a")
     head = world.coordinator().head()
     newer = replace(head.pending[0], id=2, epoch="b", token="f" * 16)
-    completed = decisions.complete(
+    completed = transitions.complete(
         replace(head, pending=(newer,), next_id=3),
         newer,
         metadata=DocumentRef(layout.metadata(2, "f" * 16), 1, "ab" * 32),
@@ -312,7 +314,7 @@ def test_an_older_failure_does_not_count_after_a_newer_success() -> None:  # sem
         tables={},
         now_ms=world.clock.now_ms,
     )
-    after = decisions.abort(
+    after = transitions.abort(
         replace(completed, pending=head.pending), head.pending[0], Reason.CHECKPOINT_DECLINED, "", world.clock.now_ms
     )
     assert after.failures == 0

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint import FixedDelayRestart, RegionalCheckpoints, layout
+from airflow_cairn.checkpoint import FixedDelayRestart, RegionalCheckpoints
+from airflow_cairn.checkpoint.answers import EpochCompleted, Failed, FailedOver, GivenUp, Ready, Restarted, Waiting
+from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
-from airflow_cairn.checkpoint.requests import EpochCompleted, Failed, FailedOver, GivenUp, Ready, Restarted, Waiting
 from tests.checkpoint.exchanges import ALL_PIPELINED, CHAIN
 from tests.checkpoint.lagging import REGIONAL, fail_for_good, run_some
 from tests.checkpoint.world import TIMEOUT, World

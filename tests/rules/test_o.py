@@ -10,14 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cairn.checkpoint import decisions, invariants
-from airflow_cairn.checkpoint.head import Head, Slowest, Stopped
-from airflow_cairn.checkpoint.model import AckMetrics, Owner, StageSpec, SubtaskAck
+from airflow_cairn.checkpoint.answers import Cancelled
+from airflow_cairn.checkpoint.decisions import transitions
+from airflow_cairn.checkpoint.documents import invariants
+from airflow_cairn.checkpoint.documents.acknowledgement import AckMetrics, SubtaskAck
+from airflow_cairn.checkpoint.documents.attempt import Owner, StageSpec
+from airflow_cairn.checkpoint.documents.entries import Slowest, Stopped
+from airflow_cairn.checkpoint.documents.head import Head
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind, Status
-from airflow_cairn.checkpoint.requests import Cancelled
-from airflow_cairn.checkpoint.stats import Distribution, distribution, stats
-from airflow_cairn.checkpoint.views import checkpoints, listing
-from airflow_cairn.storage.local import LocalStore
+from airflow_cairn.checkpoint.views.checkpoint_list import checkpoints, listing
+from airflow_cairn.checkpoint.views.stats import Distribution, distribution, stats
+from airflow_cairn.storage.local.store import LocalStore
 from tests.checkpoint.world import World
 from tests.support.shut_down import shut_down
 
@@ -175,7 +178,7 @@ def test_what_waits_and_what_is_refused_is_said(world: World) -> None:  # semant
 def test_the_history_is_bounded_and_the_counts_are_not(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics O1
-    for module in (decisions, invariants):
+    for module in (transitions, invariants):
         monkeypatch.setattr(module, "MAX_HISTORY", 3)
     for epoch in "abcde":
         world.run_epoch(epoch)
@@ -188,7 +191,7 @@ def test_a_full_history_drops_the_lowest_ids(
     world: World, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:  # semantics O1
     """The first checkpoint stays pending while later ones fail; what has just ended is in the history all the same."""
-    for module in (decisions, invariants):
+    for module in (transitions, invariants):
         monkeypatch.setattr(module, "MAX_HISTORY", held)
     world.config = replace(world.config, max_concurrent_checkpoints=2, tolerable_failed_checkpoints=100)
     world.trigger("a")
@@ -215,7 +218,8 @@ def test_all_of_it_is_read_from_the_store_without_spark_or_airflow(tmp_path: Pat
 import sys
 for name in ("airflow", "pyspark", "py4j", "boto3"):
     sys.modules[name] = None
-from airflow_cairn.checkpoint import Coordinator, stats, views
+from airflow_cairn.checkpoint import Coordinator
+from airflow_cairn.checkpoint.views import stats, checkpoint_list as views
 from airflow_cairn.storage import open_store
 coordinator = Coordinator(open_store(sys.argv[1]), "flights")
 print(stats.stats(coordinator.head()).completed, [row.id for row in views.checkpoints(coordinator)])

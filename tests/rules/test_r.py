@@ -9,18 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_cairn.checkpoint import CheckpointConfig, layout, metadata, restore
-from airflow_cairn.checkpoint.assignment import assign
+from airflow_cairn.checkpoint import CheckpointConfig
+from airflow_cairn.checkpoint.answers import FailedOver
+from airflow_cairn.checkpoint.decisions.state_assignment import assign
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.acknowledgement import ListMode, Output
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
+from airflow_cairn.checkpoint.documents.metadata import StageLine
 from airflow_cairn.checkpoint.errors import (
     InvalidStateError,
     NoCheckpointError,
     NonRestoredStateError,
     StorageLostError,
 )
-from airflow_cairn.checkpoint.metadata import StageLine
-from airflow_cairn.checkpoint.model import ListMode, Output, StageSpec
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requests import FailedOver
+from airflow_cairn.checkpoint.store import metadata_file, verification
 from airflow_cairn.storage import (
     Blob,
     BucketGoneError,
@@ -385,7 +388,7 @@ def _at(world: World, parallelism: int, maximum: int | None = None, stage: str =
 
 def _stored_maximum(world: World, stage: str) -> int | None:
     entry = world.coordinator().head().completed[-1]
-    lines = metadata.read(world.files, entry.metadata)
+    lines = metadata_file.read(world.files, entry.metadata)
     return next(line.max_parallelism for line in lines if isinstance(line, StageLine) and line.stage == stage)
 
 
@@ -473,6 +476,6 @@ def test_metadata_that_describes_another_checkpoint_is_damage(world: World) -> N
     for epoch in ("a", "b"):
         world.run_epoch(epoch)
     first, second = world.coordinator().head().completed
-    (damage,) = restore.verify(world.files, replace(second, metadata=first.metadata)).damages
+    (damage,) = verification.verify(world.files, replace(second, metadata=first.metadata)).damages
     assert (damage.checkpoint, damage.key) == (2, first.metadata.key)
     assert "another checkpoint" in damage.problem

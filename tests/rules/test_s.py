@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from airflow_cairn.checkpoint import CheckpointConfig, RegionalCheckpoints
+from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.checkpoint.model import Slice, StageSpec
-from airflow_cairn.checkpoint.requests import TriggerRequest
-from airflow_cairn.checkpoint.restarts import FixedDelayRestart, NoRestart
+from airflow_cairn.checkpoint.request import TriggerRequest
+from airflow_cairn.checkpoint.restart_strategies import FixedDelayRestart, NoRestart
 from airflow_cairn.storage import InvalidKeyError, UnsupportedStorageError
 from tests.checkpoint.world import CONFIG, TIMEOUT, World
 

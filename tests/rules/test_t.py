@@ -8,7 +8,13 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_cairn.checkpoint import RequestKind, layout, queue
+from airflow_cairn.checkpoint import RequestKind
+from airflow_cairn.checkpoint.answers import Declined, EpochCompleted, TriggerAnswer, Triggered
+from airflow_cairn.checkpoint.decisions import queue
+from airflow_cairn.checkpoint.decisions.ownership import RunState
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.attempt import EpochDocument, Owner, Slice
+from airflow_cairn.checkpoint.documents.head import MAX_WAITING
 from airflow_cairn.checkpoint.errors import (
     HeadLostError,
     InvalidConfigError,
@@ -16,12 +22,8 @@ from airflow_cairn.checkpoint.errors import (
     MasterHookError,
     NonRestoredStateError,
 )
-from airflow_cairn.checkpoint.head import MAX_WAITING
-from airflow_cairn.checkpoint.master_hooks import check_hooks
-from airflow_cairn.checkpoint.model import EpochDocument, Owner, Slice
-from airflow_cairn.checkpoint.owner import RunState
+from airflow_cairn.checkpoint.extensions.master_hooks import check_hooks
 from airflow_cairn.checkpoint.reasons import Reason, Status
-from airflow_cairn.checkpoint.requests import Declined, EpochCompleted, TriggerAnswer, Triggered
 from airflow_cairn.storage import InvalidNameError
 from tests.checkpoint.hooking import SECOND, asking, run, states, triggered
 from tests.checkpoint.parties import Ids

@@ -10,7 +10,13 @@ from typing import TypeVar
 
 import pytest
 
-from airflow_cairn.checkpoint import Coordinator, acks, layout
+from airflow_cairn.checkpoint import Coordinator
+from airflow_cairn.checkpoint.answers import EpochCompleted, FailedOver, Submit, Triggered
+from airflow_cairn.checkpoint.decisions.ownership import RunState
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.attempt import Owner
+from airflow_cairn.checkpoint.documents.head import WRITE_LOG, Head
+from airflow_cairn.checkpoint.documents.invariants import InvariantError
 from airflow_cairn.checkpoint.errors import (
     CheckpointFailedError,
     InvalidStateError,
@@ -18,15 +24,11 @@ from airflow_cairn.checkpoint.errors import (
     StorageLostError,
     TooMuchContentionError,
 )
-from airflow_cairn.checkpoint.head import WRITE_LOG, Head
-from airflow_cairn.checkpoint.head_store import MAX_TRIES, Decision, HeadStore
-from airflow_cairn.checkpoint.invariants import InvariantError
-from airflow_cairn.checkpoint.job_files import JobFiles, encode
-from airflow_cairn.checkpoint.model import Owner
-from airflow_cairn.checkpoint.owner import RunState
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, Status
-from airflow_cairn.checkpoint.requests import EpochCompleted, FailedOver, Submit, Triggered
 from airflow_cairn.checkpoint.runtime import Runtime
+from airflow_cairn.checkpoint.store import acks
+from airflow_cairn.checkpoint.store.head_store import MAX_TRIES, Decision, HeadStore
+from airflow_cairn.checkpoint.store.job_files import JobFiles, encode
 from airflow_cairn.storage import (
     BucketGoneError,
     CairnError,
@@ -331,7 +333,7 @@ def test_a_head_that_would_outgrow_its_reader_is_not_written(
 ) -> None:  # semantics W5
     world.run_epoch("a")
     size = len(encode(world.coordinator().head()))
-    monkeypatch.setattr("airflow_cairn.checkpoint.documents.MAX_HEAD_BYTES", size + 10)
+    monkeypatch.setattr("airflow_cairn.checkpoint.documents.codec.MAX_HEAD_BYTES", size + 10)
     with pytest.raises(InvalidStateError, match="head would grow larger"):
         world.trigger("b")
 

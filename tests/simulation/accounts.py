@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_cairn.checkpoint import RequestKind, layout
-from airflow_cairn.checkpoint.head import CompletedEntry, Head, PendingEntry, Stopped
-from airflow_cairn.checkpoint.model import EpochDocument, PendingDocument
+from airflow_cairn.checkpoint import RequestKind
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.attempt import EpochDocument, PendingDocument
+from airflow_cairn.checkpoint.documents.entries import CompletedEntry, PendingEntry, Stopped
+from airflow_cairn.checkpoint.documents.head import Head
 from airflow_cairn.checkpoint.reasons import Reason, Status
-from airflow_cairn.checkpoint.requests import TriggerRequest
+from airflow_cairn.checkpoint.request import TriggerRequest
 
 if TYPE_CHECKING:
     from tests.simulation.auditor import Auditor

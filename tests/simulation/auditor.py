@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from airflow_cairn.checkpoint import acks, attempt_document, layout, metadata
-from airflow_cairn.checkpoint.head import CompletedEntry, EndedEntry, Head, PendingEntry
-from airflow_cairn.checkpoint.job_files import JobFiles
-from airflow_cairn.checkpoint.metadata import HandleLine
-from airflow_cairn.checkpoint.model import AckDocument, DocumentRef, Execution, PendingDocument
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument
+from airflow_cairn.checkpoint.documents.attempt import DocumentRef, Execution, PendingDocument
+from airflow_cairn.checkpoint.documents.entries import CompletedEntry, EndedEntry, PendingEntry
+from airflow_cairn.checkpoint.documents.head import Head
+from airflow_cairn.checkpoint.documents.metadata import HandleLine
 from airflow_cairn.checkpoint.reasons import AckAnswer, Status
+from airflow_cairn.checkpoint.store import acks, attempt_documents, metadata_file
+from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.storage import GoneError
 from tests.simulation.accounts import FailureAccount, RequestAccount, SourceAccount
 from tests.simulation.held import held
@@ -205,7 +208,7 @@ class Auditor:
 
     def _document(self, entry: PendingEntry) -> PendingDocument:
         try:
-            return attempt_document.read(self.files, entry)
+            return attempt_documents.read(self.files, entry)
         except GoneError:
             self.fail("a pending checkpoint's document is gone (C3)", entry.id)
             raise
@@ -330,7 +333,7 @@ class Auditor:
 
     @lru_cache(maxsize=64)  # noqa: B019 - lives as long as one run
     def _refs_of(self, key: str, ref: DocumentRef) -> frozenset[str]:
-        lines = metadata.read(self.files, ref)
+        lines = metadata_file.read(self.files, ref)
         return frozenset({key, *(line.handle.path for line in lines if isinstance(line, HandleLine))})
 
     def _named_by(self, uid: str, execution: Execution) -> set[str]:
@@ -352,7 +355,7 @@ class Auditor:
     def _lent(self, ended: EndedEntry) -> Iterator[str]:
         """Yield what an attempt that the next one follows leaves behind: its document, and who had begun (C2, S1)."""
         yield layout.pending(ended.id, ended.token)
-        document = attempt_document.read(self.files, ended)
+        document = attempt_documents.read(self.files, ended)
         for uid, execution in document.executions.items():
             yield layout.handover(execution.home, uid, execution.token)
             yield layout.decline(execution.home, uid, execution.token)

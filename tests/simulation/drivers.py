@@ -9,18 +9,20 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from airflow_cairn.checkpoint import Coordinator, acks, hook_documents, layout, metadata
-from airflow_cairn.checkpoint.codec import Json
-from airflow_cairn.checkpoint.metadata import HandleLine, InFlightLine, StageLine
-from airflow_cairn.checkpoint.model import (
+from airflow_cairn.checkpoint import Coordinator
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.acknowledgement import (
     AckDocument,
     DeclineDocument,
-    Handover,
     Output,
     StateHandle,
     SubtaskAck,
 )
+from airflow_cairn.checkpoint.documents.attempt import Handover
+from airflow_cairn.checkpoint.documents.metadata import HandleLine, InFlightLine, StageLine
+from airflow_cairn.checkpoint.documents.strict_json import Json
 from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.store import acks, hook_documents, metadata_file
 from airflow_cairn.storage import DocumentError, GoneError, Lost
 
 if TYPE_CHECKING:
@@ -122,7 +124,7 @@ class Driver:
         it = self._it
         at: StageLine | InFlightLine | None = None
         owed = {(uid, each.token) for owed in it.backlog for uid, each in owed.inputs.items()}
-        for line in metadata.read(self._files, it.restore.metadata) if it.restore else ():
+        for line in metadata_file.read(self._files, it.restore.metadata) if it.restore else ():
             if isinstance(line, StageLine):
                 at = line
                 reads = line.values.get("reads") if line.stage == it.stage else None

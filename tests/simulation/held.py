@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
-from airflow_cairn.checkpoint import metadata
-from airflow_cairn.checkpoint.job_files import JobFiles
-from airflow_cairn.checkpoint.metadata import HandleLine, HookLine, InFlightLine, StageLine
-from airflow_cairn.checkpoint.model import DocumentRef, HookAnswer
+from airflow_cairn.checkpoint.documents.attempt import DocumentRef, HookAnswer
+from airflow_cairn.checkpoint.documents.metadata import HandleLine, HookLine, InFlightLine, StageLine
+from airflow_cairn.checkpoint.store import metadata_file
+from airflow_cairn.checkpoint.store.job_files import JobFiles
 
 Pairs = list[tuple[str, str]]
 """Epochs, each with the execution that wrote it."""
@@ -49,7 +49,7 @@ def held(files: JobFiles, ref: DocumentRef) -> Held:
     """
     found = Held()
     at: StageLine | InFlightLine | None = None
-    for line in metadata.read(files, ref):
+    for line in metadata_file.read(files, ref):
         if isinstance(line, HookLine):
             found.hooks[line.answer.name] = line.answer
         elif isinstance(line, StageLine):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_cairn.checkpoint import layout
-from airflow_cairn.checkpoint.codec import Json
-from airflow_cairn.checkpoint.committables import CheckpointNotice
-from airflow_cairn.checkpoint.head import CompletedEntry, Head
-from airflow_cairn.checkpoint.job_files import JobFiles
-from airflow_cairn.checkpoint.model import PendingDocument
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.attempt import PendingDocument
+from airflow_cairn.checkpoint.documents.entries import CompletedEntry
+from airflow_cairn.checkpoint.documents.head import Head
+from airflow_cairn.checkpoint.documents.strict_json import Json
+from airflow_cairn.checkpoint.extensions.committables import CheckpointNotice
 from airflow_cairn.checkpoint.reasons import Status
+from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.storage import GoneError
 from tests.simulation.held import Held
 

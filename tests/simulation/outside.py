@@ -7,12 +7,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from airflow_cairn.checkpoint import Coordinator, RequestKind
-from airflow_cairn.checkpoint.committables import CheckpointNotice
-from airflow_cairn.checkpoint.head import CompletedEntry, SavepointEntry
+from airflow_cairn.checkpoint.answers import Declined
+from airflow_cairn.checkpoint.decisions.admission import turn_of
+from airflow_cairn.checkpoint.documents.entries import CompletedEntry, SavepointEntry
+from airflow_cairn.checkpoint.extensions.committables import CheckpointNotice
 from airflow_cairn.checkpoint.reasons import Status
-from airflow_cairn.checkpoint.requesting import turn_of
-from airflow_cairn.checkpoint.requests import Declined
-from airflow_cairn.checkpoint.savepoints import SavepointRequest
+from airflow_cairn.checkpoint.savepoints.take import SavepointRequest
 from tests.checkpoint.savepoints import TARGET, Below
 from tests.simulation.accounts import Asking
 from tests.simulation.hub import Fault

@@ -13,14 +13,15 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from airflow_cairn.checkpoint import Coordinator, Runtime, disposing, savepoint_format
+from airflow_cairn.checkpoint import Coordinator, Runtime
+from airflow_cairn.checkpoint.documents.entries import SavepointEntry
+from airflow_cairn.checkpoint.documents.metadata import HandleLine, Line, decode_line, encode_line
 from airflow_cairn.checkpoint.errors import NoSavepointError
-from airflow_cairn.checkpoint.head import SavepointEntry
-from airflow_cairn.checkpoint.importing import ImportWish
-from airflow_cairn.checkpoint.metadata import HandleLine, Line, decode_line, encode_line
 from airflow_cairn.checkpoint.reasons import Status
-from airflow_cairn.checkpoint.savepoint_format import METADATA, SavepointEnd, SavepointHeader
-from airflow_cairn.checkpoint.savepoints import SavepointRequest
+from airflow_cairn.checkpoint.savepoints import disposal, savepoint_format
+from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA, SavepointEnd, SavepointHeader
+from airflow_cairn.checkpoint.savepoints.start_from import ImportWish
+from airflow_cairn.checkpoint.savepoints.take import SavepointRequest
 from airflow_cairn.storage import GoneError
 from tests.checkpoint.savepoints import TARGET, Below
 
@@ -113,11 +114,11 @@ def rewind(job: Job) -> None:
 
 def retain(job: Job) -> None:
     """What is too old is thrown away."""
-    rule = disposing.HistoryRule(keep=KEEP)
+    rule = disposal.HistoryRule(keep=KEEP)
 
     def body() -> None:
         runtime = Runtime(lambda: job.hub.now_ms, job.new_token)
-        disposing.prune(job.store, job.auditor.head.job, rule, lambda uri: Below(job.store, uri), runtime)
+        disposal.prune(job.store, job.auditor.head.job, rule, lambda uri: Below(job.store, uri), runtime)
 
     job.process("disposes", body)
 
@@ -140,7 +141,7 @@ def finish(job: Job, coordinator: Coordinator) -> None:
     for entry in coordinator.head().savepoints:
         if entry.uri in _account(job).thrown:
             try:
-                disposing.dispose(
+                disposal.dispose(
                     job.store, Below(job.store, entry.uri), Runtime(lambda: job.hub.now_ms, job.new_token), force=True
                 )
             except NoSavepointError:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_cairn.checkpoint.head import CompletedEntry, Head, ImportRecord, SavepointEntry, Stopped
-from airflow_cairn.checkpoint.model import PendingDocument
+from airflow_cairn.checkpoint.documents.attempt import PendingDocument
+from airflow_cairn.checkpoint.documents.entries import CompletedEntry, ImportRecord, SavepointEntry, Stopped
+from airflow_cairn.checkpoint.documents.head import Head
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.storage import GoneError
 from tests.simulation.held import held

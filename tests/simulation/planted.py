@@ -7,44 +7,34 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from airflow_cairn.checkpoint import (
-    acks,
-    assembling,
-    attempt_document,
-    attempts,
-    carrying,
-    cleaner,
-    committables,
-    decisions,
-    disposing,
-    forgetting,
-    imported,
-    left_out_lines,
-    live,
-    overtaken,
-    requesting,
-    restore,
-    taking_up,
-)
-from airflow_cairn.checkpoint.attempts import Attempts
-from airflow_cairn.checkpoint.carrying import Carried
-from airflow_cairn.checkpoint.claims import Claims
-from airflow_cairn.checkpoint.cleaner import Cleaner
-from airflow_cairn.checkpoint.head import Head
-from airflow_cairn.checkpoint.head_store import HeadStore
-from airflow_cairn.checkpoint.hook_answers import HookAnswers
-from airflow_cairn.checkpoint.importing import Importing, Started
-from airflow_cairn.checkpoint.left_out_lines import LeftOut
-from airflow_cairn.checkpoint.metadata import HandleLine
-from airflow_cairn.checkpoint.model import AckDocument
-from airflow_cairn.checkpoint.notices import Notices
-from airflow_cairn.checkpoint.owner import RunState
+from airflow_cairn.checkpoint.attempts import resume
+from airflow_cairn.checkpoint.attempts import trigger as attempts
+from airflow_cairn.checkpoint.attempts.claims import Claims
+from airflow_cairn.checkpoint.attempts.stage_reports import StageSide
+from airflow_cairn.checkpoint.attempts.trigger import Attempts
+from airflow_cairn.checkpoint.cleanup import cleaner, live
+from airflow_cairn.checkpoint.cleanup.cleaner import Cleaner
+from airflow_cairn.checkpoint.completion import assemble, left_out_lines, restore
+from airflow_cairn.checkpoint.completion.left_out_lines import LeftOut
+from airflow_cairn.checkpoint.decisions import admission, imports, overtaken, transitions
+from airflow_cairn.checkpoint.decisions.ownership import RunState
+from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument
+from airflow_cairn.checkpoint.documents.head import Head
+from airflow_cairn.checkpoint.documents.metadata import HandleLine
+from airflow_cairn.checkpoint.executions import carry_over
+from airflow_cairn.checkpoint.executions.carry_over import Carried
+from airflow_cairn.checkpoint.extensions import committables
+from airflow_cairn.checkpoint.extensions.hook_answers import HookAnswers
+from airflow_cairn.checkpoint.extensions.listeners import Notices
 from airflow_cairn.checkpoint.reasons import AckAnswer
-from airflow_cairn.checkpoint.requests import TriggerRequest
-from airflow_cairn.checkpoint.savepoint_copy import Copying as SavepointCopying
-from airflow_cairn.checkpoint.savepoint_files import REQUEST
-from airflow_cairn.checkpoint.savepoints import Savepoints
-from airflow_cairn.checkpoint.stage_side import StageSide
+from airflow_cairn.checkpoint.request import TriggerRequest
+from airflow_cairn.checkpoint.savepoints import disposal
+from airflow_cairn.checkpoint.savepoints.copy_out import Copying as SavepointCopying
+from airflow_cairn.checkpoint.savepoints.files import REQUEST
+from airflow_cairn.checkpoint.savepoints.start_from import Importing, Started
+from airflow_cairn.checkpoint.savepoints.take import Savepoints
+from airflow_cairn.checkpoint.store import acks, attempt_documents, completed_epochs
+from airflow_cairn.checkpoint.store.head_store import HeadStore
 from airflow_cairn.storage import UnavailableError
 from tests.simulation.kinds import Kind
 
@@ -90,7 +80,7 @@ def _no_bound(original: Any) -> Any:
     return lambda self, head, *rest: original(self, replace(head, next_id=head.next_id + 1), *rest)
 
 
-@_plant("an id is used again", decisions, "abort")
+@_plant("an id is used again", transitions, "abort")
 def _id_again(original: Any) -> Any:
     def abort(head: Head, entry: Any, *args: Any, **kwargs: Any) -> Head:
         ended: Head = original(head, entry, *args, **kwargs)
@@ -130,7 +120,7 @@ def _delete_unknown(original: Any) -> Any:
     return acknowledge
 
 
-@_plant("no note is made of an epoch that the history forgets", forgetting, "keep")
+@_plant("no note is made of an epoch that the history forgets", completed_epochs, "keep")
 def _no_note(original: Any) -> Any:
     return lambda old, new: new
 
@@ -156,12 +146,12 @@ def _duplicate_deletes(original: Any) -> Any:
     return acknowledge
 
 
-@_plant("what was told DISCARDED is not noted", decisions, "reject")
+@_plant("what was told DISCARDED is not noted", transitions, "reject")
 def _no_reject(original: Any) -> Any:
     return lambda head, ended, token: head
 
 
-@_plant("whoever comes first to a free place gets it", requesting, "decide")
+@_plant("whoever comes first to a free place gets it", admission, "decide")
 def _no_line(original: Any) -> Any:
     return lambda head, request, now_ms: original(replace(head, waiting=()), request, now_ms)
 
@@ -176,7 +166,7 @@ def _all_abandoned(original: Any) -> Any:
     return without_ended
 
 
-@_plant("the pause counts from the trigger", requesting, "_pause_ends_ms")
+@_plant("the pause counts from the trigger", admission, "_pause_ends_ms")
 def _short_pause(original: Any) -> Any:
     def pause_ends_ms(head: Head, request: TriggerRequest) -> int:
         latest = head.latest_completed()
@@ -186,7 +176,7 @@ def _short_pause(original: Any) -> Any:
     return pause_ends_ms
 
 
-@_plant("a later try brings back what was stopped", taking_up, "Stopped")
+@_plant("a later try brings back what was stopped", resume, "Stopped")
 def _take_up_stopped(original: Any) -> Any:
     class Never:
         SHUTDOWN = object()
@@ -225,7 +215,7 @@ def _no_replay(original: Any) -> Any:
     return lambda files, epoch: replace(original(files, epoch), epoch="e9999")
 
 
-@_plant("a success does not end the row of failures", decisions, "complete")
+@_plant("a success does not end the row of failures", transitions, "complete")
 def _row_goes_on(original: Any) -> Any:
     return lambda head, entry, **options: replace(original(head, entry, **options), failures=head.failures)
 
@@ -261,7 +251,7 @@ def _lost_in_flight(original: Any) -> Any:
     return lambda self, kept=(): iter(())
 
 
-@_plant("what a stage has not read is not owed", assembling, "at_least_once", lambda kind: kind.early)
+@_plant("what a stage has not read is not owed", assemble, "at_least_once", lambda kind: kind.early)
 def _edge_owes_nothing(original: Any) -> Any:
     class Nothing:
         @staticmethod
@@ -282,7 +272,7 @@ def _not_kept_for_notices(original: Any) -> Any:
     return lambda files, notice: set()
 
 
-@_plant("who waits is told to wait on though a place is free", requesting, "_held_back")
+@_plant("who waits is told to wait on though a place is free", admission, "_held_back")
 def _waits_on(original: Any) -> Any:
     def held_back(head: Head, turn: Any, now_ms: int) -> Any:
         return original(head, replace(turn, max_concurrent=turn.max_concurrent - 1), now_ms)
@@ -290,7 +280,7 @@ def _waits_on(original: Any) -> Any:
     return held_back
 
 
-@_plant("the document of an attempt that ends is not set aside", attempt_document, "set_aside")
+@_plant("the document of an attempt that ends is not set aside", attempt_documents, "set_aside")
 def _not_set_aside(original: Any) -> Any:
     return lambda files, old, new: None
 
@@ -314,7 +304,7 @@ def _half_copied(original: Any) -> Any:
     return carry
 
 
-@_plant("half a region runs again", carrying, "affected", lambda kind: bool(kind.pipelined))
+@_plant("half a region runs again", carry_over, "affected", lambda kind: bool(kind.pipelined))
 def _half_a_region(original: Any) -> Any:
     def affected(stages: Any, *args: Any, **options: Any) -> Any:
         return original(tuple(replace(stage, pipelined=()) for stage in stages), *args, **options)
@@ -327,7 +317,7 @@ def _not_kept_from(original: Any) -> Any:
     return lambda self, epoch: None
 
 
-@_plant("the job goes on where its savepoint has completed", decisions, "shut_down", lambda kind: kind.owned)
+@_plant("the job goes on where its savepoint has completed", transitions, "shut_down", lambda kind: kind.owned)
 def _does_not_stop(original: Any) -> Any:
     def shut_down(head: Head, now_ms: int) -> Head:
         fresh = any(each.stops and each.ended_at_ms == now_ms for each in head.savepoints)
@@ -344,12 +334,12 @@ def _copies_not_kept(original: Any) -> Any:
     return find
 
 
-@_plant("what a savepoint does not hold counts still", imported, "_rewinds", lambda kind: kind.owned)
+@_plant("what a savepoint does not hold counts still", imports, "_rewinds", lambda kind: kind.owned)
 def _counts_still(original: Any) -> Any:
     return lambda head, *args: head.rewinds
 
 
-@_plant("a savepoint is forgotten before its files are gone", disposing, "_delete", lambda kind: kind.owned)
+@_plant("a savepoint is forgotten before its files are gone", disposal, "_delete", lambda kind: kind.owned)
 def _forgotten_first(original: Any) -> Any:
     def delete(folder: Any, found: Any) -> Any:
         named = [] if found.savepoint is None else [file.key for file in found.savepoint.files]

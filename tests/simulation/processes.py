@@ -12,13 +12,10 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from airflow_cairn.checkpoint import (
-    Coordinator,
-    RequestKind,
-    RunFacts,
-    Runtime,
-    TriggerRequest,
-)
+from airflow_cairn.checkpoint import Coordinator, RequestKind, RunFacts, Runtime, TriggerRequest
+from airflow_cairn.checkpoint.answers import EpochCompleted, Ready, Refused, Submit, TriggerAnswer, Triggered, Waiting
+from airflow_cairn.checkpoint.decisions.ownership import RunState
+from airflow_cairn.checkpoint.documents.attempt import Handover, Owner, Slice, StageSpec
 from airflow_cairn.checkpoint.errors import (
     CheckpointError,
     CheckpointFailedError,
@@ -26,16 +23,7 @@ from airflow_cairn.checkpoint.errors import (
     InvalidStateError,
     SourceMovedError,
 )
-from airflow_cairn.checkpoint.fixing import Refused
-from airflow_cairn.checkpoint.model import (
-    Handover,
-    Owner,
-    Slice,
-    StageSpec,
-)
-from airflow_cairn.checkpoint.owner import RunState
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requests import EpochCompleted, Ready, Submit, TriggerAnswer, Triggered, Waiting
 from airflow_cairn.storage import DocumentError, GoneError, UnavailableError
 from tests.checkpoint.parties import ledger
 from tests.simulation import outside, owner

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_cairn.checkpoint import metadata, savepoint_format, savepoint_verify
+from airflow_cairn.checkpoint.documents.attempt import RestorePointer
+from airflow_cairn.checkpoint.documents.entries import ImportRecord, SavepointEntry
+from airflow_cairn.checkpoint.documents.head import Head
+from airflow_cairn.checkpoint.documents.metadata import HandleLine, Line, StageLine
 from airflow_cairn.checkpoint.errors import NoSavepointError
-from airflow_cairn.checkpoint.head import Head, ImportRecord, SavepointEntry
-from airflow_cairn.checkpoint.metadata import HandleLine, Line, StageLine
-from airflow_cairn.checkpoint.model import RestorePointer
 from airflow_cairn.checkpoint.reasons import Status
-from airflow_cairn.checkpoint.savepoint_format import METADATA
+from airflow_cairn.checkpoint.savepoints import integrity, savepoint_format
+from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA
+from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.storage import DocumentError, GoneError
 from airflow_cairn.storage.port import ObjectStore
 from tests.checkpoint.savepoints import TARGET, Below
@@ -113,7 +115,7 @@ class SavepointAccount:
     def _said(self, source: RestorePointer) -> tuple[Line, ...]:
         """What a checkpoint says, as a savepoint repeats it; nothing where it was damaged from outside."""
         try:
-            lines = tuple(metadata.read(self._auditor.files, source.metadata))
+            lines = tuple(metadata_file.read(self._auditor.files, source.metadata))
         except (GoneError, DocumentError) as error:
             self._auditor.check(source.metadata.key in self._auditor.damaged, "a source is gone (C3)", error)
             return ()
@@ -123,11 +125,11 @@ class SavepointAccount:
         """See that a savepoint stands, whole, and says what its checkpoint said."""
         folder = self._folder(entry)
         try:
-            found = savepoint_verify.load(folder)
+            found = integrity.load(folder)
         except NoSavepointError as error:
             self._auditor.fail("a completed savepoint does not stand (P1)", error)
             raise
-        damages = [str(each) for each in savepoint_verify.damages(folder, found)]
+        damages = [str(each) for each in integrity.damages(folder, found)]
         self._auditor.check(not damages, "a completed savepoint is not whole (P1, C5)", damages)
         lines = [line for line in savepoint_format.read(folder) if not _is_frame(line)]
         stages = [line for line in lines if isinstance(line, StageLine)]

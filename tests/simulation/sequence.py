@@ -6,11 +6,12 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
-from airflow_cairn.checkpoint import MasterHook, layout
-from airflow_cairn.checkpoint.codec import Json
+from airflow_cairn.checkpoint import MasterHook
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.attempt import Handover, HooksRef, PendingDocument
+from airflow_cairn.checkpoint.documents.head import Head
+from airflow_cairn.checkpoint.documents.strict_json import Json
 from airflow_cairn.checkpoint.errors import MasterHookError
-from airflow_cairn.checkpoint.head import Head
-from airflow_cairn.checkpoint.model import Handover, HooksRef, PendingDocument
 from tests.simulation.held import Held
 from tests.simulation.hub import Fault, Hub
 from tests.support.wrapped_stores import Crashed

@@ -13,17 +13,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from airflow_cairn.checkpoint import (
-    attempt_document,
-    completed_epochs,
-    decisions,
-    head_store,
-    hook_answers,
-    import_copy,
-    invariants,
-    savepoint_head,
-)
+from airflow_cairn.checkpoint.decisions import savepoint_entries, transitions
+from airflow_cairn.checkpoint.documents import invariants
 from airflow_cairn.checkpoint.errors import SavepointRefusedError
+from airflow_cairn.checkpoint.extensions import hook_answers
+from airflow_cairn.checkpoint.savepoints import copy_in
+from airflow_cairn.checkpoint.store import attempt_documents, completed_epochs, head_store
 from airflow_cairn.storage.errors import CairnError
 from tests.simulation import outside, owner
 from tests.simulation.auditor import ViolationError
@@ -68,15 +63,15 @@ def short_memories(held: int) -> Iterator[None]:
     """Let heads forget soon and hold few documents, and parse equal bytes once."""
     with parsed_once(), ExitStack() as stack:
         for where, attribute, value in (
-            (decisions, "MAX_HISTORY", HISTORY),
+            (transitions, "MAX_HISTORY", HISTORY),
             (invariants, "MAX_HISTORY", HISTORY),
             (completed_epochs, "MAX_NOTED", NOTED),
             (completed_epochs, "RECENT", 3 * NOTED),
-            (decisions, "MAX_UNFINISHED", UNFINISHED),
+            (transitions, "MAX_UNFINISHED", UNFINISHED),
             (head_store, "WRITE_LOG", WRITE_LOG),
             (hook_answers, "call", call_here),
-            (attempt_document, "MAX_HELD", held),
-            (import_copy, "ThreadPoolExecutor", owner.Here),
+            (attempt_documents, "MAX_HELD", held),
+            (copy_in, "ThreadPoolExecutor", owner.Here),
         ):
             stack.enter_context(put_in_place(where, attribute, value))
         yield
@@ -106,7 +101,7 @@ def _settle(job: Job) -> None:
         raise job.auditor.problem
     head = job.auditor.head
     if head.importing is not None:
-        job.hub.now_ms += savepoint_head.IMPORT_TIMEOUT_MS  # nobody goes on with it
+        job.hub.now_ms += savepoint_entries.IMPORT_TIMEOUT_MS  # nobody goes on with it
     for epoch in [*(entry.epoch for entry in head.pending), *(place.epoch for place in head.waiting)]:
         job.settle(epoch)
     last = len(job.auditor.folded) + 1

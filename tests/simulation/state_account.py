@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_cairn.checkpoint import metadata
-from airflow_cairn.checkpoint.head import CompletedEntry
-from airflow_cairn.checkpoint.metadata import StageLine
-from airflow_cairn.checkpoint.model import AckDocument, PendingDocument
+from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument
+from airflow_cairn.checkpoint.documents.attempt import PendingDocument
+from airflow_cairn.checkpoint.documents.entries import CompletedEntry
+from airflow_cairn.checkpoint.documents.metadata import StageLine
+from airflow_cairn.checkpoint.store import metadata_file
 from tests.simulation.held import Held
 from tests.simulation.kinds import IN_A_ROW, MAX_BACKLOG, Kind
 
@@ -70,7 +71,7 @@ class StateAccount:
     def _lines(self, document: PendingDocument) -> dict[str, StageLine]:
         if document.restore is None or document.restore.metadata.key in self._auditor.damaged:
             return {}
-        lines = metadata.read(self._auditor.files, document.restore.metadata)
+        lines = metadata_file.read(self._auditor.files, document.restore.metadata)
         return {line.stage: line for line in lines if isinstance(line, StageLine)}
 
     def _edge(self, held: Held, stage: str, upstream: str) -> None:

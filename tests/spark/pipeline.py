@@ -6,11 +6,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, TriggerRequest
-from airflow_cairn.checkpoint.layout import epoch_name
-from airflow_cairn.checkpoint.model import Slice, StageSpec
-from airflow_cairn.checkpoint.requests import Ready, Submit, Triggered
+from airflow_cairn.checkpoint.answers import Ready, Submit, Triggered
+from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
+from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.spark import Epoch
-from airflow_cairn.spark.conf import PREFIX, handover_conf
+from airflow_cairn.spark.handover.conf import PREFIX, handover_conf
 from airflow_cairn.storage import S3Options, open_store
 
 if TYPE_CHECKING:

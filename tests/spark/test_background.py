@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_cairn.checkpoint import acks
-from airflow_cairn.checkpoint.model import AckDocument, DeclineDocument, Execution
+from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument, DeclineDocument
+from airflow_cairn.checkpoint.documents.attempt import Execution
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.spark.background import BackgroundSnapshotError
+from airflow_cairn.checkpoint.store import acks
+from airflow_cairn.spark.output.background import BackgroundSnapshotError
 from scripts.harness.wait import wait_until
 from tests.spark.pipeline import Pipeline, counts, rows
 

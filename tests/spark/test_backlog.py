@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_cairn.checkpoint import metadata
-from airflow_cairn.checkpoint.errors import FencedError
-from airflow_cairn.checkpoint.job_files import JobFiles, reference
-from airflow_cairn.checkpoint.metadata import HandleLine, InFlightLine, Line, MetadataHeader, StageLine
-from airflow_cairn.checkpoint.model import (
+from airflow_cairn.checkpoint.documents.acknowledgement import Output, StateHandle
+from airflow_cairn.checkpoint.documents.attempt import (
     Execution,
     Handover,
-    Output,
     OwedEpoch,
     ReplayedEpoch,
     RestorePointer,
     Slice,
     StageSpec,
-    StateHandle,
 )
-from airflow_cairn.spark import Epoch, slices, upstream
-from airflow_cairn.spark.backlog import Backlog
-from airflow_cairn.spark.carried import Carried
-from airflow_cairn.spark.stored import StageContents, Stored
+from airflow_cairn.checkpoint.documents.metadata import HandleLine, InFlightLine, Line, MetadataHeader, StageLine
+from airflow_cairn.checkpoint.errors import FencedError
+from airflow_cairn.checkpoint.store import metadata_file
+from airflow_cairn.checkpoint.store.job_files import JobFiles, reference
+from airflow_cairn.spark import Epoch
+from airflow_cairn.spark.input import slices, upstream
+from airflow_cairn.spark.input.backlog import Backlog
+from airflow_cairn.spark.input.restored import Carried
+from airflow_cairn.spark.stored.outputs import StageContents, Stored
 from airflow_cairn.storage.errors import DocumentError
 from tests.checkpoint.lagging import UNALIGNED, complete_without, run_some
 from tests.checkpoint.world import World
@@ -65,7 +65,7 @@ def loaded(*lines: list[Line], owed: tuple[OwedEpoch, ...] = OWED) -> tuple[Back
         HandleLine(0, StateHandle("state.totals", f"{FOLDER}totals", 1, "e")),
         *(line for some in lines for line in some),
     ]
-    data = metadata.encode(whole)
+    data = metadata_file.encode(whole)
     store.put("flights/chk-0000000002/_metadata-x", data)
     backlog, carried = Backlog(owed), Carried("routes")
     pointer = RestorePointer(2, reference("chk-0000000002/_metadata-x", data))
@@ -190,7 +190,7 @@ def test_a_stage_reads_what_it_owes_first(spark: SparkSession, tmp_path: Path) -
             checkpoint = pipeline.coordinator.complete(submits[-1].handover.checkpoint).checkpoint
     header = MetadataHeader("flights", checkpoint, "e1", 1, Slice(), ("clean", "routes"))
     stages = [StageLine("clean", owed[-1].inputs["clean"], 1), StageLine("routes", Execution("r0", 1, 1), 1)]
-    data = metadata.encode([header, *stages, *lines])
+    data = metadata_file.encode([header, *stages, *lines])
     key = f"chk-{checkpoint:010d}/_metadata-byhand"
     pipeline.store.create(f"flights/{key}", data)
     handover = replace(
@@ -233,7 +233,7 @@ def test_a_stage_that_lagged_catches_up(spark: SparkSession, tmp_path: Path) -> 
 
 def in_flight_of(pipeline: Pipeline, execution: Execution) -> list[Any]:
     """Give the metadata's lines for what an execution wrote to be read on."""
-    from airflow_cairn.checkpoint import acks
+    from airflow_cairn.checkpoint.store import acks
 
     files = pipeline.coordinator.files
     ack = acks.read_ack(files, "clean", execution)

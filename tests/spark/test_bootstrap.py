@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_cairn.checkpoint import savepoint_verify
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError
-from airflow_cairn.checkpoint.model import StageSpec
+from airflow_cairn.checkpoint.savepoints import integrity
 from airflow_cairn.spark import Keyed, bootstrap_savepoint
 from airflow_cairn.storage import InvalidKeyError, InvalidNameError, UnsupportedStorageError, open_store
 from tests.spark.pipeline import Pipeline, counts, rows
@@ -40,8 +40,8 @@ def test_a_new_job_starts_from_history(
     assert made.startswith(f"file://{tmp_path}/savepoints/savepoint-bootstrap-")
     moved = shutil.move(made.removeprefix("file://"), tmp_path / "moved")
     folder = open_store(f"file://{moved}")
-    savepoint = savepoint_verify.load(folder)
-    assert list(savepoint_verify.damages(folder, savepoint)) == []
+    savepoint = integrity.load(folder)
+    assert list(integrity.damages(folder, savepoint)) == []
     assert {stage.uid: stage.state for stage in savepoint.stages} == {
         "routes": ("state.totals", "state.none"),
         "airports": ("state.seen",),

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_cairn.checkpoint.answers import Failed
+from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.checkpoint.layout import epoch_name
-from airflow_cairn.checkpoint.requests import Failed
-from airflow_cairn.spark import committer
+from airflow_cairn.spark.output import committer
 from tests.spark.pipeline import Pipeline, counts, rows
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_cairn.checkpoint.model import StageSpec
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.spark import table
 from tests.spark.pipeline import Pipeline, counts, rows
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_cairn.checkpoint import acks, attempt_document, metadata
+from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument
+from airflow_cairn.checkpoint.documents.attempt import Execution, Slice, StageSpec
+from airflow_cairn.checkpoint.documents.metadata import HandleLine, StageLine
 from airflow_cairn.checkpoint.errors import InvalidStateError
-from airflow_cairn.checkpoint.metadata import HandleLine, StageLine
-from airflow_cairn.checkpoint.model import AckDocument, Execution, Slice, StageSpec
+from airflow_cairn.checkpoint.store import acks, attempt_documents, metadata_file
 from airflow_cairn.spark import Epoch
-from airflow_cairn.storage.local import LocalStore
+from airflow_cairn.storage.local.store import LocalStore
 from airflow_cairn.storage.port import Blob, DeleteFailures, ObjectStat, WriteResult
 from tests.spark.pipeline import Pipeline, counts, rows
 
@@ -30,7 +31,7 @@ TWO_STAGES = (StageSpec("clean"), StageSpec("routes", upstream=("clean",)))
 def ack_of(pipeline: Pipeline, stage: str = "routes") -> AckDocument:
     [entry] = pipeline.coordinator.head().pending
     files = pipeline.coordinator.files
-    document = attempt_document.read(files, entry)
+    document = attempt_documents.read(files, entry)
     return acks.read_ack(files, stage, document.executions[stage])
 
 
@@ -147,7 +148,7 @@ def test_what_is_not_written_again_is_carried_over_by_reference(spark: SparkSess
         assert kept == [key for key in first if "state.airports" not in key], "the cleaner keeps what is referred to"
 
     head = pipeline.coordinator.head()
-    lines = list(metadata.read(pipeline.coordinator.files, head.completed[-1].metadata))
+    lines = list(metadata_file.read(pipeline.coordinator.files, head.completed[-1].metadata))
     [stage] = [line for line in lines if isinstance(line, StageLine)]
     assert {output.id: output.folder[:14] for output in stage.outputs} == {
         "state.totals": "chk-0000000001",

@@ -11,11 +11,11 @@ from typing import TypeVar
 
 import pytest
 
+from airflow_cairn.checkpoint.answers import Failed
+from airflow_cairn.checkpoint.documents.attempt import Handover
 from airflow_cairn.checkpoint.errors import FencedError
-from airflow_cairn.checkpoint.model import Handover
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
-from airflow_cairn.checkpoint.requests import Failed
-from airflow_cairn.spark.fence import LOOK_EVERY_MS, Fence
+from airflow_cairn.spark.execution.fence import LOOK_EVERY_MS, Fence
 from airflow_cairn.storage import ObjectStore, UnavailableError
 from tests.checkpoint.lagging import UNALIGNED, complete_without
 from tests.checkpoint.world import CONFIG, TIMEOUT, World

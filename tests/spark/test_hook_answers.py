@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from airflow_cairn.checkpoint import MasterHook, Runtime
+from airflow_cairn.checkpoint.answers import Triggered
 from airflow_cairn.checkpoint.errors import InvalidStateError
-from airflow_cairn.checkpoint.requests import Triggered
 from airflow_cairn.spark.epoch import Epoch
 from tests.checkpoint.world import World
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_cairn.checkpoint.answers import Failed
+from airflow_cairn.checkpoint.documents.acknowledgement import DeclineDocument
+from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import InvalidStateError
-from airflow_cairn.checkpoint.layout import epoch_name
-from airflow_cairn.checkpoint.model import DeclineDocument
-from airflow_cairn.checkpoint.requests import Failed
-from airflow_cairn.spark.incurable import is_incurable
+from airflow_cairn.spark.execution.failure_kinds import is_incurable
 from airflow_cairn.storage import InvalidNameError, UnavailableError
 from tests.spark.pipeline import Pipeline
 

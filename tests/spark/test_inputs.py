@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from airflow_cairn.checkpoint import acks
+from airflow_cairn.checkpoint.documents.attempt import Execution, Handover, StageSpec
 from airflow_cairn.checkpoint.errors import InvalidStateError
-from airflow_cairn.checkpoint.model import Execution, Handover, StageSpec
-from airflow_cairn.spark import Epoch, slices
-from airflow_cairn.spark.backlog import Backlog
-from airflow_cairn.spark.carried import Carried
-from airflow_cairn.spark.inputs import Inputs
-from airflow_cairn.spark.stored import Stored
+from airflow_cairn.checkpoint.store import acks
+from airflow_cairn.spark import Epoch
+from airflow_cairn.spark.input import slices
+from airflow_cairn.spark.input.backlog import Backlog
+from airflow_cairn.spark.input.inputs import Inputs
+from airflow_cairn.spark.input.restored import Carried
+from airflow_cairn.spark.stored.outputs import Stored
 from tests.checkpoint.early import EARLY, EarlyWorld
 from tests.checkpoint.world import CONFIG
 from tests.spark.pipeline import Pipeline, counts, rows

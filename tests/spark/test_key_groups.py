@@ -16,14 +16,14 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from airflow_cairn.checkpoint import metadata
-from airflow_cairn.checkpoint.assignment import key_groups_of
+from airflow_cairn.checkpoint.decisions.state_assignment import key_groups_of
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
+from airflow_cairn.checkpoint.documents.metadata import StageLine
 from airflow_cairn.checkpoint.errors import InvalidStateError
-from airflow_cairn.checkpoint.metadata import StageLine
-from airflow_cairn.checkpoint.model import StageSpec
-from airflow_cairn.checkpoint.savepoints import SavepointRequest
-from airflow_cairn.spark.key_groups import COLUMN
-from airflow_cairn.spark.unhash import unhashed
+from airflow_cairn.checkpoint.savepoints.take import SavepointRequest
+from airflow_cairn.checkpoint.store import metadata_file
+from airflow_cairn.spark.stored.key_groups import COLUMN
+from airflow_cairn.spark.stored.murmur3 import unhashed
 from airflow_cairn.storage import open_store
 from tests.spark import row_groups
 from tests.spark.drawn_state import HARD, ITEMS, Frame, frames
@@ -237,7 +237,7 @@ def test_a_stage_that_names_no_parallelism_any_more_keeps_its_groups(spark: Spar
 
 def key_groups(pipeline: Pipeline) -> dict[str, int | None]:
     """Give the number of key groups of each output of the newest checkpoint."""
-    lines = metadata.read(pipeline.coordinator.files, pipeline.coordinator.head().completed[-1].metadata)
+    lines = metadata_file.read(pipeline.coordinator.files, pipeline.coordinator.head().completed[-1].metadata)
     [stage] = [line for line in lines if isinstance(line, StageLine)]
     return {output.id: output.key_groups for output in stage.outputs}
 

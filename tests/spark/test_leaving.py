@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_cairn.checkpoint import Runtime
+from airflow_cairn.checkpoint.answers import Failed, Submit
+from airflow_cairn.checkpoint.documents.acknowledgement import DeclineDocument
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
+from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import FencedError, InvalidConfigError, InvalidStateError
-from airflow_cairn.checkpoint.layout import epoch_name
-from airflow_cairn.checkpoint.model import DeclineDocument, StageSpec
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requests import Failed, Submit
 from airflow_cairn.checkpoint.runtime import system_runtime
 from airflow_cairn.spark import Epoch
-from airflow_cairn.spark.fence import LOOK_EVERY_MS
+from airflow_cairn.spark.execution.fence import LOOK_EVERY_MS
 from airflow_cairn.storage import InvalidNameError, UnavailableError
-from airflow_cairn.storage.local import LocalStore
+from airflow_cairn.storage.local.store import LocalStore
 from airflow_cairn.storage.port import DeleteFailures, WriteResult
 from tests.checkpoint.world import Clock
 from tests.spark.pipeline import Pipeline, counts, rows

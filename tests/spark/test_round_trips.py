@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_cairn.checkpoint.model import Output
-from airflow_cairn.spark.stored import Stored, frame
+from airflow_cairn.checkpoint.documents.acknowledgement import Output
+from airflow_cairn.spark.stored.outputs import Stored, frame
 from airflow_cairn.storage import DocumentError
 from tests.spark.pipeline import Pipeline, counts, rows
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.spark.committer import s3a_conf
+from airflow_cairn.spark.output.committer import s3a_conf
 from scripts.harness.s3_server import S3Server
 from scripts.s3a_jars import s3a_jars
 

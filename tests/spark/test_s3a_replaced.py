@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from airflow_cairn.checkpoint.layout import epoch_name
-from airflow_cairn.checkpoint.requests import Submit
-from airflow_cairn.spark.committer import s3a_conf
+from airflow_cairn.checkpoint.answers import Submit
+from airflow_cairn.checkpoint.documents.layout import epoch_name
+from airflow_cairn.spark.output.committer import s3a_conf
 from airflow_cairn.storage import S3Options
 from scripts.demo.compare import leftovers
 from scripts.harness.s3_server import S3Server

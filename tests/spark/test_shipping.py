@@ -11,7 +11,7 @@ import pytest
 
 from airflow_cairn import __version__
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.spark import shipping
+from airflow_cairn.spark.handover import runtime_zip
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,39 +48,39 @@ def test_equal_sources_give_equal_bytes_and_an_equal_name(tmp_path: Path) -> Non
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     second.mkdir()
-    one, two = shipping.runtime_zip(first), shipping.runtime_zip(second)
+    one, two = runtime_zip.runtime_zip(first), runtime_zip.runtime_zip(second)
     assert one.name == two.name
     assert one.name.startswith(f"airflow_cairn-{__version__}-")
     assert one.read_bytes() == two.read_bytes()
     stamp = one.stat().st_mtime_ns
-    assert shipping.runtime_zip(first) == one
+    assert runtime_zip.runtime_zip(first) == one
     assert one.stat().st_mtime_ns == stamp, "what is there is not written again"
     assert [path.name for path in first.iterdir()] == [one.name]
 
 
 def test_other_sources_give_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = shipping.runtime_zip(tmp_path)
-    for package in shipping.PACKAGES:
+    before = runtime_zip.runtime_zip(tmp_path)
+    for package in runtime_zip.PACKAGES:
         (tmp_path / "copy" / package).mkdir(parents=True)
         for path in (ROOT / package).glob("*.py"):
             (tmp_path / "copy" / package / path.name).write_bytes(path.read_bytes())
     (tmp_path / "copy" / "__init__.py").write_bytes((ROOT / "__init__.py").read_bytes())
-    monkeypatch.setattr(shipping, "_ROOT", tmp_path / "copy")
-    assert shipping.runtime_zip(tmp_path) == before
+    monkeypatch.setattr(runtime_zip, "_ROOT", tmp_path / "copy")
+    assert runtime_zip.runtime_zip(tmp_path) == before
     changed = tmp_path / "copy" / "spark" / "epoch.py"
     changed.write_text(changed.read_text() + "\n")
-    assert shipping.runtime_zip(tmp_path) != before
+    assert runtime_zip.runtime_zip(tmp_path) != before
 
 
 def test_without_sources_on_disk_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "__init__.py").touch()
-    monkeypatch.setattr(shipping, "_ROOT", tmp_path)
+    monkeypatch.setattr(runtime_zip, "_ROOT", tmp_path)
     with pytest.raises(InvalidConfigError, match="Install airflow-cairn unpacked, not as a zip"):
-        shipping.runtime_zip(tmp_path)
+        runtime_zip.runtime_zip(tmp_path)
 
 
 def test_the_zip_holds_the_three_layers_and_no_more(tmp_path: Path) -> None:
-    with zipfile.ZipFile(shipping.runtime_zip(tmp_path)) as archive:
+    with zipfile.ZipFile(runtime_zip.runtime_zip(tmp_path)) as archive:
         names = archive.namelist()
         assert all(info.date_time == (1980, 1, 1, 0, 0, 0) for info in archive.infolist())
     assert {name.split("/")[1] for name in names} == {"__init__.py", "checkpoint", "spark", "storage"}
@@ -91,9 +91,11 @@ def test_the_zip_holds_the_three_layers_and_no_more(tmp_path: Path) -> None:
 
 def test_a_bare_python_imports_it_and_works_on_local_files(tmp_path: Path) -> None:
     code = f"""
-from airflow_cairn.spark import Epoch, table, conf, committer, shipping
+from airflow_cairn.spark import Epoch, table
+from airflow_cairn.spark.handover import conf, runtime_zip as shipping
+from airflow_cairn.spark.output import committer
 from airflow_cairn.checkpoint import Coordinator, TriggerRequest
-from airflow_cairn.checkpoint.model import Slice, StageSpec
+from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.storage import open_store, UnsupportedStorageError
 import airflow_cairn
 assert airflow_cairn.__file__.startswith(sys.argv[1]), airflow_cairn.__file__
@@ -105,7 +107,7 @@ try:
 except ImportError as error:
     print(error)
 """
-    done = isolated(shipping.runtime_zip(tmp_path), code)
+    done = isolated(runtime_zip.runtime_zip(tmp_path), code)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["Submit", "boto3 is blocked"]
 
@@ -113,14 +115,14 @@ except ImportError as error:
 def test_a_driver_without_boto3_is_told_what_to_install(tmp_path: Path) -> None:
     code = """
 del sys.meta_path[0]
-from airflow_cairn.spark import conf
+from airflow_cairn.spark.handover import conf
 from airflow_cairn.storage import UnsupportedStorageError
 try:
     conf.open_driver_store("s3://lake/cairn", None)
 except UnsupportedStorageError as error:
     print(error)
 """
-    done = isolated(shipping.runtime_zip(tmp_path), code)
+    done = isolated(runtime_zip.runtime_zip(tmp_path), code)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("this driver's Python has no boto3")
     assert "pip install boto3" in done.stdout

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_cairn.checkpoint import acks
+from airflow_cairn.checkpoint.documents.attempt import Handover, StageSpec
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidStateError
-from airflow_cairn.checkpoint.model import Handover, StageSpec
+from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.spark import Epoch
-from airflow_cairn.spark.backlog import Backlog
-from airflow_cairn.spark.carried import Carried
-from airflow_cairn.spark.inputs import Inputs
-from airflow_cairn.spark.skipping import acknowledge_skipped
-from airflow_cairn.spark.stored import StageContents, of_acknowledgement
+from airflow_cairn.spark.input.backlog import Backlog
+from airflow_cairn.spark.input.inputs import Inputs
+from airflow_cairn.spark.input.restored import Carried
+from airflow_cairn.spark.skipped_stage import acknowledge_skipped
+from airflow_cairn.spark.stored.outputs import StageContents, of_acknowledgement
 from tests.checkpoint.early import EARLY, EarlyWorld
 from tests.checkpoint.lagging import UNALIGNED, complete_without, run_some
 from tests.checkpoint.world import CONFIG, World

@@ -11,20 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_cairn.checkpoint import documents
+from airflow_cairn.checkpoint.documents import codec
+from airflow_cairn.checkpoint.documents.acknowledgement import Output
+from airflow_cairn.checkpoint.documents.attempt import DocumentRef as Ref
+from airflow_cairn.checkpoint.documents.attempt import Handover, ReplayedEpoch, RestorePointer, Slice
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError
-from airflow_cairn.checkpoint.job_files import JobFiles
-from airflow_cairn.checkpoint.model import DocumentRef as Ref
-from airflow_cairn.checkpoint.model import Handover, Output, ReplayedEpoch, RestorePointer, Slice
-from airflow_cairn.checkpoint.secret_masking import masked
-from airflow_cairn.checkpoint.shelf import JobShelf
-from airflow_cairn.spark import conf, slices, upstream
-from airflow_cairn.spark.committer import s3a_conf
-from airflow_cairn.spark.detail import MAX_LENGTH, one_line
+from airflow_cairn.checkpoint.secrets.masking import masked
+from airflow_cairn.checkpoint.store.job_files import JobFiles
+from airflow_cairn.checkpoint.store.side_lists import JobShelf
 from airflow_cairn.spark.epoch_facts import EpochFacts
+from airflow_cairn.spark.execution.error_text import MAX_LENGTH, one_line
+from airflow_cairn.spark.handover import conf
+from airflow_cairn.spark.input import slices, upstream
+from airflow_cairn.spark.output.committer import s3a_conf
 from airflow_cairn.spark.session import session
-from airflow_cairn.spark.stored import StageContents, Stored
-from airflow_cairn.spark.values import plain_json
+from airflow_cairn.spark.stored.json_values import plain_json
+from airflow_cairn.spark.stored.outputs import StageContents, Stored
 from airflow_cairn.storage import CairnError, InvalidKeyError, UnsupportedStorageError
 from airflow_cairn.storage.errors import DocumentError
 from tests.support.memory_store import MemoryStore
@@ -234,8 +236,8 @@ def test_what_is_taken_comes_back(value: Any) -> None:
     except InvalidStateError as refused:
         assert "UTF-8" in str(refused) or "nested" in str(refused)
         return
-    data = documents.encode({"values": {"x": plain}})
-    assert documents.parse(data, key="x")["values"]["x"] == value
+    data = codec.encode({"values": {"x": plain}})
+    assert codec.parse(data, key="x")["values"]["x"] == value
 
 
 def test_tuples_become_lists_and_the_copy_is_our_own() -> None:

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_cairn.checkpoint.documents.acknowledgement import ListMode, Output
+from airflow_cairn.checkpoint.documents.attempt import Handover, Slice
 from airflow_cairn.checkpoint.errors import InvalidStateError
-from airflow_cairn.checkpoint.job_files import JobFiles
-from airflow_cairn.checkpoint.model import Handover, ListMode, Output, Slice
-from airflow_cairn.spark import list_state, small_state
-from airflow_cairn.spark.small_state import MAX_BYTES, MAX_INLINE_BYTES, MAX_INLINE_TOTAL_BYTES, to_files
-from airflow_cairn.spark.stored import Stored
-from airflow_cairn.spark.writer import Writer
+from airflow_cairn.checkpoint.store.job_files import JobFiles
+from airflow_cairn.spark.kinds import list_state, small_state
+from airflow_cairn.spark.kinds.small_state import MAX_BYTES, MAX_INLINE_BYTES, MAX_INLINE_TOTAL_BYTES, to_files
+from airflow_cairn.spark.output.writer import Writer
+from airflow_cairn.spark.stored.outputs import Stored
 from airflow_cairn.storage.errors import DocumentError
 from tests.support.memory_store import MemoryStore
 

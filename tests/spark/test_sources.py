@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from airflow_cairn.checkpoint import FileSource, TriggerRequest, seen_files, shelf, source_files
-from airflow_cairn.checkpoint.layout import epoch_name
-from airflow_cairn.checkpoint.model import Slice
-from airflow_cairn.checkpoint.requests import Triggered
+from airflow_cairn.checkpoint import FileSource, TriggerRequest
+from airflow_cairn.checkpoint.answers import Triggered
+from airflow_cairn.checkpoint.documents.attempt import Slice
+from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.source import RunFacts
+from airflow_cairn.checkpoint.sources import files as source_files
+from airflow_cairn.checkpoint.sources import seen_files
+from airflow_cairn.checkpoint.store import side_lists
 from airflow_cairn.spark import Epoch
 from airflow_cairn.storage import open_store
 from tests.spark.pipeline import Pipeline
@@ -20,7 +23,7 @@ from tests.spark.pipeline import Pipeline
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("inline_bytes", [shelf.INLINE_BYTES, 150], ids=["in the handover", "on the shelf"])
+@pytest.mark.parametrize("inline_bytes", [side_lists.INLINE_BYTES, 150], ids=["in the handover", "on the shelf"])
 def test_each_epoch_reads_its_files_and_those_to_be_read_again(
     spark: SparkSession, tmp_path: Path, inline_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

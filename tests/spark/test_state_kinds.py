@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.errors import InvalidStateError
-from airflow_cairn.checkpoint.model import StageSpec
 from airflow_cairn.spark import table
 from airflow_cairn.storage import InvalidKeyError
 from tests.spark.pipeline import Pipeline, counts, rows
@@ -221,7 +221,7 @@ def test_a_name_that_no_store_can_hold_declines(
 def test_a_folder_that_changes_meanwhile_is_refused(
     pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from airflow_cairn.spark import raw_files
+    from airflow_cairn.spark.kinds import raw_files
 
     folder = make(tmp_path / "model", {"a": b"1", "b": b"2"})
     copied = raw_files._Place.copy

@@ -12,11 +12,11 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from airflow_cairn.checkpoint import schemas
+from airflow_cairn.checkpoint.documents import schemas
+from airflow_cairn.checkpoint.documents.acknowledgement import Output, StateHandle
 from airflow_cairn.checkpoint.errors import InvalidStateError
-from airflow_cairn.checkpoint.model import Output, StateHandle
 from airflow_cairn.spark import table
-from airflow_cairn.spark.stored import File, Stored, frame
+from airflow_cairn.spark.stored.outputs import File, Stored, frame
 from airflow_cairn.storage import DocumentError
 from tests.spark.pipeline import Pipeline, counts, rows
 
@@ -71,7 +71,7 @@ def test_a_frame_is_built_of_checked_schemas_only(
         frame(spark, pipeline.coordinator.files, stored)
     assert not ran.exists()
     # The fixture can tell: without the check the module is imported.
-    monkeypatch.setattr("airflow_cairn.spark.stored.plain_schema", json.loads)
+    monkeypatch.setattr("airflow_cairn.spark.stored.outputs.plain_schema", json.loads)
     with pytest.raises((AttributeError, DocumentError)):
         frame(spark, pipeline.coordinator.files, stored)
     assert ran.exists()

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint.layout import epoch_name
-from airflow_cairn.checkpoint.model import Slice
-from airflow_cairn.checkpoint.requests import Failed
-from airflow_cairn.spark.shipping import runtime_zip
+from airflow_cairn.checkpoint.answers import Failed
+from airflow_cairn.checkpoint.documents.attempt import Slice
+from airflow_cairn.checkpoint.documents.layout import epoch_name
+from airflow_cairn.spark.handover.runtime_zip import runtime_zip
 from scripts.harness.spark_start import fast_conf
 from scripts.setup.base import CACHE, only_one, run
 from scripts.setup.uv import ensure_uv

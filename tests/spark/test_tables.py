@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pytest
 
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
+from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, NoCheckpointError
-from airflow_cairn.checkpoint.layout import epoch_name
-from airflow_cairn.checkpoint.model import StageSpec
 from airflow_cairn.cli.main import main
 from airflow_cairn.spark import state, table
 from airflow_cairn.storage import InvalidNameError, UnsupportedStorageError
-from airflow_cairn.storage.local import LocalStore
+from airflow_cairn.storage.local.store import LocalStore
 from tests.spark.pipeline import Pipeline, counts, rows
 
 if TYPE_CHECKING:

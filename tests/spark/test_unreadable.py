@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_cairn.checkpoint import acks, layout
-from airflow_cairn.checkpoint.layout import epoch_name
-from airflow_cairn.checkpoint.model import Execution, StageSpec
-from airflow_cairn.spark import unreadable
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.attempt import Execution, StageSpec
+from airflow_cairn.checkpoint.documents.layout import epoch_name
+from airflow_cairn.checkpoint.store import acks
+from airflow_cairn.spark.execution import failure_kinds
 from tests.spark.pipeline import Pipeline, counts
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ FILE = f"s3a://lake/flights/{layout.execution_folder(3, 'clean', 1, '1' * 16)}r/
     ],
 )
 def test_an_error_names_who_cannot_be_read(text: str, found: tuple[str, ...]) -> None:  # semantics F1, R1
-    assert unreadable.of(RuntimeError(text), UPSTREAM) == found
+    assert failure_kinds.of(RuntimeError(text), UPSTREAM) == found
 
 
 def test_causes_count_too() -> None:  # semantics F1
@@ -44,10 +45,10 @@ def test_causes_count_too() -> None:  # semantics F1
         except RuntimeError as error:
             raise ValueError("the job failed") from error
     except ValueError as error:
-        assert unreadable.of(error, UPSTREAM) == ("clean",)
+        assert failure_kinds.of(error, UPSTREAM) == ("clean",)
     looped = RuntimeError("x")
     looped.__cause__ = looped
-    assert unreadable.of(looped, UPSTREAM) == ()
+    assert failure_kinds.of(looped, UPSTREAM) == ()
 
 
 @pytest.mark.spark

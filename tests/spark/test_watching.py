@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_cairn.checkpoint.errors import FencedError
-from airflow_cairn.spark import fence
+from airflow_cairn.spark.execution import fence
 from scripts.harness.wait import wait_until
 from tests.spark.pipeline import Pipeline, rows
 from tests.spark.test_background import parts, slow

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airflow_cairn.storage import ObjectStore, S3Options
-from airflow_cairn.storage.local import LocalStore
-from airflow_cairn.storage.s3 import S3Store
+from airflow_cairn.storage.local.store import LocalStore
+from airflow_cairn.storage.s3.store import S3Store
 
 
 @dataclass(frozen=True)

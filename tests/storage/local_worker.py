@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 
 from airflow_cairn.storage import Lost, Written
-from airflow_cairn.storage.local import LocalStore
+from airflow_cairn.storage.local.store import LocalStore
 
 
 def stop(root: str, at: str, verb: str, key: str, data: str, etag: str = "") -> None:

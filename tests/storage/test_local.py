@@ -21,8 +21,8 @@ from airflow_cairn.storage import (
     WriteResult,
     Written,
 )
-from airflow_cairn.storage.local import LocalStore
-from airflow_cairn.storage.local_folders import HIDDEN
+from airflow_cairn.storage.local.folders import HIDDEN
+from airflow_cairn.storage.local.store import LocalStore
 
 
 @pytest.fixture

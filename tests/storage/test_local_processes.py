@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from airflow_cairn.storage import Lost, Written
-from airflow_cairn.storage.local import LocalStore
-from airflow_cairn.storage.local_folders import HIDDEN
+from airflow_cairn.storage.local.folders import HIDDEN
+from airflow_cairn.storage.local.store import LocalStore
 
 WORKER = Path(__file__).with_name("local_worker.py")
 CREATE_STEPS = ["temp made", "temp written", "temp durable", "linked", "folder durable"]

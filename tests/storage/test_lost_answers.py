@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from airflow_cairn.checkpoint.job_files import JobFiles
+from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.storage import (
     ConflictError,
     ForbiddenError,

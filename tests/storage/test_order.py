@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_cairn.storage import ObjectStore, S3Options, Written, open_store
-from airflow_cairn.storage.local import LocalStore
-from airflow_cairn.storage.local_folders import HIDDEN
+from airflow_cairn.storage.local.folders import HIDDEN
+from airflow_cairn.storage.local.store import LocalStore
 
 # Characters around the slash (0x2f) in byte order, one that UTF-16 sorts differently, and what Spark writes.
 segments = st.text("ab!,-./0=_é￮😀".replace("/", ""), min_size=1, max_size=4).filter(

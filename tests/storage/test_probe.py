@@ -20,7 +20,7 @@ from airflow_cairn.storage import (
     open_store,
     probe,
 )
-from airflow_cairn.storage.local import LocalStore
+from airflow_cairn.storage.local.store import LocalStore
 from airflow_cairn.storage.probe import RECORD
 from scripts.harness.ports import LOOPBACK, free_port, is_listening
 from scripts.harness.processes import RealProcess

@@ -27,7 +27,7 @@ from airflow_cairn.storage import (
     open_store,
     probe,
 )
-from airflow_cairn.storage.s3 import S3Store
+from airflow_cairn.storage.s3.store import S3Store
 from scripts.harness.ports import free_port
 from scripts.harness.s3_server import S3Server
 from tests.support.fake_s3 import GIGABYTE, FakeS3, Held

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from airflow_cairn.checkpoint import layout
-from airflow_cairn.checkpoint.model import AckDocument, Handover, Output, StateHandle, SubtaskAck
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument, Output, StateHandle, SubtaskAck
+from airflow_cairn.checkpoint.documents.attempt import Handover
 
 RUN = "f" * 16
 """The driver's token where a test does not care."""

@@ -11,10 +11,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, TriggerRequest
-from airflow_cairn.checkpoint.layout import epoch_name
-from airflow_cairn.checkpoint.model import DeclineDocument, Handover, Owner, Slice, StageSpec
+from airflow_cairn.checkpoint.answers import Submit, Triggered
+from airflow_cairn.checkpoint.documents.acknowledgement import DeclineDocument
+from airflow_cairn.checkpoint.documents.attempt import Handover, Owner, Slice, StageSpec
+from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.requests import Submit, Triggered
 from airflow_cairn.storage import open_store
 from tests.support.acking import ack_of
 

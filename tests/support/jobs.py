@@ -9,15 +9,9 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-from airflow_cairn.checkpoint import layout
-from airflow_cairn.checkpoint.model import (
-    AckMetrics,
-    Handover,
-    Output,
-    StageSpec,
-    StateHandle,
-    SubtaskAck,
-)
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.acknowledgement import AckMetrics, Output, StateHandle, SubtaskAck
+from airflow_cairn.checkpoint.documents.attempt import Handover, StageSpec
 from airflow_cairn.checkpoint.reasons import AckAnswer
 from airflow_cairn.storage import Written
 from airflow_cairn.storage.port import ObjectStore

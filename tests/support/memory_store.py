@@ -20,7 +20,7 @@ from airflow_cairn.storage import (
     check_key,
     check_prefix,
 )
-from airflow_cairn.storage.limits import check_range, check_size
+from airflow_cairn.storage.body_limits import check_range, check_size
 from airflow_cairn.storage.names import order
 from airflow_cairn.storage.port import DeleteFailures
 

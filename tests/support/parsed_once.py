@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint import metadata
-from airflow_cairn.checkpoint.documents import MAX_MARKER_BYTES
-from airflow_cairn.checkpoint.job_files import JobFiles
+from airflow_cairn.checkpoint.documents import metadata
+from airflow_cairn.checkpoint.documents.codec import MAX_MARKER_BYTES
+from airflow_cairn.checkpoint.store.job_files import JobFiles
 
 REMEMBERED = 20_000
 """Documents, and lines of metadata."""

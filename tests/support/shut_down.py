@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from airflow_cairn.checkpoint import Coordinator, decisions
-from airflow_cairn.checkpoint.head_store import Decision, changed
+from airflow_cairn.checkpoint import Coordinator
+from airflow_cairn.checkpoint.decisions import transitions
+from airflow_cairn.checkpoint.store.head_store import Decision, changed
 
 
 def shut_down(coordinator: Coordinator) -> None:
@@ -14,4 +15,4 @@ def shut_down(coordinator: Coordinator) -> None:
     """
     heads = coordinator._heads
     heads.ensure()
-    heads.update(lambda head, now_ms: Decision(None, changed(head, decisions.shut_down(head, now_ms))))
+    heads.update(lambda head, now_ms: Decision(None, changed(head, transitions.shut_down(head, now_ms))))

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from airflow_cairn.checkpoint import Coordinator
-from airflow_cairn.checkpoint.model import AckDocument, DeclineDocument, Handover, SubtaskAck
+from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument, DeclineDocument, SubtaskAck
+from airflow_cairn.checkpoint.documents.attempt import Handover
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
-from airflow_cairn.spark.conf import parse
+from airflow_cairn.spark.handover.conf import parse
 
 
 def _conf() -> dict[str, str]:

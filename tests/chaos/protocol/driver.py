@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from airflow_cairn.checkpoint import Coordinator, acks, layout, metadata
-from airflow_cairn.checkpoint.metadata import HandleLine, StageLine
-from airflow_cairn.checkpoint.model import AckDocument, Handover, Output, StateHandle, SubtaskAck
+from airflow_cairn.checkpoint import Coordinator
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument, Output, StateHandle, SubtaskAck
+from airflow_cairn.checkpoint.documents.attempt import Handover
+from airflow_cairn.checkpoint.documents.metadata import HandleLine, StageLine
+from airflow_cairn.checkpoint.store import acks, metadata_file
 from airflow_cairn.storage import Written
 from tests.chaos.inputs import added, rows
 
@@ -68,7 +71,7 @@ class Driver:
         before: dict[str, Any] = {"runs": [], "sums": {}}
         once: tuple[Output, StateHandle] | None = None
         at: StageLine | None = None
-        for line in metadata.read(self._files, self._it.restore.metadata) if self._it.restore else ():
+        for line in metadata_file.read(self._files, self._it.restore.metadata) if self._it.restore else ():
             if isinstance(line, StageLine):
                 at = line
             elif isinstance(line, HandleLine) and at is not None and at.stage == self._it.stage:

@@ -15,13 +15,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, Runtime, TriggerRequest, acks
-from airflow_cairn.checkpoint.errors import CheckpointError, JobPausedError
-from airflow_cairn.checkpoint.head import Stopped
-from airflow_cairn.checkpoint.model import DeclineDocument, Handover, Owner, Slice, StageSpec
-from airflow_cairn.checkpoint.owner import RunState
-from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
-from airflow_cairn.checkpoint.requests import (
+from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, Runtime, TriggerRequest
+from airflow_cairn.checkpoint.answers import (
     BeginAnswer,
     Declined,
     EpochCompleted,
@@ -34,8 +29,15 @@ from airflow_cairn.checkpoint.requests import (
     UpstreamsNotReady,
     Waiting,
 )
+from airflow_cairn.checkpoint.decisions.ownership import RunState
+from airflow_cairn.checkpoint.documents.acknowledgement import DeclineDocument
+from airflow_cairn.checkpoint.documents.attempt import Handover, Owner, Slice, StageSpec
+from airflow_cairn.checkpoint.documents.entries import Stopped
+from airflow_cairn.checkpoint.errors import CheckpointError, JobPausedError
+from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from airflow_cairn.checkpoint.runtime import system_runtime
-from airflow_cairn.checkpoint.savepoints import SavepointRequest
+from airflow_cairn.checkpoint.savepoints.take import SavepointRequest
+from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.storage.errors import CairnError
 from airflow_cairn.storage.port import ObjectStore
 from tests.chaos.protocol.driver import Driver

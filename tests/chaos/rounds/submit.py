@@ -12,9 +12,9 @@ import threading
 from pathlib import Path
 
 from airflow_cairn.checkpoint import Coordinator
-from airflow_cairn.checkpoint.model import Handover
+from airflow_cairn.checkpoint.documents.attempt import Handover
 from airflow_cairn.checkpoint.reasons import AckAnswer
-from airflow_cairn.spark.conf import parse
+from airflow_cairn.spark.handover.conf import parse
 from tests.chaos.protocol.driver import Driver
 
 

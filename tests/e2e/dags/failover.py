@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import DAG
 
 from airflow_cairn.checkpoint import CheckpointConfig
-from airflow_cairn.checkpoint.model import StageSpec
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.operators import (
     CheckpointedTaskGroup,
     Pipelined,

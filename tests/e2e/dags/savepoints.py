@@ -11,12 +11,7 @@ from typing import Any
 from airflow.sdk import DAG
 
 from airflow_cairn.checkpoint import DataInterval
-from airflow_cairn.operators import (
-    CheckpointedTaskGroup,
-    SparkEpochOperator,
-    StopWithSavepointOperator,
-    savepoint_dag,
-)
+from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator, StopWithSavepointOperator, savepoint_dag
 
 APPLICATIONS = Path(__file__).parent / "applications"
 LAKE: dict[str, Any] = {"storage": "s3://savepoints/jobs", "aws_conn_id": "savepoints_s3"}

@@ -7,11 +7,12 @@ import json
 import sys
 from pathlib import Path
 
+from airflow_cairn.checkpoint.answers import Failed
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
+from airflow_cairn.checkpoint.documents.layout import epoch_name, longest_key
 from airflow_cairn.checkpoint.errors import FencedError
-from airflow_cairn.checkpoint.layout import epoch_name, longest_key
-from airflow_cairn.checkpoint.model import StageSpec
-from airflow_cairn.checkpoint.requests import Failed
-from airflow_cairn.spark import committer, table
+from airflow_cairn.spark import table
+from airflow_cairn.spark.output import committer
 from airflow_cairn.storage import S3Options
 from airflow_cairn.storage.names import MAX_KEY_BYTES
 from airflow_cairn.storage.uris import parse_storage_uri

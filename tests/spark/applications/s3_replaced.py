@@ -9,7 +9,7 @@ import json
 import sys
 
 from airflow_cairn.checkpoint.errors import FencedError
-from airflow_cairn.spark import fence
+from airflow_cairn.spark.execution import fence
 from airflow_cairn.storage import S3Options
 from tests.spark.pipeline import Pipeline, session_builder
 

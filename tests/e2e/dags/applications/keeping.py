@@ -14,9 +14,9 @@ from counting import stop_at  # type: ignore[import-not-found]  # Spark finds it
 from pyspark import SparkConf, SparkContext
 
 from airflow_cairn.checkpoint import Coordinator
-from airflow_cairn.checkpoint.model import Handover
+from airflow_cairn.checkpoint.documents.attempt import Handover
 from airflow_cairn.spark import Epoch
-from airflow_cairn.spark.conf import parse
+from airflow_cairn.spark.handover.conf import parse
 
 FILLER = "x" * 30_000
 

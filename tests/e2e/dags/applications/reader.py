@@ -18,11 +18,14 @@ from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
 
-from airflow_cairn.checkpoint import Coordinator, layout, metadata
-from airflow_cairn.checkpoint.metadata import StageLine
-from airflow_cairn.checkpoint.model import AckDocument, Handover, SubtaskAck
+from airflow_cairn.checkpoint import Coordinator
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument, SubtaskAck
+from airflow_cairn.checkpoint.documents.attempt import Handover
+from airflow_cairn.checkpoint.documents.metadata import StageLine
 from airflow_cairn.checkpoint.reasons import AckAnswer
-from airflow_cairn.spark.conf import parse
+from airflow_cairn.checkpoint.store import metadata_file
+from airflow_cairn.spark.handover.conf import parse
 
 
 def main() -> int:
@@ -60,7 +63,7 @@ def main() -> int:
 def folded(coordinator: Coordinator, handover: Handover) -> list[str]:
     """Give the runs that the stage has read, by what it restores, and those that it reads now."""
     before: list[str] = []
-    for line in metadata.read(coordinator.files, handover.restore.metadata) if handover.restore else ():
+    for line in metadata_file.read(coordinator.files, handover.restore.metadata) if handover.restore else ():
         if isinstance(line, StageLine) and line.stage == handover.stage:
             before = line.values.get("folded", [])
     new = [*(each.epoch for each in handover.backlog if each.slice), *(each.epoch for each in handover.replay)]

@@ -1,0 +1,102 @@
+"""A stage that cannot take part passes the cancellation on (semantics B4).
+
+A stage whose upstream has declined in the attempt that is pending would be submitted for nothing: the attempt is lost,
+the first that notices. So it declines too, with `CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER`, and claims nothing. The
+marker is judged like any decline: it means something as long as the head lists the execution. The next attempt runs
+both anew, because a stage is never carried over without what it reads (semantics F1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from ..answers import Cancelled
+from ..documents.acknowledgement import DeclineDocument
+from ..documents.attempt import Execution, PendingDocument
+from ..documents.text import one_line
+from ..reasons import Reason
+from ..stage_graph import producers
+from ..store import acks
+from ..store.job_files import JobFiles
+
+BARRIER = Reason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
+_NO_REASON = (Reason.CHECKPOINT_DECLINED, "declined")
+
+
+def pass_on(files: JobFiles, document: PendingDocument, stage: str) -> Cancelled | None:
+    """Decline for a stage if one that it reads from, directly or not, has declined; None where none has.
+
+    A stage that reads what is there waits for no other, so there is nothing to pass on to it (B2).
+
+    Costs one listing for each checkpoint in which those stages' executions are at home, and nothing for a stage that
+    reads from no other.
+
+    Args:
+        files: the job's files.
+        document: what the pending attempt expects.
+        stage: the stage's uid.
+
+    Raises:
+        UnavailableError: the store did not answer.
+    """
+    if document.limits.at_least_once:
+        return None
+    above = {uid: document.executions[uid] for uid in producers(document.stages, stage)}
+    declined = acks.marked(files, above, "declines")
+    if declined:
+        # A decline after the acknowledgement does nothing (D1); asked only here, so that the healthy way stays cheap.
+        declined -= acks.marked(files, above, "acks")
+    if not declined:
+        return None
+    upstream, _, why = root_cause(files, above, declined)
+    own = document.executions[stage]
+    acks.write_decline(
+        files,
+        DeclineDocument(
+            job=document.job,
+            checkpoint=own.home,
+            epoch=document.epoch,
+            stage=stage,
+            token=own.token,
+            reason=BARRIER,
+            detail=one_line(f"{upstream}, which it reads from, has declined: {why}"),
+        ),
+    )
+    return Cancelled(document.checkpoint, document.attempt, upstream, one_line(why))
+
+
+def root_cause(
+    files: JobFiles, executions: Mapping[str, Execution], declined: Collection[str]
+) -> tuple[str, Reason, str]:
+    """Give the stage that declined by itself, its reason and why; by name, where several did: the first of `causes`.
+
+    Args:
+        files: the job's files.
+        executions: by stage.
+        declined: stages whose decline stands; at least one.
+
+    Raises:
+        ValueError: `declined` is empty.
+    """
+    if not declined:
+        raise ValueError("no stage has declined, so there is no cause to give")
+    return causes(files, executions, declined)[0]
+
+
+def causes(
+    files: JobFiles, executions: Mapping[str, Execution], declined: Collection[str]
+) -> list[tuple[str, Reason, str]]:
+    """Give stages that declined, each with its reason and why: by name, those first that declined by themselves.
+
+    Args:
+        files: the job's files.
+        executions: by stage.
+        declined: stages whose decline stands.
+    """
+    found = [(uid, *(acks.why_declined(files, uid, executions[uid]) or _NO_REASON)) for uid in sorted(declined)]
+    return sorted(found, key=lambda each: each[1] is BARRIER)
+
+
+def told(found: Iterable[tuple[str, Reason, str]]) -> tuple[str, ...]:
+    """Write each of some causes as a line for people."""
+    return tuple(f"{uid}: {why}" for uid, _, why in found)

@@ -1,0 +1,141 @@
+"""What a failed try leads to, as the head and the stage's decline have it: a restart, or the end of the epoch (F4).
+
+Asked in the swap that ends the attempt, and again in the one that takes up what somebody else had ended before the
+failed try was reported. So each failed try counts once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from ...storage.errors import DocumentError
+from ..documents.attempt import Execution, PendingDocument
+from ..documents.entries import EndedEntry, PendingEntry
+from ..documents.head import Head
+from ..documents.text import one_line
+from ..failures import restarts
+from ..failures.restarts import Exhausted, Restart
+from ..reasons import DECLINES
+from ..store import acks
+from ..store.job_files import JobFiles
+
+NO_CURE = "no retry cures this"
+
+
+def after_failure(
+    files: JobFiles,
+    head: Head,
+    entry: PendingEntry,
+    document: PendingDocument,
+    stage: str,
+    now_ms: int,
+    *,
+    declined: Collection[str] = (),
+    curable: bool = True,
+) -> Restart | Exhausted:
+    """Say what a failed try of a stage leads to.
+
+    Args:
+        files: the job's files.
+        head: the version decided on.
+        entry: the attempt in which it failed.
+        document: what that expects.
+        stage: the stage's uid.
+        now_ms: the time, milliseconds since 1970 UTC.
+        declined: other stages that have declined in it: one that no retry cures is not tried again.
+        curable: False: the task that reports it knows that another try would fail alike.
+
+    Raises:
+        UnavailableError: the store did not answer.
+    """
+    if not curable or incurable(files, document, [stage]):
+        return Exhausted(NO_CURE)
+    others = incurable(files, document, declined)
+    if others:
+        return Exhausted(f"no retry cures what {others[0]} declined for")
+    return restarts.weigh(
+        document.limits.restart,
+        head.restart_memory,
+        entry.restarts,
+        now_ms,
+        job=head.job,
+        epoch=entry.epoch,
+        restart_at_ms=entry.restart_at_ms,
+        began_ms=_began_ms(head, document.executions[stage]),
+    )
+
+
+def after_ended(
+    files: JobFiles, head: Head, ended: EndedEntry, document: PendingDocument, now_ms: int
+) -> Restart | Exhausted:
+    """Say what an attempt leads to that ended before anybody reported a failed try.
+
+    One that ended because a stage declined counts, for declining is how a driver fails; so does one with which the job
+    failed of too many failed checkpoints (D5). Any other leaves the count as it is. It starts anew after a failure for
+    good.
+
+    Args:
+        files: the job's files.
+        head: the version decided on.
+        ended: the attempt.
+        document: what it expected.
+        now_ms: the time, milliseconds since 1970 UTC.
+    """
+    if ended.for_good:
+        return Restart(0, memory=head.restart_memory)
+    if ended.reason not in DECLINES and not ended.job_failed:
+        return Restart(ended.restarts, memory=head.restart_memory)
+    declined = acks.marked(files, document.executions, "declines") if document.limits.restart else ()
+    return restarts.weigh(
+        document.limits.restart,
+        head.restart_memory,
+        ended.restarts,
+        now_ms,
+        job=head.job,
+        epoch=ended.epoch,
+        restart_at_ms=ended.restart_at_ms,
+        began_ms=_latest_ms(head, [document.executions[uid] for uid in declined]),
+    )
+
+
+def _began_ms(head: Head, execution: Execution) -> int | None:
+    """Give when the attempt was opened in which an execution began; None where the head has forgotten it."""
+    home = head.pending_by_id(execution.home) or head.ended_by_id(execution.home)
+    return home.triggered_at_ms if home is not None else None
+
+
+def _latest_ms(head: Head, executions: Sequence[Execution]) -> int | None:
+    """Give the same for the one of some executions that began last."""
+    known = [_began_ms(head, execution) for execution in executions]
+    return max((each for each in known if each is not None), default=None) if None not in known else None
+
+
+def fail_for_good(head: Head, ended: EndedEntry, why: str) -> Head:
+    """Note of an attempt that has ended that nothing but a person follows it by another."""
+    detail = one_line(f"{why}: {ended.detail}")
+    failed = replace(ended, job_failed=True, for_good=True, detail=detail)
+    history = tuple(failed if each.id == ended.id else each for each in head.history)
+    return replace(head, history=history, restart_memory=None)
+
+
+def incurable(files: JobFiles, document: PendingDocument, stages: Iterable[str]) -> list[str]:
+    """Give those of some stages that have declined and say that no retry cures it: a read for each of them.
+
+    Args:
+        files: the job's files.
+        document: what their attempt expects.
+        stages: their uids.
+
+    Raises:
+        UnavailableError: the store did not answer.
+    """
+    return [uid for uid in sorted(stages) if _says_so(files, uid, document.executions[uid])]
+
+
+def _says_so(files: JobFiles, stage: str, execution: Execution) -> bool:
+    try:
+        declined = acks.read_decline(files, stage, execution)
+    except DocumentError:
+        return False  # what it says cannot be read; another try may be the cure
+    return declined is not None and declined.incurable

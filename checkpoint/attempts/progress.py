@@ -1,0 +1,258 @@
+"""Settles a pending checkpoint: completed or aborted, once (semantics C1 to C3, C6, D1 to D3).
+
+Order of completing: read every acknowledgement, write the metadata, one swap of the head, then clean. Before the swap
+nothing has to be undone: the metadata's name belongs to this checkpoint and its content does not depend on who wrote
+it. After the swap everything can be redone: what is left is to delete what nothing refers to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..answers import EpochCompleted, Failed, Progress, Ready, Waiting, failed
+from ..completion import settle
+from ..decisions import partial_completion, rewinds, transitions
+from ..decisions.abandoned import StateOf, always_running
+from ..documents.entries import EndedEntry, Stopped
+from ..documents.head import Head
+from ..errors import CheckpointFailedError
+from ..executions import claimants
+from ..reasons import Reason, Status
+from ..store import acks, hook_documents
+from ..store.head_store import Decision, HeadStore, changed
+from ..store.job_files import JobFiles
+from ..store.references import Known
+from . import cancellation, next_attempt
+from .resume import Resumed, TakingUp
+from .trigger import Attempts
+
+NO_ATTEMPT = (
+    "no checkpoint of the epoch is known: none was triggered, or the last one ended so long ago that the history "
+    "has forgotten it: clear the whole run, or the task that triggers the checkpoint"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _NotCompleted:
+    """What to say about a checkpoint that did not complete."""
+
+    why: str
+
+
+class Finishing:
+    """Completes and aborts the checkpoints of one job.
+
+    Args:
+        files: the job's files.
+        heads: the job's head.
+        attempts: reads the documents of attempts.
+        taking_up: opens the next attempt after a failure that the job tolerates.
+        known: takes note of what it writes, for the cleaner.
+    """
+
+    def __init__(
+        self, files: JobFiles, heads: HeadStore, attempts: Attempts, taking_up: TakingUp, known: Known
+    ) -> None:
+        self._files = files
+        self._heads = heads
+        self._attempts = attempts
+        self._taking_up = taking_up
+        self._known = known
+
+    def progress(self, epoch: str) -> Progress:
+        """Say how far the epoch's checkpoint is; settle it if it has expired or a stage has declined (D1, D2).
+
+        Where stages may be left out, a decline is settled by the task that reports the failed try (`Claims.fail`),
+        which knows whether another try follows; the timeout settles what is not reported.
+
+        Costs one read of the head and two listings for each checkpoint in which executions are at home;
+        acknowledgements themselves are not read. A job with master hooks costs one more, and so does a document that
+        is too large for the head, and an attempt for which tasks have to run again that have not failed.
+
+        Raises:
+            DocumentError: the pending document is broken.
+        """
+
+        def decide(head: Head, now_ms: int) -> Decision[Progress]:
+            settled = settle.settle(self._files, head, now_ms)
+            entry = settled.pending_of_epoch(epoch)
+            if entry is None:
+                return Decision(self._ended(settled, epoch), changed(head, settled))
+            document = self._attempts.document_of(entry)
+            executions = document.executions
+            seen = settle.look(self._files, entry, document)
+            done = seen.acknowledged
+            missing = tuple(sorted(executions.keys() - done))
+            declined: frozenset[str] = frozenset()
+            # A decline after the acknowledgement does nothing (D1), so they are asked for while somebody is missing.
+            if missing and document.limits.leave_out is None:
+                declined = acks.marked(self._files, executions, "declines") - done
+            if declined:
+                root, *others = cancellation.causes(self._files, executions, declined)
+                (detail,) = cancellation.told([root])
+                # No task would run it again in the next attempt, which the job's limit may allow to open (F4, D5).
+                for_good = bool(next_attempt.incurable(self._files, document, declined))
+                aborted = transitions.abort(
+                    settled,
+                    entry,
+                    root[1],
+                    f"{next_attempt.NO_CURE}: {detail}" if for_good else detail,
+                    now_ms,
+                    acks=len(done),
+                    others=cancellation.told(others),
+                    for_good=for_good,
+                )
+                return Decision(self._ended(aborted, epoch), aborted)
+            hooks = hook_documents.missing(self._files, document.hooks)
+            without = partial_completion.decide(settled, entry, document, seen, now_ms)
+            if without is not None and not hooks:
+                return Decision(Ready(entry.id, tuple(sorted(without.stages))), changed(head, settled))
+            restarted = claimants.waiting(self._files, document, failed=True)
+            waiting = Waiting(entry.id, entry.attempt, tuple(sorted(done)), missing, hooks, restarted)
+            return Decision(waiting, changed(head, settled))
+
+        return self._heads.update(decide)[1]
+
+    def go_on(self, epoch: str, state_of: StateOf = always_running) -> Progress:
+        """Say how far the epoch's checkpoint is; take it up again if the job tolerates how it failed (D5, S1, C2).
+
+        Who waits for the epoch asks this. While `Failed.tolerated` comes back, the next attempt waits for a free place
+        (T2), or for the end of a pause (`Failed.paused`): ask again. With `Failed.trigger_first` only the task that
+        triggers can open it: have that run again.
+
+        Args:
+            epoch: the epoch's name.
+            state_of: tells what is known of a DAG run that holds a place before this one.
+
+        Raises:
+            DocumentError: the pending document is broken.
+            InvalidConfigError: the attempt that failed left no document; only a trigger can start the next one.
+            NoCheckpointError: the next attempt is due and every retained checkpoint is damaged.
+        """
+        found = self.progress(epoch)
+        if not isinstance(found, Failed) or not found.tolerated:
+            return found
+        resumed = self._taking_up.resume(epoch, state_of)
+        if resumed is Resumed.TRIGGER_FIRST:
+            return replace(found, trigger_first=True)
+        return self.progress(epoch) if resumed is Resumed.PENDING else found
+
+    def abort(self, checkpoint: int, reason: Reason, detail: str) -> bool:
+        """End a pending checkpoint; True if this call ended it, False if it was not pending (semantics D3)."""
+
+        def decide(head: Head, now_ms: int) -> Decision[bool]:
+            settled = settle.settle(self._files, head, now_ms)
+            entry = settled.pending_by_id(checkpoint)
+            if entry is None:
+                return Decision(result=False, head=changed(head, settled))
+            return Decision(result=True, head=transitions.abort(settled, entry, reason, detail, now_ms))
+
+        return self._heads.update(decide)[1]
+
+    def complete(self, checkpoint: int) -> EpochCompleted:
+        """Complete a checkpoint whose every stage has acknowledged or may be left out (semantics C1, B3, F6).
+
+        Returns:
+            The epoch and the checkpoint that completed it, whether by this call or by another party before.
+
+        Raises:
+            CheckpointFailedError: it has ended without completing, or cannot complete; the text says why.
+            CheckpointNotReadyError: a stage has not acknowledged and may not be left out, or the master hooks have not
+                answered; the checkpoint stays pending.
+        """
+        epoch: str | None = None
+
+        def decide(head: Head, now_ms: int) -> Decision[EpochCompleted | _NotCompleted]:
+            nonlocal epoch
+            settled = settle.settle(self._files, head, now_ms)
+            entry = settled.pending_by_id(checkpoint)
+            if entry is None:
+                # An expiry found here must be stored even though this call then fails: D2.
+                return Decision(self._outcome(settled, checkpoint, epoch), changed(head, settled))
+            epoch = entry.epoch
+            document = self._attempts.readable(entry)
+            finished = settle.complete(self._files, settled, entry, now_ms, document, self._known)
+            ended = finished.ended_by_id(checkpoint)
+            assert ended is not None
+            return Decision(_answer(ended), finished)
+
+        answer = self._heads.update(decide, known=True)[1]
+        if isinstance(answer, _NotCompleted):
+            raise CheckpointFailedError(
+                f"checkpoint {checkpoint} did not complete: {answer.why}", job=self._files.job, checkpoint=checkpoint
+            )
+        return answer
+
+    def complete_if_last(self, epoch: str, stage: str) -> EpochCompleted | None:
+        """Complete the epoch's checkpoint if all have acknowledged; asked by a stage that has (semantics C1, D3).
+
+        So the checkpoint completes before the task has started that waits for it. That one settles everything else: who
+        is left out, who has declined, what has been overtaken. A process that dies here leaves the checkpoint to it.
+
+        Costs one read of the head, and nothing more for a stage that another one reads from, for that one acknowledges
+        later. Otherwise the acknowledgements are listed, once for each checkpoint in which executions are at home.
+
+        Args:
+            epoch: the epoch's name.
+            stage: the uid of the stage that has acknowledged.
+
+        Returns:
+            The checkpoint that completed the epoch, by this call or another's; None where it is left to the task that
+            waits.
+
+        Raises:
+            UnavailableError: the store did not answer.
+            DocumentError: the pending document is broken.
+        """
+
+        def decide(head: Head, now_ms: int) -> Decision[int | None]:
+            settled = settle.settle(self._files, head, now_ms)
+            entry = settled.pending_of_epoch(epoch)
+            if entry is None:
+                return Decision(self._attempts.completed_epoch(settled, epoch), changed(head, settled))
+            document = self._attempts.document_of(entry)
+            if not document.limits.at_least_once and any(stage in each.upstream for each in document.stages):
+                return Decision(None, changed(head, settled))
+            seen = settle.look(self._files, entry, document)
+            if document.executions.keys() - seen.acknowledged or hook_documents.missing(self._files, document.hooks):
+                return Decision(None, changed(head, settled))
+            finished = settle.complete(self._files, settled, entry, now_ms, document, self._known)
+            ended = finished.ended_by_id(entry.id)
+            assert ended is not None
+            return Decision(entry.id if ended.status is Status.COMPLETED else None, finished)
+
+        checkpoint = self._heads.update(decide)[1]
+        return None if checkpoint is None else EpochCompleted(epoch, checkpoint)
+
+    def _ended(self, head: Head, epoch: str) -> Progress:
+        completed = self._attempts.completed_epoch(head, epoch)
+        if completed is not None:
+            return EpochCompleted(epoch, completed)
+        newest = next(head.ended_of_epoch(epoch), None)
+        if newest is None:
+            return Failed(0, 0, Reason.TRIGGER_CHECKPOINT_FAILURE, NO_ATTEMPT)
+        if newest.status is Status.COMPLETED or (newest.tolerated and head.rewound_since(newest) is not None):
+            reason, why = Reason.CHECKPOINT_COORDINATOR_SUSPEND, rewinds.undone(head, newest)
+            return Failed(newest.id, newest.attempt, reason, f"{why}: clear the whole run, so that it runs again")
+        # A pause that is over is waited out no more; what is waited for is a place.
+        return replace(failed(newest), paused=newest.paused and head.stopped is Stopped.PAUSED)
+
+    def _outcome(self, head: Head, checkpoint: int, epoch: str | None) -> EpochCompleted | _NotCompleted:
+        """Say what became of a checkpoint that is not pending; `epoch` if this call has seen it pending."""
+        ended = head.ended_by_id(checkpoint)
+        if ended is not None:
+            return _answer(ended)
+        for known, by in head.completions().items():
+            if by == checkpoint:
+                return EpochCompleted(known, checkpoint)
+        if epoch is not None and self._attempts.completed_epoch(head, epoch) == checkpoint:
+            return EpochCompleted(epoch, checkpoint)
+        if checkpoint >= head.next_id:
+            return _NotCompleted("there is no such checkpoint yet")
+        return _NotCompleted("it ended so long ago that the history has forgotten how")
+
+
+def _answer(ended: EndedEntry) -> EpochCompleted | _NotCompleted:
+    if ended.status is Status.COMPLETED:
+        return EpochCompleted(ended.epoch, ended.id)
+    return _NotCompleted(f"{ended.reason}: {ended.detail}")

@@ -1,0 +1,271 @@
+"""What a stage's application asks of the coordinator: acknowledge, decline, drop the discarded (semantics A, D1)."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from ...storage.errors import DocumentError, ForbiddenError, GoneError
+from ..completion import settle
+from ..decisions import overtaken, transitions
+from ..documents import layout
+from ..documents.acknowledgement import AckDocument, DeclineDocument
+from ..documents.attempt import Handover, execution_token
+from ..documents.entries import EndedEntry, LateAck, PendingEntry
+from ..documents.head import Head
+from ..documents.metadata import StageLine
+from ..reasons import DECLINES, AckAnswer
+from ..store import acks, metadata_file
+from ..store.head_store import Decision, HeadStore, changed
+from ..store.job_files import JobFiles
+from .trigger import Attempts
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where an execution stands. Only a look: what decides is the acknowledgement, judged by the head afterwards."""
+
+    attempt: PendingEntry | None
+    """The pending attempt of its epoch."""
+    current: bool
+    """Whether that attempt runs this execution."""
+    completed: int | None
+    """The checkpoint that has completed the epoch, if none is pending."""
+    triggered_at_ms: int | None
+    """When the execution's own checkpoint was triggered, milliseconds since 1970 UTC, if the head still knows."""
+    left_out: bool = False
+    """Whether that checkpoint has completed the epoch without the stage (semantics B3, F6)."""
+    ended: EndedEntry | None = None
+    """How the epoch's newest attempt ended, if none is pending, it has not completed, and the head still knows."""
+    awaited: bool = False
+    """Whether the attempt that follows `ended` is expected to take this execution over, running (semantics F2)."""
+
+    @property
+    def may_count(self) -> bool:
+        """Whether the execution may still become part of a checkpoint; if not, it never will."""
+        return self.current or self.awaited
+
+
+class StageSide:
+    """The coordinator as one execution of one stage sees it.
+
+    Args:
+        files: the job's files.
+        heads: the job's head.
+        attempts: reads the documents of attempts.
+    """
+
+    def __init__(self, files: JobFiles, heads: HeadStore, attempts: Attempts) -> None:
+        self._files = files
+        self._heads = heads
+        self._attempts = attempts
+
+    def acknowledge(self, ack: AckDocument) -> AckAnswer:
+        """Acknowledge all subtasks of an execution; what was written for nothing is deleted (semantics A2, A3).
+
+        Files are deleted only where the head shows that this execution can never count again: the epoch's pending
+        attempt runs the stage anew, or this call has noted the rejection in the head. Whatever is less certain is left
+        to the cleaner.
+
+        Raises:
+            InvalidStateError: the acknowledgement is of another job or does not fit together; nothing was written.
+            UnavailableError: it is not known whether the acknowledgement arrived; nothing was deleted.
+        """
+        if not acks.write_ack(self._files, ack):
+            log.info("%s has acknowledged already; this driver's files are left to the cleaner", _named(ack))
+            return AckAnswer.DUPLICATE
+        try:
+            head, answer = self._heads.update(lambda head, now_ms: self._judge(ack, head, now_ms))
+        except ForbiddenError as error:
+            # A driver's role need not be allowed to change the head. A task that may comes next, and finds the marker.
+            log.info("%s: the head was only read, this role may not write it: %s", _named(ack), error)
+            head, answer = self._heads.observe(lambda head, _now_ms: (head, self._read_answer(ack, head)))
+        if answer not in (AckAnswer.UNKNOWN, AckAnswer.DISCARDED):
+            return answer
+        outcome = "is left to the cleaner"
+        if self._is_of_its_epoch(head, ack):
+            self._delete_execution(ack)
+            outcome = "is deleted"
+        elif self._says_otherwise(ack):
+            # The marker bears the name of an execution that may still count, and is not its acknowledgement.
+            self._files.delete([layout.ack(ack.checkpoint, ack.stage, ack.token)])
+        if answer is AckAnswer.UNKNOWN:
+            log.debug("%s was never expected; what it wrote %s", _named(ack), outcome)
+        else:
+            log.warning("%s acknowledged late: its attempt has ended; what it wrote %s", _named(ack), outcome)
+        return answer
+
+    def decline(self, decline: DeclineDocument) -> None:
+        """Say that an execution will not acknowledge, and why; the first decline stays (semantics D1).
+
+        Raises:
+            InvalidStateError: it is of another job, or gives a reason that is no stage's to give.
+        """
+        acks.write_decline(self._files, decline)
+
+    def standing(self, handover: Handover) -> Standing:
+        """Say whether an execution may still count (semantics W4, F3).
+
+        Raises:
+            GoneError: the document of the pending attempt is missing.
+            DocumentError: it is broken.
+        """
+
+        def look(head: Head, _now_ms: int) -> Standing:
+            own = head.pending_by_id(handover.checkpoint) or head.ended_by_id(handover.checkpoint)
+            triggered_at_ms = own.triggered_at_ms if own else None
+            entry = head.pending_of_epoch(handover.epoch)
+            if entry is None:
+                completed = self._attempts.completed_epoch(head, handover.epoch)
+                if completed is not None:
+                    left_out = handover.stage in head.left_out_of(completed)
+                    return Standing(
+                        None, current=False, completed=completed, triggered_at_ms=triggered_at_ms, left_out=left_out
+                    )
+                return Standing(
+                    None,
+                    current=False,
+                    completed=None,
+                    triggered_at_ms=triggered_at_ms,
+                    ended=next(head.ended_of_epoch(handover.epoch), None),
+                    awaited=self._is_awaited(head, handover),
+                )
+            late = overtaken.why(head, entry) is not None
+            current = _started_by(entry, handover) and not late
+            if not current and not late:
+                execution = self._attempts.document_of(entry).executions.get(handover.stage)
+                current = execution is not None and execution.token == handover.token
+            return Standing(entry, current=current, completed=None, triggered_at_ms=triggered_at_ms)
+
+        return self._heads.observe(look)
+
+    def _judge(self, ack: AckDocument, head: Head, now_ms: int) -> Decision[AckAnswer]:
+        settled = settle.settle(self._files, head, now_ms)
+        entry = settled.pending_of_epoch(ack.epoch)
+        if entry is not None and _started_by(entry, ack):
+            return Decision(AckAnswer.SUCCESS, changed(head, settled))
+        if entry is not None:
+            answer = acks.judge(settled, self._attempts.document_of(entry), ack)
+            return Decision(answer, changed(head, _noted(settled, ack, answer)))
+        if self._may_have_completed_with(settled, ack):
+            return Decision(AckAnswer.SUCCESS, changed(head, settled))
+        ended = settled.carryable(ack.epoch)
+        if ended is not None and self._lends(ended, ack.token):
+            if ended.paused:
+                # semantics S1: what runs when the DAG is paused runs to its end, and the next attempt takes it over.
+                return Decision(AckAnswer.SUCCESS, changed(head, settled))
+            rejected = transitions.reject(settled, ended, ack.token)
+            return Decision(AckAnswer.DISCARDED, _noted(rejected, ack, AckAnswer.DISCARDED))
+        answer = acks.judge(settled, None, ack)
+        return Decision(answer, changed(head, _noted(settled, ack, answer)))
+
+    def _read_answer(self, ack: AckDocument, head: Head) -> AckAnswer:
+        """Judge without a word in the head: what has not been rejected there may count, and is left as it is."""
+        entry = head.pending_of_epoch(ack.epoch)
+        if entry is None and self._may_have_completed_with(head, ack):
+            return AckAnswer.SUCCESS
+        ended = head.carryable(ack.epoch) if entry is None else None
+        if ended is not None and self._lends(ended, ack.token):
+            return AckAnswer.SUCCESS  # the next attempt finds the marker and takes it over
+        return acks.judge(head, None if entry is None else self._attempts.document_of(entry), ack)
+
+    def _is_awaited(self, head: Head, handover: Handover) -> bool:
+        """Tell whether a next attempt is expected that takes the execution over, running.
+
+        One follows where a stage has declined and is tried again, or where the job tolerates the failure (D5). After
+        any other end no task opens one before this stage itself is tried again.
+        """
+        ended = head.carryable(handover.epoch)
+        if ended is None or not (ended.tolerated or ended.reason in DECLINES):
+            return False
+        return self._lends(ended, handover.token)
+
+    def _lends(self, ended: EndedEntry, token: str) -> bool:
+        """Tell whether a next attempt could carry the execution over, unless the head says otherwise.
+
+        True also where the attempt's document cannot be read: it may be gone because a next attempt has carried the
+        execution over already and a cleaner came. The swap that notes the rejection finds that out.
+        """
+        if token in ended.rejected:
+            return False
+        document = self._attempts.readable(ended)
+        return document is None or token in {execution.token for execution in document.executions.values()}
+
+    def _may_have_completed_with(self, head: Head, ack: AckDocument) -> bool:
+        """Tell whether the epoch has completed with this execution; True also where that can no longer be told.
+
+        A checkpoint that completed and left the store may have passed this execution's files on to the next one.
+        """
+        completed = self._attempts.completed_epoch(head, ack.epoch)
+        if completed is None:
+            return False
+        if ack.stage in head.left_out_of(completed):
+            return False
+        entry = head.completed_by_id(completed)
+        if entry is None:
+            return True
+        try:
+            return any(
+                isinstance(line, StageLine) and line.stage == ack.stage and line.execution.token == ack.token
+                for line in metadata_file.read(self._files, entry.metadata)
+            )
+        except (GoneError, DocumentError):
+            return True
+
+    def _is_of_its_epoch(self, head: Head, ack: AckDocument) -> bool:
+        """Tell whether what the ack names is surely its own epoch's; the judgement was about that epoch alone.
+
+        The history says so, or the handover, which a cleaner may have taken. Without either, the files might be those
+        of another epoch, completed and referred to.
+        """
+        ended = head.ended_by_id(ack.checkpoint)
+        if ack.checkpoint >= head.next_id or (ended is not None and _began_in(ended, ack)):
+            return True
+        try:
+            handover, _ = self._files.read(Handover, layout.handover(ack.checkpoint, ack.stage, ack.token))
+        except (GoneError, DocumentError):
+            return False
+        return (handover.epoch, handover.attempt) == (ack.epoch, ack.attempt)
+
+    def _says_otherwise(self, ack: AckDocument) -> bool:
+        """Tell whether an ack names another epoch or attempt than the handover of the execution whose token it has."""
+        try:
+            handover, _ = self._files.read(Handover, layout.handover(ack.checkpoint, ack.stage, ack.token))
+        except (GoneError, DocumentError):
+            return False
+        return (handover.epoch, handover.attempt) != (ack.epoch, ack.attempt)
+
+    def _delete_execution(self, ack: AckDocument) -> None:
+        """Delete the files and then the markers of an execution that can never count again."""
+        folder = layout.execution_folder(ack.checkpoint, ack.stage, ack.attempt, ack.token)
+        self._files.delete([found.key for found in self._files.listing(folder)])
+        markers = self._files.listing(layout.ack_folder(ack.checkpoint, ack.stage))
+        self._files.delete([each.key for each in markers if layout.token_of(each.key.split("/")[-1]) == ack.token])
+
+
+def _started_by(entry: PendingEntry, it: AckDocument | Handover) -> bool:
+    """Tell from the head alone whether an attempt has started an execution, which is then its own to the end.
+
+    Where it has not, it may have carried the execution over; its document says so.
+    """
+    return (it.checkpoint, it.attempt, it.token) == (entry.id, entry.attempt, execution_token(entry.token, it.stage))
+
+
+def _noted(head: Head, ack: AckDocument, answer: AckAnswer) -> Head:
+    """Keep what a late acknowledgement says of its stage's times with the checkpoint that has failed (semantics O1)."""
+    ended = head.ended_by_id(ack.checkpoint)
+    if answer is not AckAnswer.DISCARDED or ended is None or not _began_in(ended, ack):
+        return head
+    return transitions.note_late(head, ended.id, LateAck(ack.stage, ack.metrics))
+
+
+def _began_in(ended: EndedEntry, ack: AckDocument) -> bool:
+    """Tell from the head alone whether an execution began in an attempt that has ended."""
+    it = (ended.epoch, ended.attempt, execution_token(ended.token, ack.stage))
+    return it == (ack.epoch, ack.attempt, ack.token)
+
+
+def _named(ack: AckDocument) -> str:
+    return f"job {ack.job}, epoch {layout.run_id_of(ack.epoch)}, stage {ack.stage}, execution {ack.token}"

@@ -1,0 +1,146 @@
+"""Deletes what nothing refers to: files of dead attempts, of subsumed checkpoints, of drivers that lost (C3, D4, W7).
+
+What is alive is decided by `live.py` from one version of the head. Nothing outside it can come back to life later: ids
+and tokens are never used again, what is not carryable never becomes so (`Head.carryable`), and an epoch that has
+completed is read again only where a retained checkpoint that held it is damaged. So no lock is needed:
+completions, failovers and other cleaners may go on meanwhile, and a cleaning that dies half-way is finished by the
+next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from ...storage.errors import ForbiddenError
+from ...storage.port import DeleteFailure
+from ..attempts.trigger import Attempts
+from ..documents import layout
+from ..documents.head import Head
+from ..errors import CompletedEpochsLostError
+from ..store.head_store import HeadStore
+from ..store.job_files import JobFiles
+from ..store.references import Known
+from .live import Live, find_live
+
+MAX_FOREIGN = 100
+"""Foreign keys that one report names."""
+
+MAX_SLICES = 1_000
+"""Epochs' slices that a cleaning looks at: as many as one listing shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class CleanReport:
+    """What one cleaning did."""
+
+    deleted: int
+    """Objects deleted."""
+    uploads_aborted: int
+    """Multipart uploads of dead drivers that were aborted."""
+    failures: tuple[DeleteFailure, ...]
+    """What could not be deleted; it is tried again by the next cleaning, and fails nothing (semantics W7)."""
+    foreign: tuple[str, ...] = ()
+    """Keys among the checkpoints' folders that no part of Cairn has written, so they stay; `MAX_FOREIGN` at most."""
+
+
+class Cleaner:
+    """Cleans one job's folders.
+
+    Args:
+        files: the job's files.
+        heads: the job's head.
+        attempts: reads the documents of attempts.
+        known: what this process has just written, and need not read again.
+    """
+
+    def __init__(self, files: JobFiles, heads: HeadStore, attempts: Attempts, known: Known) -> None:
+        self._files = files
+        self._heads = heads
+        self._attempts = attempts
+        self._known = known
+
+    def clean(self) -> CleanReport:
+        """Delete every file of the job's checkpoints, and long list of an epoch's input, that nothing alive refers to.
+
+        Dead uploads are aborted.
+
+        Where the metadata of a retained checkpoint is gone or broken, what it refers to is not known: then its folder
+        and all older ones stay as they are, and the report says so.
+
+        Raises:
+            GoneError: the document of a pending attempt is gone; nothing was deleted.
+            DocumentError: it is broken; nothing was deleted.
+        """
+        head, live = self._heads.observe(
+            lambda head, now_ms: (head, find_live(self._files, self._attempts, head, self._known)),
+            doubt=lambda found: found[1].outdated or bool(found[1].unknown),
+            # What is dead by any head stays dead.
+            own=True,
+        )
+        foreign: list[str] = []
+        done = head.completions().keys() - live.epochs
+        dead = [key for key in self._below(head, done, foreign) if not self._holds(head, live, key)]
+        failures = self._files.delete(dead)
+        aborted, unaborted = self._abort_uploads(head, live)
+        unknown = [DeleteFailure(self._files.full(key), reason) for key, reason in live.unknown.items()]
+        return CleanReport(len(dead) - len(failures), aborted, (*failures, *unaborted, *unknown), tuple(foreign))
+
+    def _below(self, head: Head, done: Collection[str], foreign: list[str]) -> Iterator[str]:
+        """Yield what lies in the folders of ids that the head has handed out, the epochs' lists, and their slices.
+
+        In the folders of other ids a trigger may be writing. What is none of these is passed over, and noted in
+        `foreign`: somebody's tool has left it there, and Cairn deletes nothing that it has not written. Where so many
+        slices stand that looking at them would cost requests (version 0.1 kept them all), those of the epochs in `done`
+        are named unseen.
+        """
+        slices = 0
+        for found in self._files.listing("", start_after="chk-"):
+            checkpoint = layout.checkpoint_of(found.key)
+            if checkpoint is None and layout.epoch_of_list(found.key) is None:
+                if found.key.startswith(layout.EPOCHS):
+                    slices += 1
+                    if slices > MAX_SLICES or layout.epoch_of_slice(found.key) is None:
+                        yield from (layout.epoch_slice(epoch) for epoch in done)
+                        return
+                    yield found.key
+                elif found.key > layout.EPOCHS:
+                    return  # all that a cleaner may delete comes before it, in the order of keys
+                elif len(foreign) < MAX_FOREIGN:
+                    foreign.append(self._files.full(found.key))
+            elif checkpoint is None or checkpoint < head.next_id:
+                yield found.key
+
+    def _holds(self, head: Head, live: Live, key: str) -> bool:
+        fixed = layout.epoch_of_slice(key)
+        if fixed is not None:
+            # The head alone says so: what it has forgotten by now was taken a hundred checkpoints ago.
+            return fixed in live.epochs or bool(live.unknown) or fixed not in head.completions()
+        epoch = layout.epoch_of_list(key)
+        if epoch is None or key in live.keys:
+            return live.holds(key)
+        if epoch in live.epochs or live.unknown:
+            return True
+        # Whoever triggers it again, however late, reads the same; only after it has completed nobody does.
+        try:
+            return self._attempts.completed_epoch(head, epoch) is None
+        except CompletedEpochsLostError:
+            return True
+
+    def _abort_uploads(self, head: Head, live: Live) -> tuple[int, list[DeleteFailure]]:
+        aborted = 0
+        failures: list[DeleteFailure] = []
+        try:
+            for upload in self._files.uploads():
+                key = self._files.bare(upload.key)
+                checkpoint = layout.checkpoint_of(key)
+                if checkpoint is None or checkpoint >= head.next_id or live.holds(key):
+                    continue
+                try:
+                    self._files.store.abort_upload(upload)
+                    aborted += 1
+                except ForbiddenError as error:
+                    failures.append(DeleteFailure(upload.key, str(error)))
+        except ForbiddenError as error:
+            failures.append(DeleteFailure(self._files.prefix, f"its pending uploads cannot be listed: {error}"))
+        return aborted, failures

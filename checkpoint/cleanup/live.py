@@ -1,0 +1,141 @@
+"""What may not be deleted, for one version of the head (semantics C3).
+
+That is everything of a pending attempt's executions, and of an ended attempt's that a next one may still carry over;
+the checkpoints that these restore; of every retained checkpoint, and of those that savepoints are being made from, the
+metadata and each file that it names; the copies of a savepoint that is being imported; and what a waiting notice needs.
+The positions of the sources, in either, name files too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from ...storage.errors import DocumentError, GoneError
+from ..attempts.trigger import Attempts
+from ..documents import layout
+from ..documents.attempt import DocumentRef, PendingDocument
+from ..documents.head import Head
+from ..extensions.committables import kept_for
+from ..reasons import Status
+from ..store import metadata_file
+from ..store.job_files import JobFiles
+from ..store.references import Known, Referred, keys_of
+
+
+@dataclass(slots=True)
+class Live:
+    """What is alive, as keys, as executions, and as folders of which nothing is known."""
+
+    keys: set[str] = field(default_factory=set)
+    tokens: set[tuple[int, str, str]] = field(default_factory=set)
+    """Home, stage and token of executions of which everything is kept."""
+    epochs: set[str] = field(default_factory=set)
+    """Epochs that may still have to be read (again), so that their input is kept."""
+    pending_metadata: set[str] = field(default_factory=set)
+    """Where pending checkpoints would put their metadata; of each, what other finishers write is kept too."""
+    imports: set[int] = field(default_factory=set)
+    """Checkpoints in whose folders a savepoint is being copied; everything in them is kept."""
+    outdated: bool = False
+    """Whether what an ended attempt may lend could not be read: if the head has moved on, another cleaner took the
+    document because the next attempt holds those executions now, and this look must not be acted on."""
+    unknown: dict[str, str] = field(default_factory=dict)
+    """Metadata that cannot be read, with what is wrong; it and all before it is kept."""
+
+    def holds(self, key: str) -> bool:
+        """Whether something alive refers to the key, or may do so."""
+        if key in self.keys or layout.whole_metadata(key) in self.pending_metadata:
+            return True
+        if layout.execution_of(key) in self.tokens:
+            return True
+        checkpoint = layout.checkpoint_of(key) or 0
+        if checkpoint in self.imports:
+            return True
+        return any(checkpoint <= (layout.checkpoint_of(broken) or 0) for broken in self.unknown)
+
+
+def find_live(files: JobFiles, attempts: Attempts, head: Head, known: Known) -> Live:
+    """Find what is alive: reads the documents of attempts and the metadata of every retained checkpoint.
+
+    Args:
+        files: the job's files.
+        attempts: reads the documents of attempts.
+        head: the version to go by.
+        known: what this process has written itself, and does not read.
+
+    Raises:
+        GoneError: the document of a pending attempt is gone.
+        DocumentError: it is broken.
+    """
+    live = Live()
+    for entry in head.pending:
+        live.keys.add(layout.pending(entry.id, entry.token))
+        live.pending_metadata.add(layout.metadata(entry.id, entry.token))
+        _keep_attempt(files, known, live, attempts.document_of(entry), ())
+    for epoch in dict.fromkeys(ended.epoch for ended in head.history):
+        ended = head.carryable(epoch)
+        document = attempts.readable(ended)
+        live.outdated |= ended is not None and document is None
+        if ended is not None and document is not None:
+            live.keys.add(layout.pending(ended.id, ended.token))
+            _keep_attempt(files, known, live, document, ended.rejected)
+        failed = head.resumable(epoch)
+        if failed is not None:
+            # The next attempt is made from it, also where none of its executions can be carried over any more.
+            live.keys.add(layout.pending(failed.id, failed.token))
+            live.keys |= _claims(attempts.readable(failed))
+    for completed in head.completed:
+        live.epochs.update((completed.epoch, *completed.replayed))
+        _keep_completed(files, known, live, completed.metadata)
+    live.keys.update(segment.document.key for segment in head.segments)
+    if head.importing is not None:
+        live.imports.add(head.importing.home)
+    for savepoint in head.savepoints:
+        if savepoint.status is Status.PENDING and savepoint.source is not None:
+            _keep_completed(files, known, live, savepoint.source.metadata)
+    # Last, because metadata whose key is kept already counts as looked into.
+    for notice in head.notices:
+        live.keys |= kept_for(files, notice)
+    return live
+
+
+def _claims(document: PendingDocument | None) -> set[str]:
+    """Give what says which tasks have run for an attempt, and which of them have failed: those are to run again."""
+    if document is None:
+        return set()
+    executions = document.executions.items()
+    claimed = {layout.handover(each.home, uid, each.token) for uid, each in executions}
+    return claimed | {layout.decline(each.home, uid, each.token) for uid, each in executions}
+
+
+def _keep_attempt(
+    files: JobFiles, known: Known, live: Live, document: PendingDocument, rejected: Collection[str]
+) -> None:
+    live.tokens.update(
+        (execution.home, uid, execution.token)
+        for uid, execution in document.executions.items()
+        if execution.token not in rejected
+    )
+    if document.hooks is not None and document.hooks.token not in rejected:
+        live.keys.add(layout.hook_answers(document.hooks.home, document.hooks.token))
+    live.epochs.update((document.epoch, *(replayed.epoch for replayed in document.replay)))
+    live.keys.update(keys_of(document.slice))
+    if document.restore is not None:
+        _keep_completed(files, known, live, document.restore.metadata)
+
+
+def _keep_completed(files: JobFiles, known: Known, live: Live, ref: DocumentRef) -> None:
+    if ref.key in live.keys:
+        return
+    live.keys.add(ref.key)
+    referred = known.of(ref)
+    if referred is None:
+        referred = Referred()
+        try:
+            for _ in referred.through(metadata_file.read(files, ref)):
+                pass
+        except (GoneError, DocumentError) as error:
+            problem = f"what it refers to is not known, so nothing of it and before it was deleted: {error}"
+            live.unknown[ref.key] = problem
+    live.keys |= referred.keys
+    live.epochs |= referred.epochs

@@ -1,0 +1,344 @@
+"""From acknowledgements to a completed checkpoint's metadata (semantics C1, C5).
+
+The content is a pure function of the pending document, the markers and who is left out, so that two finishers who leave
+out the same stages write equal bytes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+from ...storage.errors import DocumentError, ForbiddenError, GoneError
+from ..decisions import at_least_once
+from ..documents import layout
+from ..documents.acknowledgement import AckDocument, Output, StateHandle
+from ..documents.attempt import DocumentRef, Execution, OwedEpoch, PendingDocument
+from ..documents.entries import Slowest
+from ..documents.metadata import HandleLine, HookLine, InFlightLine, Line, MetadataHeader, StageLine
+from ..errors import CheckpointError, CheckpointNotReadyError
+from ..store import acks, hook_documents, metadata_file
+from ..store.job_files import JobFiles
+from ..store.jsonl import Spool
+from ..store.references import Referred
+from .left_out_lines import LeftOut
+
+IN_CHECKPOINT = frozenset({"state", "table", "list", "files", "value"})
+"""Kinds of output that belong to a checkpoint; an exchange is dropped when its epoch completes and all have
+read it."""
+
+
+class BrokenAckError(CheckpointError):
+    """A stage's acknowledgement, or what the hooks answered, cannot be used; the field `token` says whose."""
+
+
+class FinalizeError(CheckpointError):
+    """The metadata cannot be made or written although every stage has acknowledged (semantics C6)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """What completing needs to know."""
+
+    metadata: DocumentRef
+    size_bytes: int
+    tables: dict[str, str]
+    table_files: dict[str, int]
+    """By table, how many files its folder has."""
+    new_bytes: int
+    """Of the files that the checkpoint's own executions wrote."""
+    subtasks: int
+    """That acknowledged, over all stages."""
+    slowest: Slowest | None
+    """None where every stage was taken over."""
+    committables: bool
+    """Whether a stage has staged something outside."""
+    owing: tuple[str, ...]
+    """Stages that took part and have still to read some of their input (semantics B2)."""
+    referred: Referred
+    """What the metadata refers to."""
+
+
+class Assembler:
+    """Builds the metadata of one checkpoint.
+
+    Args:
+        files: the job's files.
+        document: what the checkpoint expects.
+        left_out: stages that it completes without (semantics B3, F6), closed under what reads from them.
+    """
+
+    def __init__(self, files: JobFiles, document: PendingDocument, left_out: Collection[str] = ()) -> None:
+        self._files = files
+        self._document = document
+        self._left_out = LeftOut(files, document, left_out)
+        self._size_bytes = 0
+        self._new_bytes = 0
+        self._subtasks = 0
+        self._slowest: Slowest | None = None
+        self._committables = False
+        self._owing: list[str] = []
+        self._inherited: set[str] | None = None
+        self._tables: dict[str, str] = {}
+        self._table_files: Counter[str] = Counter()
+        self._owners: dict[str, str] = {}
+
+    def write(self) -> Assembled:
+        """Read every acknowledgement and write the metadata.
+
+        Raises:
+            CheckpointNotReadyError: a stage has not acknowledged, or the master hooks have not answered.
+            BrokenAckError: a marker, or what the hooks answered, cannot be used.
+            FinalizeError: it may not be written, other metadata stands there already, or what this checkpoint takes
+                over from the one that was restored can no longer be looked up.
+        """
+        key = layout.metadata(self._document.checkpoint, self._document.token, self._left_out.stages)
+        referred = Referred()
+        with Spool() as spool:
+            try:
+                metadata_file.write(referred.through(self._counted(self._lines())), spool.put)
+            except OSError as error:
+                raise FinalizeError(
+                    f"the temporary folder of this machine cannot hold the metadata: {error}. Make room there",
+                    key=self._files.full(key),
+                ) from error
+            try:
+                created = spool.create(self._files, key)
+            except ForbiddenError as error:
+                # Asking again would end alike, and the epoch would hang until somebody mends the rights (semantics C6).
+                raise FinalizeError(
+                    f"the store refuses to have the metadata written: {error.message}", key=self._files.full(key)
+                ) from error
+            if not created:
+                raise FinalizeError("other metadata stands there already", key=self._files.full(key))
+            return Assembled(
+                metadata=spool.reference(key),
+                size_bytes=self._size_bytes,
+                tables=self._tables,
+                table_files={name: self._table_files[name] for name in self._tables},
+                new_bytes=self._new_bytes,
+                subtasks=self._subtasks,
+                slowest=self._slowest,
+                committables=self._committables,
+                owing=tuple(self._owing),
+                referred=referred,
+            )
+
+    def _ack_of(self, uid: str) -> AckDocument:
+        execution = self._document.executions[uid]
+        try:
+            ack = acks.read_ack(self._files, uid, execution, self._document.epoch)
+        except GoneError as error:
+            raise CheckpointNotReadyError(
+                "the checkpoint cannot complete yet: a stage has not acknowledged. Wait until its progress says ready",
+                job=self._document.job,
+                checkpoint=self._document.checkpoint,
+                stage=uid,
+            ) from error
+        except DocumentError as error:
+            raise _broken(uid, execution, str(error)) from error
+        spec = self._document.stage(uid)
+        if spec is not None and spec.parallelism not in (None, ack.parallelism):
+            raise _broken(uid, execution, f"it has parallelism {ack.parallelism}, expected {spec.parallelism}")
+        return ack
+
+    def _note_tables(self, stage: str, outputs: Iterable[Output]) -> str | None:
+        """Note what a stage publishes; gives what is wrong where another stage publishes the same."""
+        for output in outputs:
+            if output.kind != "table":
+                continue
+            if output.name in self._tables:
+                return f"it publishes the table {output.name!r}, which {self._owners[output.name]} publishes too"
+            self._tables[output.name] = output.folder
+            self._owners[output.name] = stage
+        return None
+
+    def _counted(self, lines: Iterator[Line]) -> Iterator[Line]:
+        """Count the files of each table on the way."""
+        for line in lines:
+            if isinstance(line, HandleLine):
+                count_table_file(self._table_files, line)
+            yield line
+
+    def _lines(self) -> Iterator[Line]:
+        """Yield the metadata's lines; one acknowledgement, and one part of it, is in memory at a time."""
+        document = self._document
+        yield MetadataHeader(
+            job=document.job,
+            checkpoint=document.checkpoint,
+            epoch=document.epoch,
+            attempt=document.attempt,
+            slice=document.slice,
+            stages=tuple(spec.uid for spec in document.stages),
+            restored_from=document.restore.checkpoint if document.restore else None,
+            read=document.read,
+        )
+        yield from self._hook_lines()
+        taking_part = [spec.uid for spec in document.stages if spec.uid not in self._left_out.stages]
+        owed: list[OwedEpoch] = []
+        kept: list[OwedEpoch] = []
+        for uid in taking_part:
+            ack = self._ack_of(uid)
+            twice = self._note_tables(uid, ack.outputs)
+            if twice is not None:
+                raise _broken(uid, document.executions[uid], twice)
+            owes = at_least_once.owed_after(document, ack)
+            (kept if ack.skipped else owed).extend(owes)
+            if owes:
+                self._owing.append(uid)
+            yield from self._lines_of(ack, owes)
+        yield from self._lines_of_restored(kept)
+        awaited = {uid for each in owed for uid in each.inputs}
+        for uid in taking_part:
+            if uid in awaited or self._left_out.awaits(uid):
+                yield from self._in_flight_of(self._ack_of(uid))
+
+    def _lines_of_restored(self, kept: Iterable[OwedEpoch]) -> Iterator[Line]:
+        """Yield what the restored checkpoint lends: of stages that are left out, and what is still in flight.
+
+        Args:
+            kept: what stages that were skipped go on owing.
+        """
+        try:
+            for line in chain(self._left_out.lent(), self._left_out.in_flight(kept)):
+                if isinstance(line, StageLine):
+                    twice = self._note_tables(line.stage, line.outputs)
+                    if twice is not None:
+                        raise FinalizeError(f"the stage {line.stage} is left out, and {twice}")
+                elif isinstance(line, HandleLine):
+                    self._size_bytes += line.handle.size_bytes
+                yield line
+        except (GoneError, DocumentError) as error:
+            raise _unreadable(error) from error
+
+    def _in_flight_of(self, ack: AckDocument) -> Iterator[Line]:
+        """Keep what a stage wrote for its readers, because one of them has still to read it (semantics B2, B3)."""
+        execution = self._document.executions[ack.stage]
+        outputs = {output.id: output for output in ack.outputs if output.kind not in IN_CHECKPOINT}
+        own = self._folder_of(ack)
+        yield InFlightLine(ack.stage, execution, tuple(outputs.values()))
+        for index, handle in self._handles_of(ack):
+            if handle.output in outputs:
+                self._check_origin(ack, own, handle.path)
+                self._size_bytes += handle.size_bytes
+                self._new_bytes += handle.size_bytes
+                yield HandleLine(index, handle)
+
+    def _hook_lines(self) -> Iterator[Line]:
+        ref = self._document.hooks
+        if ref is None:
+            return
+        try:
+            answers = hook_documents.read(self._files, ref)
+        except GoneError as error:
+            raise CheckpointNotReadyError(
+                "the checkpoint cannot complete yet: its master hooks have not answered. Run (or clear) the task that "
+                "triggers it",
+                job=self._document.job,
+                checkpoint=self._document.checkpoint,
+                hooks=", ".join(ref.names),
+            ) from error
+        except DocumentError as error:
+            raise BrokenAckError(f"the answers of the master hooks cannot be used: {error}", token=ref.token) from error
+        for answer in answers:
+            yield HookLine(answer)
+
+    def _lines_of(self, ack: AckDocument, owes: tuple[OwedEpoch, ...]) -> Iterator[Line]:
+        execution = self._document.executions[ack.stage]
+        self._committables |= bool(ack.committables)
+        own = self._folder_of(ack)
+        kept = tuple(output for output in ack.outputs if output.kind in IN_CHECKPOINT)
+        for output in kept:
+            self._check_origin(ack, own, f"{output.folder.rstrip('/')}/")
+        yield StageLine(
+            stage=ack.stage,
+            execution=execution,
+            parallelism=ack.parallelism,
+            outputs=kept,
+            values=ack.values,
+            metrics=ack.metrics,
+            max_parallelism=self._document.max_parallelism.get(ack.stage),
+            owes=owes,
+            committables=ack.committables,
+            skipped=ack.skipped,
+        )
+        at = size = 0
+        largest = (0, 0)
+        known, in_checkpoint = {output.id for output in ack.outputs}, {output.id for output in kept}
+        for index, handle in self._handles_of(ack):
+            if handle.output in in_checkpoint:
+                self._check_origin(ack, own, handle.path)
+                self._size_bytes += handle.size_bytes
+                new_bytes = handle.size_bytes if handle.path.startswith(own) else 0
+                self._new_bytes += new_bytes
+                at, size = index, new_bytes + (size if index == at else 0)
+                largest = max(largest, (size, -at))
+                yield HandleLine(index, handle)
+            elif handle.output not in known:
+                raise _broken(ack.stage, execution, f"it names a file of no output: {handle.output}")
+        self._note_time(ack, execution, subtask=-largest[1])
+
+    def _note_time(self, ack: AckDocument, execution: Execution, *, subtask: int) -> None:
+        self._subtasks += ack.parallelism
+        took_ms = ack.metrics.end_to_end_ms
+        ran = execution.home == self._document.checkpoint
+        if ran and (self._slowest is None or took_ms > self._slowest.end_to_end_ms):
+            self._slowest = Slowest(ack.stage, took_ms, subtask)
+
+    def _handles_of(self, ack: AckDocument) -> Iterator[tuple[int, StateHandle]]:
+        try:
+            for subtask in acks.subtasks_of(self._files, ack):
+                for handle in subtask.handles:
+                    yield subtask.index, handle
+        except (GoneError, DocumentError) as error:
+            raise _broken(ack.stage, self._document.executions[ack.stage], str(error)) from error
+
+    def _folder_of(self, ack: AckDocument) -> str:
+        execution = self._document.executions[ack.stage]
+        return f"{layout.execution_folder(execution.home, ack.stage, execution.attempt, execution.token)}{ack.run}/"
+
+    def _check_origin(self, ack: AckDocument, own: str, path: str) -> None:
+        """Let a stage name its own driver's files and those of the checkpoint that was restored, and no others.
+
+        Nothing else is kept from the cleaner while this checkpoint is pending.
+        """
+        if path.startswith(own):
+            return
+        if self._inherited is None:
+            self._inherited = self._restored_paths()
+        if path not in self._inherited:
+            problem = f"it names what is neither its own nor the restored checkpoint's: {path}"
+            raise _broken(ack.stage, self._document.executions[ack.stage], problem)
+
+    def _restored_paths(self) -> set[str]:
+        found: set[str] = set()
+        if self._document.restore is None:
+            return found
+        try:
+            for line in metadata_file.read(self._files, self._document.restore.metadata):
+                if isinstance(line, StageLine):
+                    found.update(f"{output.folder.rstrip('/')}/" for output in line.outputs)
+                elif isinstance(line, HandleLine):
+                    found.add(line.handle.path)
+        except (GoneError, DocumentError) as error:
+            raise _unreadable(error) from error
+        return found
+
+
+def count_table_file(counts: Counter[str], line: HandleLine) -> None:
+    """Count a file if it is a table's."""
+    kind, _, name = line.handle.output.partition(".")
+    if kind == "table":
+        counts[name] += 1
+
+
+def _unreadable(error: GoneError | DocumentError) -> FinalizeError:
+    return FinalizeError(f"the checkpoint that this one started from cannot be read: {error}")
+
+
+def _broken(stage: str, execution: Execution, problem: str) -> BrokenAckError:
+    return BrokenAckError(
+        f"the acknowledgement of {stage} cannot be used: {problem}", stage=stage, token=execution.token
+    )

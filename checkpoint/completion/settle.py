@@ -1,0 +1,152 @@
+"""The head in which a checkpoint has completed, or has been aborted because it cannot (semantics C1, C6, D2, F6).
+
+Nothing here swaps the head. What is written before the swap is the metadata, under a name that belongs to this attempt
+and to who is left out of it; so the loser of the swap has done no harm.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from ...storage.errors import DocumentError, GoneError
+from ..decisions import overtaken, partial_completion, savepoint_entries, savepoint_waits, transitions
+from ..decisions.partial_completion import Seen, Without
+from ..documents.attempt import PendingDocument
+from ..documents.entries import PendingEntry
+from ..documents.head import Head
+from ..errors import CheckpointNotReadyError
+from ..reasons import Reason
+from ..store import acks, attempt_documents, completed_epochs, hook_documents
+from ..store.job_files import JobFiles
+from ..store.references import Known
+from .assemble import Assembler, BrokenAckError, FinalizeError
+
+
+def complete(
+    files: JobFiles,
+    head: Head,
+    entry: PendingEntry,
+    now_ms: int,
+    document: PendingDocument | None = None,
+    known: Known | None = None,
+) -> Head:
+    """Give the head in which the checkpoint has completed or, where it cannot, has been aborted.
+
+    Args:
+        files: the job's files.
+        head: the version decided on.
+        entry: the checkpoint.
+        now_ms: the time, milliseconds since 1970 UTC.
+        document: what it expects, where the caller has read it.
+        known: takes note of what was written, for a caller who cleans next.
+
+    Raises:
+        CheckpointNotReadyError: a stage has not acknowledged and may not be left out.
+        GoneError: the document of what it expects is gone.
+        DocumentError: it is broken.
+    """
+    late = overtaken.why(head, entry)
+    if late is not None:
+        return transitions.subsume(head, entry, late, now_ms, acks=entry.stages)
+    document = document or attempt_documents.read(files, entry)
+    without = _without(files, head, entry, document, now_ms)
+    done = entry.stages - len(without.stages)
+    try:
+        made = Assembler(files, document, without.stages).write()
+    except BrokenAckError as error:
+        # No later attempt takes this execution over, or it would fail in the same way.
+        token = (str(error.fields["token"]),)
+        return transitions.abort(head, entry, Reason.IO_EXCEPTION, error.message, now_ms, acks=done, rejected=token)
+    except FinalizeError as error:
+        return transitions.abort(head, entry, Reason.FINALIZE_CHECKPOINT_FAILURE, str(error), now_ms, acks=done)
+    if known is not None:
+        known.note(made.metadata, made.referred)
+    return transitions.complete(
+        head,
+        entry,
+        metadata=made.metadata,
+        size_bytes=made.size_bytes,
+        tables=made.tables,
+        table_files=made.table_files,
+        now_ms=now_ms,
+        new_bytes=made.new_bytes,
+        subtasks=made.subtasks,
+        slowest=made.slowest,
+        committables=made.committables,
+        left_out=without.stages,
+        owing=made.owing,
+        regional=bool(without.failed),
+        read=document.read,
+    )
+
+
+def _without(files: JobFiles, head: Head, entry: PendingEntry, document: PendingDocument, now_ms: int) -> Without:
+    """Say who is left out; nothing is looked up where no stage may be, because the assembler sees who is missing."""
+    if document.limits.leave_out is None:
+        return Without()
+    seen = look(files, entry, document)
+    without = partial_completion.decide(head, entry, document, seen, now_ms)
+    if without is None:
+        raise CheckpointNotReadyError(
+            "the checkpoint cannot complete yet: stages have not acknowledged and may not be left out. Wait until its "
+            "progress says ready",
+            job=files.job,
+            checkpoint=entry.id,
+            missing=", ".join(sorted(document.executions.keys() - seen.acknowledged)),
+        )
+    return without
+
+
+def look(files: JobFiles, entry: PendingEntry, document: PendingDocument) -> Seen:
+    """See who has acknowledged and who was given up: a listing for each checkpoint in which executions are at home.
+
+    A second one where regions may fail.
+    """
+    acknowledged = acks.marked(files, document.executions, "acks")
+    given_up = acks.marked(files, document.executions, "failures") if entry.regional else frozenset()
+    return Seen(acknowledged, given_up)
+
+
+def settle(files: JobFiles, head: Head, now_ms: int) -> Head:
+    """End every pending checkpoint that is older than its timeout (semantics D2), and each that was overtaken (C2).
+
+    The one function that does so: each decision about the job begins with it, so that it makes no difference who comes
+    first. A checkpoint that all stages have acknowledged completes, however late that is seen. Where regions may fail,
+    those that are silent count as failed then, and the checkpoint completes without them if it may (semantics F6).
+
+    What the history forgets in it stands in the head's list of completed epochs.
+
+    Args:
+        files: the job's files.
+        head: the version decided on.
+        now_ms: the time, milliseconds since 1970 UTC.
+
+    Raises:
+        UnavailableError: the store did not say who has acknowledged.
+    """
+    settled = transitions.go_on_undrained(savepoint_entries.expire(head, now_ms), now_ms)
+    for entry in head.pending:
+        standing = entry in settled.pending and overtaken.why(settled, entry) is None
+        if standing and now_ms >= entry.expires_at_ms:
+            settled = _completed_or_expired(files, settled, entry, now_ms)
+    settled = overtaken.ended(settled, now_ms)
+    settled = savepoint_waits.settle(settled, now_ms)
+    if settled is not head:
+        settled = completed_epochs.keep(head, settled)
+    return settled
+
+
+def _completed_or_expired(files: JobFiles, head: Head, entry: PendingEntry, now_ms: int) -> Head:
+    try:
+        document = attempt_documents.read(files, entry)
+    except (GoneError, DocumentError):
+        return transitions.expire_one(head, entry, now_ms)
+    if hook_documents.missing(files, document.hooks):
+        # An answer that comes after this counts for nothing, so no later attempt takes it over.
+        late = (document.hooks.token,) if document.hooks is not None else ()
+        return transitions.expire_one(head, entry, now_ms, rejected=late)
+    done = acks.marked(files, document.executions, "acks")
+    if document.limits.leave_out is not None or document.executions.keys() == done:
+        with suppress(CheckpointNotReadyError):
+            return complete(files, head, entry, now_ms, document)
+    return transitions.expire_one(head, entry, now_ms, acks=len(done))

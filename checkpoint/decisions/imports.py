@@ -1,0 +1,117 @@
+"""What a job gives up by starting from a savepoint, and the head in which it has (semantics R1, R5, R6, T5, T9).
+
+Pure functions. An epoch has completed if the newest checkpoint holds it. So what the savepoint does not hold counts no
+more, as after a rewind: its checkpoints leave the store, and its epochs have to run again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..documents.entries import CompletedEntry, ImportRecord, RewindRecord
+from ..documents.head import MAX_IMPORTS, Head
+from ..documents.layout import run_id_of
+from ..reasons import Status
+from . import transitions
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """What counts no more once the job has started from a savepoint."""
+
+    back_to: int
+    """The newest checkpoint of the job that the savepoint holds; 0: none."""
+    checkpoints: tuple[int, ...] = ()
+    """Retained checkpoints that leave the store, oldest first."""
+    epochs: tuple[str, ...] = ()
+    """Epochs that have completed since, as far as the history remembers, in order: each has to run again."""
+    pending: tuple[int, ...] = ()
+    """Pending checkpoints that end."""
+    pending_epochs: tuple[str, ...] = ()
+    """Theirs."""
+
+    @property
+    def anything(self) -> bool:
+        """Whether there is anything to be lost."""
+        return bool(self.checkpoints or self.epochs or self.pending)
+
+    @property
+    def said(self) -> str:
+        """Say it in a few words."""
+        parts = [
+            f"checkpoints {_listed(self.checkpoints)}" if self.checkpoints else "",
+            f"epochs {', '.join(run_id_of(each) for each in self.epochs)}" if self.epochs else "",
+            f"pending {_listed(self.pending)}" if self.pending else "",
+        ]
+        return "; ".join(part for part in parts if part) or "nothing"
+
+
+NOTHING = GivenUp(0)
+
+
+def given_up(head: Head, back_to: int) -> GivenUp:
+    """Say what counts no more once the job has gone back.
+
+    Args:
+        head: the version decided on.
+        back_to: the newest of its checkpoints that the savepoint holds; 0 for none.
+    """
+    made = [entry for entry in head.completed if entry.id > back_to and head.import_of(entry.id) is None]
+    held = {entry.id: (*entry.replayed, entry.epoch) for entry in made}
+    for ended in head.history:
+        counts = ended.status is Status.COMPLETED and head.rewind_of(ended.id) is None
+        if ended.id > back_to and counts:
+            held.setdefault(ended.id, (ended.epoch,))
+    return GivenUp(
+        back_to,
+        tuple(entry.id for entry in head.completed if entry.id > back_to),
+        tuple(dict.fromkeys(epoch for each in sorted(held) for epoch in held[each])),
+        tuple(entry.id for entry in head.pending),
+        tuple(entry.epoch for entry in head.pending),
+    )
+
+
+def imported(head: Head, entry: CompletedEntry, record: ImportRecord, back_to: int, now_ms: int) -> Head:
+    """Give the head in which the savepoint is the job's newest checkpoint, and nothing is pending.
+
+    Args:
+        head: the version decided on.
+        entry: the checkpoint that was made from the savepoint.
+        record: where it comes from.
+        back_to: the newest of the job's checkpoints that the savepoint holds; 0 for none.
+        now_ms: the time, milliseconds since 1970 UTC.
+    """
+    kept = tuple(each for each in head.completed if each.id <= back_to)
+    after = replace(
+        head,
+        next_id=max(head.next_id, entry.id + 1),
+        completed=(*kept, entry),
+        importing=None,
+        imports=_remembered(head, kept, record),
+        rewinds=_rewinds(head, entry.id, back_to, now_ms),
+        # A person who starts a job wants it to run (semantics S1).
+        stopped=None,
+    )
+    # Last, so that who is told of what is aborted here hears which checkpoint is the newest now (D4).
+    detail = f"the job was started from a savepoint, as checkpoint {entry.id}"
+    return transitions.give_up_stop(transitions.suspend_pending(after, detail, now_ms), detail, now_ms)
+
+
+def _remembered(head: Head, kept: tuple[CompletedEntry, ...], record: ImportRecord) -> tuple[ImportRecord, ...]:
+    retained = {each.id for each in kept}
+    last = head.imports[-(MAX_IMPORTS - 1) :]
+    older = tuple(each for each in head.imports if each in last or each.checkpoint in retained or each.claimed)
+    return (*older, record)
+
+
+def _rewinds(head: Head, checkpoint: int, back_to: int, now_ms: int) -> tuple[RewindRecord, ...]:
+    """Let nothing that ended after `back_to` count, or lend anything; no record where nothing did."""
+    ended = {each.id for each in head.completed} | {each.id for each in head.history} | {e.id for e in head.pending}
+    if all(each <= back_to for each in ended):
+        return head.rewinds
+    apart = tuple(each for each in head.rewinds if each.to < back_to)
+    return (*apart, RewindRecord(back_to, checkpoint - 1, now_ms, checkpoint))
+
+
+def _listed(checkpoints: tuple[int, ...]) -> str:
+    return ", ".join(str(each) for each in checkpoints)

@@ -1,0 +1,108 @@
+"""Who owns a job: one DAG of one Airflow deployment (semantics W8).
+
+The first trigger records the owner in the swap that it makes anyway. From then on another DAG, or the same DAG of
+another deployment, is refused before it changes anything. Two first triggers race for that swap: one records itself,
+the other decides anew on the head that names the first, and is refused. A crash before the swap leaves a job without
+an owner, a crash after it leaves the owner; both are whole. Only a person gives a job another owner: `Ownership.adopt`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from ..documents.attempt import Owner
+from ..documents.entries import JobOwner
+from ..documents.head import Head
+from ..errors import InvalidConfigError, JobOwnedError
+
+MAX_DEPLOYMENT = 250
+"""Characters of a deployment's name; Airflow's own bound for the id of a DAG, too."""
+
+
+class RunState(StrEnum):
+    """What this deployment knows of a DAG run."""
+
+    RUNNING = "running"
+    """It is queued or running, or the question was not answered."""
+    ENDED = "ended"
+    """It has succeeded or failed."""
+    UNKNOWN = "unknown"
+    """This deployment has no such run: it was deleted, or it is another deployment's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """A job's change of owner; `before` equals `after` where nothing had to change."""
+
+    before: JobOwner | None
+    after: JobOwner
+    aborted: tuple[int, ...] = ()
+    """Pending checkpoints that it ended."""
+
+
+def check_deployment(name: str) -> str:
+    """Give back a deployment's name that can be stored and printed.
+
+    Args:
+        name: as configured; empty where the deployment has none.
+
+    Raises:
+        InvalidConfigError: it is too long, or holds characters that cannot be printed.
+    """
+    if len(name) > MAX_DEPLOYMENT or not name.isprintable():
+        raise InvalidConfigError(
+            f"the name of a deployment has at most {MAX_DEPLOYMENT} printable characters; set [cairn] deployment "
+            "(AIRFLOW__CAIRN__DEPLOYMENT) to another one",
+            deployment=repr(name[:MAX_DEPLOYMENT]),
+        )
+    return name
+
+
+def described(owner: JobOwner) -> str:
+    """Name an owner for people: "DAG flights of the deployment https://airflow.example.com"."""
+    of = f"the deployment {owner.deployment}" if owner.deployment else "a deployment without a name"
+    return f"DAG {owner.dag_id} of {of}"
+
+
+def take_ownership(head: Head, owner: Owner | None) -> Head:
+    """Record the owner of a job that has none, and refuse another one (semantics W8).
+
+    Args:
+        head: the version decided on.
+        owner: the DAG run that asks; None where no DAG does (a test, a script): then nothing is recorded.
+
+    Raises:
+        JobOwnedError: the job belongs to another DAG or deployment.
+    """
+    if owner is None:
+        return head
+    asks = JobOwner(owner.dag_id, owner.deployment)
+    if head.owner is None:
+        return replace(head, owner=asks)
+    if head.owner != asks:
+        deployment = f" --deployment '{asks.deployment}'" if asks.deployment else ""
+        raise JobOwnedError(
+            f"the job belongs to {described(head.owner)}, and {described(asks)} has asked for a checkpoint. Two owners "
+            "would end each other's checkpoints, so nothing was changed. Give this DAG a job name of its own; or, if "
+            "the job has moved here and the other DAG no longer runs, type: "
+            f"cairn adopt {head.job} --dag {asks.dag_id}{deployment}",
+            job=head.job,
+        )
+    return head
+
+
+def is_over(state: RunState, owner: Owner, asks: Owner | None) -> bool:
+    """Tell whether a DAG run that holds a pending checkpoint has ended, as far as the one that asks can know.
+
+    A run that a deployment does not know counts as running: it may be another deployment's. It counts as deleted only
+    where both name the same deployment.
+
+    Args:
+        state: what the deployment that asks knows of the run.
+        owner: the run.
+        asks: the run that asks.
+    """
+    if state is RunState.UNKNOWN:
+        return asks is not None and bool(asks.deployment) and owner.deployment == asks.deployment
+    return state is RunState.ENDED

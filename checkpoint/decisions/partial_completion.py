@@ -1,0 +1,158 @@
+"""Whether a checkpoint may complete without some stages, which ones, and what these owe then (semantics B3, F6).
+
+Pure functions of the pending document, the head and the markers that were seen. Two causes share one mechanism: a stage
+that lags once the alignment timeout has run out, and a region that failed. A stage that is left out takes along all
+that read from it, directly or not: a stage must never see an epoch of one upstream and not of another (B1). A stage
+that lags does so alone, also behind a pipelined exchange: what it has not read is part of the checkpoint. A stage that
+fails takes its region along. While a savepoint waits for a checkpoint, that leaves no stage out (T4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from ..documents import codec
+from ..documents.attempt import MAX_OWED_BYTES, LeaveOut, OwedEpoch, PendingDocument, StageSpec
+from ..documents.entries import PendingEntry
+from ..documents.head import Head
+from ..documents.strict_json import to_json
+from ..failures.regions import affected, regions_of
+from ..request import TriggerRequest
+from ..stage_graph import consumers
+from . import savepoint_waits
+
+
+@dataclass(frozen=True, slots=True)
+class Without:
+    """The checkpoint may complete; `stages` are left out of it, none if all have acknowledged."""
+
+    stages: frozenset[str] = frozenset()
+    failed: frozenset[str] = frozenset()
+    """Those of them that failed, their regions, and what reads from these; the others only lag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the markers of an attempt's executions say."""
+
+    acknowledged: frozenset[str]
+    given_up: frozenset[str] = frozenset()
+    """Stages of which it was reported that no try follows."""
+
+
+def rule_of(request: TriggerRequest) -> LeaveOut | None:
+    """Give the rule by which a request's attempts may leave out stages; None: never.
+
+    Args:
+        request: of the epoch's first attempt.
+    """
+    config, regional = request.config, request.config.regional
+    if not (config.unaligned or regional):
+        return None
+    return LeaveOut(
+        alignment_timeout_ms=config.alignment_timeout // timedelta(milliseconds=1) if config.unaligned else None,
+        max_backlog=config.max_backlog,
+        max_failure_ratio=regional.max_failure_ratio if regional else None,
+        max_consecutive_failures=regional.max_consecutive_failures if regional else 0,
+    )
+
+
+def decide(head: Head, entry: PendingEntry, document: PendingDocument, seen: Seen, now_ms: int) -> Without | None:
+    """Say whether the checkpoint may complete now, and without whom; None while it is to wait.
+
+    Args:
+        head: the version decided on.
+        entry: the checkpoint.
+        document: what it expects.
+        seen: its markers.
+        now_ms: the time, milliseconds since 1970 UTC.
+    """
+    missing = frozenset(document.executions) - seen.acknowledged
+    if not missing:
+        return Without()
+    rule = document.limits.leave_out
+    if rule is None or savepoint_waits.awaited(head):
+        return None
+    found = _without(head, entry, document, missing, seen.given_up - seen.acknowledged, now_ms)
+    if found is None and now_ms >= entry.expires_at_ms:
+        # Who is silent has failed by then; what could do without them before is judged before (semantics D2, F6).
+        found = _without(head, entry, document, missing, missing, now_ms)
+    return found
+
+
+def _without(
+    head: Head,
+    entry: PendingEntry,
+    document: PendingDocument,
+    missing: frozenset[str],
+    given_up: frozenset[str],
+    now_ms: int,
+) -> Without | None:
+    rule = document.limits.leave_out
+    assert rule is not None  # asked only where stages may be left out
+    failed = affected(document.stages, given_up)
+    if failed and not may_fail(head, document, failed):
+        return None
+    lagging = closed(document.stages, missing - failed) - failed
+    if not lagging:
+        return Without(failed, failed)
+    if rule.alignment_timeout_ms is None or now_ms < entry.triggered_at_ms + rule.alignment_timeout_ms:
+        return None
+    if any(not spec.upstream for spec in document.stages if spec.uid in lagging):
+        return None
+    left_out = failed | lagging
+    longest = max(len(document.backlogs.get(uid, ())) for uid in lagging) + len(document.replay) + 1
+    return Without(left_out, failed) if longest <= rule.max_backlog and fits(document, left_out) else None
+
+
+def may_fail(head: Head, document: PendingDocument, failed: frozenset[str]) -> bool:
+    """Tell whether the checkpoint may complete although these stages failed (semantics F6).
+
+    Args:
+        head: the version decided on; its newest completed checkpoint says how many in a row were regional.
+        document: what the checkpoint expects.
+        failed: stages that failed, their regions, and all that read from them.
+    """
+    rule = document.limits.leave_out
+    if rule is None or rule.max_failure_ratio is None or savepoint_waits.awaited(head):
+        return False
+    latest = head.latest_completed()
+    if latest is not None and latest.regional_in_a_row >= rule.max_consecutive_failures:
+        return False
+    regions = regions_of(document.stages)
+    lost = sum(not failed.isdisjoint(region) for region in regions)
+    return lost < len(regions) and lost / len(regions) <= rule.max_failure_ratio and fits(document, failed)
+
+
+def closed(stages: tuple[StageSpec, ...], uids: Collection[str]) -> frozenset[str]:
+    """Give the stages and all that read from them, directly or through others."""
+    return frozenset(uids).union(*(consumers(stages, uid) for uid in uids))
+
+
+def owed_after(document: PendingDocument, left_out: Collection[str]) -> dict[str, tuple[OwedEpoch, ...]]:
+    """Give what each stage owes once the checkpoint has completed without `left_out`, oldest first.
+
+    That is what it owed before, then the epochs whose input the attempt reads again, then the attempt's own. What an
+    upstream wrote covers all of the latter, and is named under the last of them.
+
+    Args:
+        document: what the checkpoint expects.
+        left_out: stages, closed under what reads from them.
+    """
+    owed = {}
+    for spec in document.stages:
+        if spec.uid not in left_out:
+            continue
+        inputs = {uid: document.executions[uid] for uid in spec.upstream if uid not in left_out}
+        own = OwedEpoch(document.epoch, replace(document.slice, positions=None), inputs)
+        replayed = (OwedEpoch(each.epoch, each.slice) for each in document.replay)
+        owed[spec.uid] = (*document.backlogs.get(spec.uid, ()), *replayed, own)
+    return owed
+
+
+def fits(document: PendingDocument, left_out: Collection[str]) -> bool:
+    """Tell whether the next attempt's documents will hold what is owed then; beyond, no further stage is left out."""
+    owed = owed_after(document, left_out)
+    return len(codec.encode(to_json(owed))) <= MAX_OWED_BYTES

@@ -1,0 +1,52 @@
+"""`RestoreChoice`: what an attempt starts from (semantics R2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..documents.attempt import OwedEpoch, ReplayedEpoch, RestorePointer, Slice
+from ..documents.damage import Damage
+from ..documents.entries import RestoreRecord
+from ..documents.read_windows import NOTHING_READ, ReadWindows
+from ..documents.text import one_line
+from .state_assignment import RestoredStage
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreChoice:
+    """What an attempt starts from; with no pointer it starts empty (semantics R2)."""
+
+    pointer: RestorePointer | None
+    replay: tuple[ReplayedEpoch, ...] = ()
+    """Epochs whose checkpoints were bypassed, oldest first: their input has to be read again."""
+    damages: tuple[Damage, ...] = ()
+    stages: tuple[RestoredStage, ...] = ()
+    """What the checkpoint holds of each stage; it must be claimed, and fit (semantics R3, R4)."""
+    hooks: tuple[str, ...] = ()
+    """Names of the master hooks that it holds state of; likewise (semantics T7)."""
+    slice: Slice | None = None
+    """The input of the checkpoint's epoch, with its sources' positions (semantics T8)."""
+    backlogs: dict[str, tuple[OwedEpoch, ...]] = field(default_factory=dict)
+    """By stage, the epochs that it owes in the checkpoint, oldest first (semantics B3, F6)."""
+    read: ReadWindows = NOTHING_READ
+    """The windows of time that the checkpoint's state has read (semantics T8)."""
+
+    def record(self, why: str, begin_ms: int, end_ms: int, *, into: int | None = None) -> RestoreRecord | None:
+        """Describe the restore for the head, None if it starts empty (semantics R5).
+
+        Args:
+            why: for people.
+            begin_ms: when the search began, milliseconds since 1970 UTC.
+            end_ms: when it ended.
+            into: the checkpoint that was opened on top of it.
+        """
+        if self.pointer is None:
+            return None
+        return RestoreRecord(
+            checkpoint=self.pointer.checkpoint,
+            at_ms=begin_ms,
+            took_ms=max(0, end_ms - begin_ms),
+            why=why,
+            into=into,
+            damages=tuple(one_line(str(damage)) for damage in self.damages[:10]),
+        )

@@ -1,0 +1,82 @@
+"""What a rewind changes in the head: pure functions (semantics R6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..documents.entries import EndedEntry, RewindRecord
+from ..documents.head import Head
+from ..reasons import Status
+from . import transitions
+
+
+@dataclass(frozen=True, slots=True)
+class Rewound:
+    """What a rewind does, or has done. Nothing is undone where the job stood there already."""
+
+    checkpoint: int
+    """The checkpoint that the next epoch restores."""
+    epoch: str
+    """The last epoch that it holds."""
+    undone: tuple[int, ...] = ()
+    """Retained checkpoints that leave the store, oldest first."""
+    epochs: tuple[str, ...] = ()
+    """What these held, in order: each has to run again."""
+    aborted: tuple[int, ...] = ()
+    """Pending checkpoints that end."""
+    aborted_epochs: tuple[str, ...] = ()
+    """Theirs; each has to run again after the others."""
+
+
+def rewound(head: Head, to: int, now_ms: int) -> Head:
+    """Give the head in which a retained checkpoint is the newest one again, and nothing is pending.
+
+    Args:
+        head: the version decided on; `to` is retained in it and not the newest.
+        to: the checkpoint's id.
+        now_ms: the time, milliseconds since 1970 UTC.
+    """
+    record = RewindRecord(to=to, through=head.next_id - 1, at_ms=now_ms)
+    kept = tuple(each for each in head.completed if each.id <= to)
+    apart = tuple(each for each in head.rewinds if each.to < to)
+    # First, so that who is told of what is aborted here hears which checkpoint is the newest now (D4).
+    head = replace(head, completed=kept, rewinds=(*apart, record))
+    detail = f"the job was rewound to checkpoint {to}"
+    # A savepoint with which the job was to stop would hold what counts no more.
+    return transitions.give_up_stop(transitions.suspend_pending(head, detail, now_ms), detail, now_ms)
+
+
+def target(head: Head, checkpoint: int) -> int | None:
+    """Give the checkpoint to rewind to so that what `checkpoint` holds runs again; None if none is retained."""
+    return max((each.id for each in head.completed if each.id < checkpoint), default=None)
+
+
+def undone(head: Head, ended: EndedEntry) -> str:
+    """Say for people that an epoch's newest attempt counts no more because the job was rewound."""
+    rewind = head.rewound_since(ended)
+    happened = rewind.said if rewind else "the job was rewound"
+    held = "which held the epoch" if ended.status is Status.COMPLETED else f"which had failed ({ended.reason})"
+    return f"{happened} after checkpoint {ended.id}, {held}"
+
+
+def _plan(head: Head, to: int) -> Rewound:
+    target = head.retained(to, so=", so the job cannot be rewound to it")
+    later = [entry for entry in head.completed if entry.id > to]
+    # What was made from a savepoint is no epoch that could run again.
+    made = (entry for entry in later if head.import_of(entry.id) is None)
+    epochs = dict.fromkeys(epoch for entry in made for epoch in (*entry.replayed, entry.epoch))
+    pending = head.pending if later else ()
+    return Rewound(
+        checkpoint=target.id,
+        epoch=target.epoch,
+        undone=tuple(entry.id for entry in later),
+        epochs=tuple(epochs),
+        aborted=tuple(entry.id for entry in pending),
+        aborted_epochs=tuple(entry.epoch for entry in pending),
+    )
+
+
+def _said(found: Rewound) -> str:
+    undone = ", ".join(str(each) for each in found.undone) or "nothing"
+    pending = ", ".join(str(each) for each in found.aborted)
+    return f"undoes {undone}" + (f", aborts {pending}" if pending else "")

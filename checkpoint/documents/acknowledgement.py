@@ -1,0 +1,173 @@
+"""What a stage says of what it wrote, and why it declines (semantics A1 to A5, D1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated
+
+from ..reasons import Reason
+from .attempt import (
+    AtLeast,
+    Attempt,
+    CheckpointId,
+    Checksum,
+    Count,
+    DocumentRef,
+    Epoch,
+    Execution,
+    Job,
+    Key,
+    OutputId,
+    OutputName,
+    Stage,
+    Token,
+)
+from .schemas import check_schema
+from .strict_json import SPARSE, Json
+
+
+class ListMode(StrEnum):
+    """How a list state is given out when its stage is restored (semantics R4)."""
+
+    SPLIT = "split"
+    """Each item goes to one subtask; evenly, in order. Untouched where the parallelism is the same."""
+    UNION = "union"
+    """Every subtask gets all items of all subtasks, in order."""
+    BROADCAST = "broadcast"
+    """Every subtask has the same items, and gets them once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One thing that a stage wrote: some state, a table, or what its downstreams read."""
+
+    kind: str
+    """`state` (a DataFrame), `list`, `files`, `value` (a value that is too large for an acknowledgement) and
+    `table` belong to the checkpoint; `exchange` is dropped when it completes."""
+    name: OutputName
+    folder: Key
+    """Where its files lie; an older checkpoint's folder if the stage left it unchanged."""
+    schema: Annotated[str | None, check_schema] = None
+    """Spark's JSON of the DataFrame's schema: plain types only (semantics W5)."""
+    key: tuple[str, ...] = ()
+    """Key columns of a keyed state."""
+    mode: ListMode | None = None
+    """Of a list state: how it is given out."""
+    items: Json = None
+    """Of a small list state: the items of each subtask, for broadcast state the one copy. None: they stand in its file
+    (semantics A4)."""
+    key_groups: Annotated[int, AtLeast(1)] | None = field(default=None, metadata=SPARSE)
+    """Of a keyed state: how many key groups there are. Each file holds a contiguous range, sorted (semantics R4)."""
+
+    @property
+    def id(self) -> str:
+        """The name that is unique within a stage's acknowledgement."""
+        return f"{self.kind}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class StateHandle:
+    """One file of an output (semantics A1)."""
+
+    output: OutputId
+    """`Output.id` of what it belongs to."""
+    path: Key
+    size_bytes: Count
+    checksum: str
+    """The store's etag for the content: compared, never computed (semantics W3)."""
+    content: Checksum | None = field(default=None, metadata=SPARSE)
+    """What survives a copy (semantics W9): the checksum that the store computed when the file was written, else our
+    own. None: `checksum` is one itself, or the file is of version 0.1, and nothing else is known of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskAck:
+    """One subtask's acknowledgement (semantics A1); a stage without state has one with no handles (A4).
+
+    A subtask with more files than fit into one document stands several times in a row, each with some of them.
+    """
+
+    index: Count
+    handles: tuple[StateHandle, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AckMetrics:
+    """What a stage's snapshot cost (semantics A1). There is no alignment: a stage starts when its inputs are whole."""
+
+    start_delay_ms: Count = 0
+    """From the trigger to the application's start."""
+    sync_ms: Count = 0
+    """In which the application waited for its snapshots to be written, the step before them included."""
+    async_ms: Count = 0
+    """Listing, checksums and the acknowledgement itself."""
+    state_bytes: Count = 0
+    """Bytes of the files that this execution wrote for its checkpoint, what it took over unchanged not counted."""
+    end_to_end_ms: Count = 0
+    """From the trigger to the acknowledgement; 0 where the trigger's moment was not known any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class AckDocument:
+    """`chk-<id>/acks/<stage>/<token>.json`: all subtasks of one execution in one marker (semantics A6)."""
+
+    job: Job
+    checkpoint: CheckpointId
+    """The execution's home."""
+    epoch: Epoch
+    attempt: Attempt
+    stage: Stage
+    token: Token
+    run: Token
+    """The driver that wrote; two drivers of one execution differ in it."""
+    parallelism: Annotated[int, AtLeast(1)]
+    outputs: tuple[Output, ...] = ()
+    values: dict[OutputName, Json] = field(default_factory=dict)
+    """Small JSON state, inside the acknowledgement (semantics A4)."""
+    metrics: AckMetrics = field(default_factory=AckMetrics)
+    subtasks: tuple[SubtaskAck, ...] = ()
+    parts: tuple[DocumentRef, ...] = ()
+    """Where the subtasks stand if they do not fit into one marker; then `subtasks` is empty."""
+    committables: dict[OutputName, Json] = field(default_factory=dict, metadata=SPARSE)
+    """What it has staged outside, to be committed when the checkpoint completes (semantics C4)."""
+    consumed: dict[Stage, Token] = field(default_factory=dict, metadata=SPARSE)
+    """By upstream, the execution whose output it has read, where it need not wait for them (semantics B2)."""
+    skipped: bool = field(default=False, metadata=SPARSE)
+    """Whether the stage was not run, because its task was skipped: all that it names is carried over."""
+
+    @property
+    def execution(self) -> Execution:
+        """Who acknowledges."""
+        return Execution(self.token, self.checkpoint, self.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class AckPart:
+    """A further part of an acknowledgement: a range of subtasks."""
+
+    job: Job
+    token: Token
+    run: Token
+    subtasks: tuple[SubtaskAck, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeclineDocument:
+    """`chk-<id>/declines/<stage>/<token>.json`: why an execution will not acknowledge (semantics D1).
+
+    Below `chk-<id>/failures/` it says the same for the operator: the last try has failed, and no other follows (F6).
+    """
+
+    job: Job
+    checkpoint: CheckpointId
+    epoch: Epoch
+    stage: Stage
+    token: Token
+    reason: Reason
+    detail: str
+    """The root cause in one line: the exception's class and text."""
+    incurable: bool = field(default=False, metadata=SPARSE)
+    """Whether another try would fail alike: the application itself is wrong (semantics F4)."""
+    unreadable: tuple[Stage, ...] = field(default=(), metadata=SPARSE)
+    """Upstreams whose output it could not read, although it is there; they have to write it again (semantics F1)."""

@@ -1,0 +1,163 @@
+"""Bytes to JSON and back, with every cap of semantics W5 applied before anything is believed."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from ...storage.errors import NewerFormatError
+from ..errors import DocumentError, InvalidStateError
+
+FORMAT = 1
+"""The version that this code writes and the newest that it reads (semantics C5)."""
+
+ENVELOPE = ("kind", "format")
+"""The fields that every document has beside its own."""
+
+MAX_MARKER_BYTES = 1024 * 1024
+MAX_HEAD_BYTES = 16 * 1024 * 1024
+MAX_DEPTH = 20
+
+# Possessive throughout, so that text with quotes that never close costs no more than any other.
+_STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]++|\\.)*+"?+|[\[\]{}]', re.DOTALL)
+
+_PAIR = re.compile(rb"\{\}|\[\]")
+_NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
+
+
+def encode(document: Mapping[str, Any]) -> bytes:
+    """Write a document: UTF-8 JSON, sorted keys, one line, so that equal documents are equal bytes.
+
+    Raises:
+        InvalidStateError: it holds what JSON or UTF-8 cannot (NaN, an object of Python's own, half a surrogate pair).
+    """
+    try:
+        text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        return text.encode() + b"\n"
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InvalidStateError(
+            f"this cannot be stored as JSON: {error}. Use plain dicts, lists, texts, finite numbers, booleans and None",
+            kind_of_document=document.get("kind"),
+        ) from error
+
+
+def decode(data: bytes, *, kind: str, key: str, max_bytes: int = MAX_MARKER_BYTES) -> dict[str, Any]:
+    """Read a document of ours.
+
+    Args:
+        data: the object's bytes.
+        kind: the document kind expected, for example `cairn.head`.
+        key: where it was found, for the error text.
+        max_bytes: refuse more before parsing.
+
+    Returns:
+        Its fields, those of the envelope checked and taken off.
+
+    Raises:
+        DocumentError: it is too large, not JSON, too deep, has a key twice or a NaN, or is of another kind or format.
+    """
+    if len(data) > max_bytes:
+        raise DocumentError(
+            "the document is larger than its kind may be", key=key, size_bytes=len(data), limit_bytes=max_bytes
+        )
+    document = parse(data, key=key)
+    if not isinstance(document, dict):
+        raise DocumentError("the document is not a JSON object", key=key, found=type(document).__name__)
+    if document.get("kind") != kind:
+        raise DocumentError("the document is of another kind", key=key, expected=kind, found=document.get("kind"))
+    check_format(document, key=key)
+    return {name: value for name, value in document.items() if name not in ENVELOPE}
+
+
+def check_format(document: Mapping[str, Any], *, key: str) -> None:
+    """Check the version that a document names.
+
+    Raises:
+        DocumentError: it names none.
+        NewerFormatError: it names one that this code does not know.
+    """
+    found = document.get("format")
+    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+        raise DocumentError("the document names no format version", key=key, expected=FORMAT, found=found)
+    if found > FORMAT:
+        raise NewerFormatError(
+            "the document was written by a newer Cairn; upgrade this one to read it",
+            key=key,
+            reads_up_to=FORMAT,
+            found=found,
+        )
+
+
+def parse(data: bytes, *, key: str, limit: int = MAX_DEPTH) -> Any:
+    """Parse JSON bytes strictly.
+
+    Args:
+        data: the JSON.
+        key: where it was found, for the error text.
+        limit: levels that are allowed.
+
+    Raises:
+        DocumentError: not UTF-8, not JSON, deeper than `limit`, a key twice, or NaN or Infinity in it.
+    """
+    check_depth(data, key=key, limit=limit)
+    try:
+        return json.loads(
+            data.decode(), object_pairs_hook=_no_duplicates, parse_constant=_no_constant, parse_float=_finite
+        )
+    except ValueError as error:
+        raise DocumentError(
+            f"the document cannot be read: {error}; it may be truncated", key=key, size_bytes=len(data)
+        ) from error
+
+
+def check_depth(data: bytes, *, key: str, limit: int = MAX_DEPTH) -> None:
+    """Check how deep JSON is nested, without parsing it.
+
+    Args:
+        data: the JSON.
+        key: where it was found or is to go, for the error text.
+        limit: levels that are allowed.
+
+    Raises:
+        DocumentError: deeper than `limit`.
+    """
+    # At C speed, for documents as they are: take the innermost pairs away, level by level. What is left after that has
+    # brackets in its texts, or is too deep; then every text has to be looked at.
+    brackets = data.translate(None, _NO_BRACKETS)
+    for _ in range(limit):
+        if not brackets:
+            return
+        brackets = _PAIR.sub(b"", brackets)
+    if not brackets:
+        return
+    depth = 0
+    for token in _STRING_OR_BRACKET.finditer(data):
+        if token[0] in b"[{":
+            depth += 1
+            if depth > limit:
+                raise DocumentError("the document is nested too deeply", key=key, limit=limit)
+        elif token[0] in b"]}":
+            depth -= 1
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) != len(pairs):
+        twice = min(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise ValueError(f"the key {twice[:80]!r} stands twice")
+    return document
+
+
+def _no_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:80]} is not a finite number")
+    return value

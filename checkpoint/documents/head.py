@@ -1,0 +1,296 @@
+"""`head.json`: the one mutable object of a job, as a value.
+
+It is changed only by compare-and-swap (`head_store`). Everything that may be decided once is decided by which version
+of the head came next: which ids are pending, which completed, why one failed (semantics D3, T5, W2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ..errors import NoCheckpointError
+from ..reasons import Reason, Status
+from .attempt import CheckpointId, Count, DocumentRef, Epoch, Job, RestartMemory, Target, Token
+from .entries import (
+    CompletedEntry,
+    Counters,
+    DeclinedRequest,
+    EndedEntry,
+    ImportEntry,
+    ImportRecord,
+    JobOwner,
+    Notice,
+    PendingEntry,
+    RestoreRecord,
+    RewindRecord,
+    SavepointEntry,
+    Stopped,
+    WaitingRequest,
+)
+from .read_windows import WindowText
+from .strict_json import SPARSE
+
+MAX_HISTORY = 100
+"""Ended checkpoints that the head remembers (semantics O1)."""
+
+MAX_UNFINISHED = 16
+"""Epochs that ended without completing and for whose next attempt something is kept, where no more may be pending at
+once: as many as Airflow lets runs of a DAG be active by default. Later ones push the oldest out (`left_behind`)."""
+
+MAX_RESTORES = 20
+"""Restores that the head remembers."""
+
+MAX_WAITING = 1_000
+"""Requests that may wait (semantics T2)."""
+
+MAX_DECLINED = 20
+"""Declined requests that the head remembers, for people (semantics T1)."""
+
+MAX_NOTICES = 100
+"""Notices that may wait to be delivered, those of pending checkpoints included; beyond it nothing is triggered."""
+
+MAX_IMPORTS = 20
+"""Savepoints that the job was started from and of which the head remembers so, beside those that are retained."""
+
+MAX_SAVEPOINTS = 200
+"""Savepoints that the head remembers (semantics P3)."""
+
+WRITE_LOG = 64
+"""Write ids that the head remembers; the decisions themselves settle what is older (semantics W2)."""
+
+MAX_RESTARTED = 100
+"""Stages that run again after a checkpoint of which the head remembers the names, for people."""
+
+MAX_LATE = 10
+"""Late acknowledgements that the head remembers of a failed checkpoint, for people."""
+
+MAX_OTHERS = 10
+"""Failures beside the root failure that the head remembers of a checkpoint (semantics O1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedNote:
+    """An epoch that completed and that the history no longer remembers (semantics T9)."""
+
+    epoch: Epoch
+    checkpoint: CheckpointId
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A list of epochs that completed long ago (`completed_epochs`)."""
+
+    document: DocumentRef
+    epochs: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """One version of a job's truth."""
+
+    job: Job
+    revision: Count = 0
+    next_id: CheckpointId = 1
+    pending: tuple[PendingEntry, ...] = ()
+    completed: tuple[CompletedEntry, ...] = ()
+    history: tuple[EndedEntry, ...] = ()
+    restores: tuple[RestoreRecord, ...] = ()
+    """The last restores, newest last."""
+    notices: tuple[Notice, ...] = ()
+    """Endings that somebody is still to be told of, by id."""
+    counters: Counters = field(default_factory=Counters)
+    waiting: tuple[WaitingRequest, ...] = ()
+    """Requests that wait, the next to be admitted first (semantics T2)."""
+    stopped: Stopped | None = None
+    """None: the job takes every request."""
+    owner: JobOwner | None = None
+    """Recorded at the first trigger; None before, and in a job of version 0.1 (semantics W8)."""
+    declined: tuple[DeclinedRequest, ...] = ()
+    """The last declined requests, newest last; the newest of each epoch."""
+    failures: Count = 0
+    """Counted failures in a row since the newest success, or since the job failed of them (semantics D5)."""
+    restart_memory: RestartMemory | None = None
+    """Failed tries that the restart strategy remembers, of all epochs (semantics F4)."""
+    rewinds: tuple[RewindRecord, ...] = field(default=(), metadata=SPARSE)
+    """Rewinds that still say something, oldest first; none covers what another covers."""
+    importing: ImportEntry | None = None
+    """The savepoint that is being copied into the job."""
+    imports: tuple[ImportRecord, ...] = field(default=(), metadata=SPARSE)
+    """Savepoints that the job was started from, newest last: the last ones, and those whose checkpoint is retained."""
+    savepoint_target: Target | None = None
+    """Where savepoints are made that name no place, as of the last trigger (semantics P1)."""
+    savepoints: tuple[SavepointEntry, ...] = field(default=(), metadata=SPARSE)
+    """Savepoints by id; of those that have ended the newest, as long as they are not disposed of."""
+    forgotten: Count = field(default=0, metadata=SPARSE)
+    """How often a savepoint was forgotten whose folder may be being emptied; later folders are named by it, so that
+    none is used twice."""
+    noted: tuple[CompletedNote, ...] = field(default=(), metadata=SPARSE)
+    """Epochs that completed and that the history has forgotten, before they go into a segment (semantics T9)."""
+    segments: tuple[Segment, ...] = field(default=(), metadata=SPARSE)
+    """Where those of long ago are, the oldest first; two at most."""
+    notes_below: CheckpointId | None = None
+    """Notes of version 0.1 count if they name a checkpoint below this one; None: that version wrote this head."""
+    writes: tuple[Token, ...] = ()
+    """Ids of the last writes, newest last; how a writer whose answer was lost learns its outcome (semantics W2)."""
+
+    def pending_of_epoch(self, epoch: str) -> PendingEntry | None:
+        """Give the pending attempt of an epoch; there is at most one."""
+        return next((entry for entry in self.pending if entry.epoch == epoch), None)
+
+    def pending_by_id(self, checkpoint: int) -> PendingEntry | None:
+        """Give a pending checkpoint by id."""
+        return next((entry for entry in self.pending if entry.id == checkpoint), None)
+
+    def retained(self, checkpoint: int, *, so: str = "") -> CompletedEntry:
+        """Give the entry of a checkpoint that the job still has.
+
+        Args:
+            checkpoint: its id.
+            so: what follows for the caller where it is not retained, for the message.
+
+        Raises:
+            NoCheckpointError: it is not retained.
+        """
+        entry = self.completed_by_id(checkpoint)
+        if entry is None:
+            raise NoCheckpointError(
+                f"the checkpoint is not retained{so}",
+                job=self.job,
+                checkpoint=checkpoint,
+                retained=", ".join(str(each.id) for each in self.completed) or "none",
+            )
+        return entry
+
+    def completed_by_id(self, checkpoint: int) -> CompletedEntry | None:
+        """Give a retained completed checkpoint by id."""
+        return next((entry for entry in self.completed if entry.id == checkpoint), None)
+
+    def latest_completed(self) -> CompletedEntry | None:
+        """Give the newest completed checkpoint."""
+        return self.completed[-1] if self.completed else None
+
+    def latest_id(self) -> int | None:
+        """Give the id of the newest completed checkpoint."""
+        latest = self.latest_completed()
+        return latest.id if latest else None
+
+    def ended_by_id(self, checkpoint: int) -> EndedEntry | None:
+        """Give an ended checkpoint by id while the history remembers it."""
+        return next((entry for entry in self.history if entry.id == checkpoint), None)
+
+    def ended_of_epoch(self, epoch: str) -> Iterator[EndedEntry]:
+        """Yield the epoch's ended attempts, newest first, as far as the history remembers them."""
+        return (entry for entry in reversed(self.history) if entry.epoch == epoch)
+
+    def window_of(self, epoch: str) -> WindowText | None:
+        """Give the window of time that an epoch reads, as far as it is remembered; None where it reads none."""
+        newest = next(self.ended_of_epoch(epoch), None)
+        held = next((each for each in self.completed if each.epoch == epoch), None)
+        saved = next((each for each in self.savepoints if each.epoch == epoch and each.source is not None), None)
+        waits = next((each for each in self.waiting if each.epoch == epoch), None)
+        return next((each.window for each in (self.pending_of_epoch(epoch), newest, held, saved, waits) if each), None)
+
+    def import_of(self, checkpoint: int | None) -> ImportRecord | None:
+        """Give the savepoint that a checkpoint was made from; None for one that an epoch made."""
+        return next((each for each in self.imports if each.checkpoint == checkpoint), None)
+
+    def left_out_of(self, checkpoint: int) -> tuple[str, ...]:
+        """Give the stages that a completed checkpoint left out, as far as it is remembered (semantics B3, F6)."""
+        entry = self.completed_by_id(checkpoint) or self.ended_by_id(checkpoint)
+        return entry.left_out if entry else ()
+
+    def notices_owed(self) -> int:
+        """Count the notices that wait and those that the pending checkpoints will leave."""
+        return len(self.notices) + sum(bool(entry.listeners) for entry in self.pending)
+
+    def carryable(self, epoch: str) -> EndedEntry | None:
+        """Give the ended attempt whose executions a new attempt of the epoch may carry over (semantics F2).
+
+        That is the epoch's newest attempt, while none is pending, the epoch has not completed, and no checkpoint has
+        completed since it was triggered: its executions were computed from the state that the new attempt restores too.
+        One that ended because the whole job was restored (R5) lends nothing: that is a wish to start over (a pause of
+        the DAG is none); nor does one
+        that ended before a rewind, which goes back to what may have been the newest checkpoint before. What is not
+        carryable never becomes so again, which is what the cleaner builds on.
+        """
+        newest = next(self.ended_of_epoch(epoch), None)
+        if newest is None or newest.status is Status.COMPLETED or self.pending_of_epoch(epoch) is not None:
+            return None
+        if self.rewound_since(newest) is not None or newest.left_behind:
+            return None
+        if newest.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND and not newest.paused:
+            return None
+        return newest if newest.base == self.latest_id() else None
+
+    def savepoint_by_request(self, request: str) -> SavepointEntry | None:
+        """Give the savepoint that was asked for with a request id, as far as it is remembered."""
+        return next((entry for entry in self.savepoints if entry.request == request), None)
+
+    def stopping(self) -> SavepointEntry | None:
+        """Give the savepoint with which the job is being stopped; None while it is not (semantics P2)."""
+        return next((entry for entry in self.savepoints if entry.stops and not entry.ended), None)
+
+    def drains(self, epoch: str) -> bool:
+        """Tell whether an epoch is the last one of a job that is being stopped (semantics P2)."""
+        entry = self.stopping()
+        return entry is not None and entry.drains and self.stops_after(epoch)
+
+    def stops_after(self, epoch: str) -> bool:
+        """Tell whether a job that is being stopped waits for an epoch to complete (semantics P2)."""
+        entry = self.stopping()
+        return entry is not None and entry.waits and not entry.next_whole and entry.epoch == epoch
+
+    def kept_from(self, epoch: str) -> SavepointEntry | None:
+        """Give the savepoint with which the job is being stopped, if it keeps an epoch from beginning (semantics P2).
+
+        The one that it waits for goes on, whatever becomes of its attempts. Where it waits for the next one, whichever
+        that is, it keeps none from beginning.
+        """
+        entry = self.stopping()
+        return None if entry is None or entry.waits_for_next or self.stops_after(epoch) else entry
+
+    def owed_to_listeners(self) -> tuple[Notice, ...]:
+        """Give the notices of completed checkpoints that wait: until they are told, a sink has not committed (C4)."""
+        return tuple(each for each in self.notices if each.status is Status.COMPLETED)
+
+    def savepoint_by_id(self, savepoint: int) -> SavepointEntry | None:
+        """Give a savepoint by id, as far as it is remembered."""
+        return next((entry for entry in self.savepoints if entry.id == savepoint), None)
+
+    def remembers_all(self) -> bool:
+        """Tell whether the history still holds every checkpoint there ever was: each id is pending, or has ended."""
+        return len(self.history) + len(self.pending) == self.next_id - 1
+
+    def resumable(self, epoch: str) -> EndedEntry | None:
+        """Give the attempt that ended within the limit (D5), paused (S1) or overtaken (C2), and that one is to follow.
+
+        What is not resumable never becomes so again: a later attempt has begun, the history has forgotten it, it was
+        left behind, or the job was rewound.
+        """
+        newest = next(self.ended_of_epoch(epoch), None)
+        if newest is None or not newest.tolerated or self.pending_of_epoch(epoch) is not None:
+            return None
+        return None if self.rewound_since(newest) is not None else newest
+
+    def rewind_of(self, checkpoint: int) -> RewindRecord | None:
+        """Give the rewind by which a checkpoint no longer counts, whether or not it had completed."""
+        return next((rewind for rewind in self.rewinds if rewind.covers(checkpoint)), None)
+
+    def rewound_since(self, ended: EndedEntry) -> RewindRecord | None:
+        """Give the newest rewind, if an attempt had ended before it: then only a trigger opens the epoch's next."""
+        newest = self.rewinds[-1] if self.rewinds else None
+        return newest if newest is not None and ended.id <= newest.through else None
+
+    def completions(self) -> dict[str, int]:
+        """Give the epochs known to have completed, each with the checkpoint that it completed in.
+
+        What was rewound has to run again, and is none of them until it has. What was made from a savepoint completed no
+        epoch of this job.
+        """
+        noted = {each.epoch: each.checkpoint for each in self.noted if self.rewind_of(each.checkpoint) is None}
+        replayed = {epoch: entry.id for entry in self.completed for epoch in entry.replayed}
+        retained = {entry.epoch: entry.id for entry in self.completed if self.import_of(entry.id) is None}
+        counting = (entry for entry in self.history if self.rewind_of(entry.id) is None)
+        ended = {entry.epoch: entry.id for entry in counting if entry.status is Status.COMPLETED}
+        return noted | replayed | retained | ended

@@ -1,0 +1,330 @@
+"""Where everything of one job lies below the storage root; the only place that builds keys.
+
+Ids are written with ten digits, so that names sort in the order of their ids. A key is relative to the job's prefix
+(semantics W5); `JobFiles` puts the prefix before it, so that `job-1` never touches `job-10` (semantics W1).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection
+
+from ...storage.errors import InvalidNameError
+from ...storage.names import NAME_GRAMMAR, check_key, check_name, shorten
+from ..errors import DocumentError
+
+HEAD = "head.json"
+EPOCHS = "epochs/"
+EPOCH_LISTS = "epoch-lists/"
+"""Sorts right behind the folders of the checkpoints, so that one listing shows both."""
+CHECKPOINT = re.compile(r"\Achk-([0-9]{10})\Z")
+OUTPUT_ID_GRAMMAR = r"\A[a-z]{1,32}\." + NAME_GRAMMAR.removeprefix(r"\A")
+"""What `Output.id` looks like: the kind, a dot, the name."""
+_OUTPUT_ID = re.compile(OUTPUT_ID_GRAMMAR)
+_TOKEN = re.compile(r"\A[A-Za-z0-9_]{1,64}\Z")
+_PLAIN = re.compile(rb"[A-Za-z0-9_-]")
+_MAX_PART = 200
+"""A part of a key that is made from a longer name is cut to this; file systems take 255 bytes, suffixes included."""
+REQUEST_GRAMMAR = r"\A[^\u0000-\u001f\u007f]{1,500}\Z"
+"""What a savepoint's request id looks like."""
+TARGET_GRAMMAR = r"\A(s3|file)://[^\u0000-\u001f\u007f]+\Z"
+"""What the place of a savepoint looks like in a document."""
+_REQUEST = re.compile(REQUEST_GRAMMAR)
+_TARGET = re.compile(TARGET_GRAMMAR)
+_RUN_BYTES = 17
+_WRITER_BYTES = 256
+"""The longest path that Spark's committers make below an output's folder (the magic one's, for a pending file)."""
+_MARKERS = frozenset({"acks", "declines", "failures", "handover"})
+"""Folders of a checkpoint that hold a document for each execution, by stage."""
+
+
+def epoch_name(run_id: str) -> str:
+    """Encode an Airflow run id as an epoch name (semantics W1): reversible up to 200 characters, unique beyond.
+
+    Letters, digits, `_` and `-` stay; any other byte becomes `.` and two hex digits. A name that would not begin with
+    a letter or a digit gets a `_` before it. What is longer is cut and ends in `.h` and a hash of the whole.
+    """
+    whole = run_id.encode("utf-8", "surrogatepass")
+    encoded = "".join(chr(byte) if _PLAIN.match(bytes([byte])) else f".{byte:02x}" for byte in whole)
+    if not encoded[:1].isalnum():
+        encoded = "_" + encoded
+    return check_name("epoch", _cut(encoded, whole))
+
+
+def import_epoch(checkpoint: int) -> str:
+    """Give what stands for the epoch of a checkpoint that was made from a savepoint; no run id is encoded like this."""
+    return f"savepoint.import-{checkpoint}"
+
+
+def _cut(part: str, whole: bytes) -> str:
+    """Give a part of a key; a long one is cut and ends in a hash of the whole name, so that two stay apart."""
+    if len(part) <= _MAX_PART:
+        return part
+    return f"{part[: _MAX_PART - 34]}.h{hashlib.sha256(whole).hexdigest()[:32]}"
+
+
+def cut_part(name: str) -> str:
+    """Give a name as a part of a key that has room for more; a long one is cut and ends in a hash of the whole."""
+    return _cut(name, name.encode())
+
+
+def _part(kind: str, name: str) -> str:
+    """Give the part of a key that stands for a name; never read back."""
+    return _cut(check_name(kind, name), name.encode())
+
+
+def run_id_of(epoch: str) -> str:
+    """Give the run id that `epoch_name` encoded, for display; a name that was cut comes back as it is."""
+    if ".h" in epoch:
+        return epoch
+    body = epoch[1:] if epoch.startswith("_") else epoch
+    raw = re.sub(rb"\.([0-9a-f]{2})", lambda match: bytes([int(match[1], 16)]), body.encode())
+    try:
+        return raw.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return epoch  # no name that `epoch_name` makes
+
+
+def folder(checkpoint: int) -> str:
+    """Give the folder of one checkpoint."""
+    return f"chk-{checkpoint:010d}/"
+
+
+def checkpoint_of(key: str) -> int | None:
+    """Give the id of the checkpoint in whose folder `key` lies, None for a key elsewhere."""
+    match = CHECKPOINT.match(key.split("/", 1)[0])
+    return int(match[1]) if match else None
+
+
+def epoch_slice(epoch: str) -> str:
+    """Give the key of the epoch's fixed input slice (semantics T8)."""
+    return f"{EPOCHS}{check_name('epoch', epoch)}.json"
+
+
+def epoch_completed(epoch: str) -> str:
+    """Give the key of the note that version 0.1 wrote for each epoch: which checkpoint completed it."""
+    return f"{EPOCHS}completed/{check_name('epoch', epoch)}.json"
+
+
+def completed_epochs(checkpoint: int, token: str) -> str:
+    """Give the key of a list of completed epochs, in the folder of the id that was the next when it was written."""
+    return f"{folder(checkpoint)}epochs-{check_token(token)}.jsonl"
+
+
+def epoch_of_slice(key: str) -> str | None:
+    """Give the epoch whose fixed input slice lies at `key`; None for a key elsewhere."""
+    name = key.removeprefix(EPOCHS)
+    return name.removesuffix(".json") if key.startswith(EPOCHS) and name.endswith(".json") and "/" not in name else None
+
+
+def epoch_list(epoch: str, source: str) -> str:
+    """Give the key of what a source fixed for the epoch, where that is too long for the slice (semantics T8)."""
+    return f"{EPOCH_LISTS}{check_name('epoch', epoch)}/{_part('source', source)}.jsonl"
+
+
+def epoch_of_list(key: str) -> str | None:
+    """Give the epoch whose list lies at `key`; None for a key elsewhere."""
+    return key.split("/")[1] if key.startswith(EPOCH_LISTS) else None
+
+
+def position_piece(checkpoint: int, source: str, token: str) -> str:
+    """Give the key of a part of what a source has read up to the checkpoint, too long for its documents."""
+    return f"{folder(checkpoint)}positions/{_part('source', source)}-{check_token(token)}.jsonl"
+
+
+def pending(checkpoint: int, token: str) -> str:
+    """Give the key of what a checkpoint expects. The token keeps racing triggers of one id apart (decision 0003)."""
+    return f"{folder(checkpoint)}pending-{token}.json"
+
+
+def hook_answers(home: int, token: str) -> str:
+    """Give the key of what the master hooks answered, in the checkpoint whose trigger asked them (semantics T7)."""
+    return f"{folder(home)}hooks-{token}.json"
+
+
+def metadata(checkpoint: int, token: str, left_out: Collection[str] = ()) -> str:
+    """Give the key of a completed checkpoint's metadata; it counts only once the head names it (semantics D3).
+
+    Two finishers may see different stages lag. Each then writes other bytes, so the name says who is left out.
+
+    Args:
+        checkpoint: the checkpoint.
+        token: of the attempt.
+        left_out: stages that it completes without (semantics B3, F6).
+    """
+    whole = f"{folder(checkpoint)}_metadata-{token}"
+    if not left_out:
+        return whole
+    return f"{whole}-{hashlib.sha256(','.join(sorted(left_out)).encode()).hexdigest()[:16]}"
+
+
+def whole_metadata(key: str) -> str:
+    """Give the key that the metadata at `key` would have if no stage were left out; any other key as it is."""
+    name = key.rpartition("/")[2]
+    return "-".join(key.split("-")[:3]) if name.startswith("_metadata-") else key
+
+
+def metadata_of(key: str) -> int | None:
+    """Give the checkpoint whose metadata lies at `key`; None for a key elsewhere."""
+    checkpoint = checkpoint_of(key)
+    return checkpoint if checkpoint is not None and key.startswith(f"{folder(checkpoint)}_metadata-") else None
+
+
+def ack_folder(home: int, stage: str) -> str:
+    """Give the folder of a stage's acknowledgements, in the checkpoint that started the executions."""
+    return f"{folder(home)}acks/{check_name('stage', stage)}/"
+
+
+def ack(home: int, stage: str, token: str) -> str:
+    """Give the key of an execution's acknowledgement."""
+    return f"{ack_folder(home, stage)}{token}.json"
+
+
+def ack_part(home: int, stage: str, token: str, run: str, part: int) -> str:
+    """Give the key of a further part of an acknowledgement that is too large for one marker (semantics A6)."""
+    return f"{ack_folder(home, stage)}{token}-{run}-{part:05d}.json"
+
+
+def decline(home: int, stage: str, token: str) -> str:
+    """Give the key of an execution's decline."""
+    return f"{folder(home)}declines/{check_name('stage', stage)}/{token}.json"
+
+
+def failure(home: int, stage: str, token: str) -> str:
+    """Give the key of the operator's word that an execution has failed and no try follows (semantics F6)."""
+    return f"{folder(home)}failures/{check_name('stage', stage)}/{token}.json"
+
+
+def handover(home: int, stage: str, token: str) -> str:
+    """Give the key of what the operator hands to the application; created once, it is the claim to submit."""
+    return f"{folder(home)}handover/{check_name('stage', stage)}/{token}.json"
+
+
+def execution_folder(home: int, stage: str, attempt: int, token: str) -> str:
+    """Give the folder below which everything lies that one execution writes."""
+    return f"{folder(home)}state/{check_name('stage', stage)}/{attempt}-{token}/"
+
+
+def output_folder(home: int, stage: str, attempt: int, token: str, run: str, output: str) -> str:
+    """Give the folder of one output of one driver; `run` keeps two drivers of one execution apart.
+
+    Args:
+        home: the checkpoint that started the execution.
+        stage: its stage.
+        attempt: its attempt.
+        token: its token.
+        run: the driver's token.
+        output: `Output.id`: the kind, a dot, the name.
+    """
+    return f"{execution_folder(home, stage, attempt, token)}{run}/{_cut(check_output_id(output), output.encode())}/"
+
+
+def longest_key(job: str, stage: str) -> int:
+    """Give how long a key of a stage's files can become below the storage's root, in bytes."""
+    below = execution_folder(10**10 - 1, stage, 10**6, "0" * 16)
+    return len(job) + 1 + len(below) + _RUN_BYTES + _MAX_PART + 1 + _WRITER_BYTES
+
+
+def execution_of(key: str) -> tuple[int, str, str] | None:
+    """Give the home, stage and token of the execution that `key` belongs to; None for what is no execution's."""
+    segments = key.split("/")
+    home = checkpoint_of(key)
+    if home is None or len(segments) < 4:
+        return None
+    if segments[1] == "state":
+        return home, segments[2], segments[3].partition("-")[2]
+    return (home, segments[2], token_of(segments[3])) if segments[1] in _MARKERS else None
+
+
+def token_of(name: str) -> str:
+    """Give the token that a marker's name begins with; a token holds neither `-` nor `.`."""
+    return re.split(r"[-.]", name, maxsplit=1)[0]
+
+
+def check_relative(key: str) -> str:
+    """Check a key that a document names: inside the job's prefix, in a checkpoint's folder (semantics W5).
+
+    Args:
+        key: relative to the job's prefix; a folder may end in one `/`.
+
+    Raises:
+        DocumentError: it is absolute, climbs with `..`, names a scheme, or lies outside every checkpoint folder.
+        InvalidKeyError: it holds what no key may hold (control characters, empty segments) or is too long.
+    """
+    check_key(key, marker=True)
+    if checkpoint_of(key) is None or "\\" in key:
+        raise DocumentError("the document names a path outside the job's checkpoints; it is not used", path=key[:200])
+    return key
+
+
+def check_shelved(key: str) -> str:
+    """Check a key that a source's position or part names: a list of an epoch, or a piece of a position (semantics W5).
+
+    Raises:
+        DocumentError: it lies elsewhere.
+        InvalidKeyError: it holds what no key may hold (control characters, empty segments) or is too long.
+    """
+    check_key(key)
+    if not key.startswith(EPOCH_LISTS) or key.count("/") != 2:
+        check_relative(key)
+    return key
+
+
+def check_token(token: str) -> str:
+    """Check a token that a document names: it becomes part of keys.
+
+    Raises:
+        DocumentError: it is not 1 to 64 letters, digits and `_`.
+    """
+    if _TOKEN.match(token) is None:
+        raise DocumentError("a token has 1 to 64 letters, digits or _; this one is refused", token=token[:80])
+    return token
+
+
+def check_output_id(output: str) -> str:
+    """Check an `Output.id` that a document names.
+
+    Raises:
+        InvalidNameError: it is no kind, dot and name.
+    """
+    if _OUTPUT_ID.match(output) is None:
+        raise InvalidNameError(
+            "this names no output: it is written as a kind, a dot and a name of 1 to 250 characters",
+            value=shorten(output),
+            grammar=OUTPUT_ID_GRAMMAR,
+        )
+    return output
+
+
+def check_job(job: str) -> str:
+    """Check a job's name (semantics W1).
+
+    Raises:
+        InvalidNameError: it does not match the grammar, or is reserved.
+    """
+    return check_name("job", job)
+
+
+def check_request(request: str) -> str:
+    """Check the id of a request for a savepoint; a DAG run's id may be part of it.
+
+    Raises:
+        InvalidNameError: it is empty, longer than 500 characters, or holds control characters.
+    """
+    if _REQUEST.match(request) is None:
+        raise InvalidNameError(
+            "a request id has 1 to 500 characters and no control characters. Choose another", value=shorten(request)
+        )
+    return request
+
+
+def check_target(target: str) -> str:
+    """Check the place of a savepoint that a document names; opening it checks the rest of its form.
+
+    Raises:
+        DocumentError: it is no URI of a storage.
+    """
+    if _TARGET.match(target) is None:
+        raise DocumentError("this is no place for a savepoint; it is not used", target=target[:200])
+    return target

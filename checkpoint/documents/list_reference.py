@@ -1,0 +1,74 @@
+"""A reference to a list that is too long for a document, found wherever a position names one (semantics T8, C3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+from . import layout
+from .attempt import Count
+from .strict_json import Json, from_json, to_json
+
+KIND = "cairn.shelved"
+
+
+@dataclass(frozen=True, slots=True)
+class Shelved:
+    """An object on the shelf, and how to know that it is still the same."""
+
+    key: Annotated[str, layout.check_shelved]
+    size_bytes: Count
+    sha256: str
+    etag: str
+    """The store's tag: compared, never computed (semantics W3)."""
+    values: Count
+    """How many values it holds."""
+
+    def to_reference(self) -> Json:
+        """Give the reference as it stands in a position or a part."""
+        return {KIND: to_json(self)}
+
+
+def referred(value: Json) -> Iterator[Shelved]:
+    """Yield every object on the shelf that a position or a part names, however deep (semantics C3).
+
+    Raises:
+        DocumentError: a reference is broken, or names what is no place of the shelf.
+    """
+    if isinstance(value, dict):
+        if set(value) == {KIND}:
+            yield from_reference(value)
+            return
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for each in value:
+            yield from referred(each)
+
+
+def replaced(value: Json, put: Callable[[Shelved], Shelved]) -> Json:
+    """Give a position or a part in which every object on the shelf has another in its place, however deep.
+
+    Args:
+        value: the position or part.
+        put: gives the other.
+
+    Raises:
+        DocumentError: a reference is broken, or names what is no place of the shelf.
+    """
+    if isinstance(value, dict):
+        if set(value) == {KIND}:
+            return put(from_reference(value)).to_reference()
+        return {name: replaced(each, put) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [replaced(each, put) for each in value]
+    return value
+
+
+def from_reference(value: Json) -> Shelved:
+    """Read a reference as it stands in a position or a part.
+
+    Raises:
+        DocumentError: it is broken, or names what is no place of the shelf.
+    """
+    return from_json(Shelved, value[KIND] if isinstance(value, dict) and KIND in value else value, key=KIND)

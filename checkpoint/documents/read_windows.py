@@ -1,0 +1,179 @@
+"""Which windows of time a job's state holds: merged, half-open, bounded in number (semantics T8). Pure functions.
+
+What was read belongs to the state, so each checkpoint has its own set: who goes back to a checkpoint goes back to what
+that one had read. Where there are more gaps than the bound allows, the oldest windows are forgotten and the set says
+from when on it is exact: before that it claims neither that something was read nor that it was not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, time
+from enum import StrEnum
+
+from .strict_json import SPARSE
+
+MAX_WINDOWS = 100
+"""Windows that a set remembers; each further one takes the place of the oldest."""
+
+_FIRST = datetime.min.replace(tzinfo=UTC)
+
+
+def _moment(text: str | None) -> datetime:
+    if text is None:
+        return _FIRST
+    moment = datetime.fromisoformat(text)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+
+
+def check_moment(text: str) -> None:
+    """Refuse what is no moment of time, in a document.
+
+    Raises:
+        ValueError: it is not ISO 8601.
+    """
+    _moment(text)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Window:
+    """A half-open window of time."""
+
+    start: datetime
+    end: datetime
+
+    def __str__(self) -> str:
+        """Say it for people."""
+        return f"{'the beginning' if self.start == _FIRST else self.start.isoformat()} to {self.end.isoformat()}"
+
+    @property
+    def short(self) -> str:
+        """Say it in a few characters, in UTC: days where both moments are midnights, the date of the end once."""
+        whole_days = all(each.time() == time() for each in (self.start, self.end))
+        start = "the beginning" if self.start == _FIRST else _short(self.start, whole_days)
+        end = _short(self.end, whole_days)
+        same_day = not whole_days and self.start.date() == self.end.date()
+        return f"{start} to {end.partition(' ')[2] if same_day else end}"
+
+
+def _short(moment: datetime, whole_days: bool) -> str:
+    if whole_days:
+        return f"{moment:%Y-%m-%d}"
+    return f"{moment:%Y-%m-%d %H:%M:%S}" if moment.second or moment.microsecond else f"{moment:%Y-%m-%d %H:%M}"
+
+
+def window_of(start: str | None, end: str | None) -> Window | None:
+    """Give a window that a slice names; None where it names none, or one without length.
+
+    Args:
+        start: its first moment, ISO 8601; None: the beginning of time.
+        end: the first moment after it; None: no window.
+    """
+    if end is None:
+        return None
+    try:
+        found = Window(_moment(start), _moment(end))
+    except ValueError:
+        return None  # an author's own words, of which only the author knows the order
+    return found if found.start < found.end else None
+
+
+@dataclass(frozen=True, slots=True)
+class WindowText:
+    """A window as a document has it."""
+
+    end: str
+    """ISO 8601, UTC; the first moment after it."""
+    start: str | None = None
+    """ISO 8601, UTC; None: the beginning of time."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no window."""
+        if window_of(self.start, self.end) is None:
+            raise ValueError(f"expected a window of time, found {self.start} to {self.end}")
+
+    @property
+    def window(self) -> Window:
+        """The window."""
+        return Window(_moment(self.start), _moment(self.end))
+
+
+class Overlap(StrEnum):
+    """How much of a window a set holds."""
+
+    NONE = "none"
+    SOME = "some"
+    ALL = "all"
+    UNKNOWN = "unknown"
+    """It reaches back to before the set is exact."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadWindows:
+    """What a checkpoint's state has read, as windows of time."""
+
+    windows: tuple[WindowText, ...] = field(default=(), metadata=SPARSE)
+    """In order, apart from each other; at most `MAX_WINDOWS`."""
+    exact_from: str | None = None
+    """ISO 8601, UTC: whether something before this was read is not known. None: all is known."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no moment."""
+        if self.exact_from is not None:
+            check_moment(self.exact_from)
+
+    def __bool__(self) -> bool:
+        """Tell whether it says anything."""
+        return bool(self.windows) or self.exact_from is not None
+
+    @property
+    def newest(self) -> datetime | None:
+        """The first moment after everything read; None: nothing."""
+        return self.windows[-1].window.end if self.windows else None
+
+    def overlap(self, window: Window) -> Overlap:
+        """Say how much of a window was read."""
+        shared = [each.window for each in self.windows if _meet(each.window, window)]
+        if any(each.start <= window.start and window.end <= each.end for each in shared):
+            return Overlap.ALL
+        if shared:
+            return Overlap.SOME
+        if self.exact_from is not None and window.start < _moment(self.exact_from):
+            return Overlap.UNKNOWN
+        return Overlap.NONE
+
+    def shared(self, window: Window) -> tuple[Window, ...]:
+        """Give the windows read of which some lies in a window."""
+        return tuple(each.window for each in self.windows if _meet(each.window, window))
+
+    def having(self, window: Window) -> ReadWindows:
+        """Give the set with one window more."""
+        merged: list[Window] = []
+        for each in sorted([*(each.window for each in self.windows), window]):
+            if merged and each.start <= merged[-1].end:
+                merged[-1] = Window(merged[-1].start, max(merged[-1].end, each.end))
+            else:
+                merged.append(each)
+        dropped, kept = merged[:-MAX_WINDOWS], merged[-MAX_WINDOWS:]
+        exact_from = self.exact_from
+        if dropped:
+            # Never earlier than it was: what was unknown stays so.
+            exact_from = max(_moment(exact_from), dropped[-1].end).isoformat()
+        return ReadWindows(tuple(text_of(each) for each in kept), exact_from)
+
+
+NOTHING_READ = ReadWindows()
+
+
+def unknown_before(window: Window) -> ReadWindows:
+    """Give the set of a state that has read a window, and of which it is not known what it had read before."""
+    return ReadWindows((text_of(window),), window.end.isoformat())
+
+
+def _meet(one: Window, other: Window) -> bool:
+    return max(one.start, other.start) < min(one.end, other.end)
+
+
+def text_of(window: Window) -> WindowText:
+    """Give a window as a document has it."""
+    return WindowText(window.end.isoformat(), None if window.start == _FIRST else window.start.isoformat())

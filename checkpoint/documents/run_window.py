@@ -1,0 +1,64 @@
+"""The window of time that an epoch reads, and a DAG run's name with it for people (semantics T8).
+
+In Airflow 3 the id of a scheduled run names the end of its data interval. So wherever a run's id is shown, the window
+stands beside it, and a start date that somebody reads off it is right.
+"""
+
+from __future__ import annotations
+
+from .attempt import Slice
+from .head import Head
+from .layout import run_id_of
+from .read_windows import Window, WindowText, text_of, window_of
+
+
+def run_text(run_id: str, window: Window | WindowText | None) -> str:
+    """Name a run, with the window that it reads where that is known.
+
+    Args:
+        run_id: the run's.
+        window: what it reads; None: no window, or it is not known.
+    """
+    if window is None:
+        return run_id
+    return f"{run_id} (input {(window.window if isinstance(window, WindowText) else window).short})"
+
+
+def run_of_slice(epoch: str, slice_: Slice) -> str:
+    """Name the run of an epoch whose slice is known.
+
+    Args:
+        epoch: the epoch's name.
+        slice_: what it reads.
+    """
+    return run_text(run_id_of(epoch), window_read_by(slice_))
+
+
+def run_of_head(head: Head, epoch: str) -> str:
+    """Name the run of an epoch as far as the job's head remembers its window.
+
+    Args:
+        head: of the job.
+        epoch: the epoch's name.
+    """
+    return run_text(run_id_of(epoch), head.window_of(epoch))
+
+
+def window_read_by(slice_: Slice) -> Window | None:
+    """Give the window that an epoch reads; None where a source chooses something else, or it reads none.
+
+    Args:
+        slice_: the epoch's.
+    """
+    if slice_.source_window:
+        return window_of(slice_.start, slice_.end)
+    # A savepoint keeps the positions of the sources, and not what its last epoch read.
+    if slice_.sources or slice_.positions or slice_.start is None:
+        return None
+    return window_of(slice_.start, slice_.end)
+
+
+def window_text(slice_: Slice) -> WindowText | None:
+    """Give the window that an epoch reads, as a document has it; None as of `window_read_by`."""
+    window = window_read_by(slice_)
+    return None if window is None else text_of(window)

@@ -1,0 +1,4 @@
+"""Master hooks, listeners, and what is committed outside when a checkpoint completes.
+
+Imports store and decisions. Never decides whether a checkpoint completes.
+"""

@@ -1,0 +1,192 @@
+"""Tells listeners how checkpoints ended: notify-complete and notify-aborted, at least once (semantics C4, D4).
+
+The swap that ends a checkpoint leaves a notice in the same version of the head. The next task calls the listener
+and takes the notice away afterwards, by another swap: a notifier that dies in between leaves it for the next one, which
+calls again. So a listener must be idempotent by checkpoint id. Two notifiers at once may both call it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from ...storage.errors import GoneError
+from ...storage.names import shorten
+from ..attempts.trigger import Attempts
+from ..decisions import transitions
+from ..documents.entries import Notice
+from ..documents.head import Head
+from ..documents.text import one_line
+from ..errors import DocumentError, InvalidConfigError, ListenerError
+from ..reasons import Status
+from ..store.head_store import Decision, HeadStore, changed
+from ..store.job_files import JobFiles
+from ..validation import check_named
+from .committables import CheckpointNotice, told_of
+
+
+@runtime_checkable
+class CheckpointListener(Protocol):
+    """Wants to know how checkpoints end: a sink that commits in two phases, say.
+
+    Both methods may be called more than once for one checkpoint, and from different processes. An error of theirs keeps
+    the notice; it never touches the checkpoint, which has ended.
+    """
+
+    @property
+    def name(self) -> str:
+        """What the listener is called in the job, within the grammar of names (semantics W1)."""
+
+    def notify_checkpoint_complete(self, notice: CheckpointNotice) -> None:
+        """Commit what was staged for the checkpoint, `notice.committables`, unless that has been done."""
+
+    def notify_checkpoint_aborted(self, notice: CheckpointNotice) -> None:
+        """Drop what was staged for the checkpoint; `notice.latest` is the newest completed one."""
+
+
+def check_listeners(listeners: object) -> tuple[CheckpointListener, ...]:
+    """Check a job's listeners where the DAG is parsed (semantics S3, C4).
+
+    Args:
+        listeners: a list of listeners, or None for none.
+
+    Raises:
+        InvalidConfigError: something is no listener, or two have one name.
+        InvalidNameError: a name is outside the grammar (semantics W1).
+    """
+    if listeners is None:
+        return ()
+    if not isinstance(listeners, Sequence):
+        raise InvalidConfigError("listeners must be a list of CheckpointListeners", listeners=shorten(listeners))
+    otherwise = (
+        "listeners must be a list of CheckpointListeners: objects with a name, notify_checkpoint_complete and "
+        "notify_checkpoint_aborted"
+    )
+    check_named("listener", listeners, CheckpointListener, otherwise)
+    return tuple(listeners)
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    notice: Notice
+    error: Exception
+    unreadable: bool = False
+    """What was staged for it cannot be read; the listener was not called."""
+
+
+class Notices:
+    """The notices of one job.
+
+    Args:
+        files: the job's files.
+        heads: the job's head.
+        attempts: reads the documents of attempts.
+    """
+
+    def __init__(self, files: JobFiles, heads: HeadStore, attempts: Attempts) -> None:
+        self._files = files
+        self._job = files.job
+        self._heads = heads
+        self._attempts = attempts
+
+    def deliver(self, listeners: Sequence[CheckpointListener]) -> int:
+        """Tell each of these listeners what it has not been told, in the order of checkpoint ids.
+
+        A listener that fails hears of no later checkpoint before it has heard of this one; the others go on. Costs one
+        read of the head where nothing waits. Each call of a listener costs one swap, and the reads for what was staged:
+        the metadata where there is such, or after an abort the documents of two attempts and a marker a stage.
+
+        Args:
+            listeners: those that this process can call; notices for others wait.
+
+        Returns:
+            How many calls succeeded.
+
+        Raises:
+            InvalidConfigError: two listeners have the same name.
+            ListenerError: a listener failed, or what was staged for it cannot be read; all others have been told. The
+                first failure is its cause.
+        """
+        known = {listener.name: listener for listener in check_listeners(listeners)}
+        calls = 0
+        failures: dict[str, _Failure] = {}
+        head = self._heads.load()
+        while (due := _next(head, known.keys() - failures.keys())) is not None:
+            notice, name = due
+            try:
+                told = told_of(self._files, self._attempts, head, notice)
+            except (GoneError, DocumentError) as error:
+                failures[name] = _Failure(notice, error, unreadable=True)
+                continue
+            try:
+                _call(known[name], told)
+            except Exception as error:  # noqa: BLE001 - foreign code: whatever it raises keeps its notice
+                failures[name] = _Failure(notice, error)
+                continue
+            calls += 1
+            head = self._told(notice.checkpoint, name)
+        for name, failure in failures.items():
+            raise ListenerError(
+                f"{_what_to_do(self._job, failure, name)}: {one_line(repr(failure.error))}",
+                job=self._job,
+                listener=name,
+                checkpoint=failure.notice.checkpoint,
+                status=failure.notice.status.value,
+                failed=", ".join(sorted(failures)),
+            ) from failure.error
+        return calls
+
+    def forget(self, name: str, checkpoint: int | None = None) -> int:
+        """Give up notices of one listener.
+
+        Args:
+            name: the listener.
+            checkpoint: only the notice of this one, because what was staged for it is lost; None: all, because the
+                listener no longer exists. Checkpoints that are pending still leave theirs.
+
+        Returns:
+            How many were given up.
+        """
+
+        def decide(head: Head, _now_ms: int) -> Decision[int]:
+            own = (notice.checkpoint for notice in head.notices if name in notice.listeners)
+            waiting = [each for each in own if checkpoint in (None, each)]
+            after = head
+            for each in waiting:
+                after = transitions.told(after, each, name)
+            return Decision(len(waiting), changed(head, after))
+
+        return self._heads.update(decide)[1]
+
+    def _told(self, checkpoint: int, name: str) -> Head:
+        def decide(head: Head, _now_ms: int) -> Decision[None]:
+            after = transitions.told(head, checkpoint, name)
+            return Decision(None, changed(head, after))
+
+        return self._heads.update(decide)[0]
+
+
+def _what_to_do(job: str, failure: _Failure, name: str) -> str:
+    if failure.unreadable:
+        at = failure.notice.checkpoint
+        return (
+            f"what was staged for checkpoint {at} cannot be read; its notice is kept. Put the file back, or commit by "
+            f"hand and give the notice up: cairn forget-listener {job} {name} --checkpoint {at} --yes"
+        )
+    return (
+        "the listener failed; its notice is kept and the next task tells it again. Mend the listener, the "
+        "checkpoint itself has ended"
+    )
+
+
+def _next(head: Head, names: Collection[str]) -> tuple[Notice, str] | None:
+    """Give the oldest notice that one of these is to be told of, and which."""
+    return next(((each, name) for each in head.notices for name in each.listeners if name in names), None)
+
+
+def _call(listener: CheckpointListener, notice: CheckpointNotice) -> None:
+    if notice.status is Status.COMPLETED:
+        listener.notify_checkpoint_complete(notice)
+    else:
+        listener.notify_checkpoint_aborted(notice)

@@ -1,0 +1,107 @@
+"""Rewinding a job: an older retained checkpoint becomes the newest again, and the epochs after it run again (R1, R5).
+
+One swap of the head. What completed after that checkpoint leaves the store, and `Head.rewinds` keeps, as long as the
+job lives, that it no longer counts; its ids stay used (T5), and its outcome in the history stands (D3). Nothing that
+ended before the rewind lends anything to a later attempt: a cleaner may have followed a head in which it was dead.
+"""
+
+from __future__ import annotations
+
+from .completion import settle
+from .decisions.rewinds import Rewound, _plan, _said, rewound
+from .documents.entries import RewindRecord
+from .documents.head import Head
+from .documents.run_window import run_of_head
+from .errors import NoCheckpointError, RewindRefusedError
+from .store import verification
+from .store.head_store import Decision, HeadStore, changed
+from .store.job_files import JobFiles
+
+
+class Rewinding:
+    """Rewinds one job.
+
+    Args:
+        files: the job's files.
+        heads: the job's head.
+    """
+
+    def __init__(self, files: JobFiles, heads: HeadStore) -> None:
+        self._files = files
+        self._heads = heads
+
+    def plan(self, to: int) -> Rewound:
+        """Say what a rewind would do, and do none of it: one read of the head, unless something has expired (D2).
+
+        Args:
+            to: the checkpoint's id.
+
+        Raises:
+            NoCheckpointError: it is not retained.
+        """
+
+        def decide(head: Head, now_ms: int) -> Decision[Rewound]:
+            settled = settle.settle(self._files, head, now_ms)
+            return Decision(_plan(settled, to), changed(head, settled))
+
+        return self._heads.update(decide)[1]
+
+    def rewind(self, to: int, *, abort_pending: bool = False, agreed: Rewound | None = None) -> Rewound:
+        """Make an older retained checkpoint the one that the next epoch restores (semantics R1, R5).
+
+        The checkpoint is verified first. Epochs that complete again get new ids. Who was told that an undone checkpoint
+        had completed is told nothing: what was committed outside stays there.
+
+        Args:
+            to: the checkpoint's id.
+            abort_pending: end what is pending, with `CHECKPOINT_COORDINATOR_SUSPEND`, instead of refusing.
+            agreed: what the caller takes the rewind to do; if it would do something else by now, it is refused.
+
+        Raises:
+            NoCheckpointError: it is not retained, or damaged.
+            RewindRefusedError: a checkpoint is pending, or the job has changed since the caller looked.
+        """
+        sent: tuple[RewindRecord, Rewound] | None = None
+
+        def decide(head: Head, now_ms: int) -> Decision[Rewound]:
+            nonlocal sent
+            if sent is not None and sent[0] in head.rewinds:
+                # Only its answer was lost. Others may have gone on since, and theirs is not undone.
+                return Decision(sent[1])
+            settled = settle.settle(self._files, head, now_ms)
+            found = _plan(settled, to)
+            if agreed is not None and found != agreed:
+                raise RewindRefusedError(
+                    "the job has changed since you looked, and the rewind would undo something else; look again",
+                    job=self._files.job,
+                    checkpoint=to,
+                    agreed=_said(agreed),
+                    now=_said(found),
+                )
+            if not found.undone:
+                return Decision(found, changed(head, settled))
+            self._check(settled, found, abort_pending=abort_pending)
+            after = rewound(settled, to, now_ms)
+            sent = after.rewinds[-1], found
+            return Decision(found, after)
+
+        return self._heads.update(decide)[1]
+
+    def _check(self, head: Head, found: Rewound, *, abort_pending: bool) -> None:
+        if found.aborted and not abort_pending:
+            raise RewindRefusedError(
+                "a checkpoint is pending; wait for its end, or end it by abort_pending (cairn rewind --abort-pending)",
+                job=self._files.job,
+                checkpoint=found.checkpoint,
+                pending=", ".join(str(each) for each in found.aborted),
+                runs=", ".join(run_of_head(head, each) for each in found.aborted_epochs),
+            )
+        verified = verification.verify(self._files, head.retained(found.checkpoint))
+        if not verified.whole:
+            raise NoCheckpointError(
+                f"the checkpoint is damaged and cannot be restored: {verified.damages[0]}. Rewind to another one; "
+                "`cairn verify` says which are whole",
+                job=self._files.job,
+                checkpoint=found.checkpoint,
+                damages=len(verified.damages),
+            )

@@ -1,0 +1,195 @@
+"""Copies what a completed checkpoint holds into a savepoint's folder, and describes it there (semantics P1, C5).
+
+First the checkpoint is verified as for a restore, so that no damage travels. Then its files are copied, several at
+once, each under its own key; a process that copies the same savepoint beside us writes the same bytes under the same
+names, and creates what does not stand there yet. The metadata comes last, and its bytes do not depend on who makes
+them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from ...storage.checksums import SHA256, Hasher, algorithm_of
+from ...storage.errors import GoneError
+from ..documents import list_reference
+from ..documents.acknowledgement import StateHandle
+from ..documents.attempt import RestorePointer
+from ..documents.metadata import HandleLine, Line
+from ..errors import SavepointDamagedError
+from ..store import file_check, metadata_file, verification
+from ..store.file_check import GONE
+from ..store.job_files import JobFiles
+from ..store.jsonl import Spool
+from . import savepoint_format
+from .files import SavepointFiles
+from .integrity import PIECE_BYTES, SavepointProgress
+from .savepoint_format import METADATA, SavepointEnd, SavepointHeader
+
+_AHEAD = 8
+"""For each file that is copied at once, lines that are read ahead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copying:
+    """One savepoint on its way into its folder.
+
+    Args:
+        files: the job's.
+        folder: where to.
+        source: the checkpoint.
+        epoch: its own.
+        parallel: files that are copied at once.
+        on_progress: told after each file, in the order of the metadata.
+    """
+
+    files: JobFiles
+    folder: SavepointFiles
+    source: RestorePointer
+    epoch: str
+    parallel: int
+    on_progress: Callable[[SavepointProgress], None]
+
+    def run(self, header: SavepointHeader, still_wanted: Callable[[], bool]) -> SavepointEnd | None:
+        """Copy every file, then create the metadata; gives its end, None if it is not wanted any more.
+
+        Args:
+            header: of the savepoint.
+            still_wanted: asked once, before the metadata is created.
+
+        Raises:
+            SavepointDamagedError: the checkpoint is not whole, or what stands in the folder is something else.
+            UnavailableError: a store did not answer; going on is safe.
+            ForbiddenError: a store refused to answer.
+        """
+        found = verification.verify_pointer(self.files, self.source, self.epoch)
+        if not found.whole:
+            raise SavepointDamagedError(
+                f"the checkpoint that the savepoint is to be made from is damaged: {found.damages[0]}. Let an epoch "
+                "complete, or rewind the job to a checkpoint that is whole; then take another one",
+                job=self.files.job,
+                checkpoint=self.source.checkpoint,
+                damages=len(found.damages),
+            )
+        with Spool() as spool:
+            end = savepoint_format.write(header, self._lines(found.files, found.size_bytes), spool.put)
+            if not still_wanted():
+                return None
+            if not spool.create(self.folder, METADATA):
+                raise SavepointDamagedError(
+                    "another savepoint's metadata stands in the folder already; take it under another request id",
+                    job=self.files.job,
+                    savepoint=self.folder.store.uri,
+                )
+        return end
+
+    def _lines(self, files: int, size_bytes: int) -> Iterator[Line]:
+        """Yield the savepoint's lines, each once all files that it names have been copied."""
+        done = bytes_done = 0
+        for line in self._carried():
+            if isinstance(line, HandleLine):
+                done, bytes_done = done + 1, bytes_done + line.handle.size_bytes
+                self.on_progress(SavepointProgress(files, done, size_bytes, bytes_done))
+            yield line
+
+    def _carried(self) -> Iterator[Line]:
+        travelling = map(savepoint_format.travelling, metadata_file.read(self.files, self.source.metadata))
+        if self.parallel == 1:
+            yield from map(self._carry, travelling)
+            return
+        under_way: deque[Future[Line]] = deque()
+        with ThreadPoolExecutor(self.parallel) as pool:
+            try:
+                for line in travelling:
+                    under_way.append(pool.submit(self._carry, line))
+                    while under_way and (under_way[0].done() or len(under_way) > self.parallel * _AHEAD):
+                        yield under_way.popleft().result()
+                while under_way:
+                    yield under_way.popleft().result()
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def _carry(self, line: Line) -> Line:
+        """Copy the files that a line names; gives the line as it stands in the savepoint."""
+        if isinstance(line, HandleLine):
+            handle = line.handle
+            sha256 = self._copy(handle)
+            return replace(line, handle=replace(handle, checksum=f"{savepoint_format.ALGORITHM}{sha256}", content=None))
+        for shelved in savepoint_format.shelved_of(line):
+            known = f"{savepoint_format.ALGORITHM}{shelved.sha256}"
+            sha256 = self._copy(StateHandle(list_reference.KIND, shelved.key, shelved.size_bytes, shelved.etag, known))
+            if sha256 != shelved.sha256:
+                raise self._altered(shelved.key, f"expected sha256:{shelved.sha256}, found sha256:{sha256}")
+        return line
+
+    def _copy(self, handle: StateHandle) -> str:
+        """Copy one file, on the server if there is one for both; gives its SHA-256."""
+        try:
+            return self._copy_on_the_server(handle) or self._copy_through_here(handle)
+        except GoneError as error:
+            raise self._altered(handle.path, GONE) from error
+
+    def _copy_on_the_server(self, handle: StateHandle) -> str | None:
+        """Let the server copy; what it computes from the bytes that it copied is compared with what was written.
+
+        So a byte that flipped on the medium does not get a fresh and valid checksum in the savepoint (semantics W9).
+        """
+        known = file_check.known(handle)
+        algorithms = [SHA256] if known is None or algorithm_of(known) == SHA256 else [algorithm_of(known), SHA256]
+        copied = self._copied(handle, handle.checksum, algorithms)
+        if copied is None and known is not None:
+            etag = self.files.stat(handle.path).etag
+            if etag is not None and etag != handle.checksum:
+                copied = self._copied(handle, etag, algorithms)  # the file is a copy itself, and has another tag
+        if copied is None:
+            return None
+        if known is not None and known not in copied:
+            raise self._altered(handle.path, f"expected {known}, found {copied[0]}")
+        return copied[-1].removeprefix(savepoint_format.ALGORITHM)
+
+    def _copied(self, handle: StateHandle, etag: str, algorithms: list[str]) -> tuple[str, ...] | None:
+        source, target = self.files, self.folder
+        return target.store.copy_from(
+            source.store, source.full(handle.path), target.full(handle.path), etag=etag, algorithms=algorithms
+        )
+
+    def _copy_through_here(self, handle: StateHandle) -> str:
+        known = file_check.known(handle)
+        hasher = None if known is None else Hasher(algorithm_of(known))
+        key = handle.path
+        with Spool() as spool:
+            while True:
+                chunk = self.files.read_range(key, spool.size_bytes, PIECE_BYTES)
+                spool.put(chunk)
+                if hasher is not None:
+                    hasher.update(chunk)
+                if len(chunk) < PIECE_BYTES:
+                    break
+            if spool.size_bytes != handle.size_bytes:
+                raise self._altered(key, f"expected {handle.size_bytes} bytes, found {spool.size_bytes}")
+            if hasher is not None:
+                if hasher.checksum() != known:
+                    raise self._altered(key, f"expected {known}, found {hasher.checksum()}")
+            elif (found := self.files.stat(key).etag) != handle.checksum:
+                # Nothing but the tag is known of it, and a tag is compared and not computed (semantics W3).
+                raise self._altered(key, f"expected {handle.checksum}, found {found}")
+            if not spool.create(self.folder, key):
+                raise SavepointDamagedError(
+                    "something else stands in the savepoint's folder under the name of one of its files; take it under "
+                    "another request id",
+                    job=self.files.job,
+                    savepoint=self.folder.store.uri,
+                    key=key,
+                )
+            return spool.reference(key).sha256
+
+    def _altered(self, key: str, problem: str) -> SavepointDamagedError:
+        return SavepointDamagedError(
+            f"a file of the checkpoint was changed while it was being copied: {problem}. Take another savepoint",
+            job=self.files.job,
+            checkpoint=self.source.checkpoint,
+            key=key,
+        )

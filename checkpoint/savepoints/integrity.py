@@ -1,0 +1,156 @@
+"""What a savepoint's folder holds, and whether all of it is still there and unaltered (semantics P1, C5).
+
+Reads and never writes. A file is known by the SHA-256 of its content, so verifying reads every byte: it tells the same
+of a savepoint in the bucket where it was made and of one that was moved to files and back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from ...storage.errors import GoneError
+from ...storage.port import ObjectStore
+from ..decisions.state_assignment import RestoredStage
+from ..documents.metadata import HookLine, MetadataHeader, StageLine
+from ..errors import DocumentError
+from ..store.verification import restored_stage
+from . import savepoint_format
+from .savepoint_format import SavepointEnd, SavepointFile, SavepointHeader
+
+THREADS = 8
+"""Files that are read at once."""
+
+PIECE_BYTES = 8 * 1024 * 1024
+"""How much of a file is read by one request, and is in memory of each that is read at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Savepoint:
+    """What a savepoint's metadata says, as a whole."""
+
+    header: SavepointHeader
+    source: MetadataHeader
+    """Of the checkpoint that it was made from."""
+    end: SavepointEnd
+    stages: tuple[RestoredStage, ...]
+    """What it holds of each stage, which has to be claimed and to fit (semantics R3, R4)."""
+    hooks: tuple[str, ...]
+    """Names of the master hooks that it holds state of."""
+    files: tuple[SavepointFile, ...] = field(repr=False)
+    """Every file that it names, once."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointDamage:
+    """One thing wrong with a savepoint."""
+
+    key: str
+    """Relative to its folder."""
+    problem: str
+
+    def __str__(self) -> str:
+        """Say it in one line."""
+        return f"{self.key}: {self.problem}"
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointProgress:
+    """How far work on a savepoint's files is."""
+
+    files: int
+    files_done: int
+    size_bytes: int
+    bytes_done: int
+
+
+def load(folder: ObjectStore) -> Savepoint:
+    """Read a savepoint's metadata as a whole; the files themselves are not looked at.
+
+    Args:
+        folder: a store that is rooted at the savepoint's folder.
+
+    Raises:
+        NoSavepointError: there is none.
+        DocumentError: it is truncated, altered, broken, or of an unknown newer format.
+    """
+    header: SavepointHeader | None = None
+    source: MetadataHeader | None = None
+    end: SavepointEnd | None = None
+    stages: list[RestoredStage] = []
+    hooks: list[str] = []
+    files: dict[str, SavepointFile] = {}
+    for line in savepoint_format.read(folder):
+        if isinstance(line, SavepointEnd):
+            end = line
+            continue
+        files.update((file.key, file) for file in savepoint_format.files_of(line))
+        if isinstance(line, SavepointHeader):
+            header = line
+        elif isinstance(line, MetadataHeader):
+            source = line
+        elif isinstance(line, StageLine):
+            stages.append(restored_stage(line))
+        elif isinstance(line, HookLine):
+            hooks.append(line.answer.name)
+    if header is None or source is None or end is None:
+        raise DocumentError("the savepoint's metadata says of no checkpoint what it holds", key=folder.uri)
+    return Savepoint(header, source, end, tuple(stages), tuple(hooks), tuple(files.values()))
+
+
+def lacking(folder: ObjectStore, savepoint: Savepoint) -> list[str]:
+    """Give the keys of files that are missing or of another size, as one listing tells; reads none of them.
+
+    Args:
+        folder: a store that is rooted at the savepoint's folder.
+        savepoint: what the files should be, from `load`.
+    """
+    sizes = {found.key: found.size_bytes for found in folder.list("")}
+    return [file.key for file in savepoint.files if sizes.get(file.key) != file.size_bytes]
+
+
+def damages(
+    folder: ObjectStore, savepoint: Savepoint, on_progress: Callable[[SavepointProgress], None] = lambda _: None
+) -> Iterator[SavepointDamage]:
+    """Yield what is wrong with the files of a savepoint, in the order in which it names them; reads all of them.
+
+    Args:
+        folder: a store that is rooted at the savepoint's folder.
+        savepoint: what the files should be, from `load`.
+        on_progress: told after each file.
+
+    Raises:
+        UnavailableError: the store could not be asked; that is no damage.
+        ForbiddenError: the store refused to answer.
+    """
+    done = bytes_done = 0
+    with ThreadPoolExecutor(THREADS) as pool:
+        problems = pool.map(lambda file: _problem(folder, file), savepoint.files)
+        for file, problem in zip(savepoint.files, problems, strict=True):
+            done, bytes_done = done + 1, bytes_done + file.size_bytes
+            on_progress(SavepointProgress(len(savepoint.files), done, savepoint.end.size_bytes, bytes_done))
+            if problem is not None:
+                yield SavepointDamage(file.key, problem)
+
+
+def _problem(folder: ObjectStore, file: SavepointFile) -> str | None:
+    digest, offset = hashlib.sha256(), 0
+    try:
+        at_end = False
+        while not at_end and offset <= file.size_bytes:
+            # One byte more than there should be, so that a file that has grown is noticed.
+            asked = min(PIECE_BYTES, file.size_bytes - offset + 1)
+            chunk = folder.read_range(file.key, offset, asked)
+            digest.update(chunk)
+            offset += len(chunk)
+            at_end = len(chunk) < asked
+    except GoneError:
+        return "it is gone"
+    if offset != file.size_bytes:
+        found = folder.stat(file.key).size_bytes
+        return f"its size differs: expected {file.size_bytes} bytes, found {found}"
+    if digest.hexdigest() != file.sha256:
+        return f"its content differs: expected sha256:{file.sha256}, found sha256:{digest.hexdigest()}"
+    return None

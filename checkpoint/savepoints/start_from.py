@@ -1,0 +1,496 @@
+"""Starting a job from a savepoint (semantics R1, R5, R6, T5): it is copied in, and is the job's newest checkpoint then.
+
+Order: one swap that hands out an id and keeps the cleaner from that id's folder; the copies, each made once; the
+metadata that names them; one swap that makes it the newest checkpoint. Before the second swap the job is what it was,
+and a caller that names the same savepoint again goes on where the first one stopped. After it nothing refers to the
+savepoint any more, so its owner may move or delete it. A job that owns it (CLAIM) deletes it then: first noted in the
+second swap, then done, then noted as done.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ...storage.port import ObjectStore
+from ..completion import settle
+from ..decisions import savepoint_entries, state_assignment
+from ..decisions.imports import NOTHING, GivenUp, given_up, imported
+from ..decisions.state_assignment import (
+    ALLOWING,
+    check_claimed_by_hooks,
+    check_claimed_by_sources,
+    check_claimed_by_stages,
+)
+from ..documents import layout, run_window
+from ..documents.attempt import DocumentRef, StageSpec
+from ..documents.entries import CompletedEntry, ImportEntry, ImportRecord, SavepointOrigin
+from ..documents.head import Head
+from ..errors import DocumentError, InvalidConfigError, NoSavepointError, ResumeRefusedError, SavepointRefusedError
+from ..runtime import Runtime
+from ..store import completed_epochs
+from ..store.head_store import Decision, HeadStore, changed
+from ..store.job_files import JobFiles
+from ..store.jsonl import Spool
+from . import integrity
+from .copy_in import Copied, ImportCopy, ends_of
+from .files import REQUEST
+from .integrity import Savepoint, SavepointProgress
+from .live_folder import check_no_job
+from .savepoint_format import METADATA
+from .target import is_in_job
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ImportWish:
+    """How a job is to be started from a savepoint (semantics R3, R6)."""
+
+    allow_non_restored_state: bool = False
+    """The next epoch may leave behind what no stage claims."""
+    claim: bool = False
+    """The job owns the savepoint, and deletes it once it has a copy; by default the owner keeps it."""
+    again: bool = False
+    """Also where the job has started from this savepoint before."""
+    only_if_new: bool = False
+    """Only where the job has no checkpoint yet."""
+    give_up: bool = True
+    """Whether checkpoints of the job's own may be given up; with False that is refused."""
+
+
+AS_USUAL = ImportWish()
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """What the job runs, where known: a savepoint that does not fit is refused before anything is given up."""
+
+    stages: tuple[StageSpec, ...]
+    hooks: tuple[str, ...] = ()
+    """Names of its master hooks."""
+    allow_non_restored_state: bool = False
+    """Whether each of its epochs may leave behind what no stage claims; the wish may allow it for one."""
+    sources: tuple[str, ...] = ()
+    """Names of its sources."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """Where the job starts from."""
+
+    checkpoint: int
+    """Its checkpoint that was made from the savepoint; for a job that was not new its newest one."""
+    created: bool
+    """Whether this call made it so; False: the job had started from it before, or was not new."""
+    origin: SavepointOrigin | None = None
+    """None for a job that was not new and comes from no savepoint that it remembers."""
+    files: int = 0
+    size_bytes: int = 0
+    gave_up: GivenUp = NOTHING
+    allowed: bool = False
+    """Whether a start that had not allowed it was told by this call that the restore may leave state behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartPlan:
+    """What starting from a savepoint would do."""
+
+    origin: SavepointOrigin
+    files: int
+    size_bytes: int
+    standing: int | None
+    """The checkpoint in which the job has started from it before: it would do nothing, unless told `again`."""
+    gives_up: GivenUp
+
+
+class Importing:
+    """Starts one job from savepoints.
+
+    Args:
+        files: the job's files.
+        heads: the job's head.
+        runtime: clock and ids.
+    """
+
+    def __init__(self, files: JobFiles, heads: HeadStore, runtime: Runtime) -> None:
+        self._files = files
+        self._heads = heads
+        self._runtime = runtime
+
+    def plan(self, folder: ObjectStore) -> StartPlan:
+        """Say what starting from a savepoint would do, and do none of it; what has expired is settled (D2).
+
+        Args:
+            folder: a store that is rooted at the savepoint's folder.
+
+        Raises:
+            NoSavepointError: there is none, or only a part of one.
+            DocumentError: its metadata is broken, altered, or of a newer format.
+            InvalidConfigError: it lies in the job's own prefix.
+        """
+        # The files of one that the job owns may be gone: all that starting from it does is to go on deleting them.
+        claimed = self._heads.observe(lambda head, _now_ms: _claimed(head, folder))
+        found = claimed or self._found_or_gone(folder)
+        if isinstance(found, ImportRecord):
+            return StartPlan(found.origin, 0, 0, found.checkpoint, NOTHING)
+        origin, end = _origin(folder, found), found.end
+
+        def decide(head: Head, now_ms: int) -> Decision[StartPlan]:
+            settled = settle.settle(self._files, head, now_ms)
+            gives_up = given_up(settled, self._back_to(settled, origin))
+            record = _standing(settled, lambda each: each.sha256 == origin.sha256)
+            plan = StartPlan(origin, end.files, end.size_bytes, record.checkpoint if record else None, gives_up)
+            return Decision(plan, changed(head, settled))
+
+        return self._heads.update(decide)[1]
+
+    def start(
+        self,
+        folder: ObjectStore,
+        wish: ImportWish = AS_USUAL,
+        *,
+        agreed: StartPlan | None = None,
+        runs: Runs | None = None,
+        on_progress: Callable[[SavepointProgress], None] = lambda _: None,
+        open_folder: Callable[[str], ObjectStore] | None = None,
+    ) -> Started:
+        """Copy a savepoint into the job and make it the newest checkpoint, once.
+
+        What the savepoint does not hold counts no more: later checkpoints of the job leave, what is pending ends with
+        `CHECKPOINT_COORDINATOR_SUSPEND`, and what has completed since has to run again.
+
+        Where the job has started from it before, and nothing has completed since, all that is done is to allow
+        non-restored state if the wish says so: a person whom the trigger told that state is unclaimed names the same
+        savepoint once more, with that word (semantics R3). The savepoint may be gone by then, deleted by its owner or,
+        because it was claimed, by the job.
+
+        Args:
+            folder: a store that is rooted at the savepoint's folder.
+            wish: how.
+            agreed: what the caller takes it to do; if it would give up something else by now, it is refused.
+            runs: what the job runs; None: its next trigger sees whether the savepoint fits.
+            on_progress: told after each file.
+            open_folder: opens the folders above the savepoint's, to see whether a job lives there; None: only those of
+                the job's own storage are looked at.
+
+        Raises:
+            SavepointRefusedError: the wish claims it, and a job lives in its folder, or above it.
+            NoSavepointError: there is no savepoint, or only a part of one; nothing of the job has changed.
+            DocumentError: its metadata is broken, altered, or of a newer format.
+            InvalidConfigError: it lies in the job's own prefix.
+            NonRestoredStateError: it holds state of a stage, a hook or a source that the job has not (semantics R3).
+            InvalidStateError: a stage cannot be restored at its parallelism (semantics R4).
+            ResumeRefusedError: something would be given up without agreement, or another import took the place of
+                this one; nothing was given up.
+        """
+        found = self._heads.observe(lambda head, _now_ms: self._without_reading(head, folder, wish))
+        if found is not None:
+            self._finish_claim(folder)
+            return found
+        savepoint = self._found(folder) if wish.again else self._found_or_gone(folder)
+        if isinstance(savepoint, ImportRecord):
+            return self._stands(savepoint, wish)
+        if wish.claim:
+            check_no_job(folder, self._files.store, open_folder)
+        if runs is not None:
+            _check_fits(savepoint, runs, wish, job=self._files.job, savepoint=folder.uri)
+        self._heads.ensure()
+        opened = self._open(folder, savepoint, wish, agreed)
+        if isinstance(opened, ImportEntry):
+            try:
+                with Spool() as body:
+                    copied = ImportCopy(folder, savepoint, self._files, opened, on_progress).run(body)
+                    started = self._finish(opened, copied, wish, agreed)
+            except (NoSavepointError, DocumentError, ResumeRefusedError):
+                self._drop(opened)
+                raise
+        else:
+            started = opened
+        self._finish_claim(folder)
+        return started
+
+    def _without_reading(self, head: Head, folder: ObjectStore, wish: ImportWish) -> Started | None:
+        """Give the answer where the savepoint need not be looked at; it may be gone by now."""
+        claimed = _claimed(head, folder)
+        if claimed is not None:
+            return Started(claimed.checkpoint, created=False, origin=claimed.origin)
+        latest = head.latest_completed()
+        if wish.only_if_new and latest is not None:
+            record = next((each for each in head.imports if each.origin.uri == folder.uri), None)
+            return Started(latest.id, created=False, origin=record.origin if record else None)
+        return None
+
+    def _found_or_gone(self, folder: ObjectStore) -> Savepoint | ImportRecord:
+        """Read the savepoint; give the job's start from it if nothing of it is left since, not even a part."""
+        try:
+            return self._found(folder)
+        except NoSavepointError:
+            record = self._heads.observe(lambda head, _now_ms: _standing(head, lambda each: each.uri == folder.uri))
+            if record is None or next(iter(folder.list("")), None) is not None:
+                raise
+            return record
+
+    def _stands(self, record: ImportRecord, wish: ImportWish) -> Started:
+        """Answer a caller that names again what the job has started from, and is gone since."""
+
+        def decide(head: Head, _now_ms: int) -> Decision[Started]:
+            return Decision(
+                *_told(head, next((each for each in head.imports if each.token == record.token), record), wish)
+            )
+
+        return self._heads.update(decide)[1]
+
+    def _found(self, folder: ObjectStore) -> Savepoint:
+        """Read the savepoint's metadata, and see by one listing that its files are there."""
+        if is_in_job(folder.uri, self._files.store.uri, self._files.job):
+            raise InvalidConfigError(
+                "the savepoint lies in the job's own prefix, which the job cleans. Move it elsewhere",
+                job=self._files.job,
+                savepoint=folder.uri,
+            )
+        savepoint = integrity.load(folder)
+        lacking = integrity.lacking(folder, savepoint)
+        if lacking:
+            raise NoSavepointError(
+                "the savepoint is not whole: files are missing, or of another size, as if a copy of it had broken off. "
+                "Copy it again; `cairn verify PATH` checks it",
+                savepoint=folder.uri,
+                lacking=len(lacking),
+                first=lacking[0],
+            )
+        return savepoint
+
+    def _open(
+        self, folder: ObjectStore, savepoint: Savepoint, wish: ImportWish, agreed: StartPlan | None
+    ) -> ImportEntry | Started:
+        """Hand out an id for the copies, or find that there is nothing to do."""
+        origin = _origin(folder, savepoint)
+
+        def decide(head: Head, now_ms: int) -> Decision[ImportEntry | Started]:
+            done = self._without_reading(head, folder, wish)
+            if done is not None:
+                return Decision(done)
+            record = _standing(head, lambda each: each.sha256 == origin.sha256)
+            if record is not None and not wish.again:
+                return Decision(*_told(head, record, wish))
+            settled = settle.settle(self._files, head, now_ms)
+            self._check_agreed(settled, origin, wish, agreed)
+            standing = settled.importing
+            if standing is not None and standing.origin.sha256 == origin.sha256:
+                return Decision(standing, changed(head, settled))
+            entry = ImportEntry(origin, settled.next_id, self._runtime.new_token(), now_ms)
+            return Decision(entry, replace(settled, next_id=settled.next_id + 1, importing=entry))
+
+        return self._heads.update(decide)[1]
+
+    def _finish(self, opened: ImportEntry, copied: Copied, wish: ImportWish, agreed: StartPlan | None) -> Started:
+        """Make the copies the newest checkpoint."""
+        gave_up = NOTHING
+
+        def decide(head: Head, now_ms: int) -> Decision[Started]:
+            nonlocal gave_up
+            done = next((each for each in head.imports if each.token == opened.token), None)
+            if done is not None:
+                # By this call, whose answer was lost, or by another one that went on with the same import.
+                after = _allowing(head, done, wish)
+                return Decision(replace(_started(done, copied, gave_up), allowed=after is not None), after)
+            if head.importing is None or head.importing.token != opened.token:
+                raise ResumeRefusedError(
+                    "this import was given up, or that of another savepoint took its place; nothing of it is used. "
+                    "Name the savepoint again if the job is to start from it",
+                    job=self._files.job,
+                    savepoint=opened.origin.uri,
+                )
+            settled = settle.settle(self._files, head, now_ms)
+            gave_up = self._check_agreed(settled, opened.origin, wish, agreed)
+            checkpoint = _id_for(settled, opened)
+            record = ImportRecord(
+                opened.origin, checkpoint, now_ms, opened.token, wish.allow_non_restored_state, wish.claim
+            )
+            entry = self._entry(opened, copied, checkpoint, now_ms)
+            begun = imported(settled, entry, record, gave_up.back_to, now_ms)
+            return Decision(_started(record, copied, gave_up, created=True), begun)
+
+        return self._heads.update(decide)[1]
+
+    def _entry(self, opened: ImportEntry, copied: Copied, checkpoint: int, now_ms: int) -> CompletedEntry:
+        epoch = layout.import_epoch(checkpoint)
+        return CompletedEntry(
+            id=checkpoint,
+            epoch=epoch,
+            attempt=1,
+            token=opened.token,
+            triggered_at_ms=opened.started_at_ms,
+            completed_at_ms=max(now_ms, opened.started_at_ms),
+            metadata=self._write(opened, copied, checkpoint, epoch),
+            acks=copied.stages - len(copied.left_out),
+            size_bytes=copied.size_bytes,
+            tables=copied.tables,
+            table_files={name: copied.table_files[name] for name in copied.tables},
+            left_out=copied.left_out,
+            read=copied.header.read,
+            owing=copied.owing,
+            window=run_window.window_text(copied.header.slice),
+        )
+
+    def _write(self, opened: ImportEntry, copied: Copied, checkpoint: int, epoch: str) -> DocumentRef:
+        """Write the metadata under a name that belongs to this import and this id; it counts once the head says so."""
+        first, last = ends_of(copied, self._files.job, checkpoint, epoch)
+        key = layout.metadata(checkpoint, opened.token)
+        with Spool() as spool:
+            spool.put(first)
+            for piece in copied.body.pieces():
+                spool.put(piece)
+            spool.put(last)
+            if not spool.create(self._files, key):
+                raise NoSavepointError(
+                    "other metadata stands there already", job=self._files.job, key=self._files.full(key)
+                )
+            return spool.reference(key)
+
+    def _check_agreed(self, head: Head, origin: SavepointOrigin, wish: ImportWish, agreed: StartPlan | None) -> GivenUp:
+        found = given_up(head, self._back_to(head, origin))
+        if agreed is not None and (found, origin) != (agreed.gives_up, agreed.origin):
+            raise ResumeRefusedError(
+                "the job or the savepoint has changed since you looked, and something else would be given up; look "
+                "again",
+                job=self._files.job,
+                savepoint=origin.uri,
+                agreed=agreed.gives_up.said,
+                now=found.said,
+            )
+        if not wish.give_up and found.anything:
+            raise ResumeRefusedError(
+                "the job has gone on since that savepoint was taken, or never stood there, and would give that up. "
+                "Agree to it, or start a job of another name from the savepoint",
+                job=self._files.job,
+                savepoint=origin.uri,
+                gives_up=found.said,
+            )
+        return found
+
+    def _back_to(self, head: Head, origin: SavepointOrigin) -> int:
+        """Give the newest checkpoint of this very job that the savepoint holds; 0 where it is of another.
+
+        Another job may have the same name in another storage; it has other epochs under the same ids.
+        """
+        checkpoint = origin.checkpoint
+        if origin.job != self._files.job or checkpoint >= head.next_id:
+            return 0
+        known = head.completed_by_id(checkpoint) or head.ended_by_id(checkpoint)
+        epoch = known.epoch if known is not None else None
+        if epoch is None and head.import_of(checkpoint) is not None:
+            # It completed no epoch, so neither the history nor a note knows of it once it is retained no more.
+            epoch = layout.import_epoch(checkpoint)
+        if epoch is None and completed_epochs.find(self._files, head, origin.epoch) == checkpoint:
+            epoch = origin.epoch
+        if epoch != origin.epoch:
+            return 0
+        rewind = head.rewind_of(checkpoint)
+        return checkpoint if rewind is None else rewind.to
+
+    def _drop(self, opened: ImportEntry) -> None:
+        """Give up an import that came to nothing, so that the cleaner takes its copies."""
+
+        def decide(head: Head, _now_ms: int) -> Decision[None]:
+            mine = head.importing is not None and head.importing.token == opened.token
+            return Decision(None, replace(head, importing=None) if mine else None)
+
+        self._heads.update(decide)
+
+    def _finish_claim(self, folder: ObjectStore) -> None:
+        """Delete a savepoint that the job owns and has a copy of (semantics R6: CLAIM), wherever that stopped before.
+
+        Only what its metadata names, because more may lie there. The metadata goes last, so that the next process can
+        go on.
+        """
+
+        def owed(head: Head, _now_ms: int) -> bool:
+            return _claimed(head, folder) is not None
+
+        def decide(head: Head, _now_ms: int) -> Decision[None]:
+            imports = tuple(
+                replace(each, claimed=False) if each.origin.uri == folder.uri else each for each in head.imports
+            )
+            # One that this very job has taken is none of its history any more.
+            left = savepoint_entries.forgotten(head, folder.uri)
+            return Decision(None, changed(head, replace(left, imports=imports)))
+
+        if not self._heads.observe(owed):
+            return
+        try:
+            check_no_job(folder, self._files.store)
+        except SavepointRefusedError as error:
+            # It was claimed, or a job put there since: the job has its copy, and stays the savepoint's owner.
+            log.warning("the savepoint is not deleted, although the job owns it: %s", error)
+            return
+        try:
+            named = [file.key for file in integrity.load(folder).files]
+        except NoSavepointError:
+            named = []  # deleted before, down to its metadata
+        failures = folder.delete([*named, REQUEST]) or folder.delete([METADATA])
+        if failures:
+            # It is the job's all the same, and the next start that names it goes on with this (semantics W7).
+            log.warning("the savepoint %s could not be deleted: %s", folder.uri, failures[0])
+            return
+        self._heads.update(decide)
+
+
+def _check_fits(found: Savepoint, runs: Runs, wish: ImportWish, **where: str) -> None:
+    """See what the next trigger would see (semantics R3, R4); what a lagging stage owes is left to that."""
+    if not wish.allow_non_restored_state and not runs.allow_non_restored_state:
+        allowing = f"{ALLOWING}. For this start alone: allow_non_restored_state beside restore_from"
+        check_claimed_by_hooks(found.hooks, runs.hooks, **where)
+        check_claimed_by_stages(found.stages, runs.stages, allowing, **where)
+        positions = found.source.slice.positions or {}
+        stood = [name for name, position in positions.items() if position is not None]
+        check_claimed_by_sources(stood, runs.sources, allowing, **where)
+    state_assignment.match(found.stages, runs.stages, **where)
+
+
+def _id_for(head: Head, opened: ImportEntry) -> int:
+    """Give the id of the copies, unless another was handed out since: what is newest has the highest.
+
+    A rewind since the copies began has made all ids void that were handed out by then.
+    """
+    free = head.next_id == opened.home + 1 and head.rewind_of(opened.home) is None
+    return opened.home if free else head.next_id
+
+
+def _origin(folder: ObjectStore, savepoint: Savepoint) -> SavepointOrigin:
+    return SavepointOrigin(
+        folder.uri, savepoint.end.sha256, savepoint.header.job, savepoint.source.checkpoint, savepoint.source.epoch
+    )
+
+
+def _claimed(head: Head, folder: ObjectStore) -> ImportRecord | None:
+    """Give the record of the job's start from what lies in this folder, if the job has still to delete it."""
+    return next((each for each in head.imports if each.claimed and each.origin.uri == folder.uri), None)
+
+
+def _standing(head: Head, same: Callable[[SavepointOrigin], bool]) -> ImportRecord | None:
+    """Give the record of the job's start from a savepoint, unless the job has gone back behind it since."""
+    found = (each for each in reversed(head.imports) if same(each.origin))
+    return next((each for each in found if head.rewind_of(each.checkpoint) is None), None)
+
+
+def _told(head: Head, record: ImportRecord, wish: ImportWish) -> tuple[Started, Head | None]:
+    """Answer a caller that names again what the job has started from."""
+    after = _allowing(head, record, wish)
+    return Started(record.checkpoint, False, record.origin, allowed=after is not None), after
+
+
+def _allowing(head: Head, record: ImportRecord, wish: ImportWish) -> Head | None:
+    """Give the head in which the next restore may leave state behind; None where that is so, or not wished, or past."""
+    latest = head.latest_completed()
+    allows = wish.allow_non_restored_state and not record.allow_non_restored_state
+    if not allows or latest is None or latest.id != record.checkpoint:
+        return None
+    imports = (replace(each, allow_non_restored_state=True) if each is record else each for each in head.imports)
+    return replace(head, imports=tuple(imports))
+
+
+def _started(record: ImportRecord, copied: Copied, gave_up: GivenUp, *, created: bool = False) -> Started:
+    return Started(record.checkpoint, created, record.origin, copied.files, copied.size_bytes, gave_up)

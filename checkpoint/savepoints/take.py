@@ -1,0 +1,477 @@
+"""Takes savepoints, without Spark (semantics P1, T4, T5).
+
+Order of writes: `_request` claims the folder, one swap of the head opens the savepoint and pins the checkpoint that it
+is made from, then the files, then `_metadata`, then one swap ends it. While an epoch is pending the savepoint waits for
+that to complete, in whichever attempt; the swap that completes it pins the checkpoint.
+
+Anybody who asks with the same request id goes on where the others stand, also beside them: all of them write the same
+bytes under the same names. A crash before `_metadata` leaves no savepoint, one after it leaves one, and the next who
+asks says so in the head. One that failed, or ran out of time, leaves no savepoint: its folder is emptied by the
+process that fails it or, if that dies, by the next that asks for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from ...storage.errors import CairnError, GoneError, InvalidRequestError
+from ...storage.names import check_name
+from ...storage.port import ObjectStore
+from ...storage.uris import check_storage_uri
+from ..completion import settle
+from ..decisions import savepoint_entries, savepoint_waits, transitions
+from ..documents import layout
+from ..documents.attempt import RestorePointer
+from ..documents.entries import SavepointEntry, Stopped
+from ..documents.head import Head
+from ..documents.run_window import run_of_head
+from ..errors import InvalidConfigError, NoCheckpointError, SavepointDamagedError, SavepointRefusedError
+from ..reasons import Reason, Status
+from ..store.head_store import Decision, HeadStore, changed
+from ..store.job_files import JobFiles
+from ..validation import check_whole
+from . import savepoint_format
+from .copy_out import Copying
+from .files import SavepointFiles
+from .integrity import SavepointProgress
+from .savepoint_format import SavepointHeader
+from .target import among_jobs, check_target
+
+OpenFolder = Callable[[str], ObjectStore]
+"""Opens a store that is rooted at the folder which a URI names; sends no request."""
+
+OnProgress = Callable[[SavepointProgress], None]
+
+DEFAULT_TIMEOUT = timedelta(hours=24)
+"""An epoch may have to end first, and then some terabytes may have to pass through one machine."""
+
+
+def drain_run(request: str, before: SavepointEntry | None = None) -> str:
+    """Give the id of the DAG run that is to be a job's last one: the same request has the same (semantics P2).
+
+    Args:
+        request: the request's id.
+        before: the request's savepoint as it stands. If it has failed, its last run is over, and the next one is
+            called otherwise: Airflow has a run's id once.
+    """
+    seed = request if before is None or before.status is not Status.FAILED else f"{request}\n{before.id}"
+    return f"cairn_drain__{hashlib.sha256(seed.encode()).hexdigest()[:12]}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """What a savepoint that is opened is made from, or waits for; see `SavepointEntry`."""
+
+    epoch: str
+    source: RestorePointer | None = None
+    next_whole: bool = False
+    owing: tuple[str, ...] = ()
+
+
+def in_silence(_: SavepointProgress) -> None:
+    """Say nothing of how far the copying is."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointRequest:
+    """A wish for a savepoint."""
+
+    target: str | None
+    """URI of the folder below which the savepoint's own folder is made; outside of the job. None: the job's default,
+    `CheckpointConfig.savepoint_target`."""
+    request: str
+    """The request's id: the same one gives the same savepoint."""
+    timeout: timedelta = DEFAULT_TIMEOUT
+    """After this long a savepoint that is not complete has failed; more than zero. Until then its checkpoint is kept.
+    """
+    parallel: int = 8
+    """Files that are copied at once; at least 1, which copies them in the thread that asks."""
+    renew: bool = False
+    """Make another one if the one asked for with this id has failed; else it stays failed."""
+    stop: bool = False
+    """Stop the job with it: no epoch begins from now on, and the job is shut down by the swap that completes the
+    savepoint. If it fails, the job goes on (semantics P2)."""
+    drain: str | None = None
+    """With `stop`: the epoch that is the job's last one, begins all the same and drains; the savepoint waits."""
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without the store.
+
+        Raises:
+            UnsupportedStorageError: the target's scheme is none of ours.
+            InvalidKeyError: the target is not of an accepted form.
+            InvalidNameError: the request's id is none.
+            InvalidConfigError: another option is out of its bounds.
+        """
+        if self.target is not None:
+            object.__setattr__(self, "target", check_storage_uri(self.target))
+        layout.check_request(self.request)
+        if not isinstance(self.timeout, timedelta) or self.timeout < timedelta(milliseconds=1):
+            raise InvalidConfigError("timeout must be a timedelta of more than zero", timeout=repr(self.timeout))
+        check_whole("parallel", self.parallel)
+        if self.drain is not None:
+            check_name("epoch", self.drain)
+            if not self.stop:
+                raise InvalidConfigError("drain is the last epoch of a job that stops: give stop too", drain=self.drain)
+
+
+class Savepoints:
+    """Takes the savepoints of one job.
+
+    Args:
+        files: the job's files.
+        heads: the job's head.
+    """
+
+    def __init__(self, files: JobFiles, heads: HeadStore) -> None:
+        self._files = files
+        self._heads = heads
+
+    def take(
+        self, request: SavepointRequest, open_folder: OpenFolder, on_progress: OnProgress = in_silence
+    ) -> SavepointEntry:
+        """Take a savepoint, or go on with one (semantics P1).
+
+        Of an idle job it is made from the newest completed checkpoint, here and now. While an epoch is pending it waits
+        for that: then the entry comes back as it waits, and is to be asked for again.
+
+        Args:
+            request: what is wanted.
+            open_folder: opens the savepoint's folder.
+            on_progress: told after each file that was copied.
+
+        Returns:
+            The savepoint: completed, failed with a reason, or waiting for an epoch.
+
+        Raises:
+            InvalidConfigError: neither the request nor the job names a target.
+            SavepointRefusedError: the target lies in the job itself, the folder is not empty, the request id was used
+                for another target, or the job is shut down; nothing was opened.
+            NoCheckpointError: the job has completed nothing yet, and nothing is pending.
+            ForbiddenError: a store refused; once it is opened, asking again goes on.
+            UnavailableError: a store did not answer; asking again goes on.
+        """
+        entry = self._opened(request, open_folder)
+        if entry.status is Status.PENDING and entry.source is not None and not self.held_by_listeners(entry):
+            return self._go_on(entry, entry.source, request.parallel, open_folder, on_progress)
+        return entry
+
+    def check(self, request: SavepointRequest) -> None:
+        """See that a savepoint would be taken, or gone on with, and change nothing: for who has something to say first.
+
+        Args:
+            request: what is wanted.
+
+        Raises:
+            InvalidConfigError: neither the request nor the job names a target.
+            SavepointRefusedError: as of `take`, but for what only the target itself says.
+            NoCheckpointError: there is nothing to take a savepoint of.
+        """
+
+        def look(head: Head, now_ms: int) -> None:
+            settled = settle.settle(self._files, head, now_ms)
+            known = settled.savepoint_by_request(request.request)
+            if known is not None and not (known.status is Status.FAILED and request.renew):
+                self._same_target(known, request)
+                return
+            self._start(settled, request)
+
+        self._heads.observe(look)
+        self._check_apart(self._target(request))
+
+    def look(self, request: str) -> SavepointEntry | None:
+        """Give the savepoint of a request as it stands, settling what has expired; None if the head knows of none."""
+        return self._settled().savepoint_by_request(request)
+
+    def held_by_listeners(self, entry: SavepointEntry) -> tuple[str, ...]:
+        """Name the listeners that have still to be told that a checkpoint has completed, before a stop goes on.
+
+        Once the job has stopped no run tells them, and a job that starts from the savepoint cannot: what a sink has
+        staged would never be committed (semantics P2, C4).
+
+        Args:
+            entry: the savepoint as it stands.
+
+        Returns:
+            Their names, in order; none where the savepoint stops nothing or waits for an epoch.
+        """
+        if not entry.stops or entry.source is None or entry.ended:
+            return ()
+        owed = self._heads.load().owed_to_listeners()
+        return tuple(sorted({name for notice in owed for name in notice.listeners}))
+
+    def awaited_by(self, entry: SavepointEntry) -> str:
+        """Say for people what a savepoint that is pending waits for; completes the sentence "it waits for …".
+
+        Args:
+            entry: the savepoint as it stands.
+        """
+        if entry.waits_for_next:
+            head = self._heads.load()
+            latest = head.latest_completed()
+            left_out = ", ".join(latest.left_out) if latest is not None else ""
+            return (
+                f"the job's next run, because the newest checkpoint was made without {left_out or 'a stage'}, which "
+                f"has still to read {run_of_head(head, entry.epoch)}. Start a run, or wait for the schedule"
+            )
+        if entry.waits:
+            return f"{run_of_head(self._heads.load(), entry.epoch)} to complete"
+        names = ", ".join(self.held_by_listeners(entry))
+        return (
+            f"these listeners to be told that a checkpoint has completed: {names}. The sensor of the run tells them: "
+            "clear it if it has failed. One that no longer exists is given up by "
+            f"`cairn forget-listener {self._files.job} NAME --yes`"
+            if names
+            else "the command or task that takes it to go on"
+        )
+
+    def _settled(self) -> Head:
+        """Settle what has expired, and give the head that follows."""
+
+        def decide(head: Head, now_ms: int) -> Decision[Head]:
+            settled = settle.settle(self._files, head, now_ms)
+            return Decision(settled, changed(head, settled))
+
+        return self._heads.update(decide)[1]
+
+    def _opened(self, request: SavepointRequest, open_folder: OpenFolder) -> SavepointEntry:
+        while True:
+            entry = self._known_or_opened(request, open_folder)
+            if entry is not None:
+                return entry
+
+    def _known_or_opened(self, request: SavepointRequest, open_folder: OpenFolder) -> SavepointEntry | None:
+        """Give the savepoint that there is, or open one; None if one was forgotten meanwhile: then look again."""
+        looked = self._settled()
+        entry = looked.savepoint_by_request(request.request)
+        if entry is not None and not (entry.status is Status.FAILED and request.renew):
+            if entry.status is Status.FAILED:
+                self._folder(entry, open_folder).empty()
+            return self._same_target(entry, request)
+        target = self._target(request)
+        name = self._folder_name(request.request, looked)
+        self._check_apart(target)
+        self._heads.observe(lambda head, _now_ms: self._start(head, request))
+        folder = SavepointFiles(open_folder(f"{target}/{name}"), self._files.job)
+        if entry is not None:
+            self._folder(self._same_target(entry, request), open_folder).empty()
+        folder.claim(request.request)
+
+        def decide(head: Head, now_ms: int) -> Decision[SavepointEntry | None]:
+            settled = settle.settle(self._files, head, now_ms)
+            known = settled.savepoint_by_request(request.request)
+            if known is not None and (entry is None or known.id != entry.id):
+                return Decision(self._same_target(known, request), changed(head, settled))
+            if settled.forgotten != looked.forgotten:
+                # Perhaps one in this very folder, in which somebody may still be deleting.
+                return Decision(None, changed(head, settled))
+            start = self._start(settled, request)
+            opened = SavepointEntry(
+                id=settled.next_id,
+                request=request.request,
+                target=target,
+                folder=name,
+                requested_at_ms=now_ms,
+                expires_at_ms=now_ms + request.timeout // timedelta(milliseconds=1),
+                epoch=start.epoch,
+                source=start.source,
+                stops=request.stop,
+                drains=request.drain is not None,
+                next_whole=start.next_whole,
+                owing=start.owing,
+                window=settled.window_of(start.epoch) if start.source else None,
+            )
+            return Decision(opened, savepoint_entries.opened(settled, opened))
+
+        try:
+            found = self._heads.update(decide)[1]
+        except (SavepointRefusedError, NoCheckpointError):
+            folder.leave()
+            raise
+        if found is None or found.folder != name:
+            folder.leave()
+        return found
+
+    def _folder_name(self, request: str, head: Head) -> str:
+        """Give a folder in which nothing has failed or was disposed of: somebody may be about to empty that."""
+        entry = head.savepoint_by_request(request)
+        parts = [f"{entry.id}" if entry else "", f"forgotten {head.forgotten}" if head.forgotten else ""]
+        wish = "\n".join([request, *(part for part in parts if part)])
+        return savepoint_format.folder_name(self._files.job, wish, storage=self._files.store.uri)
+
+    def _start(self, head: Head, request: SavepointRequest) -> _Start:
+        """Give what a savepoint is made from, or what it waits for."""
+        if savepoint_entries.is_full(head):
+            raise SavepointRefusedError(
+                f"no savepoint is taken ({Reason.TOO_MANY_CHECKPOINT_REQUESTS}): so many are under way that the job "
+                "remembers no other one. Wait until some have ended",
+                job=self._files.job,
+                under_way=len(head.savepoints),
+            )
+        stopping = head.stopping()
+        if request.stop and stopping is not None:
+            raise SavepointRefusedError(
+                "the job is being stopped with another savepoint already; wait how that ends",
+                job=self._files.job,
+                savepoint=stopping.uri,
+                request=stopping.request,
+            )
+        if head.stopped is Stopped.SHUTDOWN:
+            raise SavepointRefusedError(
+                f"no savepoint is taken ({Reason.CHECKPOINT_COORDINATOR_SHUTDOWN}): the job has stopped. It may have "
+                "left a savepoint (`cairn savepoints`); to take another one, resume the job first",
+                job=self._files.job,
+            )
+        if request.drain is not None:
+            return _Start(request.drain)
+        if head.pending:
+            return _Start(head.pending[0].epoch)
+        latest = head.latest_completed()
+        if latest is None:
+            raise NoCheckpointError(
+                "there is nothing to take a savepoint of: the job has completed no checkpoint. Let an epoch complete "
+                "first",
+                job=self._files.job,
+            )
+        if latest.left_out:
+            return _Start(latest.epoch, next_whole=True)
+        return _Start(latest.epoch, RestorePointer(latest.id, latest.metadata), owing=latest.owing)
+
+    def _target(self, request: SavepointRequest) -> str:
+        target = request.target or self._heads.load().savepoint_target
+        if target is None:
+            raise InvalidConfigError(
+                "the savepoint has no target: name one, or give the job a default by "
+                "CheckpointConfig(savepoint_target=…), which holds from its next trigger on",
+                job=self._files.job,
+            )
+        return target
+
+    def _check_apart(self, target: str) -> None:
+        """Refuse the job's own folder, that of another job, and the storage's root."""
+        root = self._files.store.uri
+        check_target(target, root, self._files.job)
+        folder = target.removeprefix(f"{root}/").partition("/")[0] if target.startswith(f"{root}/") else None
+        if folder and self._is_job(folder):
+            raise among_jobs(target, root)
+
+    def _is_job(self, folder: str) -> bool:
+        try:
+            self._files.store.stat(f"{folder}/{layout.HEAD}")
+        except GoneError:
+            return False
+        return True
+
+    def _same_target(self, entry: SavepointEntry, request: SavepointRequest) -> SavepointEntry:
+        if entry.stops != request.stop:
+            raise SavepointRefusedError(
+                "a savepoint was asked for with this request id already, "
+                + ("with which the job stops" if entry.stops else "with which the job does not stop")
+                + ". Choose another request id",
+                job=self._files.job,
+                request=request.request,
+                savepoint=entry.uri,
+            )
+        if request.drain is not None and not entry.drains:
+            raise SavepointRefusedError(
+                "a stop was asked for with this request id already, without a last run. Ask again without drain, give "
+                "it up (`cairn resume`), or choose another request id",
+                job=self._files.job,
+                request=request.request,
+                savepoint=entry.uri,
+            )
+        if request.target not in (None, entry.target):
+            raise SavepointRefusedError(
+                "a savepoint was asked for with this request id already, in another target. Name that one, or choose "
+                "another request id",
+                job=self._files.job,
+                request=request.request,
+                target=request.target,
+                savepoint=entry.uri,
+            )
+        return entry
+
+    def _folder(self, entry: SavepointEntry, open_folder: OpenFolder) -> SavepointFiles:
+        return SavepointFiles(open_folder(entry.uri), self._files.job)
+
+    def _go_on(
+        self,
+        entry: SavepointEntry,
+        source: RestorePointer,
+        parallel: int,
+        open_folder: OpenFolder,
+        on_progress: OnProgress,
+    ) -> SavepointEntry:
+        folder = self._folder(entry, open_folder)
+        header = SavepointHeader(self._files.job, entry.id, entry.request, entry.requested_at_ms)
+        copying = Copying(self._files, folder, source, entry.epoch, parallel, on_progress)
+        try:
+            end = copying.run(header, lambda: _pending(self._heads.load(), entry.id) is not None)
+        except (SavepointDamagedError, InvalidRequestError) as error:
+            return self._failed(entry, folder, error)
+        if end is None:
+            return self._ended(entry, folder, self._heads.load())
+
+        def decide(head: Head, now_ms: int) -> Decision[None]:
+            current = _pending(head, entry.id)
+            if current is None or (current.stops and head.owed_to_listeners()):
+                return Decision(None)
+            made = savepoint_entries.made(head, current, files=end.files, size_bytes=end.size_bytes, now_ms=now_ms)
+            # In one swap: there is no moment in which the savepoint stands and another epoch may begin (semantics P2).
+            return Decision(None, transitions.shut_down(made, now_ms) if current.stops else made)
+
+        return self._ended(entry, folder, self._heads.update(decide)[0])
+
+    def give_up_stop(self, epoch: str, detail: str) -> bool:
+        """Fail a stop that waits for an epoch of which no attempt will begin (semantics P2).
+
+        Args:
+            epoch: the epoch's name.
+            detail: why none will, for people.
+
+        Returns:
+            Whether a stop waited for it, and nothing of it was pending.
+        """
+
+        def decide(head: Head, now_ms: int) -> Decision[bool]:
+            settled = settle.settle(self._files, head, now_ms)
+            waited = settled.stops_after(epoch)
+            after = savepoint_waits.refused(settled, epoch, Reason.JOB_FAILURE, detail, now_ms)
+            return Decision(waited and not after.stops_after(epoch), changed(head, after))
+
+        return self._heads.update(decide)[1]
+
+    def _failed(self, entry: SavepointEntry, folder: SavepointFiles, error: CairnError) -> SavepointEntry:
+        def decide(head: Head, now_ms: int) -> Decision[None]:
+            current = _pending(head, entry.id)
+            if current is None:
+                return Decision(None)
+            failed = savepoint_entries.failed(head, current, Reason.IO_EXCEPTION, str(error), now_ms)
+            return Decision(None, transitions.go_on_undrained(failed, now_ms))
+
+        return self._ended(entry, folder, self._heads.update(decide)[0])
+
+    def _ended(self, entry: SavepointEntry, folder: SavepointFiles, head: Head) -> SavepointEntry:
+        """Say how the savepoint ended; leave none behind where it did not complete."""
+        current = head.savepoint_by_id(entry.id)
+        if current is not None and current.status is not Status.FAILED:
+            # Completed; or pending, because a listener is to be told before the job stops.
+            return current
+        folder.empty()
+        if current is None:
+            raise SavepointRefusedError(
+                "the head knows nothing of this savepoint any more: another call has completed it, and it was disposed "
+                "of since; or it had failed, and another one took its place. Ask again",
+                job=self._files.job,
+                savepoint=entry.uri,
+            )
+        return current
+
+
+def _pending(head: Head, savepoint: int) -> SavepointEntry | None:
+    """Give a savepoint as it stands; None if it has ended, or was forgotten."""
+    current = head.savepoint_by_id(savepoint)
+    return current if current is not None and current.status is Status.PENDING else None

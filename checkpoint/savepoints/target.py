@@ -1,0 +1,50 @@
+"""Where a savepoint must not lie, as far as names alone tell (semantics P1, C3). Pure."""
+
+from __future__ import annotations
+
+from ..errors import SavepointRefusedError
+
+
+def is_in_job(folder: str, storage: str, job: str) -> bool:
+    """Tell whether a folder is a job's own, or lies in it; all URIs in the form that a store gives.
+
+    Args:
+        folder: URI of the folder.
+        storage: URI of the job's storage.
+        job: the job's name.
+    """
+    return f"{folder}/".startswith(f"{storage}/{job}/")
+
+
+def check_target(target: str, storage: str, job: str, **where: str | None) -> None:
+    """Refuse what lies in the job's own folder, and the storage's root, where every folder is taken for a job.
+
+    Args:
+        target: URI below which the savepoint would get its own folder, in the form that a store gives.
+        storage: URI of the job's storage, in that form.
+        job: the job's name.
+        **where: the task or group that names it, for the error text.
+
+    Raises:
+        SavepointRefusedError: it is one of these.
+    """
+    if is_in_job(target, storage, job):
+        raise SavepointRefusedError(
+            "the target lies in the job's own folder, whose files are the job's to delete; name a folder outside of it",
+            **where,
+            target=target,
+            job=job,
+            folder=f"{storage}/{job}",
+        )
+    if target == storage:
+        raise among_jobs(target, storage, **where)
+
+
+def among_jobs(target: str, storage: str, **where: str | None) -> SavepointRefusedError:
+    """Give the refusal of a target where only jobs' folders may be."""
+    return SavepointRefusedError(
+        "the target lies among the storage's jobs; name a folder outside of the storage, or one in it that is no job's",
+        **where,
+        target=target,
+        storage=storage,
+    )

@@ -1,0 +1,262 @@
+"""`FileSource`: new files below a folder, each read once (semantics T8).
+
+A folder is read as its listing streams in, side by side with the names read before; what is long goes to the shelf. So
+memory grows neither with the folder nor with what was read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import ClassVar
+
+from ...storage.names import check_name, shorten
+from ...storage.port import ObjectStat, ObjectStore
+from ...storage.uris import parse_storage_uri
+from ..documents import codec
+from ..documents.list_reference import Shelved, from_reference
+from ..documents.strict_json import Json
+from ..errors import DocumentError, InvalidConfigError
+from ..source import Reading, Refusal, RunFacts, Shelf
+from ..store.side_lists import INLINE_BYTES
+from ..validation import check_choice, check_whole
+from .seen_files import Lookup, SeenFiles
+
+MAX_NAMED = 100
+"""Files that changed, named in the part; all of them are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """Reads the files that no completed checkpoint has read, oldest name first.
+
+    A file is known by its name, size and tag; a listing of local files shows no tag, so there a change that keeps the
+    size is not seen. Names with a segment that begins with `_` or `.` are not read, as in Spark.
+
+    Raises:
+        InvalidConfigError: an option is out of its bounds.
+        InvalidNameError: the name is outside the grammar (semantics W1).
+        UnsupportedStorageError: the URI's scheme is none of ours.
+    """
+
+    uri: str
+    """`file:///folder` or `s3://bucket/prefix`."""
+    pattern: str = "**"
+    """Which files, by their name below the URI: `*` and `?` stay in one folder, `**` crosses folders."""
+    max_files: int | None = None
+    """Files an epoch reads at most; at least 1."""
+    max_bytes: int | None = None
+    """Bytes an epoch reads at most; at least 1. A larger file is read alone."""
+    on_change: str = "report"
+    """A file that changed after it was read: `report` says so each time, `read` reads it again, `refuse` refuses."""
+    aws_conn_id: str | None = None
+    """Airflow connection of type `aws`; None for boto3's own chain."""
+    name: str = "files"
+    positioned: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Check the options where the DAG is parsed."""
+        check_name("source", self.name)
+        if not isinstance(self.uri, str):
+            raise InvalidConfigError("uri must be a text, such as s3://bucket/prefix", uri=shorten(self.uri))
+        parse_storage_uri(self.uri)
+        if not isinstance(self.pattern, str) or not self.pattern:
+            raise InvalidConfigError("pattern must be a text of at least one character", pattern=shorten(self.pattern))
+        for option in ("max_files", "max_bytes"):
+            value = getattr(self, option)
+            if value is not None:
+                check_whole(option, value)
+        check_choice("on_change", self.on_change, ("report", "read", "refuse"))
+
+    def read(self, run: RunFacts, position: Json) -> Reading | Refusal:
+        """List the folder and choose what is new.
+
+        Raises:
+            DocumentError: `position` was not written by a FileSource, or what it names on the shelf is broken.
+        """
+        seen = SeenFiles.of(position, self.uri)
+        if seen.uri != self.uri:
+            return Refusal(
+                f"the source {self.name!r} has read from {seen.uri} and is now at {self.uri}: give it a new name to "
+                "start anew there"
+            )
+        choosing = _Choosing(self, run.open_store(self.uri, self.aws_conn_id), seen, _digest(position))
+        try:
+            return choosing.reading(run.shelf)
+        except _ChangedError as error:
+            return Refusal(str(error))
+
+    def advance(self, position: Json, part: Json, shelf: Shelf, /) -> Json | Refusal:
+        """Add the files of `part` to those read; refuse a file that was read since.
+
+        Raises:
+            DocumentError: `part` or `position` was not written by a FileSource, or what it names is broken.
+        """
+        listed = _list_of(part)
+        seen = SeenFiles.of(position, self.uri)
+        for uri in (part["uri"], seen.uri):
+            if uri != self.uri:
+                return Refusal(
+                    f"the source {self.name!r} was at {uri} when that was fixed, and is now at {self.uri}: put the "
+                    "uri back, or give the source a new name to start anew and mark this run as done"
+                )
+        if part.get("after") != _digest(position):
+            twice = _read_since(Lookup(seen.marks(shelf)), files_in(part, shelf.read))
+            if twice is not None:
+                return Refusal(
+                    f"a checkpoint that completed since this epoch was fixed has read {twice}: nothing is lost, the "
+                    "next epoch reads what is left. Mark the run as done instead of clearing it"
+                )
+        if listed is None:
+            return seen.plus_few(self.name, part["files"], shelf).to_position()
+        return seen.plus_list(self.name, listed, shelf).to_position()
+
+    def matching(self, store: ObjectStore) -> Iterator[ObjectStat]:
+        """List the files below the URI that the pattern takes, in the order of their names."""
+        matches = re.compile(_regex(self.pattern)).fullmatch
+        for found in store.list(""):
+            hidden = any(segment[:1] in ("_", ".") for segment in found.key.split("/"))
+            if not hidden and not found.key.endswith("/") and matches(found.key):
+                yield found
+
+
+class _ChangedError(Exception):
+    """Files changed after they were read, and the author wants none of it; the text is for the author."""
+
+
+@dataclass(slots=True)
+class _Choosing:
+    """One reading of a folder."""
+
+    source: FileSource
+    store: ObjectStore
+    seen: SeenFiles
+    after: str
+    """Tells the position that the reading starts from."""
+    chosen: int = 0
+    left: int = 0
+    changes: int = 0
+    changed: list[str] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+
+    def reading(self, shelf: Shelf) -> Reading:
+        """Give what to read: the files themselves while they are few, else their list on the shelf."""
+        files = self._files(shelf)
+        few: list[Json] = []
+        size = 0
+        for file in files:
+            few.append(file)
+            size += len(codec.encode(file))
+            if size > INLINE_BYTES:
+                listed, note = shelf.fix(self.source.name, chain(few, files), self._note)
+                note = note if isinstance(note, dict) else {}
+                return self._reading({"list": listed.to_reference(), "count": listed.values, **note})
+        return self._reading({"files": few, **self._note()})
+
+    def _reading(self, part: dict[str, Json]) -> Reading:
+        count = part.get("count", len(part.get("files", ())))
+        return Reading(part, (*self.log, f"{count} files to read from {self.source.uri}"))
+
+    def _note(self) -> dict[str, Json]:
+        return {"uri": self.source.uri, "changed": self.changed, "after": self.after}
+
+    def _files(self, shelf: Shelf) -> Iterator[dict[str, Json]]:
+        """Yield the new files, as far as the bounds let them through; then note what is to be said."""
+        lookup = Lookup(self.seen.marks(shelf))
+        total = 0
+        for found in self.source.matching(self.store):
+            mark = lookup.mark(found.key)
+            if mark is not None and not self._reads_again(mark, found):
+                continue
+            if self.left or not self._fits(found, total):
+                self.left += 1
+                continue
+            total += found.size_bytes
+            self.chosen += 1
+            yield self._file(found, mark)
+        self._close(total)
+
+    def _reads_again(self, mark: str, found: ObjectStat) -> bool:
+        if not _differs(mark, found):
+            return False
+        self.changes += 1
+        if len(self.changed) < MAX_NAMED:
+            self.changed.append(found.key)
+        return self.source.on_change == "read"
+
+    def _fits(self, found: ObjectStat, total: int) -> bool:
+        most_files, most_bytes = self.source.max_files, self.source.max_bytes
+        if most_files is not None and self.chosen >= most_files:
+            return False
+        return most_bytes is None or not self.chosen or total + found.size_bytes <= most_bytes
+
+    def _file(self, found: ObjectStat, mark: str | None) -> dict[str, Json]:
+        etag = found.etag or self.store.stat(found.key).etag
+        url = self.store.spark_url(found.key)
+        file = {"key": found.key, "size_bytes": found.size_bytes, "etag": etag, "url": url}
+        return file if mark is None else {**file, "replaces": mark}
+
+    def _close(self, total: int) -> None:
+        source = self.source
+        if source.max_bytes is not None and total > source.max_bytes:
+            self.log.append(f"one file of {total} bytes is larger than max_bytes={source.max_bytes} and is read alone")
+        if self.changes and source.on_change == "refuse":
+            raise _ChangedError(
+                f"{self.changes} files changed after they were read, the first is {self.changed[0]}: put it back, or "
+                "set on_change='report' or 'read'"
+            )
+        if self.changes:
+            what = "read again" if source.on_change == "read" else "not read again"
+            self.log.append(
+                f"{self.changes} files changed after they were read and are {what}; the first is {self.changed[0]}"
+            )
+        if self.left:
+            self.log.append(f"{self.left} more files are left to the next epoch")
+
+
+def files_in(part: Json, shelved: Callable[[Shelved], Iterator[Json]]) -> Iterator[dict[str, Json]]:
+    """Yield the files of a part.
+
+    Args:
+        part: what a FileSource gave an epoch to read.
+        shelved: reads a list on the shelf.
+
+    Raises:
+        DocumentError: the part was not written by a FileSource, or its list is broken.
+        GoneError: its list is gone.
+    """
+    listed = _list_of(part)
+    return iter(part["files"]) if listed is None else shelved(listed)
+
+
+def _list_of(part: Json) -> Shelved | None:
+    if isinstance(part, dict) and "uri" in part and isinstance(part.get("files"), list):
+        return None
+    if isinstance(part, dict) and "uri" in part and isinstance(part.get("list"), dict):
+        return from_reference(part["list"])
+    raise DocumentError("this is no part of a FileSource: give the source a new name", found=str(part)[:80])
+
+
+def _read_since(lookup: Lookup, files: Iterator[dict[str, Json]]) -> str | None:
+    """Give the first file that is known in another shape than when it was chosen; None: there is none."""
+    return next((file["key"] for file in files if lookup.mark(file["key"]) != file.get("replaces")), None)
+
+
+def _digest(position: Json) -> str:
+    """Tell one position from another."""
+    return hashlib.sha256(codec.encode({"position": position})).hexdigest()[:32]
+
+
+def _differs(mark: str, found: ObjectStat) -> bool:
+    size, _, etag = mark.partition(" ")
+    return size != str(found.size_bytes) or (found.etag is not None and found.etag != etag)
+
+
+def _regex(pattern: str) -> str:
+    """Translate a glob: `**/` also matches no folder at all."""
+    known = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    parts = re.split(r"(\*\*/|\*\*|\*|\?)", pattern)
+    return "(?s:" + "".join(known.get(part, re.escape(part)) for part in parts) + ")"

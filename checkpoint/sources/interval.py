@@ -1,0 +1,146 @@
+"""`DataInterval`: an epoch reads its run's data interval, and no moment is read twice (semantics T8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import ClassVar
+
+from ...storage.names import check_name
+from ..documents.read_windows import ReadWindows
+from ..documents.strict_json import Json
+from ..errors import DocumentError
+from ..source import Reading, Refusal, RunFacts
+from ..validation import check_choice
+
+_FIRST = datetime.min.replace(tzinfo=UTC)
+Window = tuple[datetime, datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class DataInterval:
+    """Reads the data interval of the run. The position is what was read: half-open windows, merged.
+
+    Raises:
+        InvalidConfigError: an option has another value than those listed.
+        InvalidNameError: the name is outside the grammar (semantics W1).
+    """
+
+    gap: str = "extend"
+    """Where the interval starts after the last moment read: `extend` reads from there, `keep` leaves the hole to a
+    later run, `refuse` refuses."""
+    overlap: str = "trim"
+    """Where some of the interval was read before: `trim` reads the rest, `refuse` refuses."""
+    name: str = "interval"
+    positioned: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Check the options where the DAG is parsed."""
+        check_name("source", self.name)
+        check_choice("gap", self.gap, ("extend", "keep", "refuse"))
+        check_choice("overlap", self.overlap, ("trim", "refuse"))
+
+    def read(self, run: RunFacts, position: Json) -> Reading | Refusal:
+        """Give the run's interval without what was read before, and with the gap before it where that is wanted."""
+        if run.data_interval_start is None or run.data_interval_end is None:
+            return Refusal(
+                f"the run {run.run_id} ({run.run_type}) has no data interval: trigger it with a logical date on a "
+                "schedule that has intervals, or use another source"
+            )
+        covered = _windows(position)
+        start, end = run.data_interval_start.astimezone(UTC), run.data_interval_end.astimezone(UTC)
+        log = []
+        last = covered[-1][1] if covered else None
+        if start == end and self.gap != "extend":
+            return Refusal(
+                f"the run's data interval has no length: gap={self.gap!r} needs a schedule with intervals, such as "
+                "CronDataIntervalTimetable"
+            )
+        if start == end and not covered:
+            log.append("the run's data interval has no length and nothing was read before: the window has no start")
+            start = _FIRST
+        elif last is not None and start > last:
+            if self.gap == "refuse":
+                return Refusal(
+                    f"nothing has read {last.isoformat()} to {start.isoformat()}: run a backfill for it first, or set "
+                    "gap='extend'"
+                )
+            if self.gap == "extend":
+                log.append(f"the window starts at {last.isoformat()}, where the last one ended")
+                start = last
+        left = _without((start, end), covered)
+        if not left:
+            return Refusal(
+                f"{_text(start)} to {_text(end)} has been read by completed checkpoints: there is nothing to do. Mark "
+                "the task as skipped; to compute it anew, restore an older checkpoint or run another job"
+            )
+        if left != [(start, end)]:
+            pieces = ", ".join(f"{_text(piece[0])} to {_text(piece[1])}" for piece in left)
+            if self.overlap == "refuse":
+                return Refusal(f"some of the interval has been read; left are {pieces}. Set overlap='trim' to read it")
+            if len(left) > 1:
+                return Refusal(f"what is left of the interval is no one window: run a backfill for each of {pieces}")
+            log.append(f"some of the interval has been read; this epoch reads {pieces}")
+        first, end = left[0]
+        window = (None if first == _FIRST else first.isoformat(), end.isoformat())
+        return Reading({"start": window[0], "end": window[1]}, tuple(log), window)
+
+    def advance(self, position: Json, part: Json, _shelf: object = None, /) -> Json | Refusal:
+        """Add a window to those read; refuse one of which some was read."""
+        covered, window = _windows(position), _window(part)
+        if any(max(window[0], each[0]) < min(window[1], each[1]) for each in covered):
+            return Refusal(
+                f"some of {_text(window[0])} to {_text(window[1])} has been read by a checkpoint that completed since "
+                "this epoch was fixed: its input is not lost. Mark the run as done instead of clearing it"
+            )
+        merged: list[Window] = []
+        for each in sorted([*covered, window]):
+            if merged and each[0] <= merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(merged[-1][1], each[1]))
+            else:
+                merged.append(each)
+        return [{"start": None if a == _FIRST else a.isoformat(), "end": b.isoformat()} for a, b in merged]
+
+    def position_of(self, read: ReadWindows) -> Json:
+        """Give the position of a job that has read data intervals without a source.
+
+        What it may have read before it remembered counts as read: this source refuses or trims it.
+
+        Args:
+            read: what the job has read.
+        """
+        position: Json = None
+        if read.exact_from is not None:
+            position = [{"start": None, "end": read.exact_from}]
+        for each in read.windows:
+            part: Json = {"start": each.start, "end": each.end}
+            moved = self.advance(position, part) if position is not None else [part]
+            position = position if isinstance(moved, Refusal) else moved
+        return position
+
+
+def _without(window: Window, covered: list[Window]) -> list[Window]:
+    left = [window]
+    for begin, end in covered:
+        pieces = ((max(a, x), min(b, y)) for a, b in left for x, y in ((_FIRST, begin), (end, window[1])))
+        left = sorted({piece for piece in pieces if piece[0] < piece[1]})
+    return [piece for piece in left if piece[0] < piece[1]]
+
+
+def _windows(position: Json) -> list[Window]:
+    if position is None:
+        return []
+    if not isinstance(position, list):
+        raise DocumentError("this is no position of a DataInterval: give it a new name", found=str(position)[:80])
+    return sorted(_window(each) for each in position)
+
+
+def _window(part: Json) -> Window:
+    if not isinstance(part, dict) or not isinstance(part.get("end"), str):
+        raise DocumentError("this is no window of a DataInterval: give the source a new name", found=str(part)[:80])
+    start = part.get("start")
+    return datetime.fromisoformat(start) if isinstance(start, str) else _FIRST, datetime.fromisoformat(str(part["end"]))
+
+
+def _text(moment: datetime) -> str:
+    return "the beginning" if moment == _FIRST else moment.isoformat()

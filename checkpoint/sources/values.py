@@ -1,0 +1,137 @@
+"""`AssetEvents` and `Offsets`: sources whose input is a small value (semantics T8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from ...storage.names import check_name, shorten
+from ..documents import codec
+from ..documents.strict_json import Json
+from ..errors import DocumentError, InvalidConfigError, InvalidStateError
+from ..source import Reading, Refusal, RunFacts
+
+MAX_VALUE_BYTES = 256 * 1024
+"""Largest JSON that an `Offsets` callable may give, for what to read and for the position each."""
+
+MAX_EVENT_IDS = 1000
+"""Ids of events that the position holds; older ones are forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class AssetEvents:
+    """Reads the asset events that triggered the run; an event that a completed checkpoint has read is left out.
+
+    The position holds the ids of the newest `MAX_EVENT_IDS` events.
+
+    Raises:
+        InvalidNameError: the name is outside the grammar (semantics W1).
+    """
+
+    name: str = "events"
+    positioned: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Check the name where the DAG is parsed."""
+        check_name("source", self.name)
+
+    def read(self, run: RunFacts, position: Json) -> Reading | Refusal:
+        """Give the run's events that were not read before, oldest first."""
+        if not run.events:
+            return Refusal(
+                f"no asset event triggered the run {run.run_id} ({run.run_type}): let an asset trigger the DAG, or use "
+                "another source for its other runs"
+            )
+        known = set(_ids(position))
+        events = sorted({event.id: event for event in run.events if event.id not in known}.values(), key=_order)
+        if not events:
+            return Refusal("completed checkpoints have read every event that triggered the run: there is nothing to do")
+        skipped = len(run.events) - len(events)
+        return Reading([asdict(event) for event in events], (f"{skipped} events were read before",) if skipped else ())
+
+    def advance(self, position: Json, part: Json, _shelf: object = None, /) -> Json | Refusal:
+        """Add the events' ids to those read; refuse an event that was read.
+
+        Raises:
+            DocumentError: `part` or `position` was not written by AssetEvents.
+        """
+        known, new = _ids(position), _ids([each["id"] for each in part] if isinstance(part, list) else part)
+        twice = sorted(set(known) & set(new))
+        if twice:
+            return Refusal(
+                f"a checkpoint that completed since this epoch was fixed has read the event {twice[0]}: mark the run "
+                "as done instead of clearing it"
+            )
+        return [*known, *new][-max(MAX_EVENT_IDS, len(new)) :]
+
+
+def _order(event: Any) -> tuple[str, str]:
+    return event.at, event.id
+
+
+def _ids(position: Json) -> list[str]:
+    if position is None:
+        return []
+    if not isinstance(position, list) or not all(isinstance(each, str) for each in position):
+        raise DocumentError("this is no position of AssetEvents: give the source a new name", found=str(position)[:80])
+    return [str(each) for each in position]
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """Asks a function of the author's what to read.
+
+    Args:
+        ask: takes the position (None at first) and the run's facts, and gives what to read and the position after it,
+            both JSON of at most `MAX_VALUE_BYTES`.
+        name: the source's name.
+
+    Raises:
+        InvalidConfigError: `ask` cannot be called.
+        InvalidNameError: the name is outside the grammar (semantics W1).
+    """
+
+    ask: Callable[[Json, RunFacts], tuple[Json, Json]]
+    name: str = "offsets"
+    positioned: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Check the arguments where the DAG is parsed."""
+        check_name("source", self.name)
+        if not callable(self.ask):
+            raise InvalidConfigError("Offsets needs a function of (position, run)", ask=shorten(self.ask))
+
+    def read(self, run: RunFacts, position: Json) -> Reading | Refusal:
+        """Ask the function.
+
+        Raises:
+            InvalidStateError: it gives no pair of JSON values, or too large ones.
+        """
+        what = f"the function {getattr(self.ask, '__qualname__', shorten(self.ask))} of the source {self.name!r}"
+        answer = self.ask(position, run)
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            raise InvalidStateError(f"{what} must return (what to read, new position)", found=shorten(answer))
+        for kind, value in zip(("what to read", "the new position"), answer, strict=True):
+            try:
+                size = len(codec.encode({"value": value}))
+            except InvalidStateError as error:
+                raise InvalidStateError(f"{what} gave no JSON as {kind}: {error.message}") from error
+            if size > MAX_VALUE_BYTES:
+                raise InvalidStateError(f"{what} gave too much as {kind}", size_bytes=size, limit_bytes=MAX_VALUE_BYTES)
+        return Reading({"from": position, "read": answer[0], "to": answer[1]})
+
+    def advance(self, position: Json, part: Json, _shelf: object = None, /) -> Json | Refusal:
+        """Go to the end of `part`; refuse one that starts elsewhere than at the position.
+
+        Raises:
+            DocumentError: `part` was not written by Offsets.
+        """
+        if not isinstance(part, dict) or "to" not in part:
+            raise DocumentError("this is no part of Offsets: give the source a new name", found=str(part)[:80])
+        if part.get("from") != position:
+            return Refusal(
+                "a checkpoint that completed since this epoch was fixed has read on from the same position: its input "
+                "is not lost. Mark the run as done instead of clearing it"
+            )
+        return part["to"]

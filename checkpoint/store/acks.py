@@ -1,0 +1,328 @@
+"""Acknowledging and declining: one create-once marker an execution, judged by the head afterwards (semantics A, D1).
+
+Order: state files, further parts, the marker, then the judgement. The marker's name belongs to one execution alone, so
+the driver that creates it first has acknowledged; what it means is decided by whether the head still expects that
+execution (semantics W4). A crash before the marker leaves files that nothing refers to, for the cleaner; a crash after
+it leaves a valid acknowledgement.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ...storage.errors import DocumentError, GoneError
+from ...storage.port import Written
+from ..documents import layout
+from ..documents.acknowledgement import AckDocument, AckPart, DeclineDocument, StateHandle, SubtaskAck
+from ..documents.attempt import DocumentRef, Execution, PendingDocument
+from ..documents.codec import MAX_MARKER_BYTES
+from ..documents.head import Head
+from ..errors import InvalidStateError
+from ..reasons import DECLINES, AckAnswer, Reason
+from .job_files import CREATE_TRIES, JobFiles, encode, reference
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One marker seen in a listing."""
+
+    stage: str
+    token: str
+
+
+def write_ack(files: JobFiles, ack: AckDocument) -> bool:
+    """Write an execution's acknowledgement; True if it is the one that stands, False if another driver's does.
+
+    Raises:
+        InvalidStateError: it is of another job, or its parts do not fit together; nothing was written.
+        DocumentError: what stands there cannot be read.
+        OutcomeUnknownError: whether it landed is not known; delete nothing.
+    """
+    check_job(files, ack)
+    check_whole(ack)
+    key = layout.ack(ack.checkpoint, ack.stage, ack.token)
+    marker = split(files, ack)
+    for _ in range(CREATE_TRIES):
+        if isinstance(files.create(key, marker), Written):
+            return True
+        try:
+            return files.read(AckDocument, key)[0].run == ack.run
+        except GoneError:
+            continue  # a cleaner came between; the head will say what a new one is worth
+    raise InvalidStateError(
+        "the marker of this acknowledgement vanishes each time it is written; look for what deletes it",
+        key=files.full(key),
+    )
+
+
+def write_decline(files: JobFiles, decline: DeclineDocument) -> None:
+    """Write an execution's decline; only the first of an execution stays (semantics D1).
+
+    Raises:
+        InvalidStateError: it is of another job, or gives a reason that is no stage's to give.
+    """
+    check_job(files, decline)
+    if decline.reason not in DECLINES:
+        raise InvalidStateError(
+            "a stage cannot decline for this reason",
+            reason=decline.reason,
+            expected=", ".join(sorted(DECLINES)),
+        )
+    files.create(layout.decline(decline.checkpoint, decline.stage, decline.token), decline)
+
+
+def check_job(files: JobFiles, document: AckDocument | DeclineDocument) -> None:
+    """Refuse what belongs to another job, before anything is written (semantics A3, D1).
+
+    Raises:
+        InvalidStateError: it does.
+    """
+    if document.job != files.job:
+        raise InvalidStateError(
+            "this is an acknowledgement or decline of another job; it is refused and changes nothing",
+            expected=files.job,
+            found=document.job,
+            checkpoint=document.checkpoint,
+        )
+
+
+def check_whole(ack: AckDocument) -> None:
+    """Check that an acknowledgement holds each subtask once, and no file that belongs to none of its outputs (A1).
+
+    Raises:
+        InvalidStateError: it does not, or names an output twice.
+    """
+    ids = [output.id for output in ack.outputs]
+    problem = None
+    if len(set(ids)) != len(ids):
+        problem = "it names an output twice"
+    elif not ack.parts and [subtask.index for subtask in ack.subtasks] != list(range(ack.parallelism)):
+        problem = f"it must hold the subtasks 0 to {ack.parallelism - 1} in order, each once"
+    elif {handle.output for subtask in ack.subtasks for handle in subtask.handles} - set(ids):
+        problem = "it holds a file of an output that it does not name"
+    if problem is not None:
+        raise InvalidStateError(
+            f"the acknowledgement does not fit together: {problem}",
+            stage=ack.stage,
+            parallelism=ack.parallelism,
+            subtasks=len(ack.subtasks),
+        )
+
+
+def judge(head: Head, pending: PendingDocument | None, document: AckDocument) -> AckAnswer:
+    """Say what an acknowledgement means, from the head alone (semantics A2, A3, W4).
+
+    Args:
+        head: read after the marker was written.
+        pending: the document of the pending attempt of the ack's epoch, None if there is none.
+        document: the acknowledgement.
+    """
+    if document.checkpoint >= head.next_id:
+        return AckAnswer.UNKNOWN
+    if pending is None:
+        return AckAnswer.DISCARDED
+    execution = pending.executions.get(document.stage)
+    if execution is None:
+        return AckAnswer.UNKNOWN
+    return AckAnswer.SUCCESS if execution == document.execution else AckAnswer.DISCARDED
+
+
+def read_ack(files: JobFiles, stage: str, execution: Execution, epoch: str | None = None) -> AckDocument:
+    """Read the marker of an execution, without its further parts.
+
+    Args:
+        files: the job's files.
+        stage: the stage's uid.
+        execution: as the attempt names it.
+        epoch: whose it has to be; None: not asked.
+
+    Raises:
+        GoneError: it has not acknowledged.
+        DocumentError: the marker is broken, of another job, or names another stage, execution or epoch.
+    """
+    key = layout.ack(execution.home, stage, execution.token)
+    ack, _ = files.read(AckDocument, key)
+    found = (ack.stage, ack.token, ack.checkpoint, ack.attempt, ack.epoch)
+    expected = (stage, execution.token, execution.home, execution.attempt, epoch or ack.epoch)
+    if found != expected:
+        raise DocumentError(
+            "the acknowledgement is of another execution", key=files.full(key), expected=expected, found=found
+        )
+    return ack
+
+
+def subtasks_of(files: JobFiles, ack: AckDocument) -> Iterator[SubtaskAck]:
+    """Stream an acknowledgement's subtasks from the marker or from its parts, in order.
+
+    A subtask whose files did not fit into one part comes several times in a row, each time with some of them.
+
+    Raises:
+        GoneError: a part is missing.
+        DocumentError: a part is altered or foreign, or the subtasks are not exactly 0 to `parallelism` - 1.
+    """
+    key = files.full(layout.ack(ack.checkpoint, ack.stage, ack.token))
+    last = -1
+    for subtask in joined(files, ack):
+        if subtask.index not in (last, last + 1) or subtask.index < 0:
+            raise DocumentError(
+                "the acknowledgement does not hold its subtasks in order",
+                key=key,
+                expected=last + 1,
+                found=subtask.index,
+            )
+        last = subtask.index
+        yield subtask
+    if last + 1 != ack.parallelism:
+        raise DocumentError(
+            "the acknowledgement does not hold all its subtasks", key=key, expected=ack.parallelism, found=last + 1
+        )
+
+
+def marks(files: JobFiles, homes: Iterable[int], kind: str) -> set[Mark]:
+    """List which executions have acknowledged or declined, by names alone: one listing a home.
+
+    Args:
+        files: the job's files.
+        homes: checkpoints in whose folders to look.
+        kind: `acks` or `declines`.
+    """
+    found = set()
+    for home in sorted(set(homes)):
+        prefix = f"{layout.folder(home)}{kind}/"
+        for entry in files.listing(prefix):
+            stage, _, name = entry.key.removeprefix(prefix).partition("/")
+            found.add(Mark(stage, name.removesuffix(".json")))
+    return found
+
+
+def marked(files: JobFiles, executions: Mapping[str, Execution], kind: str) -> frozenset[str]:
+    """Give the stages whose executions have acknowledged or declined: one listing a home.
+
+    Args:
+        files: the job's files.
+        executions: by stage.
+        kind: `acks` or `declines`.
+    """
+    found = marks(files, {execution.home for execution in executions.values()}, kind)
+    return frozenset(uid for uid, execution in executions.items() if Mark(uid, execution.token) in found)
+
+
+def has_acknowledged(files: JobFiles, stage: str, execution: Execution) -> bool:
+    """Tell whether the execution's marker stands."""
+    try:
+        files.stat(layout.ack(execution.home, stage, execution.token))
+    except GoneError:
+        return False
+    return True
+
+
+def read_decline(files: JobFiles, stage: str, execution: Execution) -> DeclineDocument | None:
+    """Read an execution's decline, None if there is none.
+
+    Raises:
+        DocumentError: it is broken or of another job.
+    """
+    try:
+        return files.read(DeclineDocument, layout.decline(execution.home, stage, execution.token))[0]
+    except GoneError:
+        return None
+
+
+def why_declined(files: JobFiles, stage: str, execution: Execution) -> tuple[Reason, str] | None:
+    """Give the reason and the root cause of an execution's decline, None if there is none.
+
+    One that cannot be read has declined all the same: nothing may wait for it.
+    """
+    try:
+        found = read_decline(files, stage, execution)
+    except DocumentError as error:
+        return Reason.CHECKPOINT_DECLINED, f"its decline cannot be read: {error}"
+    return (found.reason, found.detail) if found else None
+
+
+MARKER_BYTES = MAX_MARKER_BYTES
+"""Size above which the subtasks of an acknowledgement go into parts."""
+
+PART_BYTES = MAX_MARKER_BYTES * 3 // 4
+"""Size that a part aims at: below the cap with room for what surrounds the subtasks."""
+
+_AROUND_HANDLE = 110
+"""Bytes of JSON around a file's path, checksums and output: field names, quotes, the size in digits."""
+
+_AROUND_SUBTASK = 48
+
+
+def split(files: JobFiles, ack: AckDocument) -> AckDocument:
+    """Give the marker of an acknowledgement; where the whole is too large for it, its parts are written first.
+
+    Raises:
+        InvalidStateError: what it holds is no JSON.
+    """
+    if len(encode(ack)) <= MARKER_BYTES:
+        return ack
+    return replace(ack, subtasks=(), parts=tuple(_write_parts(files, ack)))
+
+
+def joined(files: JobFiles, ack: AckDocument) -> Iterator[SubtaskAck]:
+    """Stream what an acknowledgement holds, from its marker and its parts.
+
+    Raises:
+        GoneError: a part is missing.
+        DocumentError: a part is altered, broken, or of another execution.
+    """
+    yield from ack.subtasks
+    for part in ack.parts:
+        blob = files.get(part.key, max_bytes=MAX_MARKER_BYTES)
+        if reference(part.key, blob.data) != part:
+            raise DocumentError("a part of an acknowledgement has been altered", key=files.full(part.key))
+        document = files.parse(AckPart, part.key, blob.data)
+        if (document.token, document.run) != (ack.token, ack.run):
+            raise DocumentError("a part belongs to another acknowledgement", key=files.full(part.key))
+        yield from document.subtasks
+
+
+def _write_parts(files: JobFiles, ack: AckDocument) -> Iterator[DocumentRef]:
+    for number, subtasks in enumerate(_chunks(ack.subtasks)):
+        data = encode(AckPart(job=ack.job, token=ack.token, run=ack.run, subtasks=tuple(subtasks)))
+        key = layout.ack_part(ack.checkpoint, ack.stage, ack.token, ack.run, number)
+        # The name holds the driver's own id, so what stands there already is this driver's, sent twice.
+        files.create_bytes(key, data)
+        yield reference(key, data)
+
+
+def _chunks(subtasks: Iterable[SubtaskAck]) -> Iterator[list[SubtaskAck]]:
+    chunk: list[SubtaskAck] = []
+    size = 0
+    for subtask in subtasks:
+        for piece, bytes_of_it in _pieces(subtask):
+            if chunk and size + bytes_of_it > PART_BYTES:
+                yield chunk
+                chunk, size = [], 0
+            chunk.append(piece)
+            size += bytes_of_it
+    if chunk:
+        yield chunk
+
+
+def _pieces(subtask: SubtaskAck) -> Iterator[tuple[SubtaskAck, int]]:
+    """Cut a subtask where its files alone would be too large for one part."""
+    handles: list[StateHandle] = []
+    size = _AROUND_SUBTASK
+    for handle in subtask.handles:
+        bytes_of_it = _AROUND_HANDLE + sum(_json_bytes(text) for text in _texts(handle))
+        if handles and size + bytes_of_it > PART_BYTES:
+            yield SubtaskAck(subtask.index, tuple(handles)), size
+            handles, size = [], _AROUND_SUBTASK
+        handles.append(handle)
+        size += bytes_of_it
+    yield SubtaskAck(subtask.index, tuple(handles)), size
+
+
+def _texts(handle: StateHandle) -> tuple[str, ...]:
+    return handle.path, handle.checksum, handle.output, handle.content or ""
+
+
+def _json_bytes(text: str) -> int:
+    return len(json.dumps(text, ensure_ascii=False).encode())

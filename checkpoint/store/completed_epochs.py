@@ -1,0 +1,273 @@
+"""Keeps which epochs have completed when a head forgets them, so that none is ever folded in twice (semantics T9)."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import logging
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import groupby
+from math import isqrt
+
+from ...storage.errors import DocumentError, GoneError
+from ..decisions.transitions import forgotten
+from ..documents import layout
+from ..documents.attempt import DocumentRef
+from ..documents.head import CompletedNote, Head, Segment
+from ..errors import CompletedEpochsLostError
+from . import completion_notes, jsonl, newer_documents
+from .job_files import JobFiles
+from .jsonl import Spool
+
+
+def keep(old: Head, new: Head) -> Head:
+    """Give `new` with what it would no longer remember in its list of completed epochs; pure.
+
+    Comes before anybody asks `new` whether an epoch has completed, and before it is written.
+
+    Args:
+        old: a version of the head as it was read.
+        new: what is to follow it.
+    """
+    return remembering(new, forgotten(old, new))
+
+
+log = logging.getLogger(__name__)
+
+MAX_NOTED = 100
+"""Epochs in the head's own list; one more makes a segment of the oldest of them."""
+
+RECENT = 10_000
+"""Epochs in the recent segment, before it is joined with the old one."""
+
+_LINE = re.compile(rb'\A\["([0-9a-f]{32})","([0-9]{12})","([0-9a-f]{8})"\]\Z')
+
+_LINE_BYTES = 63
+"""Of a line, its end included."""
+
+_HASHES = 1 << 128
+
+_Entry = tuple[str, int]
+"""The hash of an epoch's name, and the checkpoint that completed it."""
+
+
+def remembering(head: Head, forgotten: dict[str, int]) -> Head:
+    """Give a head with what its history no longer says in its list; pure.
+
+    Args:
+        head: what is to be swapped in.
+        forgotten: epochs that it would forget, each with its checkpoint.
+    """
+    if not forgotten:
+        return head
+    kept = (each for each in head.noted if each.epoch not in forgotten)
+    return replace(head, noted=(*kept, *(CompletedNote(*each) for each in forgotten.items())))
+
+
+def shelved(files: JobFiles, old: Head, new: Head, new_token: Callable[[], str]) -> Head:
+    """Give `new` with its list moved into a segment, if the list is full; the segment is written by then.
+
+    A tenth of the list stays, the newest, so that the cleaners that follow still see in the head which epochs are done.
+
+    The first version that is written also says which notes of version 0.1 count: those of ids handed out by then.
+
+    Args:
+        files: the job's files.
+        old: the version that `new` is to follow; its next id's folder takes the segment.
+        new: what is to be swapped in.
+        new_token: makes the token of this write.
+
+    Raises:
+        OutcomeUnknownError: whether the segment was written is not known.
+    """
+    if new.notes_below is None:
+        new = replace(new, notes_below=old.next_id)
+    if len(new.noted) <= MAX_NOTED:
+        return new
+    until = len(new.noted) - MAX_NOTED // 10
+    noted, stay = new.noted[:until], new.noted[until:]
+    kept, joined = _to_join(new.segments, len(noted))
+    try:
+        written = _write(files, old, noted, joined, new_token)
+    except CompletedEpochsLostError as error:
+        # What runs has to complete all the same, so the list gets a segment of its own.
+        log.warning("The list of completed epochs is not joined with the older ones. %s", error)
+        kept, written = new.segments, _write(files, old, noted, (), new_token)
+    return replace(new, noted=stay, segments=(*kept, written))
+
+
+def find(files: JobFiles, head: Head, epoch: str) -> int | None:
+    """Give the checkpoint in which an epoch completed that the head's history has forgotten; None if it has not.
+
+    A read or two; one more in a job that version 0.1 has run.
+
+    Args:
+        files: the job's files.
+        head: a version of the head.
+        epoch: the epoch's name.
+
+    Raises:
+        CompletedEpochsLostError: a segment is missing or altered, so this cannot be known.
+        DocumentError: a note of version 0.1 is broken.
+    """
+    listed = [each.checkpoint for each in head.noted if each.epoch == epoch]
+    if listed:
+        return max(listed)
+    name = _hash(epoch)
+    lost: CompletedEpochsLostError | None = None
+    for segment in reversed(head.segments):
+        try:
+            found = _look_up(files, segment, name)
+        except CompletedEpochsLostError as error:
+            lost = error
+            continue
+        # What is void may have completed anew since, and stand in a list that is lost.
+        if found is not None and (lost is None or head.rewind_of(found) is None):
+            return found
+    if lost is not None:
+        raise lost
+    bound = head.next_id if head.notes_below is None else head.notes_below
+    if bound <= 1:
+        return None
+    noted = completion_notes.read(files, epoch)
+    if noted is not None and noted >= bound:
+        newer_documents.log_that_it_runs_again(epoch, noted)
+        return None
+    return noted
+
+
+def damaged(files: JobFiles, head: Head, *, deep: bool) -> dict[str, str]:
+    """Check the lists that the head names: there, of the right size and, if deep, unaltered (semantics W9).
+
+    Args:
+        files: the job's files.
+        head: a version of the head.
+        deep: read them.
+
+    Returns:
+        The problem of each that is damaged, by its key.
+    """
+    found: dict[str, str] = {}
+    for segment in head.segments:
+        ref = segment.document
+        try:
+            if deep:
+                for _ in _entries(files, segment):
+                    pass
+            elif files.stat(ref.key).size_bytes != ref.size_bytes:
+                found[ref.key] = "it is of another size"
+        except GoneError:
+            found[ref.key] = "it is gone"
+        except CompletedEpochsLostError as error:
+            found[ref.key] = error.message
+    return found
+
+
+def _write(
+    files: JobFiles,
+    old: Head,
+    noted: tuple[CompletedNote, ...],
+    joined: tuple[Segment, ...],
+    new_token: Callable[[], str],
+) -> Segment:
+    """Write a segment of what the head's list held, and of those that it is joined with."""
+    entries = [_sorted(noted), *(_entries(files, each) for each in joined)]
+    key = layout.completed_epochs(old.next_id, new_token())
+    with Spool() as spool:
+        epochs = 0
+        for name, checkpoint in _merged(entries):
+            spool.put(_line(name, checkpoint))
+            epochs += 1
+        if not spool.create(files, key):
+            raise DocumentError("another object stands under a name made for this one", key=files.full(key))
+        return Segment(spool.reference(key), epochs)
+
+
+def _to_join(segments: tuple[Segment, ...], count: int) -> tuple[tuple[Segment, ...], tuple[Segment, ...]]:
+    """Say which segments stay, and which the list is joined with; two are left at most."""
+    if not segments:
+        return (), ()
+    if segments[-1].epochs + count <= RECENT:
+        return segments[:-1], segments[-1:]
+    return (segments, ()) if len(segments) == 1 else ((), segments)
+
+
+def _hash(epoch: str) -> str:
+    return hashlib.sha256(epoch.encode()).hexdigest()[:32]
+
+
+def _sorted(noted: Iterable[CompletedNote]) -> Iterator[_Entry]:
+    return iter(sorted((_hash(each.epoch), each.checkpoint) for each in noted))
+
+
+def _merged(entries: Iterable[Iterable[_Entry]]) -> Iterator[_Entry]:
+    # After a rewind an epoch completes once more, in a later checkpoint; that one counts.
+    for name, same in groupby(heapq.merge(*entries), key=lambda each: each[0]):
+        yield name, max(checkpoint for _, checkpoint in same)
+
+
+def _line(name: str, checkpoint: int) -> bytes:
+    said = f"{name}{checkpoint:012d}".encode()
+    return b'["%b","%b","%08x"]\n' % (said[:32], said[32:], zlib.crc32(said))
+
+
+def _entry(raw: bytes, *, key: str) -> _Entry:
+    match = _LINE.match(raw)
+    if match is None or int(match[3], 16) != zlib.crc32(match[1] + match[2]):
+        raise DocumentError("a line of the completed epochs is broken", key=key)
+    return match[1].decode(), int(match[2])
+
+
+def _entries(files: JobFiles, segment: Segment) -> Iterator[_Entry]:
+    key = files.full(segment.document.key)
+    try:
+        for raw in jsonl.read(files, segment.document, "the list of completed epochs"):
+            yield _entry(raw, key=key)
+    except (GoneError, DocumentError) as error:
+        raise _lost(files, segment.document, error) from error
+
+
+def _look_up(files: JobFiles, segment: Segment, name: str) -> int | None:
+    """Read where the name must stand: hashes are spread evenly, so the place is nearly known."""
+    ref, count = segment.document, segment.epochs
+    if ref.size_bytes != count * _LINE_BYTES:
+        raise _lost(files, ref, DocumentError("its size does not fit its lines", key=files.full(ref.key)))
+    place = int(name, 16) * count // _HASHES
+    around = 2 * isqrt(count) + 32  # four times what hashes deviate by, so a second read is rare
+    while True:
+        first, last = max(0, place - around), min(count, place + around)
+        found = _range(files, ref, first, last)
+        begins = first == 0 or found[0][0] <= name
+        ends = last == count or found[-1][0] >= name
+        if begins and ends:
+            return dict(found).get(name)
+        around *= 8
+
+
+def _range(files: JobFiles, ref: DocumentRef, first: int, last: int) -> list[_Entry]:
+    key = files.full(ref.key)
+    try:
+        data = files.read_range(ref.key, first * _LINE_BYTES, (last - first) * _LINE_BYTES)
+        if len(data) != (last - first) * _LINE_BYTES:
+            raise DocumentError("the list of completed epochs is truncated", key=key)
+        found = [_entry(raw, key=key) for raw in data.splitlines()]
+        if found != sorted(found):
+            raise DocumentError("the list of completed epochs is out of order", key=key)
+        return found
+    except (GoneError, DocumentError) as error:
+        raise _lost(files, ref, error) from error
+
+
+def _lost(files: JobFiles, ref: DocumentRef, error: Exception) -> CompletedEpochsLostError:
+    return CompletedEpochsLostError(
+        f"the list of completed epochs is missing or altered, so it is not known whether a run of long ago has "
+        f"completed: {error}. Put the object back from a backup or a bucket version. A run that has certainly not "
+        'completed may be triggered with the conf {"cairn": {"read_again": true}}. If the object cannot be had back, '
+        f"take a savepoint of {files.job} and start a job of another name from it by `cairn resume NEW --from FOLDER`: "
+        "that one knows of no runs of long ago, so do not clear them",
+        job=files.job,
+        key=files.full(ref.key),
+    )

@@ -1,0 +1,47 @@
+"""Counts who had acknowledged in an attempt that ends without completing (semantics O1, D2, S1, C2).
+
+What ends an attempt is often no look at it: its time was over, the DAG was paused, another one completed. So the swap
+that ends it counts the markers, in whichever process, where the decision has not.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from ...storage.errors import CairnError
+from ..decisions import transitions
+from ..documents.entries import PendingEntry
+from ..documents.head import Head
+from ..reasons import Status
+from . import acks, attempt_documents
+from .job_files import JobFiles
+
+log = logging.getLogger(__name__)
+
+
+def counted(files: JobFiles, old: Head, new: Head) -> Head:
+    """Give `new` with the number of stages that had acknowledged in what ends in it.
+
+    Costs a listing for each checkpoint in which the executions of such an attempt are at home. A number for people
+    alone: where it cannot be had, the end stands without it.
+
+    Args:
+        files: the job's files.
+        old: the version decided on.
+        new: the version that is to follow.
+    """
+    for entry in old.pending:
+        ended = new.ended_by_id(entry.id)
+        if ended is not None and ended.status is Status.FAILED and ended.acks == 0:
+            found = _acknowledged(files, entry)
+            new = transitions.note_acks(new, entry.id, found) if found else new
+    return new
+
+
+def _acknowledged(files: JobFiles, entry: PendingEntry) -> int:
+    try:
+        document = attempt_documents.read(files, entry)
+        return len(acks.marked(files, document.executions, "acks"))
+    except CairnError as error:
+        log.warning("who had acknowledged in checkpoint %d of job %s is not known: %s", entry.id, files.job, error)
+        return 0

@@ -1,0 +1,257 @@
+"""Changes the head: read, decide, write if unchanged (semantics W2, T6, D3).
+
+A decision is computed on the version read and lands only if that version still stands, so nothing slips in between.
+A lost answer is settled by the head's own log of write ids: ours in it means that it landed, however many swaps came
+after. Where the log has moved past it, the decision is simply made again: every decision recognises its own outcome.
+What fails on a version that no longer stands means nothing, and is tried again on the newer one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from ...storage.errors import CairnError, GoneError, OutcomeUnknownError, UnavailableError
+from ...storage.port import Lost
+from ..decisions import savepoint_waits
+from ..decisions.transitions import bounded
+from ..documents import codec, layout
+from ..documents.attempt import PendingDocument
+from ..documents.head import WRITE_LOG, Head
+from ..documents.invariants import check_invariants
+from ..errors import HeadLostError, InvalidStateError, TooMuchContentionError
+from ..runtime import Runtime
+from . import attempt_documents, completed_epochs, ended_acks
+from .job_files import JobFiles, encode
+
+R = TypeVar("R")
+
+MAX_TRIES = 64
+"""Versions of the head that one change may lose against before it gives up."""
+
+RESENDS = 8
+"""How often one version may be sent while its answers are lost; the store has its own patience below each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[R]):
+    """What to answer and, where something is to change, the head that says so."""
+
+    result: R
+    head: Head | None = None
+
+
+def changed(before: Head, after: Head) -> Head | None:
+    """Give `after` for a decision if it differs from what was decided on, and None where nothing is to change."""
+    return after if after != before else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    head: Head
+    etag: str | None
+    """None: there is no head yet."""
+
+
+class HeadStore:
+    """The head of one job.
+
+    Args:
+        files: the job's part of the store.
+        runtime: clock and ids.
+    """
+
+    def __init__(self, files: JobFiles, runtime: Runtime) -> None:
+        self._files = files
+        self._runtime = runtime
+        self._last: _Version | None = None
+        """What this process has read or written last; it decides nothing by itself."""
+        self._own = False
+        """Whether `_last` is what this process wrote."""
+
+    def load(self) -> Head:
+        """Read the head; a job that never ran has an empty one.
+
+        Raises:
+            DocumentError: it is broken, foreign or of an unknown format.
+            HeadLostError: it is missing although the job has run.
+        """
+        return self._load().head
+
+    def ensure(self) -> None:
+        """Make the first head where the job has none; before that nothing else of the job is written."""
+        self.update(lambda head, now_ms: Decision(None, head if head.revision == 0 else None))
+
+    def held(self, token: str) -> PendingDocument | None:
+        """Give the document of an attempt that is pending in the version that this process knows, if that holds it.
+
+        A process that ends an attempt and opens the next in one swap needs it in between. What a document says never
+        changes.
+        """
+        known = self._last.head.pending if self._last is not None else ()
+        return next((entry.document for entry in known if entry.token == token), None)
+
+    def observe(
+        self, look: Callable[[Head, int], R], doubt: Callable[[R], bool] = lambda _: False, *, own: bool = False
+    ) -> R:
+        """Look at the head and at what it refers to, without changing anything.
+
+        Args:
+            look: takes the head and the time in milliseconds; called again where it fails on an outdated head.
+            doubt: tells whether a result (damage found, say) only holds if the head has not changed meanwhile.
+            own: whether the version that this process has just written will do, for a look that is right on any.
+
+        Raises:
+            TooMuchContentionError: the head kept changing under a look that kept failing.
+        """
+
+        def decide(head: Head, now_ms: int) -> Decision[R]:
+            result = look(head, now_ms)
+            if doubt(result) and self.load().revision != head.revision:
+                raise TooMuchContentionError("the head changed meanwhile", job=self._files.job, revision=head.revision)
+            return Decision(result)
+
+        if own and self._own and self._last is not None:
+            mine, self._own = self._last, False
+            return self._decide(decide, mine, fresh=True)[1]
+        return self.update(decide)[1]
+
+    def update(self, decide: Callable[[Head, int], Decision[R]], *, known: bool = False) -> tuple[Head, R]:
+        """Apply one decision, once.
+
+        Args:
+            decide: takes the head and the time in milliseconds; may read the store; may be called several times, each
+                time on a newer head, and must recognise what it has already achieved.
+            known: begin with the version that this process knows already. That saves a read where the decision lands,
+                which shows that the version stood; where nothing is to change, the head is read after all.
+
+        Returns:
+            The head that the decision left (or found, where it changes nothing), and the decision's result.
+
+        Raises:
+            InvariantError: the decision would break the head; nothing was written.
+            TooMuchContentionError: others kept winning; nothing landed.
+            OutcomeUnknownError: the answers were lost; it may have landed.
+        """
+        if known and self._last is not None:
+            return self._decide(decide, self._last, fresh=False)
+        return self._decide(decide, self._load(), fresh=True)
+
+    def _decide(self, decide: Callable[[Head, int], Decision[R]], version: _Version, *, fresh: bool) -> tuple[Head, R]:
+        for _ in range(MAX_TRIES):
+            now_ms = self._runtime.now_ms()
+            try:
+                decision = decide(version.head, now_ms)
+            except CairnError:
+                # A cleaner may have followed a newer head than the one decided on here.
+                newer = self._load()
+                if newer.etag == version.etag:
+                    raise
+                version, fresh = newer, True
+                continue
+            if decision.head is None:
+                if fresh:
+                    return version.head, decision.result
+                version, fresh = self._load(), True
+                continue
+            # In the same swap as an epoch's end, in whichever way it ends (semantics P2).
+            wanted = bounded(version.head, savepoint_waits.settle(decision.head, now_ms))
+            wanted = ended_acks.counted(self._files, version.head, wanted)
+            wanted = completed_epochs.keep(version.head, wanted)
+            check_invariants(version.head, wanted)
+            wanted = completed_epochs.shelved(self._files, version.head, wanted, self._runtime.new_token)
+            attempt_documents.set_aside(self._files, version.head, wanted)
+            written = self._swap(version, wanted)
+            if written is not None:
+                return written, decision.result
+            version, fresh = self._load(), True
+        raise TooMuchContentionError(
+            "the head kept changing; nothing was written, try again", job=self._files.job, tries=MAX_TRIES
+        )
+
+    def _swap(self, version: _Version, wanted: Head) -> Head | None:
+        """Write `wanted` over `version`; None if somebody else's version came next."""
+        write_id = self._runtime.new_token()
+        head = replace(wanted, revision=version.head.revision + 1, writes=(*version.head.writes, write_id)[-WRITE_LOG:])
+        data = self._encoded(head)
+        key = self._files.full(layout.HEAD)
+        for _ in range(RESENDS):
+            try:
+                if version.etag is None:
+                    answer = self._files.store.create(key, data)
+                else:
+                    answer = self._files.store.replace(key, data, expected_etag=version.etag)
+            except OutcomeUnknownError as error:
+                now = self._after(error)
+                if write_id in now.head.writes:
+                    return head
+                if now.etag != version.etag:
+                    return None
+                # No other version came next: ours may still be under way. Sending it again with the same write id is
+                # safe, because at most one of the two finds the old version.
+                continue
+            if not isinstance(answer, Lost):
+                self._last, self._own = _Version(head, answer.etag), True
+                return head
+            # "Lost" may mean that a client below us sent it twice and the first one won (semantics W2).
+            return head if write_id in self._load().head.writes else None
+        raise OutcomeUnknownError(
+            "the answers of a swap of the head were lost again and again; whether it landed is not known. Delete "
+            "nothing, try again",
+            job=self._files.job,
+            store=self._files.store.describe(),
+        )
+
+    def _encoded(self, head: Head) -> bytes:
+        data = encode(head)
+        if len(data) > codec.MAX_HEAD_BYTES:
+            raise InvalidStateError(
+                "the job's head would grow larger than may be read back; retain fewer checkpoints or publish fewer "
+                "tables",
+                job=self._files.job,
+                size_bytes=len(data),
+                limit_bytes=codec.MAX_HEAD_BYTES,
+            )
+        return data
+
+    def _after(self, unknown: OutcomeUnknownError) -> _Version:
+        try:
+            return self._load()
+        except UnavailableError as error:
+            raise unknown from error
+
+    def _load(self) -> _Version:
+        self._last, self._own = self._found(), False
+        return self._last
+
+    def _found(self) -> _Version:
+        try:
+            return self._read()
+        except GoneError:
+            if not self._has_run():
+                return _Version(Head(job=self._files.job), None)
+        # The head is made before anything else of the job. Where there is more, either it was made between our two
+        # looks, or somebody removed it.
+        try:
+            return self._read()
+        except GoneError as error:
+            raise HeadLostError(
+                "head.json is missing although the job has run; put it back from a backup or a bucket version, "
+                "or use another job name: going on would use ids again",
+                job=self._files.job,
+                store=self._files.store.describe(),
+            ) from error
+
+    def _read(self) -> _Version:
+        head, blob = self._files.read(Head, layout.HEAD, max_bytes=codec.MAX_HEAD_BYTES)
+        return _Version(head, blob.etag)
+
+    def _has_run(self) -> bool:
+        # In the order of keys: checkpoints, then epochs, then the head.
+        for found in self._files.listing("", start_after="chk-"):
+            if layout.checkpoint_of(found.key) is not None or found.key.startswith(layout.EPOCHS):
+                return True
+            if found.key > layout.EPOCHS:
+                break
+        return False

@@ -1,0 +1,314 @@
+"""The documents of one job in a store: typed, checked, below the job's own prefix."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import IO, TypeVar
+
+from ...storage.checksums import Hasher
+from ...storage.errors import BucketGoneError, DocumentError, GoneError, OutcomeUnknownError, UnavailableError
+from ...storage.port import Blob, DeleteFailure, Lost, ObjectStat, ObjectStore, PendingUpload, Written
+from ..documents import codec, layout
+from ..documents.acknowledgement import AckDocument, AckPart, DeclineDocument
+from ..documents.attempt import (
+    DocumentRef,
+    EpochCompletedDocument,
+    EpochDocument,
+    Handover,
+    HookAnswersDocument,
+    PendingDocument,
+)
+from ..documents.head import Head
+from ..documents.strict_json import from_json, to_json
+from ..errors import InvalidStateError, StorageLostError
+
+T = TypeVar("T")
+
+KINDS: dict[type, str] = {
+    Head: "cairn.head",
+    EpochDocument: "cairn.epoch",
+    EpochCompletedDocument: "cairn.epoch-completed",
+    PendingDocument: "cairn.pending",
+    Handover: "cairn.handover",
+    HookAnswersDocument: "cairn.hooks",
+    AckDocument: "cairn.ack",
+    AckPart: "cairn.ack-part",
+    DeclineDocument: "cairn.decline",
+}
+"""The `kind` that each document carries."""
+
+REWRITTEN = frozenset({Head, Handover})
+"""Documents that are written anew from what was read: a field that is unknown would be lost, and so is refused."""
+
+READ_BYTES = 1024 * 1024
+"""How much of a large object is read at once."""
+
+HASHED_BYTES = 8 * 1024 * 1024
+"""How much of a file is read at once where its checksum is computed."""
+
+CREATE_TRIES = 8
+"""How often a create whose answer was lost is looked after and, where nothing stands, sent again."""
+
+
+def encode(document: object) -> bytes:
+    """Write a document with its kind and format.
+
+    Raises:
+        InvalidStateError: a value in it is no JSON, or nested so deeply that no reader would take it back.
+    """
+    kind = KINDS[type(document)]
+    data = codec.encode({"format": codec.FORMAT, "kind": kind, **to_json(document)})
+    try:
+        codec.check_depth(data, key=kind)
+    except DocumentError as error:
+        raise InvalidStateError(
+            f"a value is nested more than {codec.MAX_DEPTH} deep and could not be read back. Make it flatter",
+            kind_of_document=kind,
+        ) from error
+    return data
+
+
+def reference(key: str, data: bytes) -> DocumentRef:
+    """Describe a document so that a later reader knows it is the same."""
+    return DocumentRef(key=key, size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+
+
+class JobFiles:
+    """One job's part of a store.
+
+    Args:
+        store: the storage root.
+        job: the job's name (semantics W1).
+
+    Raises:
+        InvalidNameError: the name does not match the grammar.
+    """
+
+    def __init__(self, store: ObjectStore, job: str) -> None:
+        self.store = store
+        self.job = layout.check_job(job)
+        self.prefix = f"{job}/"
+
+    def full(self, key: str) -> str:
+        """Give the key as the store knows it."""
+        return self.prefix + key
+
+    def bare(self, full_key: str) -> str:
+        """Give a key that the store listed, relative to the job's prefix."""
+        return full_key.removeprefix(self.prefix)
+
+    def spark_url(self, key: str) -> str:
+        """Give the URL by which Spark reads or writes `key`."""
+        return self.store.spark_url(self.full(key))
+
+    def read(self, cls: type[T], key: str, *, max_bytes: int = codec.MAX_MARKER_BYTES) -> tuple[T, Blob]:
+        """Read one document and the blob that it was read from.
+
+        Raises:
+            GoneError: there is none.
+            DocumentError: it is broken, of another job, kind or format, or larger than `max_bytes`.
+        """
+        blob = self.get(key, max_bytes=max_bytes)
+        return self.parse(cls, key, blob.data, max_bytes=max_bytes), blob
+
+    def get(self, key: str, *, max_bytes: int) -> Blob:
+        """Read one object whole.
+
+        Raises:
+            GoneError: there is none.
+            DocumentError: it is larger than `max_bytes`.
+            StorageLostError: the bucket itself does not exist.
+        """
+        with _standing_bucket():
+            return self.store.get(self.full(key), max_bytes=max_bytes)
+
+    def read_range(self, key: str, start: int, length: int) -> bytes:
+        """Read up to `length` bytes from offset `start`.
+
+        Raises:
+            GoneError: there is no such object.
+            StorageLostError: the bucket itself does not exist.
+        """
+        with _standing_bucket():
+            return self.store.read_range(self.full(key), start, length)
+
+    def parse(self, cls: type[T], key: str, data: bytes, *, max_bytes: int = codec.MAX_MARKER_BYTES) -> T:
+        """Parse the bytes of a document of this job.
+
+        Raises:
+            DocumentError: as `read`.
+        """
+        where = self.full(key)
+        body = codec.decode(data, kind=KINDS[cls], key=where, max_bytes=max_bytes)
+        document = from_json(cls, body, key=where, exact=cls in REWRITTEN)
+        found = getattr(document, "job", self.job)
+        if found != self.job:
+            raise DocumentError("the document belongs to another job", key=where, expected=self.job, found=found)
+        return document
+
+    def create(self, key: str, document: object) -> Written | Lost:
+        """Write a document that is made once (semantics W4: what it means is judged by the head).
+
+        Raises:
+            InvalidStateError: it is larger than a reader would take.
+            OutcomeUnknownError: its answers were lost and nothing could be learnt; delete nothing.
+        """
+        data = encode(document)
+        if len(data) > codec.MAX_MARKER_BYTES:
+            raise InvalidStateError(
+                "the document is larger than may be read back; put the bulk into files and name those",
+                key=self.full(key),
+                size_bytes=len(data),
+                limit_bytes=codec.MAX_MARKER_BYTES,
+            )
+        return self.create_bytes(key, data)
+
+    def replace(self, key: str, document: object, *, expected_etag: str) -> Written | Lost:
+        """Write a document anew, if it is still as it was read.
+
+        Args:
+            key: where it is.
+            document: what it is to say.
+            expected_etag: of what was read.
+
+        Raises:
+            ConflictError: the store refused until the tries ran out; nothing landed.
+            OutcomeUnknownError: the answer was lost; it may have landed.
+        """
+        with _standing_bucket():
+            return self.store.replace(self.full(key), encode(document), expected_etag=expected_etag)
+
+    def create_bytes(self, key: str, data: bytes) -> Written | Lost:
+        """Write bytes that are made once; after a lost answer, the same content standing there counts as written.
+
+        Raises:
+            OutcomeUnknownError: its answers were lost and nothing could be learnt; delete nothing.
+        """
+        for _ in range(CREATE_TRIES):
+            try:
+                with _standing_bucket():
+                    return self.store.create(self.full(key), data)
+            except OutcomeUnknownError as error:
+                standing = self._settle(key, data, error)
+            if standing is not None:
+                return standing
+        raise OutcomeUnknownError(
+            "the answers of a create were lost again and again; whether it landed is not known. Delete nothing",
+            key=self.full(key),
+            store=self.store.describe(),
+        )
+
+    def create_from(self, ref: DocumentRef, source: IO[bytes]) -> bool:
+        """Write a file's content at `ref.key`, once; True if what `ref` describes stands there now.
+
+        Args:
+            ref: the key, and what the content is.
+            source: seekable; read piece by piece, so that it need not fit into memory.
+
+        Raises:
+            OutcomeUnknownError: its answers were lost and nothing could be learnt; delete nothing.
+        """
+        for _ in range(CREATE_TRIES):
+            try:
+                with _standing_bucket():
+                    answer = self.store.create_from(self.full(ref.key), source)
+                if isinstance(answer, Written):
+                    return True
+            except OutcomeUnknownError as error:
+                unknown: OutcomeUnknownError | None = error
+            else:
+                unknown = None
+            try:
+                return self.stands(ref)
+            except GoneError:
+                continue  # it never landed, or a cleaner took what stood there
+            except UnavailableError as error:
+                raise unknown or error from error
+        raise OutcomeUnknownError(
+            "the answers of a create were lost again and again; whether it landed is not known. Delete nothing",
+            key=self.full(ref.key),
+            store=self.store.describe(),
+        )
+
+    def stands(self, ref: DocumentRef) -> bool:
+        """Tell whether the object at `ref.key` is what `ref` describes, reading it piece by piece.
+
+        Raises:
+            GoneError: there is none.
+        """
+        digest, offset = hashlib.sha256(), 0
+        while True:
+            piece = self.read_range(ref.key, offset, READ_BYTES)
+            digest.update(piece)
+            offset += len(piece)
+            if len(piece) < READ_BYTES or offset > ref.size_bytes:
+                return (offset, digest.hexdigest()) == (ref.size_bytes, ref.sha256)
+
+    def _settle(self, key: str, data: bytes, unknown: OutcomeUnknownError) -> Written | Lost | None:
+        """Learn what came of a create whose answer was lost; None if nothing stands there (semantics W2)."""
+        try:
+            found = self.get(key, max_bytes=len(data))
+        except GoneError:
+            return None
+        except DocumentError:
+            return Lost(None)  # larger than ours, so not ours
+        except UnavailableError as error:
+            raise unknown from error
+        return Written(found.etag) if found.data == data else Lost(found.etag)
+
+    def stat(self, key: str) -> ObjectStat:
+        """Give size, tag and checksum of one object.
+
+        Raises:
+            GoneError: there is none.
+        """
+        with _standing_bucket():
+            found = self.store.stat(self.full(key))
+        return replace(found, key=key)
+
+    def checksum(self, key: str, algorithm: str) -> tuple[int, str]:
+        """Read an object, and give how many bytes it has and their checksum.
+
+        Args:
+            key: the object.
+            algorithm: `sha256` or `crc64nvme`.
+
+        Raises:
+            GoneError: there is none.
+        """
+        hasher, offset = Hasher(algorithm), 0
+        while True:
+            piece = self.read_range(key, offset, HASHED_BYTES)
+            hasher.update(piece)
+            offset += len(piece)
+            if len(piece) < HASHED_BYTES:
+                return offset, hasher.checksum()
+
+    def listing(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectStat]:
+        """Yield objects below `prefix` in key order, with keys relative to the job's prefix."""
+        after = None if start_after is None else self.full(start_after)
+        with _standing_bucket():
+            for found in self.store.list(self.full(prefix), start_after=after):
+                yield ObjectStat(key=self.bare(found.key), size_bytes=found.size_bytes, etag=found.etag)
+
+    def uploads(self) -> Iterator[PendingUpload]:
+        """Yield the job's pending multipart uploads; their keys are the store's."""
+        with _standing_bucket():
+            yield from self.store.uploads(self.prefix)
+
+    def delete(self, keys: Iterable[str]) -> list[DeleteFailure]:
+        """Delete objects of the job; what could not be deleted comes back (semantics W7)."""
+        with _standing_bucket():
+            return self.store.delete(self.full(key) for key in keys)
+
+
+@contextmanager
+def _standing_bucket() -> Iterator[None]:
+    """Keep a bucket that is gone from being taken for an object that is gone (semantics W3)."""
+    try:
+        yield
+    except BucketGoneError as error:
+        raise StorageLostError(error.message, **error.fields) from error

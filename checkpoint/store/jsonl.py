@@ -1,0 +1,123 @@
+"""Large documents as lines, read as a stream and checked against their reference on the way (semantics W5)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Protocol
+
+from ..documents import codec
+from ..documents.attempt import DocumentRef
+from ..errors import DocumentError
+from .job_files import READ_BYTES, JobFiles
+
+MAX_LINE_BYTES = 2 * codec.MAX_MARKER_BYTES
+"""A stage's line in the metadata holds what its marker held, and a little more."""
+
+
+class Reference(Protocol):
+    """Another document, and how to know that it is still the same."""
+
+    @property
+    def key(self) -> str:
+        """Where it lies, relative to the job's prefix."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Its length."""
+
+    @property
+    def sha256(self) -> str:
+        """Of its bytes, in hexadecimal."""
+
+
+def read(files: JobFiles, ref: Reference, what: str) -> Iterator[bytes]:
+    """Stream the lines of the document that `ref` names, without their ends.
+
+    Args:
+        files: the job's files.
+        ref: what it must be.
+        what: the document's name in error texts, such as "the metadata".
+
+    Raises:
+        GoneError: there is no such object.
+        DocumentError: it differs from what `ref` says, or a line is too long. The content is certain only once the
+            iteration has ended.
+    """
+    where = files.full(ref.key)
+    digest = hashlib.sha256()
+    rest = b""
+    offset = 0
+    at_end = False
+    while not at_end:
+        # One byte more than there should be, so that an object that has grown is noticed, and its end is seen at once.
+        asked = min(READ_BYTES, ref.size_bytes - offset + 1)
+        chunk = files.read_range(ref.key, offset, asked)
+        at_end = len(chunk) < asked
+        digest.update(chunk)
+        offset += len(chunk)
+        if offset > ref.size_bytes:
+            raise DocumentError(f"{what} is longer than it was", key=where, expected_bytes=ref.size_bytes)
+        *whole, rest = (rest + chunk).split(b"\n")
+        if len(rest) > MAX_LINE_BYTES:
+            raise DocumentError(f"{what} has a line that is too long", key=where, limit_bytes=MAX_LINE_BYTES)
+        yield from whole
+    if rest or offset != ref.size_bytes:
+        raise DocumentError(f"{what} is truncated", key=where, expected_bytes=ref.size_bytes, found_bytes=offset)
+    if digest.hexdigest() != ref.sha256:
+        raise DocumentError(
+            f"{what} has been altered", key=where, expected=f"sha256:{ref.sha256}", found=digest.hexdigest()
+        )
+
+
+SPOOL_BYTES = 1024 * 1024
+"""What is kept in memory of one spool."""
+
+
+class Spool:
+    """Takes bytes, counts and hashes them, and keeps at most `SPOOL_BYTES` of them in memory; use it in a `with`."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES)  # noqa: SIM115  (closed by `__exit__`)
+        self._digest = hashlib.sha256()
+        self.size_bytes = 0
+
+    def __enter__(self) -> Spool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def put(self, data: bytes) -> None:
+        """Append bytes.
+
+        Raises:
+            OSError: the machine's temporary folder is full.
+        """
+        self._file.write(data)
+        self._digest.update(data)
+        self.size_bytes += len(data)
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield what was put so far, piece by piece; nothing may be put meanwhile."""
+        self._file.seek(0)
+        while piece := self._file.read(SPOOL_BYTES):
+            yield piece
+        self._file.seek(0, os.SEEK_END)
+
+    def reference(self, key: str) -> DocumentRef:
+        """Describe what was put so far, as a document at `key`."""
+        return DocumentRef(key=key, size_bytes=self.size_bytes, sha256=self._digest.hexdigest())
+
+    def create(self, files: JobFiles, key: str) -> bool:
+        """Write it at `key`, once; True if this very content stands there now, by any writer (semantics W2).
+
+        Raises:
+            OutcomeUnknownError: its answers were lost and nothing could be learnt; delete nothing.
+        """
+        return files.create_from(self.reference(key), self._file)

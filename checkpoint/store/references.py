@@ -1,0 +1,59 @@
+"""What the metadata of a completed checkpoint refers to, as far as the cleaner has to leave it (semantics C3).
+
+A process that completes a checkpoint has just written all of it, and cleans next. It need not read it again: metadata
+is made once, and its reference names its content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from ..documents import list_reference
+from ..documents.attempt import DocumentRef, Slice
+from ..documents.metadata import HandleLine, Line, MetadataHeader, StageLine
+
+
+@dataclass(slots=True)
+class Referred:
+    """Keys and epochs that lines of metadata refer to."""
+
+    keys: set[str] = field(default_factory=set)
+    epochs: set[str] = field(default_factory=set)
+    """Epochs that a stage has still to read."""
+
+    def through(self, lines: Iterable[Line]) -> Iterator[Line]:
+        """Hand lines on, and take note of what they refer to."""
+        for line in lines:
+            if isinstance(line, HandleLine):
+                self.keys.add(line.handle.path)
+            elif isinstance(line, StageLine):
+                for owed in line.owes:
+                    if owed.slice is not None:
+                        self.epochs.add(owed.epoch)
+                        # Of an epoch of another job, which came with a savepoint, the lists lie elsewhere.
+                        lists = list_reference.referred([owed.slice.sources, owed.slice.positions])
+                        self.keys.update(each.key for each in lists)
+            elif isinstance(line, MetadataHeader):
+                self.keys.update(keys_of(line.slice))
+            yield line
+
+
+class Known:
+    """What the metadata refers to that this process has written last."""
+
+    def __init__(self) -> None:
+        self._last: tuple[DocumentRef, Referred] | None = None
+
+    def note(self, ref: DocumentRef, referred: Referred) -> None:
+        """Take note of metadata that was written."""
+        self._last = ref, referred
+
+    def of(self, ref: DocumentRef) -> Referred | None:
+        """Give what metadata refers to, if it is what was written last."""
+        return self._last[1] if self._last is not None and self._last[0] == ref else None
+
+
+def keys_of(slice_: Slice) -> Iterator[str]:
+    """Yield the files that the positions of the sources name."""
+    return (shelved.key for shelved in list_reference.referred(slice_.positions))

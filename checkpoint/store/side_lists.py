@@ -1,0 +1,174 @@
+"""What a source keeps outside of the documents: lists of files that are too long for one (semantics T8, C3).
+
+There are two kinds. What an epoch reads lies under a name that only this epoch and source have, and is created once:
+who finds one standing, left by a trigger that died, takes it. So no list is ever an orphan, and an epoch's input is
+fixed from that write on. What has been read so far lies in the folder of the checkpoint that is being opened, under a
+token of its own, as the pending document does: the cleaner leaves that folder alone until the head has handed out the
+id, and then keeps what a position of a pending or a retained checkpoint names.
+
+A reference to either is a JSON object with the one key `cairn.shelved`, so that a process that has to keep or to verify
+what a position names finds it without knowing the source.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ..documents import codec, layout
+from ..documents.attempt import Count, DocumentRef, Job
+from ..documents.list_reference import KIND, Shelved
+from ..documents.strict_json import Json, from_json, to_json
+from ..errors import DocumentError
+from .job_files import READ_BYTES, JobFiles
+from .jsonl import Reference, Spool
+from .jsonl import read as read_lines
+
+INLINE_BYTES = 20 * 1024
+"""What stays in the document itself, as a small state does in its acknowledgement (semantics A4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    job: Job
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    values: Count
+    note: Json = None
+
+
+class JobShelf:
+    """The shelf of a job as one trigger of an epoch sees it.
+
+    Args:
+        files: the job's files.
+        epoch: the epoch's name.
+        checkpoint: the id that is being opened.
+        new_token: gives a token that no other has.
+    """
+
+    def __init__(self, files: JobFiles, epoch: str, checkpoint: int, new_token: Callable[[], str]) -> None:
+        self._files = files
+        self._epoch = epoch
+        self._checkpoint = checkpoint
+        self._new_token = new_token
+
+    def fix(self, source: str, values: Iterable[Json], note: Callable[[], Json]) -> tuple[Shelved, Json]:
+        """Keep what the epoch reads, unless that was done before; give what stands, and its note (semantics T8).
+
+        Args:
+            source: the source's name.
+            values: what to keep; consumed whole, and as it goes.
+            note: a small value to keep with them, asked for when `values` has ended.
+
+        Raises:
+            DocumentError: what stands there is none of ours.
+            OutcomeUnknownError: whether it was written is not known; delete nothing.
+        """
+        key = layout.epoch_list(self._epoch, source)
+        with Spool() as spool:
+            count, noted = self._fill(spool, source, values, note)
+            ref = spool.reference(key)
+            if spool.create(self._files, key):
+                return self._shelved(ref, count), noted
+        return self._standing(key)
+
+    def put(self, source: str, values: Iterable[Json]) -> Shelved:
+        """Keep a part of what has been read so far.
+
+        Args:
+            source: the source's name.
+            values: what to keep; consumed whole, and as it goes.
+
+        Raises:
+            DocumentError: another object stands there.
+            OutcomeUnknownError: whether it was written is not known; delete nothing.
+        """
+        key = layout.position_piece(self._checkpoint, source, self._new_token())
+        with Spool() as spool:
+            count, _ = self._fill(spool, source, values, lambda: None)
+            if not spool.create(self._files, key):
+                raise DocumentError("another object stands under a name made for this one", key=self._files.full(key))
+            return self._shelved(spool.reference(key), count)
+
+    def read(self, shelved: Shelved) -> Iterator[Json]:
+        """Stream the values of an object; see `read`."""
+        return read(self._files, shelved)
+
+    def _fill(self, spool: Spool, source: str, values: Iterable[Json], note: Callable[[], Json]) -> tuple[int, Json]:
+        header = _Header(self._files.job, source)
+        spool.put(codec.encode({"kind": KIND, "format": codec.FORMAT, **to_json(header)}))
+        count = 0
+        for value in values:
+            spool.put(codec.encode({"value": value}))
+            count += 1
+        noted = note()
+        spool.put(codec.encode({"kind": "end", **to_json(_End(count, noted))}))
+        return count, noted
+
+    def _shelved(self, ref: DocumentRef, values: int) -> Shelved:
+        etag = self._files.stat(ref.key).etag
+        assert etag is not None, "a stat gives the tag"
+        return Shelved(ref.key, ref.size_bytes, ref.sha256, etag, values)
+
+    def _standing(self, key: str) -> tuple[Shelved, Json]:
+        """Describe what another trigger of the epoch has kept."""
+        digest, size = hashlib.sha256(), 0
+        while piece := self._files.read_range(key, size, READ_BYTES):
+            digest.update(piece)
+            size += len(piece)
+        ref = DocumentRef(key, size, digest.hexdigest())
+        for entry in _entries(self._files, ref):
+            if isinstance(entry, _End):
+                return self._shelved(ref, entry.values), entry.note
+        raise DocumentError("the list has no end", key=self._files.full(key))
+
+
+def read(files: JobFiles, shelved: Shelved) -> Iterator[Json]:
+    """Stream the values of an object on the shelf; they are certain only once the iteration has ended.
+
+    Args:
+        files: the job's files.
+        shelved: the object.
+
+    Raises:
+        GoneError: there is no such object.
+        DocumentError: it has been altered, is truncated, or of an unknown newer format.
+    """
+    return (entry for entry in _entries(files, shelved) if not isinstance(entry, _End))
+
+
+def _entries(files: JobFiles, ref: Reference) -> Iterator[Any]:
+    """Yield the values, and last an `_End`."""
+    where = files.full(ref.key)
+    values = 0
+    end: _End | None = None
+    for number, raw in enumerate(read_lines(files, ref, "the list")):
+        line = codec.parse(raw, key=where)
+        kind = line.get("kind") if isinstance(line, dict) else None
+        if number == 0:
+            _check_header(files, line, kind, where)
+        elif isinstance(line, dict) and set(line) == {"value"} and end is None:
+            values += 1
+            yield line["value"]
+        elif kind == "end" and end is None:
+            end = from_json(_End, line, key=where)
+        else:
+            raise DocumentError("the list has a line that does not belong there", key=where, found=str(line)[:80])
+    if end is None or end.values != values:
+        raise DocumentError("the list is truncated", key=where, expected=end and end.values, found=values)
+    yield end
+
+
+def _check_header(files: JobFiles, line: Any, kind: object, where: str) -> None:
+    if kind != KIND:
+        raise DocumentError("the document is of another kind", key=where, expected=KIND, found=str(kind)[:80])
+    codec.check_format(line, key=where)
+    header = from_json(_Header, line, key=where)
+    if header.job != files.job:
+        raise DocumentError("the list belongs to another job", key=where, expected=files.job, found=header.job)

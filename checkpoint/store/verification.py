@@ -1,0 +1,153 @@
+"""Whether a checkpoint is whole: every file it names is there and unaltered (semantics R1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ...storage.errors import DocumentError, GoneError
+from ..decisions.state_assignment import RestoredStage
+from ..documents import list_reference
+from ..documents.acknowledgement import StateHandle
+from ..documents.attempt import DocumentRef, OwedEpoch, RestorePointer, Slice
+from ..documents.damage import Damage
+from ..documents.entries import CompletedEntry
+from ..documents.metadata import HandleLine, HookLine, InFlightLine, MetadataHeader, StageLine
+from ..documents.read_windows import NOTHING_READ, ReadWindows
+from . import metadata_file
+from .file_check import FileCheck
+from .job_files import JobFiles
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What verifying one completed checkpoint found."""
+
+    checkpoint: int
+    files: int
+    size_bytes: int
+    damages: tuple[Damage, ...]
+    stages: tuple[RestoredStage, ...] = ()
+    """What it holds of each stage, which has to be claimed and to fit (semantics R3, R4)."""
+    hooks: tuple[str, ...] = ()
+    """Names of the master hooks that it holds state of."""
+    slice: Slice | None = None
+    """The input of its epoch, with its sources' positions; None where it cannot be read."""
+    backlogs: dict[str, tuple[OwedEpoch, ...]] = field(default_factory=dict)
+    """By stage, the epochs that it owes, oldest first (semantics B3, F6)."""
+    unknown: int = 0
+    """Of a deep check, the files whose content cannot be told from another: nothing but the store's etag is known."""
+    read: ReadWindows = NOTHING_READ
+    """The windows of time that its state has read (semantics T8)."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether it can be restored."""
+        return not self.damages
+
+
+def verify(files: JobFiles, entry: CompletedEntry, *, deep: bool = False) -> Verification:
+    """Check every file of one completed checkpoint: there, of the right size, and unaltered (semantics R1, W9).
+
+    Args:
+        files: the job's files.
+        entry: the checkpoint's.
+        deep: read every file, so that a byte that flipped on the medium is found too.
+
+    Raises:
+        UnavailableError: the store could not be asked.
+        ForbiddenError: the store refused to answer.
+    """
+    return verify_pointer(files, RestorePointer(entry.id, entry.metadata), entry.epoch, deep=deep)
+
+
+def verify_pointer(files: JobFiles, pointer: RestorePointer, epoch: str, *, deep: bool = False) -> Verification:
+    """Check a completed checkpoint, whether or not it is still retained; see `verify`.
+
+    Args:
+        files: the job's files.
+        pointer: the checkpoint.
+        epoch: its own.
+        deep: read every file.
+
+    Raises:
+        UnavailableError: the store could not be asked.
+        ForbiddenError: the store refused to answer.
+    """
+    damages: list[Damage] = []
+    stages: list[RestoredStage] = []
+    hooks: list[str] = []
+    backlogs: dict[str, tuple[OwedEpoch, ...]] = {}
+    handles: list[StateHandle] = []
+    slice_: Slice | None = None
+    read = NOTHING_READ
+    count = size_bytes = 0
+    check = FileCheck(files, deep=deep)
+
+    def check_stage() -> None:
+        damages.extend(Damage(pointer.checkpoint, handle.path, problem) for handle, problem in check.damaged(handles))
+        handles.clear()
+
+    try:
+        # Stage by stage: no more than one stage's files are in memory, and each folder is listed once all the same.
+        for line in metadata_file.read(files, pointer.metadata):
+            if isinstance(line, HandleLine):
+                handles.append(line.handle)
+                count, size_bytes = count + 1, size_bytes + line.handle.size_bytes
+            elif isinstance(line, StageLine):
+                check_stage()
+                stages.append(restored_stage(line))
+                if line.owes:
+                    backlogs[line.stage] = line.owes
+            elif isinstance(line, InFlightLine):
+                check_stage()
+            elif isinstance(line, HookLine):
+                hooks.append(line.answer.name)
+            elif isinstance(line, MetadataHeader):
+                if (line.checkpoint, line.epoch) != (pointer.checkpoint, epoch):
+                    raise DocumentError("it describes another checkpoint", key=files.full(pointer.metadata.key))
+                slice_, read = line.slice, line.read
+                damages.extend(_damaged_positions(files, pointer.checkpoint, line.slice))
+    except (GoneError, DocumentError) as error:
+        # What its lines said before is worth nothing, then.
+        return Verification(
+            pointer.checkpoint, 0, 0, (Damage(pointer.checkpoint, pointer.metadata.key, _problem(error)),)
+        )
+    check_stage()
+    return Verification(
+        pointer.checkpoint,
+        count,
+        size_bytes,
+        tuple(damages),
+        tuple(stages),
+        tuple(hooks),
+        slice_,
+        backlogs,
+        check.unknown,
+        read,
+    )
+
+
+def restored_stage(line: StageLine) -> RestoredStage:
+    """Give what a stage's line holds, by what has to be claimed and to fit (semantics R3, R4)."""
+    state = (*(output.id for output in line.outputs), *(f"value.{name}" for name in line.values))
+    state += tuple(f"epoch.{owed.epoch}" for owed in line.owes)
+    key_groups = dict.fromkeys(output.key_groups for output in line.outputs if output.key_groups is not None)
+    return RestoredStage(line.stage, line.parallelism, line.max_parallelism, state, tuple(key_groups))
+
+
+def _damaged_positions(files: JobFiles, checkpoint: int, slice_: Slice) -> Iterator[Damage]:
+    """Yield what is wrong with the lists that the sources' positions name; they are few."""
+    for shelved in list_reference.referred(slice_.positions):
+        try:
+            etag = files.stat(shelved.key).etag
+        except GoneError:
+            yield Damage(checkpoint, shelved.key, "it is gone")
+            continue
+        # A copy may have another tag, so the content decides (semantics W9).
+        if etag != shelved.etag and not files.stands(DocumentRef(shelved.key, shelved.size_bytes, shelved.sha256)):
+            yield Damage(checkpoint, shelved.key, f"its content differs: expected {shelved.etag}, found {etag}")
+
+
+def _problem(error: GoneError | DocumentError) -> str:
+    return "it is gone" if isinstance(error, GoneError) else error.message

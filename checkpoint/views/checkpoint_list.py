@@ -1,0 +1,276 @@
+"""What there is to see of a storage and of a job, from the store alone (semantics O1, O2): plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+
+from ...storage.errors import CairnError, ErrorKind
+from ...storage.names import RESERVED
+from ...storage.port import ObjectStore
+from ..coordinator import Coordinator
+from ..documents import layout
+from ..documents.entries import (
+    CompletedEntry,
+    DeclinedRequest,
+    EndedEntry,
+    JobOwner,
+    LateAck,
+    PendingEntry,
+    SavepointEntry,
+    Slowest,
+    Stopped,
+    WaitingRequest,
+)
+from ..documents.head import Head
+from ..documents.read_windows import WindowText
+from ..errors import NoCheckpointError
+from ..reasons import RequestKind, Status
+from ..store import acks
+
+Entry = PendingEntry | CompletedEntry | EndedEntry
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """One job of a storage."""
+
+    job: str
+    problem: str | None = None
+    """Why its head cannot be read; then nothing else is known."""
+    pending: tuple[int, ...] = ()
+    latest_completed: int | None = None
+    latest_run_id: str | None = None
+    latest_input: WindowText | None = None
+    """The window of time that this run reads; None: it reads none, or it is not known."""
+    latest_completed_at_ms: int | None = None
+    triggered: int = 0
+    completed: int = 0
+    failed: int = 0
+    restored: int = 0
+    owner: JobOwner | None = None
+    """The DAG that makes its checkpoints, and its deployment (semantics W8); None: none is recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRow:
+    """One checkpoint of a job."""
+
+    id: int
+    run_id: str
+    """The DAG run whose epoch it is."""
+    kind: RequestKind | None
+    """Who asked for it; None where the head no longer knows."""
+    attempt: int
+    status: Status
+    reason: str | None
+    detail: str
+    acks: int
+    """Stages that have acknowledged; of one that failed, those that had by then."""
+    stages: int
+    """Stages that have to."""
+    subtasks: int | None
+    """Subtasks that acknowledged; None unless it has completed and the history remembers it, as the next two."""
+    size_bytes: int
+    new_bytes: int | None
+    """Of the files that its own executions wrote (incremental size)."""
+    slowest: Slowest | None
+    triggered_at_ms: int
+    ended_at_ms: int | None
+    restored_from: int | None
+    retained: bool
+    """Whether it can be restored."""
+    savepoint: str | None = None
+    """Of a checkpoint that a savepoint was copied to (semantics R6): where its folder was."""
+    savepoint_job: str | None = None
+    savepoint_checkpoint: int | None = None
+    """What it was taken of."""
+    left_out: tuple[str, ...] = ()
+    """Stages that it completed without (semantics B3, F6)."""
+    others: tuple[str, ...] = ()
+    """Further stages that had failed when it ended, beside the one in `detail`."""
+    restarted: tuple[str, ...] = ()
+    """Stages that had begun in it and run again in the attempt after it (semantics F1)."""
+    rewound_to: int | None = None
+    """Of a checkpoint that completed and no longer counts: the one that the job was rewound to."""
+    restarts: int = 0
+    """Restarts of its epoch in a row that the restart strategy had counted when it began (semantics F4)."""
+    restarts_left: int | None = None
+    """Of a pending one: how many more failed tries would be answered by a restart; None: any number."""
+    for_good: bool = False
+    """Whether a try had failed that nothing but a person follows by another (semantics F4)."""
+    late: tuple[LateAck, ...] = ()
+    """Of a failed one: stages that began in it and acknowledged after it had failed, with their metrics."""
+    input: WindowText | None = None
+    """The window of time that the run reads; None: it reads none, or it is not known."""
+
+    @property
+    def duration_ms(self) -> int | None:
+        """From the trigger to the end; None while it is pending."""
+        return None if self.ended_at_ms is None else self.ended_at_ms - self.triggered_at_ms
+
+
+def jobs(store: ObjectStore) -> Iterator[JobRow]:
+    """Yield the jobs of a storage in order; one whose head cannot be used is there with the reason.
+
+    Raises:
+        UnavailableError: the store did not answer.
+        ForbiddenError: the store refused to answer.
+    """
+    for name in store.list_folders(""):
+        if name == RESERVED:
+            continue
+        try:
+            head = Coordinator(store, name).head()
+        except CairnError as error:
+            # A broken document, or a folder that is no job's; a store that does not answer is not the job's fault.
+            if error.kind not in (ErrorKind.DATA, ErrorKind.INVALID):
+                raise
+            yield JobRow(name, problem=str(error))
+            continue
+        if head.revision:
+            yield _job_row(head)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A job's checkpoints and what keeps others from being made, at one moment."""
+
+    job: str
+    checkpoints: tuple[CheckpointRow, ...]
+    """Newest first: pending, retained, and the bounded history."""
+    waiting: tuple[WaitingRequest, ...]
+    """The next to be admitted first (semantics T2)."""
+    stopped: Stopped | None
+    """What the job refuses; None: nothing (semantics S1)."""
+    declined: tuple[DeclinedRequest, ...] = ()
+    """The last requests that no checkpoint came of, newest first (semantics T1)."""
+    stopping: SavepointEntry | None = None
+    """The savepoint with which the job is being stopped (semantics P2)."""
+
+
+def listing(coordinator: Coordinator) -> Listing:
+    """Give every checkpoint that the job's head knows, the requests that wait, and whether the job is stopped."""
+
+    def look(head: Head) -> Listing:
+        known = _known(head)
+        rows = (row_of(coordinator, head, known[checkpoint]) for checkpoint in sorted(known, reverse=True))
+        return Listing(head.job, tuple(rows), head.waiting, head.stopped, head.declined[::-1], head.stopping())
+
+    return coordinator.observe(look)
+
+
+def checkpoints(coordinator: Coordinator) -> list[CheckpointRow]:
+    """Give every checkpoint that the job's head knows, newest first: pending, retained, and the bounded history."""
+    return list(listing(coordinator).checkpoints)
+
+
+def pulse(coordinator: Coordinator, checkpoint: int | None = None) -> Hashable:
+    """Give what differs whenever there is something new to see of a job's checkpoints, at less cost than looking.
+
+    That is the head's revision, and for what is pending who has acknowledged or declined: markers change no head.
+
+    Args:
+        coordinator: of the job.
+        checkpoint: the only one whose markers are looked at; all by default.
+    """
+
+    def look(head: Head) -> Hashable:
+        marked = []
+        for entry in head.pending:
+            document = coordinator.pending_document(entry) if checkpoint in (None, entry.id) else None
+            if document is not None:
+                marked += [acks.marked(coordinator.files, document.executions, kind) for kind in ("acks", "declines")]
+        return (head.revision, *marked)
+
+    return coordinator.observe(look)
+
+
+def entry_of(head: Head, checkpoint: int) -> Entry:
+    """Find a checkpoint in the head.
+
+    Raises:
+        NoCheckpointError: the head knows nothing of that id.
+    """
+    known = _known(head)
+    if checkpoint not in known:
+        raise NoCheckpointError(
+            "the job has no such checkpoint, or has forgotten it",
+            job=head.job,
+            checkpoint=checkpoint,
+            known=", ".join(str(each) for each in sorted(known, reverse=True)[:20]) or "none",
+        )
+    return known[checkpoint]
+
+
+def _known(head: Head) -> dict[int, Entry]:
+    entries: list[Entry] = [*head.completed, *head.history, *head.pending]
+    return {entry.id: entry for entry in entries}
+
+
+def row_of(coordinator: Coordinator, head: Head, entry: Entry) -> CheckpointRow:
+    """Describe a checkpoint in a row; for a pending one this lists its markers."""
+    if isinstance(entry, PendingEntry):
+        status, acknowledged, stages, size_bytes, ended_at_ms = Status.PENDING, 0, entry.stages, 0, None
+        document = coordinator.pending_document(entry)
+        if document is not None:
+            acknowledged = len(acks.marked(coordinator.files, document.executions, "acks"))
+    elif isinstance(entry, CompletedEntry):
+        status, acknowledged, stages = Status.COMPLETED, entry.acks, entry.acks + len(entry.left_out)
+        size_bytes, ended_at_ms = entry.size_bytes, entry.completed_at_ms
+    else:
+        status, acknowledged, stages = entry.status, entry.acks, entry.stages
+        size_bytes, ended_at_ms = entry.size_bytes, entry.ended_at_ms
+    ended = entry if isinstance(entry, EndedEntry) else None
+    rewind = head.rewind_of(entry.id) if status is Status.COMPLETED else None
+    done = ended if status is Status.COMPLETED else None
+    came_from = head.import_of(entry.id)
+    origin = came_from.origin if came_from else None
+    return CheckpointRow(
+        id=entry.id,
+        run_id=layout.run_id_of(entry.epoch),
+        kind=None if isinstance(entry, CompletedEntry) else entry.kind,
+        attempt=entry.attempt,
+        status=status,
+        reason=ended.reason if ended else None,
+        detail=ended.detail if ended else "",
+        others=ended.others if ended else (),
+        restarted=ended.restarted if ended else (),
+        acks=acknowledged,
+        stages=stages,
+        subtasks=done.subtasks if done else None,
+        size_bytes=size_bytes,
+        new_bytes=done.new_bytes if done else None,
+        slowest=done.slowest if done else None,
+        triggered_at_ms=entry.triggered_at_ms,
+        ended_at_ms=ended_at_ms,
+        restored_from=entry.restored_from,
+        retained=head.completed_by_id(entry.id) is not None,
+        savepoint=origin.uri if origin else None,
+        savepoint_job=origin.job if origin else None,
+        savepoint_checkpoint=origin.checkpoint if origin else None,
+        left_out=head.left_out_of(entry.id),
+        rewound_to=rewind.to if rewind else None,
+        restarts=0 if isinstance(entry, CompletedEntry) else entry.restarts,
+        restarts_left=entry.restarts_left if isinstance(entry, PendingEntry) else None,
+        for_good=ended.for_good if ended else False,
+        late=ended.late if ended else (),
+        input=entry.window,
+    )
+
+
+def _job_row(head: Head) -> JobRow:
+    latest = head.latest_completed()
+    return JobRow(
+        job=head.job,
+        pending=tuple(entry.id for entry in head.pending),
+        latest_completed=latest.id if latest else None,
+        latest_run_id=layout.run_id_of(latest.epoch) if latest else None,
+        latest_input=latest.window if latest else None,
+        latest_completed_at_ms=latest.completed_at_ms if latest else None,
+        triggered=head.counters.triggered,
+        completed=head.counters.completed,
+        failed=head.counters.failed,
+        restored=head.counters.restored,
+        owner=head.owner,
+    )

@@ -1,0 +1,271 @@
+"""One checkpoint, stage by stage and subtask by subtask, slowest first (semantics O1, O2).
+
+A stage's subtasks acknowledge together, in one marker (A6), so the time that is known is the stage's; among its
+subtasks the one that wrote most comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+
+from ...storage.errors import DocumentError, GoneError
+from ..coordinator import Coordinator
+from ..documents import layout
+from ..documents.acknowledgement import AckMetrics
+from ..documents.attempt import Execution, OwedEpoch, PendingDocument, Slice
+from ..documents.entries import CompletedEntry, Slowest
+from ..documents.head import Head
+from ..documents.metadata import HandleLine, InFlightLine, MetadataHeader, StageLine
+from ..documents.strict_json import Json
+from ..store import acks, metadata_file
+from ..store.job_files import JobFiles
+from .checkpoint_list import CheckpointRow, entry_of, row_of
+from .tally import OutputRow, SubtaskRow, Tally
+
+SUBTASKS = 3
+"""Subtasks of each stage that are described unless asked otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageRow:
+    """One stage of a checkpoint."""
+
+    stage: str
+    execution: str
+    """The token that fences it."""
+    home: int
+    """The checkpoint in whose folder it writes; an older one if it was carried over."""
+    attempt: int
+    acknowledged: bool
+    carried: bool = False
+    """Whether it was taken over from an earlier attempt, and not run in this one (semantics F2)."""
+    owes: tuple[str, ...] = ()
+    """Run ids of the epochs that it has still to read, oldest first. Where the checkpoint has completed without this
+    stage, the rest is as the one before left it (semantics B3, F6); where the stage has acknowledged, it has still to
+    read what upstreams wrote in them (B2)."""
+    skipped: bool = False
+    """Whether its task was skipped: another one has acknowledged, and its state is as the checkpoint before left it."""
+    late: bool = False
+    """Whether it acknowledged after the checkpoint had failed; its metrics say when, what it wrote is gone."""
+    declined: str | None = None
+    """Why it will not acknowledge."""
+    problem: str | None = None
+    """Why its acknowledgement cannot be read."""
+    parallelism: int | None = None
+    """Its subtasks; None while it has not acknowledged and the job does not fix it."""
+    acked_subtasks: int = 0
+    files: int = 0
+    size_bytes: int = 0
+    new_bytes: int = 0
+    """Those of its files that this execution wrote; the rest is referred to (incremental size)."""
+    outputs: tuple[OutputRow, ...] = ()
+    values: tuple[str, ...] = ()
+    """Names of its small JSON state."""
+    metrics: AckMetrics | None = None
+    subtasks: tuple[SubtaskRow, ...] = ()
+    """The largest ones, largest first; empty before it has acknowledged."""
+
+    @property
+    def subtasks_left_out(self) -> int:
+        """Subtasks that have acknowledged and have no row."""
+        return self.acked_subtasks - len(self.subtasks)
+
+    @property
+    def took_ms(self) -> int | None:
+        """From the trigger to the acknowledgement, as far as its metrics say; None before it has acknowledged."""
+        if self.metrics is None:
+            return None
+        return max(self.metrics.end_to_end_ms, self.metrics.start_delay_ms + self.metrics.sync_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointDetails:
+    """One checkpoint."""
+
+    row: CheckpointRow
+    stages: tuple[StageRow, ...] = ()
+    """What has not acknowledged first, then slowest first, what was carried over last. Empty for a past checkpoint
+    whose files are gone."""
+    slowest: Slowest | None = None
+    """None where nothing has acknowledged in this checkpoint."""
+    slice: Slice | None = None
+    replay: tuple[str, ...] = ()
+    """Run ids of older epochs whose input is read again."""
+    cause: str = ""
+    """Why the attempt was opened, if it is not the first."""
+    tables: tuple[str, ...] = ()
+    """Names of the tables it published."""
+
+    @property
+    def acked_subtasks(self) -> int:
+        """Subtasks that have acknowledged."""
+        return sum(stage.acked_subtasks for stage in self.stages)
+
+    @property
+    def expected_subtasks(self) -> int | None:
+        """Subtasks that have to; None while a stage's number is not known."""
+        known = [stage.parallelism for stage in self.stages if stage.parallelism is not None]
+        return sum(known) if len(known) == len(self.stages) else None
+
+    def as_json(self, *, stages: int | None = None) -> dict[str, Json]:
+        """Give it as plain JSON values; every field is there, None where nothing is known.
+
+        Args:
+            stages: how many stages to give, from the first; all by default.
+        """
+        shown = self.stages[:stages]
+        described = [
+            {**asdict(stage), "took_ms": stage.took_ms, "subtasks_left_out": stage.subtasks_left_out} for stage in shown
+        ]
+        return {
+            "checkpoint": {**asdict(self.row), "duration_ms": self.row.duration_ms},
+            "stages": described,
+            "stages_left_out": len(self.stages) - len(shown),
+            "acked_subtasks": self.acked_subtasks,
+            "expected_subtasks": self.expected_subtasks,
+            "slowest": asdict(self.slowest) if self.slowest else None,
+            "slice": asdict(self.slice) if self.slice else None,
+            "replay": list(self.replay),
+            "cause": self.cause,
+            "tables": list(self.tables),
+        }
+
+
+def details(coordinator: Coordinator, checkpoint: int, *, subtasks: int = SUBTASKS) -> CheckpointDetails:
+    """Describe a pending, retained or past checkpoint (semantics O2).
+
+    Args:
+        coordinator: of the job.
+        checkpoint: its id.
+        subtasks: of how many subtasks of each stage to give a row, at least 1.
+
+    Raises:
+        NoCheckpointError: the head knows nothing of that id.
+        GoneError: the metadata of a retained checkpoint is gone.
+        DocumentError: it is broken, or the head is.
+    """
+
+    def look(head: Head) -> CheckpointDetails:
+        entry = entry_of(head, checkpoint)
+        found = CheckpointDetails(row_of(coordinator, head, entry))
+        retained = head.completed_by_id(checkpoint)
+        if retained is not None:
+            return _in_order(_of_metadata(coordinator.files, found, retained, subtasks))
+        document = None if isinstance(entry, CompletedEntry) else coordinator.pending_document(entry)
+        return found if document is None else _in_order(_of_document(coordinator.files, found, document, subtasks))
+
+    return coordinator.observe(look)
+
+
+def _in_order(found: CheckpointDetails) -> CheckpointDetails:
+    def place(stage: StageRow) -> tuple[bool, bool, int]:
+        return (stage.carried and stage.acknowledged, stage.acknowledged, -(stage.took_ms or 0))
+
+    stages = tuple(sorted(found.stages, key=place))
+    own = next((stage for stage in stages if stage.acknowledged and not stage.carried and stage.subtasks), None)
+    slowest = Slowest(own.stage, own.took_ms or 0, own.subtasks[0].index) if own else None
+    return replace(found, stages=stages, slowest=slowest)
+
+
+def _of_metadata(files: JobFiles, found: CheckpointDetails, entry: CompletedEntry, keep: int) -> CheckpointDetails:
+    stages: list[StageRow] = []
+    header: MetadataHeader | None = None
+    line_of: StageLine | None = None
+    tally: Tally | None = None
+
+    def close() -> Iterator[StageRow]:
+        if line_of is not None and tally is not None:
+            row = _row(found, line_of.stage, line_of.execution)
+            row = _filled(replace(row, values=tuple(sorted(line_of.values))), tally, line_of.parallelism)
+            row = replace(row, owes=_runs(line_of.owes), skipped=line_of.skipped)
+            if line_of.left_out:
+                yield replace(row, acknowledged=False, acked_subtasks=0)
+            else:
+                yield replace(row, metrics=line_of.metrics)
+
+    for line in metadata_file.read(files, entry.metadata):
+        if isinstance(line, MetadataHeader):
+            header = line
+        elif isinstance(line, StageLine):
+            stages.extend(close())
+            line_of, tally = line, Tally(line.outputs, _folder(line.stage, line.execution), keep)
+        elif isinstance(line, InFlightLine):
+            stages.extend(close())
+            line_of = tally = None
+        elif isinstance(line, HandleLine) and tally is not None:
+            tally.add(line.subtask, line.handle)
+    stages.extend(close())
+    return replace(
+        found,
+        stages=tuple(stages),
+        slice=header.slice if header else None,
+        replay=tuple(layout.run_id_of(epoch) for epoch in entry.replayed),
+        tables=tuple(sorted(entry.tables)),
+    )
+
+
+def _of_document(files: JobFiles, found: CheckpointDetails, document: PendingDocument, keep: int) -> CheckpointDetails:
+    acknowledged = acks.marked(files, document.executions, "acks")
+    declined = acks.marked(files, document.executions, "declines")
+    late = {each.stage: each.metrics for each in found.row.late}
+    stages = []
+    for spec in document.stages:
+        execution = document.executions[spec.uid]
+        row = _row(found, spec.uid, execution, acknowledged=spec.uid in acknowledged)
+        row = replace(row, parallelism=spec.parallelism, owes=_runs(document.backlogs.get(spec.uid, ())))
+        if spec.uid in acknowledged:
+            row = _of_ack(files, row, execution, keep)
+        elif spec.uid in declined:
+            why = acks.why_declined(files, spec.uid, execution)
+            row = replace(row, declined=why[1] if why else None)
+        elif spec.uid in late:
+            row = replace(row, late=True, metrics=late[spec.uid])
+        stages.append(row)
+    return replace(
+        found,
+        stages=tuple(stages),
+        slice=document.slice,
+        replay=tuple(layout.run_id_of(each.epoch) for each in document.replay),
+        cause=document.cause,
+    )
+
+
+def _of_ack(files: JobFiles, row: StageRow, execution: Execution, keep: int) -> StageRow:
+    try:
+        ack = acks.read_ack(files, row.stage, execution)
+        tally = Tally(ack.outputs, _folder(row.stage, execution), keep)
+        for subtask in acks.subtasks_of(files, ack):
+            for handle in subtask.handles:
+                tally.add(subtask.index, handle)
+    except (GoneError, DocumentError) as error:
+        return replace(row, problem=str(error))
+    row = replace(row, skipped=ack.skipped)
+    return _filled(replace(row, metrics=ack.metrics, values=tuple(sorted(ack.values))), tally, ack.parallelism)
+
+
+def _row(found: CheckpointDetails, stage: str, execution: Execution, *, acknowledged: bool = True) -> StageRow:
+    carried = execution.home != found.row.id
+    return StageRow(stage, execution.token, execution.home, execution.attempt, acknowledged, carried)
+
+
+def _runs(owed: Iterable[OwedEpoch]) -> tuple[str, ...]:
+    return tuple(layout.run_id_of(each.epoch) for each in owed)
+
+
+def _folder(stage: str, execution: Execution) -> str:
+    return layout.execution_folder(execution.home, stage, execution.attempt, execution.token)
+
+
+def _filled(row: StageRow, tally: Tally, parallelism: int) -> StageRow:
+    outputs = tally.outputs()
+    return replace(
+        row,
+        parallelism=parallelism,
+        acked_subtasks=parallelism,
+        files=sum(each.files for each in outputs),
+        size_bytes=sum(each.size_bytes for each in outputs),
+        new_bytes=tally.new_bytes,
+        outputs=outputs,
+        subtasks=tally.subtasks(parallelism),
+    )

@@ -1,0 +1,82 @@
+"""`cairn forget-listener`: gives up the notices of a listener that no longer exists, or one of them (semantics C4, D4).
+
+Only with `--yes`: without it, it changes nothing and says what would be given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ..checkpoint import Coordinator
+from ..checkpoint.documents.entries import Notice
+from ..checkpoint.documents.head import Head
+from ..checkpoint.documents.layout import run_id_of
+from ..checkpoint.documents.run_window import run_of_head
+from ..checkpoint.errors import InvalidConfigError
+
+
+def forget(
+    coordinator: Coordinator, job: str, listener: str, checkpoint: int | None, *, yes: bool
+) -> tuple[list[str], dict[str, Any]]:
+    """Give up a listener's notices, or say which they are.
+
+    Args:
+        coordinator: of the job.
+        job: its name.
+        listener: the listener's name.
+        checkpoint: give up the notice of this one alone; None: all that wait.
+        yes: give them up.
+
+    Returns:
+        What to tell people, and what to tell programs.
+
+    Raises:
+        InvalidConfigError: no notice waits for the listener, or none of that checkpoint.
+    """
+    head = coordinator.head()
+    all_notices = head.notices
+    own = [each for each in all_notices if listener in each.listeners]
+    if not own:
+        raise InvalidConfigError(
+            "no notice waits for this listener, so there is nothing to give up",
+            job=job,
+            listener=listener,
+            waiting=", ".join(sorted({name for each in all_notices for name in each.listeners})) or "none",
+        )
+    notices = [each for each in own if checkpoint in (None, each.checkpoint)]
+    if not notices:
+        raise InvalidConfigError(
+            "no notice of this checkpoint waits for the listener, so there is nothing to give up",
+            job=job,
+            listener=listener,
+            checkpoint=checkpoint,
+            waiting=", ".join(str(each.checkpoint) for each in own),
+        )
+    given_up = coordinator.forget_listener(listener, checkpoint=checkpoint) if yes else 0
+    document = {
+        "job": job,
+        "listener": listener,
+        "given_up": given_up,
+        "notices": [
+            {
+                "checkpoint": each.checkpoint,
+                "run_id": run_id_of(each.epoch),
+                "status": each.status,
+                "reason": each.reason,
+            }
+            for each in notices
+        ],
+    }
+    return list(_lines(head, listener, notices, yes=yes)), document
+
+
+def _lines(head: Head, listener: str, notices: Iterable[Notice], *, yes: bool) -> Iterator[str]:
+    told = "is never told" if yes else "would never be told"
+    yield f"{listener} {told} how these checkpoints ended:"
+    for each in notices:
+        why = f" ({each.reason})" if each.reason else ""
+        yield f"  {each.checkpoint}, {run_of_head(head, each.epoch)}: {each.status}{why}"
+    if not yes:
+        yield "Nothing was changed. What stages have staged for it would neither be committed nor dropped."
+        yield "Give --yes to give these notices up."

@@ -1,0 +1,179 @@
+"""One checkpoint as text: what it is, a bar for each stage, its largest subtasks, its outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ...checkpoint.reasons import Status
+from ...checkpoint.store.job_files import JobFiles
+from ...checkpoint.views.checkpoint_list import CheckpointRow
+from ...checkpoint.views.details import CheckpointDetails, StageRow
+from ...checkpoint.views.tally import SubtaskRow
+from . import text
+
+_WAITED, _RAN, _WROTE, _SUBTASK = ".", "=", "#", "-"
+LEGEND = f"{_WAITED} before it started  {_RAN} running  {_WROTE} writing its state  {_SUBTASK} new bytes of a subtask"
+_HEADINGS = ("stage", "acks", "from the trigger on", "took", "new", "size")
+_NUMBERS = frozenset({"acks", "took", "new", "size", "files"})
+_BAR = len(_HEADINGS[2])
+
+
+def lines(files: JobFiles, found: CheckpointDetails, limit: int) -> list[str]:
+    """Say what there is to say of a checkpoint.
+
+    Args:
+        files: the job's files.
+        found: the checkpoint.
+        limit: of how many stages.
+    """
+    columns = text.width()
+    written = list(_head(files.job, found, columns))
+    if not found.stages:
+        return [*written, "", "its files have left the store"]
+    shown, left_out = found.stages[:limit], len(found.stages) - limit
+    written += ["", *_stage_table(shown, columns)]
+    if left_out > 0:
+        written.append(f"… {left_out:,} more stages; raise --limit to see them")
+    written += ["", LEGEND]
+    if any(stage.carried for stage in shown):
+        written.append("kept from N: as checkpoint N's attempt left it, not run again")
+    if any(stage.skipped for stage in shown):
+        written.append("skipped: its task was, and its state and tables are as the checkpoint before left them")
+    for stage in shown:
+        if stage.owes:
+            did = "reads before its own"
+            if found.row.status is Status.COMPLETED:
+                did = "has still to read from" if stage.acknowledged else "was left out, and owes"
+            written += ["", *text.paragraph(f"{stage.stage} {did}: {', '.join(stage.owes)}", columns)]
+        if stage.problem or stage.declined:
+            said = f"BROKEN: {stage.problem}" if stage.problem else f"declined: {stage.declined}"
+            written += ["", *text.paragraph(f"{stage.stage} {said}", columns)]
+    outputs = list(_outputs(shown, columns))
+    written += ["", *text.table(("output", "of", "files", "size"), outputs, right=_NUMBERS)] if outputs else []
+    tables = [
+        f"  {output.name}  {files.spark_url(output.folder)}"
+        for stage in found.stages
+        for output in stage.outputs
+        if output.kind == "table"
+    ]
+    return [*written, "", "tables:", *tables] if tables else written
+
+
+def _head(job: str, found: CheckpointDetails, columns: int) -> Iterator[str]:
+    row = found.row
+    yield f"checkpoint {row.id} of {job}: {row.status}{f' ({row.reason})' if row.reason else ''}"
+    yield from text.labelled("epoch", f"{row.run_id}, attempt {row.attempt}", columns)
+    if row.input is not None:
+        yield from text.labelled("input", str(row.input.window), columns)
+    took = f", took {text.duration(row.duration_ms)}" if row.duration_ms is not None else ""
+    yield f"  triggered      {text.moment(row.triggered_at_ms)}{took}"
+    yield f"  acknowledged   {row.acks} of {row.stages} stages{_subtasks(found)}"
+    if found.slowest:
+        yield from text.labelled(
+            "slowest", f"{found.slowest.stage}, {text.duration(found.slowest.end_to_end_ms)}", columns
+        )
+    yield from text.labelled("restored from", _came_from(row), columns)
+    if row.status is Status.COMPLETED:
+        yield f"  size           {text.size(row.size_bytes)}"
+    yield f"  retained       {'yes' if row.retained else 'no'}"
+    if row.rewound_to is not None:
+        yield f"  rewound to     {row.rewound_to}: it no longer counts"
+    if row.restarts or row.restarts_left is not None:
+        yield f"  strategy       {text.restart(row.restarts, row.restarts_left)}"
+    if row.for_good:
+        yield "  goes on        by hand only: clear what failed"
+    if row.detail:
+        yield from text.labelled("detail", row.detail, columns)
+    for other in row.others:
+        yield from text.labelled("with it", other, columns)
+    if row.late:
+        late = (f"{each.stage}, {text.duration(each.metrics.end_to_end_ms)} after the trigger" for each in row.late)
+        yield from text.labelled("late acks", "; ".join(late), columns)
+    if row.restarted:
+        yield from text.labelled("runs again", ", ".join(row.restarted), columns)
+    if found.cause:
+        yield from text.labelled("opened because", found.cause, columns)
+    if found.replay:
+        yield from text.labelled("reads again", ", ".join(found.replay), columns)
+
+
+def _came_from(row: CheckpointRow) -> str:
+    if row.savepoint is not None:
+        return f"the savepoint {row.savepoint}, of checkpoint {row.savepoint_checkpoint} of {row.savepoint_job}"
+    return str(row.restored_from or "nothing: it started empty")
+
+
+def _subtasks(found: CheckpointDetails) -> str:
+    if not found.stages:
+        return ""
+    if found.expected_subtasks is None:
+        return f", {found.acked_subtasks:,} subtasks so far"
+    return f", {found.acked_subtasks:,} of {found.expected_subtasks:,} subtasks"
+
+
+def _stage_table(stages: Sequence[StageRow], columns: int) -> list[str]:
+    longest = max((stage.took_ms or 0 for stage in stages if not stage.carried), default=0)
+    largest = max((subtask.new_bytes for stage in stages for subtask in stage.subtasks), default=0)
+    measured = [_cells(stage, "") for stage in stages]
+    measured += [_subtask_cells(subtask, "") for stage in stages for subtask in _several(stage)]
+    fixed = sum(
+        2 + max(len(heading), *(len(cells[number]) for cells in measured))
+        for number, heading in enumerate(_HEADINGS)
+        if number not in (0, 2)
+    )
+    room = columns - fixed - 2
+    name = min(max(len(cells[0]) for cells in measured), room - _BAR)
+    wide = room - name
+    rows = []
+    for stage in stages:
+        rows.append(_cells(stage, _stage_bar(stage, longest, wide)))
+        several = _several(stage)
+        rows += [_subtask_cells(each, text.bar([(_SUBTASK, each.new_bytes)], largest, wide)) for each in several]
+        if several and stage.subtasks_left_out:
+            rows.append((f"  … {stage.subtasks_left_out:,} more", "", "", "", "", ""))
+    fitted = [(text.fit(cells[0], name), *cells[1:]) for cells in rows]
+    return text.table(_HEADINGS, fitted, right=_NUMBERS)
+
+
+def _several(stage: StageRow) -> tuple[SubtaskRow, ...]:
+    """Give the rows of a stage's subtasks; a single one would only repeat the stage's."""
+    return stage.subtasks if stage.acked_subtasks > 1 else ()
+
+
+def _stage_bar(stage: StageRow, longest: int, columns: int) -> str:
+    if stage.carried and (stage.acknowledged or stage.owes):
+        return f"kept from {stage.home}"
+    if stage.metrics is None or stage.took_ms is None:
+        return ""
+    waited = stage.metrics.start_delay_ms
+    wrote = min(stage.metrics.sync_ms + stage.metrics.async_ms, max(0, stage.took_ms - waited))
+    return text.bar([(_WAITED, waited), (_RAN, stage.took_ms - waited - wrote), (_WROTE, wrote)], longest, columns)
+
+
+def _cells(stage: StageRow, bar: str) -> tuple[str, ...]:
+    acks = f"{stage.acked_subtasks}/{stage.parallelism or '?'}"
+    acks = "declined" if stage.declined else "BROKEN" if stage.problem else "skipped" if stage.skipped else acks
+    acks = "late" if stage.late else acks
+    known = stage.metrics is not None or bool(stage.outputs)
+    took = text.duration(stage.took_ms) if not stage.carried else "-"
+    return (
+        stage.stage,
+        acks,
+        bar,
+        took,
+        *(text.size(n) if known else "-" for n in (stage.new_bytes, stage.size_bytes)),
+    )
+
+
+def _subtask_cells(subtask: SubtaskRow, bar: str) -> tuple[str, ...]:
+    return (f"  subtask {subtask.index}", "", bar, "", text.size(subtask.new_bytes), text.size(subtask.size_bytes))
+
+
+def _outputs(stages: Sequence[StageRow], columns: int) -> Iterator[tuple[str, ...]]:
+    room = columns // 2 - 14
+    for stage in stages:
+        of = text.fit(stage.stage, room)
+        for out in stage.outputs:
+            yield (text.fit(f"{out.kind} {out.name}", room), of, str(out.files), text.size(out.size_bytes))
+        for name in stage.values:
+            yield (text.fit(f"value {name}", room), of, "-", "-")

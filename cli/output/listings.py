@@ -1,0 +1,149 @@
+"""Jobs, and a job's checkpoints, as text: a row for each, and below what does not fit into one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ...checkpoint.documents.entries import JobOwner
+from ...checkpoint.documents.layout import run_id_of
+from ...checkpoint.documents.run_window import run_text
+from ...checkpoint.reasons import Status
+from ...checkpoint.views.checkpoint_list import CheckpointRow, JobRow, Listing
+from . import text
+
+_HEADINGS = (
+    *("id", "DAG run", "input (UTC)", "kind", "try", "status", "acks", "subtasks", "took", "new", "size", "from"),
+    "triggered",
+)
+_JOB_HEADINGS = ("job", "completed", "DAG run", "input (UTC)", "at", "pending", "succeeded", "owner")
+_NUMBERS = frozenset({"try", "acks", "subtasks", "took", "new", "size", "from"})
+_SPARE = ("triggered", "subtasks", "from", "kind", "new", "took")
+"""What is left out first where the terminal is narrow."""
+_RUN = 24
+"""Columns for a DAG run's id, where there is no room for all of it."""
+
+
+def job_lines(found: Sequence[JobRow]) -> list[str]:
+    """Say what there is to say of a storage's jobs.
+
+    Args:
+        found: at least one job.
+    """
+    columns = text.width()
+    rows = [_job_cells(row, columns) for row in found]
+    if text.table_width(_JOB_HEADINGS, rows) > columns:
+        rows = [_job_cells(row, _RUN) for row in found]
+    kept = text.columns_that_fit(_JOB_HEADINGS, rows, columns, ("owner", "at", "DAG run"))
+    written = text.table(
+        [_JOB_HEADINGS[n] for n in kept], [[row[n] for n in kept] for row in rows], right=("completed",)
+    )
+    for row in found:
+        if row.problem:
+            written += ["", *text.paragraph(f"{row.job}: {row.problem}", columns)]
+    return written
+
+
+def _job_cells(row: JobRow, run: int) -> tuple[str, ...]:
+    if row.problem:
+        return (row.job, "BROKEN", *("-" for _ in _JOB_HEADINGS[2:]))
+    return (
+        row.job,
+        str(row.latest_completed or "-"),
+        text.run_name(row.latest_run_id, run) if row.latest_run_id else "-",
+        text.window(row.latest_input),
+        text.moment(row.latest_completed_at_ms),
+        ", ".join(str(each) for each in row.pending) or "-",
+        f"{row.completed} of {row.triggered}",
+        text.fit(_owner(row.owner), run) if row.owner else "-",
+    )
+
+
+def _owner(owner: JobOwner) -> str:
+    return f"{owner.dag_id} of {owner.deployment}" if owner.deployment else owner.dag_id
+
+
+def lines(found: Listing, limit: int) -> list[str]:
+    """Say what there is to say of a job's checkpoints.
+
+    Args:
+        found: the checkpoints and what waits.
+        limit: how many checkpoints, and how many waiting requests.
+    """
+    columns = text.width()
+    shown, left_out = found.checkpoints[:limit], len(found.checkpoints) - limit
+    written = [f"{found.job} is {text.how_stopped(found.stopped)}", ""] if found.stopped else []
+    if found.stopping is not None:
+        after = "its next run" if found.stopping.next_whole else run_id_of(found.stopping.epoch)
+        waits = f" after {after}" if found.stopping.waits else ""
+        written += [
+            *text.paragraph(
+                f"{found.job} is being stopped with savepoint {found.stopping.id}{waits}; no other run begins. `cairn "
+                f"resume {found.job}` gives that up",
+                columns,
+            ),
+            "",
+        ]
+    written += _table(shown, columns)
+    if any(row.retained for row in shown):
+        written.append("* can be restored")
+    if left_out > 0:
+        written.append(f"… {left_out:,} more; raise --limit to see them")
+    rewound = [row for row in shown if row.rewound_to is not None]
+    failed = [row for row in shown if row.status is Status.FAILED]
+    restarted = [row for row in shown if row.status is Status.PENDING and row.restarts]
+    if rewound or failed or restarted:
+        written.append("")
+    for row in restarted:
+        written.append(f"{row.id}: {text.restart(row.restarts, row.restarts_left)}")
+    for row in rewound:
+        written.append(f"{row.id}: no longer counts, the job was rewound to {row.rewound_to}")
+    for row in failed:
+        written += text.paragraph(f"{row.id}: {row.reason}: {row.detail}", columns)
+        for other in row.others:
+            written += text.paragraph(f"  with it: {other}", columns)
+        if row.restarted:
+            written += text.paragraph(f"  runs again: {', '.join(row.restarted)}", columns)
+    if found.waiting:
+        written += ["", f"{len(found.waiting):,} requests wait, the next first:", *_waiting(found, limit)]
+    if found.declined:
+        written += ["", "declined, the last first:"]
+    for each in found.declined:
+        run = run_text(run_id_of(each.epoch), each.window)
+        why = f"{run}, {each.kind}, {text.moment(each.at_ms)}: {each.reason}: {each.detail}"
+        written += text.paragraph(why, columns)
+    return written
+
+
+def _table(shown: Sequence[CheckpointRow], columns: int) -> list[str]:
+    rows = [_cells(row, columns) for row in shown]
+    kept = text.columns_that_fit(_HEADINGS, rows, columns, ())
+    if text.table_width(_HEADINGS, rows) > columns:
+        rows = [_cells(row, _RUN) for row in shown]
+        kept = text.columns_that_fit(_HEADINGS, rows, columns, _SPARE)
+    return text.table([_HEADINGS[n] for n in kept], [[row[n] for n in kept] for row in rows], right=_NUMBERS)
+
+
+def _cells(row: CheckpointRow, run: int) -> tuple[str, ...]:
+    return (
+        f"{row.id}{'*' if row.retained else ''}",
+        text.run_name(row.run_id, run),
+        text.window(row.input),
+        row.kind or "-",
+        str(row.attempt),
+        row.status,
+        f"{row.acks}/{row.stages}",
+        "-" if row.subtasks is None else f"{row.subtasks:,}",
+        text.duration(row.duration_ms),
+        "-" if row.new_bytes is None else text.size(row.new_bytes),
+        text.size(row.size_bytes) if row.status is Status.COMPLETED else "-",
+        "savepoint" if row.savepoint else str(row.restored_from or "-"),
+        text.moment(row.triggered_at_ms),
+    )
+
+
+def _waiting(found: Listing, limit: int) -> Iterator[str]:
+    for request in found.waiting[:limit]:
+        run = run_text(run_id_of(request.epoch), request.window)
+        yield f"  {run}, {request.kind}, since {text.moment(request.requested_at_ms)}"
+    if len(found.waiting) > limit:
+        yield f"  … {len(found.waiting) - limit:,} more"

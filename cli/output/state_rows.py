@@ -1,0 +1,226 @@
+"""`cairn state`: the first rows of a state, read from its files by pyarrow; neither Spark nor Java runs."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import io
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, time
+from typing import Any
+
+from ...checkpoint import Coordinator
+from ...checkpoint.documents.acknowledgement import Output, StateHandle
+from ...checkpoint.documents.entries import CompletedEntry
+from ...checkpoint.documents.head import Head
+from ...checkpoint.documents.metadata import HandleLine, StageLine
+from ...checkpoint.documents.schemas import plain_schema
+from ...checkpoint.errors import InvalidConfigError, NoCheckpointError
+from ...checkpoint.store import metadata_file
+from ...checkpoint.store.job_files import JobFiles
+from ...storage.errors import DocumentError, GoneError
+from . import text
+
+HEAD = 20
+"""How many rows are shown, unless asked otherwise."""
+_CELL = 40
+"""Columns of the terminal that a value may take."""
+_READ_BYTES = 1024 * 1024
+"""How much of each column is read at once."""
+
+
+@dataclass(slots=True)
+class _Found:
+    output: Output
+    files: list[tuple[int, StateHandle]] = field(default_factory=list)
+
+
+def rows(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[str], dict[str, Any]]:
+    """Give the first rows of a state.
+
+    Args:
+        coordinator: of the job.
+        options: with `stage`, `name`, `checkpoint` (None: the newest) and `head`.
+
+    Raises:
+        NoCheckpointError: none has completed, or the one asked for is not retained or holds no such state.
+        InvalidConfigError: pyarrow is not installed.
+        DocumentError: the metadata or a file is broken.
+    """
+    parquet = _pyarrow()
+    head = coordinator.head()
+    while True:
+        entry = _entry(head, options.checkpoint)
+        try:
+            found = _find(coordinator.files, entry, options.stage, options.name)
+            there = _first(parquet, coordinator.files, found, options.head + 1)
+            break
+        except GoneError:
+            # A newer checkpoint may have completed since the head was read, and this one been cleaned.
+            newer = coordinator.head()
+            if newer.revision == head.revision:
+                raise
+            head = newer
+    shown, more = there[: options.head], len(there) > options.head
+    output, names = found.output, _names(found.output)
+    document = {
+        "job": coordinator.job,
+        "checkpoint": entry.id,
+        "stage": options.stage,
+        "name": options.name,
+        "url": coordinator.files.spark_url(output.folder),
+        "files": [coordinator.files.spark_url(handle.path) for _, handle in found.files],
+        "key": list(output.key),
+        "key_groups": output.key_groups,
+        "columns": names,
+        "rows": shown,
+        "more": more,
+    }
+    return list(_lines(document)), document
+
+
+def _lines(document: dict[str, Any]) -> Iterator[str]:
+    keyed = f", by {', '.join(document['key'])}" if document["key"] else ""
+    groups = f" in {document['key_groups']} key groups" if document["key_groups"] else ""
+    yield f"state {document['name']} of {document['stage']} in checkpoint {document['checkpoint']}{keyed}{groups}"
+    yield f"files: {document['url']}"
+    yield ""
+    names = document["columns"]
+    cells = [[_cell(row[name]) for name in names] for row in document["rows"]]
+    numbers = {name for name in names if all(isinstance(row[name], int | float | None) for row in document["rows"])}
+    yield from text.table([text.fit(name, _CELL) for name in names], cells, right=numbers)
+    if document["more"]:
+        yield "… and more rows; raise --head to see them"
+    elif not cells:
+        yield "no rows"
+
+
+def _cell(value: Any) -> str:
+    if not isinstance(value, str):
+        value = json.dumps(value, ensure_ascii=False)
+    return text.fit(value, _CELL)
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise InvalidConfigError(
+            "cairn state reads Parquet by pyarrow, which is not installed. Type: pip install 'airflow-cairn[state]'"
+        ) from error
+    return pyarrow.parquet
+
+
+def _entry(head: Head, checkpoint: int | None) -> CompletedEntry:
+    if checkpoint is not None:
+        return head.retained(checkpoint)
+    latest = head.latest_completed()
+    if latest is None:
+        raise NoCheckpointError("no checkpoint of the job has completed yet, so it has no state", job=head.job)
+    return latest
+
+
+def _find(files: JobFiles, entry: CompletedEntry, stage: str, name: str) -> _Found:
+    """Find a state and its files; reads all of the metadata, so that it is known to be whole."""
+    there: dict[str, list[str]] = {}
+    found: _Found | None = None
+    inside = False
+    for line in metadata_file.read(files, entry.metadata):
+        if isinstance(line, HandleLine):
+            if inside and found is not None and line.handle.output == found.output.id:
+                found.files.append((line.subtask, line.handle))
+            continue
+        inside = isinstance(line, StageLine) and line.stage == stage
+        if isinstance(line, StageLine):
+            states = {output.name: output for output in line.outputs if output.kind == "state"}
+            there[line.stage] = list(states)
+            if inside and name in states:
+                found = _Found(states[name])
+    if found is not None:
+        return found
+    where = {"job": files.job, "checkpoint": entry.id}
+    if stage not in there:
+        raise NoCheckpointError(f"the checkpoint has no stage {stage!r}", **where, stages=", ".join(there))
+    raise NoCheckpointError(
+        f"the stage {stage!r} has no state {name!r}. Lists, files and values are no tables: see cairn show",
+        **where,
+        states=", ".join(there[stage]) or "none",
+    )
+
+
+def _names(output: Output) -> list[str]:
+    """Give the names of the author's columns."""
+    if output.schema is None:
+        raise DocumentError("the state has no schema", output=output.id, folder=output.folder)
+    return [each["name"] for each in plain_schema(output.schema)["fields"]]
+
+
+def _first(parquet: Any, files: JobFiles, found: _Found, count: int) -> list[dict[str, Any]]:
+    """Give the first rows in the order in which the state is read."""
+    names = _names(found.output)
+    there: list[dict[str, Any]] = []
+    for _, handle in sorted(found.files, key=lambda file: (file[0], file[1].path)):
+        if len(there) == count:
+            break
+        try:
+            # Else the columns' parts of a row group are read whole, and that may be a hundred megabytes for a few rows.
+            file = parquet.ParquetFile(_Remote(files, handle), pre_buffer=False, buffer_size=_READ_BYTES)
+            for batch in file.iter_batches(batch_size=count - len(there), columns=names):
+                there += ({name: _plain(row[name]) for name in names} for row in batch.to_pylist())
+                if len(there) >= count:
+                    break
+        except (ValueError, KeyError, NotImplementedError, OSError) as error:
+            # pyarrow's own errors are such: an ArrowInvalid is a ValueError.
+            raise DocumentError(f"the file cannot be read as Parquet: {error}", key=files.full(handle.path)) from error
+        there = there[:count]
+    return there
+
+
+def _plain(value: Any) -> Any:
+    """Give a value as JSON has it; what that cannot say becomes text."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, Sequence):
+        return [_plain(inner) for inner in value]
+    return str(value)
+
+
+class _Remote(io.RawIOBase):
+    """A stored file that can be read anywhere, a range at a time."""
+
+    def __init__(self, files: JobFiles, handle: StateHandle) -> None:
+        self._files = files
+        self._handle = handle
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._handle.size_bytes}[whence]
+        self._at = start + offset
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        wanted = memoryview(buffer)
+        data = self._files.read_range(self._handle.path, self._at, len(wanted))
+        wanted[: len(data)] = data
+        self._at += len(data)
+        return len(data)

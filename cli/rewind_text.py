@@ -1,0 +1,100 @@
+"""`cairn rewind`: says what it would undo, asks, and does it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from ..checkpoint import Coordinator
+from ..checkpoint.decisions.rewinds import Rewound
+from ..checkpoint.documents.head import Head
+from ..checkpoint.documents.layout import run_id_of
+from ..checkpoint.documents.run_window import run_of_head
+from ..checkpoint.errors import RewindRefusedError
+from ..storage.printable import printable
+from .output import text
+
+
+def rewind(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[str], dict[str, Any]]:
+    """Rewind a job to an older checkpoint, once the person at the terminal agrees.
+
+    Args:
+        coordinator: of the job.
+        options: the command's words: `to`, `yes`, `abort_pending`.
+
+    Returns:
+        Lines and document that say what was done.
+
+    Raises:
+        NoCheckpointError: the checkpoint is not retained, or damaged.
+        RewindRefusedError: a checkpoint is pending, the person did not agree, or the job changed meanwhile; nothing
+            was changed.
+    """
+    head = coordinator.head()
+    if options.yes:
+        found = coordinator.rewind(options.to, abort_pending=options.abort_pending)
+        return [*_plan(head, found), *_done(found)], _document(coordinator.job, found)
+    plan = coordinator.rewind_plan(options.to)
+    if plan.undone and (options.abort_pending or not plan.aborted):
+        _ask(head, plan)
+    found = coordinator.rewind(options.to, abort_pending=options.abort_pending, agreed=plan)
+    # What is undone was said before the question; where nothing was asked, there is nothing.
+    return [*([] if found.undone else _plan(head, found)), *_done(found)], _document(coordinator.job, found)
+
+
+def _ask(head: Head, plan: Rewound) -> None:
+    if not sys.stdin.isatty():
+        raise RewindRefusedError(
+            "there is no terminal to ask at; say --yes. Nothing was changed",
+            job=head.job,
+            checkpoint=plan.checkpoint,
+            undone=", ".join(str(each) for each in plan.undone),
+        )
+    # The question is no part of the answer, which may go into a file.
+    print("\n".join(printable(line) for line in _plan(head, plan)), file=sys.stderr)
+    print("Rewind? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise RewindRefusedError("not agreed to; nothing was changed", job=head.job, checkpoint=plan.checkpoint)
+
+
+def _plan(head: Head, found: Rewound) -> Iterator[str]:
+    columns = text.width()
+    where = f"checkpoint {found.checkpoint}, which holds everything up to {run_of_head(head, found.epoch)}"
+    if not found.undone:
+        yield from text.paragraph(f"{head.job} stands at {where}: there is nothing to undo", columns)
+        return
+    yield from text.paragraph(f"{head.job} goes back to {where}. This undoes {_ids(found.undone)}", columns)
+    yield "these DAG runs have to run again, in this order:"
+    yield from (f"  {run_of_head(head, epoch)}" for epoch in found.epochs)
+    if found.aborted:
+        yield f"pending, and aborted: {_ids(found.aborted)}; after the others, these have to run again:"
+        yield from (f"  {run_of_head(head, epoch)}" for epoch in found.aborted_epochs)
+    said = "what was committed outside for them stays there; who listens is told of them once more when they complete"
+    yield from text.paragraph(said, columns)
+
+
+def _done(found: Rewound) -> Iterator[str]:
+    if found.undone:
+        yield from text.paragraph(
+            f"rewound: the next epoch restores checkpoint {found.checkpoint}. Clear those DAG runs one after the "
+            "other, the oldest first, before another one starts",
+            text.width(),
+        )
+
+
+def _ids(checkpoints: tuple[int, ...]) -> str:
+    word = "checkpoint" if len(checkpoints) == 1 else "checkpoints"
+    return f"{word} {', '.join(str(each) for each in checkpoints)}"
+
+
+def _document(job: str, found: Rewound) -> dict[str, Any]:
+    return {
+        "job": job,
+        "checkpoint": found.checkpoint,
+        "run_id": run_id_of(found.epoch),
+        "undone": list(found.undone),
+        "run_again": [run_id_of(epoch) for epoch in (*found.epochs, *found.aborted_epochs)],
+        "aborted": list(found.aborted),
+    }

@@ -1,0 +1,180 @@
+"""`cairn stop`: stops a job with a savepoint, so that no epoch begins in between (semantics P2)."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..checkpoint import Coordinator, system_runtime
+from ..checkpoint.documents.entries import SavepointEntry, Stopped
+from ..checkpoint.documents.layout import epoch_name, run_id_of
+from ..checkpoint.documents.run_window import run_text
+from ..checkpoint.errors import DagNotPausedError, InvalidConfigError
+from ..checkpoint.reasons import Status
+from ..checkpoint.savepoints.take import OpenFolder, SavepointRequest, drain_run
+from ..storage.errors import CairnError
+from .airflow_api import TOKEN, AirflowApi
+from .output import text
+from .output.progress import ProgressLine
+from .savepoints import announce, document_of, owed, request_of, waited_for
+
+
+@dataclass(frozen=True, slots=True)
+class Airflow:
+    """Airflow, as far as a stop needs it: to start the job's last run, and to pause its DAG."""
+
+    api: AirflowApi
+    dag_id: str
+
+
+def airflow_of(job: str, options: argparse.Namespace, environ: Mapping[str, str]) -> Airflow | None:
+    """Give Airflow as the command's words say; None where they name no address.
+
+    Args:
+        job: the job's name, which is the DAG's id unless another is named.
+        options: the command's words: `airflow_url`, `dag`.
+        environ: holds the token.
+
+    Raises:
+        InvalidConfigError: the URL is none, the token is missing, or a DAG is named and no address.
+    """
+    if options.airflow_url is None:
+        if options.dag is not None:
+            raise InvalidConfigError("--dag is for Airflow: give --airflow-url, or set CAIRN_AIRFLOW_URL")
+        return None
+    return Airflow(AirflowApi(options.airflow_url, environ.get(TOKEN)), options.dag or job)
+
+
+def stop(
+    coordinator: Coordinator,
+    options: argparse.Namespace,
+    opened: OpenFolder,
+    wait: Callable[[float], object],
+    airflow: Airflow | None = None,
+) -> tuple[list[str], dict[str, Any], bool]:
+    """Stop a job with a savepoint, or go on with that.
+
+    Args:
+        coordinator: of the job.
+        options: the command's words: `target`, `request_id`, `drain`, `wait`.
+        opened: opens the savepoint's folder.
+        wait: waits so many seconds.
+        airflow: starts the last run, and is told to pause the DAG once the job has stopped; None: a person does both.
+
+    Returns:
+        Lines and document that say what became of it, and whether the job did not stop.
+
+    Raises:
+        NoSuchDagError: Airflow has no such DAG, or the last run would not start; nothing was opened.
+        AirflowRefusedError: it does not take the token, or it does not have the right; nothing was opened.
+        DagNotPausedError: the job has stopped, and its DAG is not paused; the text names the savepoint.
+        SavepointRefusedError: it was refused; nothing was opened, and the job goes on.
+        NoCheckpointError: there is nothing to take a savepoint of.
+    """
+    request = request_of(options, "stop")
+    before = coordinator.look_for_savepoint(request)
+    if before is None or before.status is Status.FAILED:
+        _check(coordinator.job, airflow, drains=options.drain)
+    last = epoch_name(drain_run(request, before)) if options.drain else None
+    wish = SavepointRequest(options.target, request, renew=True, stop=True, drain=last)
+    coordinator.check_savepoint(wish)
+    announce(options, request)
+    with ProgressLine("copied") as line:
+        entry = coordinator.savepoint(wish, opened, line.show)
+        if _settle_if_over(coordinator, airflow, request):
+            entry = coordinator.savepoint(replace(wish, renew=False), opened, line.show)
+        # A caller who asks again need not say once more that it drains.
+        run = run_id_of(entry.epoch) if entry.drains else None
+        if run is not None and entry.waits:
+            if airflow is not None:
+                airflow.api.start_run(airflow.dag_id, run, system_runtime().now_ms())
+            elif options.wait:
+                print("\n".join(_trigger_it(run)), file=sys.stderr)
+        if options.wait:
+            again = replace(wish, renew=False)
+
+            def ask() -> SavepointEntry:
+                _settle_if_over(coordinator, airflow, again.request)
+                return coordinator.savepoint(again, opened, line.show)
+
+            entry = waited_for(coordinator, entry, ask, wait)
+    stopped = coordinator.head().stopped
+    if airflow is not None and entry.status is Status.COMPLETED and stopped is Stopped.SHUTDOWN:
+        _pause(airflow, coordinator.job, entry)
+    document = {"job": coordinator.job, "stopped": stopped, **document_of(entry)}
+    lines = list(_said(coordinator, entry, run, airflow, stopped=stopped is Stopped.SHUTDOWN))
+    return lines, document | {"last_run": run}, entry.status is Status.FAILED
+
+
+def _settle_if_over(coordinator: Coordinator, airflow: Airflow | None, request: str) -> bool:
+    """Fail a stop whose last run has ended without its epoch, as Airflow says; the head does not (semantics P2)."""
+    entry = coordinator.look_for_savepoint(request)
+    if airflow is None or entry is None or not (entry.waits and entry.drains):
+        return False
+    run = run_id_of(entry.epoch)
+    if not airflow.api.is_over(airflow.dag_id, run):
+        return False
+    return coordinator.give_up_stop(entry.epoch, f"its DAG run {run} has ended")
+
+
+def _check(job: str, airflow: Airflow | None, *, drains: bool) -> None:
+    """See, before the job is held, that Airflow will do what it is going to be asked for."""
+    if airflow is not None and drains:
+        airflow.api.check_runs(job, airflow.dag_id)
+    elif airflow is not None:
+        airflow.api.is_paused(job, airflow.dag_id)
+
+
+def _pause(airflow: Airflow, job: str, entry: SavepointEntry) -> None:
+    try:
+        airflow.api.pause(airflow.dag_id)
+    except CairnError as error:
+        raise DagNotPausedError(
+            f"the job has stopped, and its savepoint is kept; but the DAG is not paused: {error.message}. Pause it by "
+            "hand",
+            **{**error.fields, "job": job, "savepoint": entry.uri},
+        ) from error
+
+
+def _said(
+    coordinator: Coordinator, entry: SavepointEntry, run: str | None, airflow: Airflow | None, *, stopped: bool
+) -> Iterator[str]:
+    columns, job = text.width(), coordinator.job
+    paused = f"{airflow.dag_id} is paused" if airflow else "pause the DAG, so that its runs do not fail meanwhile"
+    if entry.status is Status.COMPLETED and not stopped:
+        yield entry.uri
+        yield from text.paragraph(f"{job} had stopped with savepoint {entry.id}, and was resumed since", columns)
+    elif entry.status is Status.COMPLETED:
+        yield entry.uri
+        yield from text.paragraph(
+            f"{job} has stopped with savepoint {entry.id}, up to {run_text(run_id_of(entry.epoch), entry.window)}: "
+            f"{entry.files} files, {text.size(entry.size_bytes)}{owed(entry)}. It takes no request until "
+            f"`cairn resume {job}`; {paused}",
+            columns,
+        )
+    elif entry.status is Status.FAILED:
+        why = f"{entry.reason}: {entry.detail}"
+        yield from text.paragraph(f"{job} goes on: savepoint {entry.id} FAILED: {why}", columns)
+    elif run is not None and entry.waits:
+        yield from text.paragraph(
+            f"{job} is being stopped; no run begins but its last one. When that has completed, ask again with the same "
+            "request id",
+            columns,
+        )
+        if airflow is None:
+            yield from _trigger_it(run)
+    else:
+        yield from text.paragraph(
+            f"{job} is being stopped; the savepoint waits for {coordinator.awaited_by(entry)}. No run begins after "
+            f"that. Then ask again with the same request id, {entry.request}, or say --wait. Do not pause the DAG "
+            "before: Airflow starts no tasks of a paused one",
+            columns,
+        )
+
+
+def _trigger_it(run: str) -> Iterator[str]:
+    yield "start the last run:"
+    yield f"  airflow dags trigger DAG_ID --run-id {run}"

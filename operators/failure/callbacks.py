@@ -1,0 +1,108 @@
+"""`restore_latest_checkpoint`: what a failed stage's callback does. It may come twice, late, or from another process.
+
+It records first and clears second: what dies in between leaves a store that says who must run again, and the task that
+comes next finds it there.
+
+Airflow calls it in the task's process, or in the dag processor when the task's process was killed; as on_retry_callback
+or as on_failure_callback, and sometimes as the one although the other is meant. So it decides nothing by itself: it
+reports the failed try to the job's head, where the same failure counts once (semantics F5). It never raises.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from ...checkpoint import Coordinator
+from ...checkpoint.answers import EpochCompleted, Failed, FailedOver, GivenUp, Restarted
+from ...checkpoint.documents.run_window import run_of_slice
+from ...checkpoint.ways_out import LEFT_BEHIND, WAYS_OUT
+from ...tasks.clearing import note_of
+from ...tasks.job_settings import scope_of
+from ...tasks.listeners import tell_if_possible
+from ..graph.run_tasks import where_of
+from ..graph.stages import StageTask, stage_task
+from ..stage.others_again import let_others_run_again
+from .report import is_final, report, settings_of
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+log = logging.getLogger(__name__)
+
+
+def restore_latest_checkpoint(context: Context) -> None:
+    """Abort the failed stage's checkpoint and open the epoch's next attempt from the latest completed one.
+
+    For `on_retry_callback` and `on_failure_callback`. Does nothing for a task that is no stage. Idempotent (semantics
+    F5): a second call for the same try finds the failure settled. Never raises; what goes wrong is logged, and the next
+    try of the stage settles it at its start.
+
+    Args:
+        context: Airflow's; only `task`, `ti` and, where there is one, `exception` are used.
+    """
+    try:
+        log.info("%s", _report(context))
+    except Exception:
+        log.exception("the checkpoint was not restored by this callback; the stage's next try will do it")
+
+
+def _report(context: Context) -> str:
+    ti = context["ti"]
+    stage = stage_task(context["task"], ti.map_index)
+    if stage is None:
+        return f"{ti.task_id} is no stage of a checkpointed job; nothing to restore"
+    settings = settings_of(context, stage.operator)
+    coordinator = settings.coordinator()
+    try:
+        return _failed_over(context, stage, coordinator, settings.storage)
+    finally:
+        scope = scope_of(stage.operator.task_group)
+        tell_if_possible(coordinator, scope.listeners if scope else ())
+
+
+def _failed_over(context: Context, stage: StageTask, coordinator: Coordinator, storage: str) -> str:
+    ti, uid = context["ti"], stage.uid
+    answer = report(context, uid, coordinator)
+    if isinstance(answer, EpochCompleted):
+        return f"epoch {ti.run_id} is completed by checkpoint {answer.checkpoint}; nothing to restore"
+    if isinstance(answer, GivenUp):
+        return (
+            f"stage {uid} failed, and no other try follows; checkpoint {answer.checkpoint} goes on without "
+            f"{', '.join(answer.stages)}, whose input is kept for the next epoch"
+        )
+    if isinstance(answer, Failed):
+        way_out = LEFT_BEHIND if answer.left_behind else WAYS_OUT[answer.reason].said(coordinator.job, storage)
+        why = f"{answer.reason}: {answer.detail}"
+        return f"stage {uid} failed, and checkpoint {answer.checkpoint} with it: {why}. {way_out}"
+    if not isinstance(answer, FailedOver):
+        return f"stage {uid} · try {ti.try_number}: {answer.why}"
+    pending = answer.pending
+    for damage in answer.damages:
+        log.warning("not restored, because it is damaged: %s", damage)
+    start = f"checkpoint {pending.restore.checkpoint}" if pending.restore else "nothing: no checkpoint has completed"
+    if answer.restarted:
+        _run_others_again(context, stage, answer, coordinator)
+    return (
+        f"stage {uid} failed; checkpoint {pending.checkpoint} · epoch {run_of_slice(pending.epoch, pending.slice)} · "
+        f"attempt {pending.attempt} "
+        f"{'opened' if answer.created else 'is open already'}, restoring from {start}"
+    )
+
+
+def _run_others_again(context: Context, stage: StageTask, answer: FailedOver, coordinator: Coordinator) -> None:
+    """Clear the other tasks that the failover restarts. What goes wrong is logged: the stage's next try does it too."""
+    ti, pending, task = context["ti"], answer.pending, stage.operator
+    named = ", ".join(each.stage for each in answer.restarted)
+    if is_final(context):
+        # Nothing would read what they wrote anew. A person who clears this task has its next try clear them.
+        then = "must run again too, once this task does: clear it, and they are cleared with it"
+        log.info("%s %s (%s)", named, then, task.task_id)
+        return
+    where = where_of(task, ti.dag_id, ti.run_id)
+    note = note_of(pending.checkpoint, pending.attempt, f"`{stage.uid}` failed")
+
+    def to_run_again() -> tuple[Restarted, ...]:
+        return coordinator.to_run_again(pending.epoch)
+
+    let_others_run_again(answer.restarted, stage.uid, where, task.airflow_api_conn_id, note, to_run_again)

@@ -1,0 +1,101 @@
+"""`Pipelined`: an edge whose exchange is pipelined, so that the stages it joins run again together (semantics F1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal
+
+from airflow.sdk import DAG, EdgeModifier
+from airflow.sdk.definitions._internal.mixins import DependencyMixin
+
+from ...checkpoint.errors import InvalidConfigError
+from ...tasks.job_settings import scope_of
+
+Exchange = Literal["blocking", "pipelined"]
+"""How a stage gets what another wrote; see `docs/how-to/regions.md`."""
+
+PIPELINED: Exchange = "pipelined"
+EXCHANGES: tuple[Exchange, ...] = ("blocking", PIPELINED)
+
+
+class Pipelined(EdgeModifier):
+    """Marks edges between stages of one `CheckpointedTaskGroup` as pipelined: `clean >> Pipelined() >> routes`.
+
+    The edges are those that would be there without it, also from and to lists and task groups. The graph view shows
+    them with the label `pipelined`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(label=PIPELINED)
+
+    # Airflow's own labels turn a task of another group into that whole group. An exchange joins the tasks it names.
+
+    def set_upstream(
+        self,
+        other: DependencyMixin | Sequence[DependencyMixin],
+        edge_modifier: EdgeModifier | None = None,  # noqa: ARG002 - Airflow's signature
+    ) -> None:
+        """Draw edges from `other` to what was named on the other side, as soon as there is something.
+
+        Raises:
+            InvalidConfigError: an edge does not lie in one `CheckpointedTaskGroup`.
+        """
+        self._save_nodes(other, self._upstream)
+        for node in self._downstream:
+            node.set_upstream(other, edge_modifier=self)
+            _record(_listed(other), [node])
+
+    def set_downstream(
+        self,
+        other: DependencyMixin | Sequence[DependencyMixin],
+        edge_modifier: EdgeModifier | None = None,  # noqa: ARG002 - Airflow's signature
+    ) -> None:
+        """Draw edges to `other` from what was named on the other side, as soon as there is something.
+
+        Raises:
+            InvalidConfigError: an edge does not lie in one `CheckpointedTaskGroup`.
+        """
+        self._save_nodes(other, self._downstream)
+        for node in self._upstream:
+            node.set_downstream(other, edge_modifier=self)
+            _record([node], _listed(other))
+
+
+def label_edge(dag: DAG, upstream: str, downstream: str) -> None:
+    """Show a pipelined edge as such in the graph view; a label of the author's own stays in front.
+
+    Args:
+        dag: of both tasks.
+        upstream: the task's id.
+        downstream: the task's id.
+    """
+    label = dag.get_edge_info(upstream, downstream).get("label") or ""
+    if PIPELINED not in label:
+        dag.set_edge_info(upstream, downstream, {"label": " · ".join(filter(None, [label, PIPELINED]))})
+
+
+def _record(upstream: Sequence[DependencyMixin], downstream: Sequence[DependencyMixin]) -> None:
+    for up, down in _pairs(upstream, downstream):
+        scope = scope_of(up.task_group)
+        if scope is None or scope_of(down.task_group) is not scope:
+            raise InvalidConfigError(
+                f"{up.task_id} >> Pipelined() >> {down.task_id} does not lie in one CheckpointedTaskGroup, and only "
+                "there are exchanges. Draw the edge without Pipelined()",
+                task=down.task_id,
+            )
+        scope.pipelined.add((up.task_id, down.task_id))
+
+
+def _pairs(upstream: Sequence[DependencyMixin], downstream: Sequence[DependencyMixin]) -> Iterator[tuple[Any, Any]]:
+    """Give the edges that Airflow draws between two lists of tasks, results and groups."""
+    for up in _ends(node.leaves for node in upstream):
+        for down in _ends(node.roots for node in downstream):
+            yield up, down
+
+
+def _ends(found: Iterable[Iterable[DependencyMixin]]) -> list[Any]:
+    return [end for ends in found for end in ends]
+
+
+def _listed(nodes: DependencyMixin | Sequence[DependencyMixin]) -> Sequence[DependencyMixin]:
+    return nodes if isinstance(nodes, Sequence) else [nodes]

@@ -1,0 +1,167 @@
+"""Which stage reads from which, and how: read off the DAG's edges (semantics B1, F1).
+
+An edge between two stages may lead over plain tasks, which are no stages: an `EmptyOperator`, a branch, a check. It is
+pipelined if all of one way is. Computed whenever it is asked for, because edges may be drawn after the group's block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any
+
+from airflow.sdk import TriggerRule
+
+from ...checkpoint.documents.attempt import StageSpec
+from ...checkpoint.errors import InvalidConfigError
+from ...tasks.job_settings import scope_of
+from .exchange import PIPELINED, label_edge
+from .stages import StageTask
+
+Hop = tuple[str, str]
+"""One edge of the DAG, by the ids of its tasks."""
+
+
+def stages_of(tasks: Sequence[StageTask], pipelined: Set[Hop]) -> tuple[StageSpec, ...]:
+    """Give the stages as the whole DAG file declares them.
+
+    Args:
+        tasks: one for each stage, of one DAG.
+        pipelined: the edges that `Pipelined` marks.
+
+    Raises:
+        InvalidConfigError: an edge is marked although no marked way over it joins two stages, or although it leads to a
+            stage that says `exchange="blocking"`.
+    """
+    ways = _Ways(tasks, pipelined)
+    ways.check()
+    return tuple(ways.spec(task) for task in tasks)
+
+
+def show_exchanges(tasks: Sequence[StageTask], pipelined: Set[Hop]) -> None:
+    """Label the pipelined edges for the graph view.
+
+    Args:
+        tasks: one for each stage, of one DAG.
+        pipelined: the edges that `Pipelined` marks.
+    """
+    for up, down in sorted(_Ways(tasks, pipelined).pipelined):
+        label_edge(tasks[0].operator.dag, up, down)
+
+
+def plain_tasks_after(tasks: Sequence[StageTask]) -> dict[str, tuple[str, ...]]:
+    """Give, by stage, the ids of the plain tasks that look at what it writes, so that they run again when it does.
+
+    Those are the tasks behind it, up to the next stage or the end of their `CheckpointedTaskGroup`. A stage without
+    any is left out.
+
+    Args:
+        tasks: one for each stage, of one DAG.
+    """
+    ways = _Ways(tasks, frozenset())
+    found = {task.uid: tuple(sorted(ways.plain_after(task.task_id))) for task in tasks}
+    return {uid: plain for uid, plain in found.items() if plain}
+
+
+def upstreams_that_may_be_skipped(tasks: Sequence[StageTask], task_id: str) -> tuple[StageTask, ...]:
+    """Give the stages that a stage reads from, if it may run although one of them was skipped.
+
+    By Airflow's own trigger rule what follows a skipped task is skipped too; so none is given where nothing on the way
+    has another.
+
+    Args:
+        tasks: one for each stage, of one DAG.
+        task_id: of the stage that reads.
+    """
+    return _Ways(tasks, frozenset()).may_be_skipped(task_id)
+
+
+class _Ways:
+    """The ways between stages: edges of the DAG, with any number of plain tasks in between."""
+
+    def __init__(self, tasks: Sequence[StageTask], pipelined: Set[Hop]) -> None:
+        self._tasks: Mapping[str, Any] = tasks[0].operator.dag.task_dict
+        self._stages: dict[str, list[StageTask]] = {}
+        for task in tasks:
+            self._stages.setdefault(task.task_id, []).append(task)
+        self._marked = pipelined
+        said = (self._hops_to(task.task_id) for task in tasks if task.operator.exchange == PIPELINED)
+        self.pipelined: Set[Hop] = frozenset(pipelined).union(*said)
+        self._members: dict[str, list[str]] = {}
+        for task in tasks:
+            if task.member_of is not None:
+                self._members.setdefault(task.member_of, []).append(task.uid)
+
+    def spec(self, task: StageTask) -> StageSpec:
+        operator = task.operator
+        read = {uid for name in operator.reads for uid in self._members.get(name, [name])}
+        return StageSpec(
+            task.uid,
+            tuple(sorted({*self._uids(self._before(task.task_id)), *read})),
+            operator.parallelism,
+            operator.max_parallelism,
+            tuple(sorted(self._uids(self._before(task.task_id, self.pipelined)))),
+            task.member_of,
+        )
+
+    def check(self) -> None:
+        for up, down in sorted(self._marked):
+            begins = {up, *self._before(up, self.pipelined)} if up not in self._stages else {up}
+            ends = {down, *self._after(down, self.pipelined)} if down not in self._stages else {down}
+            if self._stages.keys().isdisjoint(begins) or self._stages.keys().isdisjoint(ends):
+                raise InvalidConfigError(
+                    f"{up} >> Pipelined() >> {down} is not part of a pipelined way from one stage to another. Draw the "
+                    "edge without Pipelined(), or mark each edge of the way",
+                    task=down,
+                    stages=", ".join(sorted(self._stages)),
+                )
+            for task in (each for task_id in sorted(ends & self._stages.keys()) for each in self._stages[task_id]):
+                exchange = task.operator.exchange
+                if exchange not in (None, PIPELINED):
+                    raise InvalidConfigError(
+                        f"{task.task_id} says exchange={exchange!r}, but its edge from {up} is Pipelined(). Take one "
+                        "of them out",
+                        task=task.task_id,
+                    )
+
+    def may_be_skipped(self, task_id: str) -> tuple[StageTask, ...]:
+        before = self._before(task_id)
+        passed = {task_id, *(before - self._stages.keys())}
+        if all(self._tasks[each].trigger_rule == TriggerRule.ALL_SUCCESS for each in passed):
+            return ()
+        return tuple(stage for each in sorted(before) for stage in self._stages.get(each, ()))
+
+    def plain_after(self, task_id: str) -> set[str]:
+        scope = scope_of(self._tasks[task_id].task_group)
+        if scope is None:
+            return set()
+        plain = self._after(task_id) - self._stages.keys() - {scope.wait_task_id}
+        return {each for each in plain if scope_of(self._tasks[each].task_group) is scope}
+
+    def _uids(self, task_ids: Set[str]) -> Set[str]:
+        return {stage.uid for each in task_ids for stage in self._stages.get(each, ())}
+
+    def _hops_to(self, stage: str) -> Set[Hop]:
+        """Give the edges of which the ways from other stages to this one consist."""
+        passed = {stage, *(self._before(stage) - self._stages.keys())}
+        hops = {(up, at) for at in passed for up in self._tasks[at].upstream_task_ids}
+        return {
+            (up, at) for up, at in hops if up in self._stages or not self._stages.keys().isdisjoint(self._before(up))
+        }
+
+    def _before(self, task_id: str, only: Set[Hop] | None = None) -> Set[str]:
+        """Give the nearest stages before a task, and the plain tasks on the way; by some edges only, if told."""
+        return self._walk(task_id, lambda at: {up: (up, at) for up in self._tasks[at].upstream_task_ids}, only)
+
+    def _after(self, task_id: str, only: Set[Hop] | None = None) -> Set[str]:
+        """Give the nearest stages after a task, and the plain tasks on the way; by some edges only, if told."""
+        return self._walk(task_id, lambda at: {down: (at, down) for down in self._tasks[at].downstream_task_ids}, only)
+
+    def _walk(self, start: str, hops: Callable[[str], Mapping[str, Hop]], only: Set[Hop] | None) -> Set[str]:
+        seen: set[str] = set()
+        todo = [start]
+        while todo:
+            for task_id, hop in hops(todo.pop()).items():
+                if task_id not in seen and (only is None or hop in only):
+                    seen.add(task_id)
+                    todo += [] if task_id in self._stages else [task_id]
+        return seen

@@ -1,0 +1,319 @@
+"""`CheckpointedTaskGroup`: the stages of one job, with the task that triggers the checkpoint and the one that waits."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import Any
+
+from airflow.sdk import TaskGroup, TriggerRule
+
+from ...checkpoint import CheckpointConfig
+from ...checkpoint.documents.attempt import StageSpec
+from ...checkpoint.errors import InvalidConfigError
+from ...checkpoint.extensions.listeners import CheckpointListener, check_listeners
+from ...checkpoint.extensions.master_hooks import MasterHook, check_hooks
+from ...checkpoint.failures.regions import regions_of
+from ...checkpoint.source import Source, check_sources
+from ...hooks.airflow_api import AIRFLOW_API_CONN_ID
+from ...hooks.airflow_api_check import check_airflow_api
+from ...hooks.clear_body import TaskRef
+from ...sensors.checkpoint import CheckpointSensor
+from ...tasks.job_settings import CheckpointScope, check_savepoint_target, check_storage_and_job, naming, scope_of
+from ...tasks.slice_detail import check_slice_detail
+from ..failure.callbacks import restore_latest_checkpoint
+from ..failure.retry_policy import restart_by
+from ..graph.run_tasks import where_of
+from ..graph.topology import show_exchanges
+from ..graph.uncovered_spark import warn_of_uncovered_spark
+from ..stage.overtaken_epoch import GroupTasks
+from ..trigger.checks import check_config, check_poll_interval, fit_schedule
+from ..trigger.intervals import check_intervals
+from ..trigger.operator import TriggerCheckpointOperator
+from ..trigger.start_from_savepoint import RunWish, check_wish
+from .checks import check_last, check_reads, check_uids, stages_in
+from .regions import tooltip_of
+
+TRIGGER = "trigger_checkpoint"
+WAIT = "wait_for_checkpoint"
+
+
+class CheckpointedTaskGroup(TaskGroup):
+    """A task group with the stages of one checkpointed job; one DAG run is one epoch.
+
+    Its `SparkEpochOperator`s are the stages, each instance of a mapped one is a stage of its own. Plain tasks may stand
+    between them: an edge that leads over such tasks is one between stages, and they run again with a stage before them.
+
+    Leaving the block adds `trigger_checkpoint` before the stages and `wait_for_checkpoint` after them, tells the former
+    what reads what (the edges between stages, which may cross groups inside this one), and puts
+    `restore_latest_checkpoint` before the author's own `on_retry_callback` and `on_failure_callback` of every stage.
+    The author's `retries` stay: with none, a failed stage waits to be cleared by hand. Where the config has a
+    `restart_strategy`, that decides instead: the stages get its retry policy, and enough `retries` for it.
+
+    Where the config lets a checkpoint complete without some stages (`unaligned`, `regional`), `wait_for_checkpoint`
+    comes right after `trigger_checkpoint`, so that no stage holds it up, and what follows the group follows it alone.
+
+    Its tooltip says, below the author's own, which stages run again together (semantics F1).
+
+    Args:
+        group_id: as of any task group.
+        storage: storage URI (may be a template).
+        job: the job's name (may be a template); the DAG's id by default.
+        config: how checkpoints are made.
+        aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None for boto3's own chain.
+        conn_id: the Spark connection of the stages; `spark_default` by default.
+        slice_detail: what belongs to the epoch's input besides the run's data interval (JSON, templated).
+        source: what the epoch reads: a `Source` or a list of them; None for the run's data interval as it is.
+        reads_window: whether the epoch reads its run's data interval, where there is no `source`. None: yes, and the
+            DAG's schedule must give its runs one. True: each run brings one of its own. False: the stages read no
+            window of time; `epoch.slice` has none, and no run is skipped because another has read its interval.
+        master_hooks: what is asked before the stages begin, and whose answers are kept in the checkpoint.
+        listeners: who is told, at least once, how each checkpoint ended: a list of `CheckpointListener`s.
+        restore_from: the folder of a savepoint that the job starts from while it has no checkpoint (may be a template);
+            read with `aws_conn_id`.
+        allow_non_restored_state: with `restore_from`: that start may leave behind what no stage claims. `config` has
+            the word for every restore.
+        claim: with `restore_from`: the job owns the savepoint, and deletes it when it has been copied.
+        deferrable: whether `trigger_checkpoint` and `wait_for_checkpoint` wait in the triggerer; with False they are
+            run by workers, the one rescheduled, the other poking.
+        poll_interval: seconds (or a timedelta) between two looks of the triggerer while `trigger_checkpoint` waits for
+            its turn; more than 0.
+        airflow_api_conn_id: the connection to Airflow's own API, used where a failure has other tasks run again; None
+            to clear those by hand.
+        **kwargs: what every task group takes.
+
+    Raises:
+        InvalidConfigError: no storage is given, `config` is no CheckpointConfig, the pause does not fit the DAG's
+            schedule, that gives no data intervals and neither `source` nor `reads_window` says what is read,
+            `slice_detail` is no JSON object, `source`, `master_hooks` or `listeners` hold something else or
+            do not fit the config, the interval is not positive, `restore_from` lies in the job's own prefix or its two
+            words come without it, or the group lies in another one.
+        InvalidNameError: the job's name is outside the grammar (semantics W1).
+        SavepointRefusedError: the config's `savepoint_target` lies in the job's own folder, or is the storage's root.
+        UnsupportedStorageError: the storage's scheme is none of ours.
+    """
+
+    def __init__(
+        self,
+        group_id: str,
+        *,
+        storage: str | None = None,
+        job: str | None = None,
+        config: CheckpointConfig | None = None,
+        aws_conn_id: str | None = None,
+        conn_id: str | None = None,
+        slice_detail: dict[str, Any] | None = None,
+        source: Source | Sequence[Source] | None = None,
+        reads_window: bool | None = None,
+        master_hooks: Sequence[MasterHook] | None = None,
+        listeners: Sequence[CheckpointListener] | None = None,
+        restore_from: str | None = None,
+        allow_non_restored_state: bool = False,
+        claim: bool = False,
+        deferrable: bool = True,
+        poll_interval: timedelta | float = 2.0,
+        airflow_api_conn_id: str | None = AIRFLOW_API_CONN_ID,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(group_id=group_id, **kwargs)
+        self._authors_tooltip = self.tooltip
+        job = job or self.dag.dag_id
+        check_storage_and_job(storage, job, group=self.group_id)
+        if scope_of(self.parent_group) is not None:
+            raise InvalidConfigError(
+                "a CheckpointedTaskGroup lies in another one: an epoch has one checkpoint. Put it beside the other, "
+                "with a job of its own, or use a plain TaskGroup inside",
+                group=self.group_id,
+            )
+        assert storage is not None  # checked above
+        with naming(group=self.group_id):
+            told = check_listeners(listeners)
+        self.checkpoint_scope = CheckpointScope(
+            storage, job, aws_conn_id, conn_id, self.child_id(WAIT), told, airflow_api_conn_id
+        )
+        self._config = fit_schedule(self.dag, check_config(config, group=self.group_id), group=self.group_id)
+        check_slice_detail(slice_detail, group=self.group_id)
+        self._slice_detail = slice_detail
+        wish = RunWish(restore_from, allow_non_restored_state, claim)
+        self._start = check_wish(wish, storage, job, group=self.group_id)
+        check_savepoint_target(self._config.savepoint_target, storage, job, group=self.group_id)
+        with naming(group=self.group_id):
+            self._sources = check_sources(source, self._config.max_concurrent_checkpoints)
+            self._master_hooks = check_hooks(
+                master_hooks, self._config.max_concurrent_checkpoints, self._config.timeout
+            )
+        self._reads_window = reads_window
+        self._deferrable = deferrable
+        with naming(group=self.group_id):
+            self._poll_interval = check_poll_interval(poll_interval)
+        self._may_leave_out = self._config.unaligned or self._config.regional is not None
+        self._trigger: TriggerCheckpointOperator | None = None
+        self._wait: CheckpointSensor | None = None
+        self._check_only_one()
+        check_intervals(self.dag, reads_window, has_source=bool(self._sources), group=self.group_id)
+
+    def __enter__(self) -> CheckpointedTaskGroup:
+        """Open the group and add the task that triggers the checkpoint.
+
+        Raises:
+            InvalidConfigError: it was opened before.
+        """
+        if self._trigger is not None:
+            raise InvalidConfigError(
+                "the CheckpointedTaskGroup is opened a second time; put all its stages into one block",
+                group=self.group_id,
+            )
+        super().__enter__()
+        scope = self.checkpoint_scope
+        self._trigger = TriggerCheckpointOperator(
+            task_id=TRIGGER,
+            storage=scope.storage,
+            job=scope.job,
+            config=self._config,
+            aws_conn_id=scope.aws_conn_id,
+            slice_detail=self._slice_detail,
+            source=self._sources,
+            reads_window=self._reads_window,
+            master_hooks=self._master_hooks,
+            listeners=scope.listeners,
+            restore_from=self._start.restore_from,
+            allow_non_restored_state=self._start.allow_non_restored_state,
+            claim=self._start.claim,
+            deferrable=self._deferrable,
+            poll_interval=self._poll_interval,
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the group: check its stages and add the task that waits; after an error in the block do neither.
+
+        Raises:
+            InvalidConfigError: there is no stage, two have one uid, one is mapped or belongs to another job, or one
+                reads without waiting from what is no stage, or although the config's mode does not allow it; a task
+                looks like a stage and is none, or does what the group's own tasks do; an exchange has no meaning;
+                or a stage has a retry policy of its own beside a restart strategy.
+        """
+        try:
+            if kind is None:
+                self._close()
+        finally:
+            super().__exit__(kind, error, trace)
+
+    def serialize_for_task_group(self) -> tuple[Any, Any]:
+        """Give the group as Airflow stores it, its tooltip with the regions as the whole DAG file declares them.
+
+        An exchange without a meaning is an import error of the DAG also where it was drawn after the block. So is, in
+        the dag processor, a region of more than one stage without the connection that clears its tasks.
+
+        Raises:
+            InvalidConfigError: the edges between the stages are no job's, or that connection is missing.
+        """
+        self._check_clearing(self._describe_regions())
+        return super().serialize_for_task_group()
+
+    def get_leaves(self) -> Generator[Any, None, None]:
+        """Yield what comes last: what follows the group follows the checkpoint, not a stage that it may leave out."""
+        if self._may_leave_out and self._wait is not None:
+            yield self._wait
+        else:
+            yield from super().get_leaves()
+
+    def _close(self) -> None:
+        trigger, scope = self._trigger, self.checkpoint_scope
+        assert trigger is not None
+        tasks = [task for task in self if task is not trigger]
+        found = stages_in(tasks, scope, str(self.group_id))
+        stages = [stage for stages in found.values() for stage in stages]
+        if not stages:
+            raise InvalidConfigError(
+                "the CheckpointedTaskGroup has no stage; add a SparkEpochOperator", group=self.group_id
+            )
+        warn_of_uncovered_spark(tasks, str(self.group_id))
+        check_uids(stages, str(self.group_id))
+        check_reads(stages, self._config.mode, str(self.group_id))
+        trigger.take_stages_from(stages)
+        self._describe_regions()
+        wait = CheckpointSensor(
+            task_id=WAIT,
+            storage=scope.storage,
+            job=scope.job,
+            aws_conn_id=scope.aws_conn_id,
+            listeners=scope.listeners,
+            deferrable=self._deferrable,
+            # The epoch may be complete already: then trigger and stages are skipped, and what follows the group runs.
+            trigger_rule=TriggerRule.NONE_FAILED,
+        )
+        self._wait = wait
+        watched = () if self._may_leave_out else stages
+        wait.runs_again = GroupTasks(TaskRef(trigger.task_id), scope.airflow_api_conn_id)
+        wait.watch(
+            trigger.task_id,
+            {stage.uid: TaskRef(stage.task_id, stage.map_index) for stage in watched},
+            lambda run_id: where_of(stages[0].operator, str(self.dag.dag_id), run_id),
+            scope.airflow_api_conn_id,
+        )
+        ids = {task.task_id for task in tasks}
+        if self._may_leave_out:
+            # It completes the checkpoint without a stage that lags or has failed, so it must not wait for that task.
+            trigger >> wait
+        for task in tasks:
+            if task.upstream_task_ids.isdisjoint(ids):
+                trigger >> task
+            if task.downstream_task_ids.isdisjoint(ids) and not self._may_leave_out:
+                check_last(task, str(self.group_id))
+                task >> wait
+        for task in (each for each in tasks if each.task_id in found):
+            restart_by(self._config.restart_strategy, task, group=str(self.group_id))
+            task.on_retry_callback = _with_ours(task.on_retry_callback)
+            task.on_failure_callback = _with_ours(task.on_failure_callback)
+        show_exchanges(stages, scope.pipelined)
+
+    def _describe_regions(self) -> tuple[StageSpec, ...]:
+        """Check the stages, show their regions in the tooltip, and give them; none before the block is open."""
+        if self._trigger is None:
+            return ()
+        with naming(group=self.group_id):
+            stages = self._trigger.checked_stages()
+        self.tooltip = "\n".join(filter(None, [self._authors_tooltip, tooltip_of(stages)]))
+        return stages
+
+    def _check_clearing(self, stages: tuple[StageSpec, ...]) -> None:
+        conn_id = self.checkpoint_scope.airflow_api_conn_id
+        for region in regions_of(stages):
+            if len(region) > 1:
+                why = f"the stages {', '.join(sorted(region))} form one region: when one fails, the others are cleared"
+                check_airflow_api(conn_id, why, group=self.group_id)
+                return
+        if self._config.max_concurrent_checkpoints > 1:
+            why = "with max_concurrent_checkpoints above 1 a run that another one overtakes runs again: it is cleared"
+            check_airflow_api(conn_id, why, group=self.group_id)
+
+    def _check_only_one(self) -> None:
+        mine = self.checkpoint_scope
+        for other in _checkpointed_groups(self.dag.task_group):
+            theirs = other.checkpoint_scope
+            if other is not self and (theirs.storage, theirs.job) == (mine.storage, mine.job):
+                raise InvalidConfigError(
+                    f"{other.group_id} and {self.group_id} are of one job: their epochs would complete each other. "
+                    "Give each group its own job (job='…')",
+                    job=mine.job,
+                    group=self.group_id,
+                )
+
+
+def _checkpointed_groups(group: TaskGroup) -> Iterator[CheckpointedTaskGroup]:
+    for child in group.children.values():
+        if isinstance(child, CheckpointedTaskGroup) and hasattr(child, "checkpoint_scope"):
+            yield child
+        if isinstance(child, TaskGroup):
+            yield from _checkpointed_groups(child)
+
+
+def _with_ours(callbacks: Any) -> list[Any]:
+    """Put our callback first: an author's alert may then look at what the recovery did."""
+    # A mapped task keeps what its author wrote, a function or a list of them.
+    authors = [callbacks] if callable(callbacks) else list(callbacks or ())
+    return authors if restore_latest_checkpoint in authors else [restore_latest_checkpoint, *authors]

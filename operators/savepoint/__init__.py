@@ -1,0 +1,4 @@
+"""Operators for savepoints, and for stopping with one.
+
+Imports trigger's checks and graph.
+"""

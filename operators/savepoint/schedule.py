@@ -1,0 +1,74 @@
+"""`savepoint_dag`: a DAG that takes savepoints of a job on a schedule and keeps the last ones (semantics P1, P3)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import DAG
+
+from ...checkpoint.documents.layout import check_job
+from .operators import DisposeSavepointOperator, SavepointOperator
+
+TAKE = "take_savepoint"
+DISPOSE = "dispose_of_old_ones"
+
+
+def savepoint_dag(
+    job: str,
+    schedule: Any,
+    target: str | None = None,
+    *,
+    storage: str,
+    keep: int | None = 7,
+    max_age: timedelta | None = None,
+    aws_conn_id: str | None = None,
+    target_aws_conn_id: str | None = None,
+    dag_id: str | None = None,
+    **dag_options: Any,
+) -> DAG:
+    """Make a DAG with two tasks: one takes a savepoint, the other throws old ones away.
+
+    The job need not be active for it, and pausing this DAG pauses no job. Only savepoints that this DAG has taken count
+    and go. Give the result a name at the top level of a DAG file.
+
+    Args:
+        job: the job's name.
+        schedule: of the DAG, such as `"@daily"`.
+        target: URI of the folder below which each savepoint gets its own; None: the job's `savepoint_target`.
+        storage: URI of the storage that the job is in.
+        keep: so many of the newest stay; at least 1. None: any number.
+        max_age: those that are not older than this stay; more than zero. None: of any age.
+        aws_conn_id: Airflow connection of type `aws`, for `s3://` storage and target; None for boto3's own chain.
+        target_aws_conn_id: another one for the target; None: the same.
+        dag_id: the DAG's id; `<job>-savepoints` by default.
+        **dag_options: what a DAG takes. By default it does not catch up, and has one run at a time.
+
+    Raises:
+        InvalidConfigError: an option is out of its bounds.
+        InvalidNameError: the job's name is outside the grammar (semantics W1).
+        SavepointRefusedError: the target lies in the job's own folder, or is the storage's root.
+        UnsupportedStorageError: the storage's or the target's scheme is none of ours.
+    """
+    options = {"catchup": False, "max_active_runs": 1, **dag_options}
+    with DAG(dag_id or f"{check_job(job)}-savepoints", schedule=schedule, **options) as dag:
+        take = SavepointOperator(
+            task_id=TAKE,
+            storage=storage,
+            job=job,
+            target=target,
+            aws_conn_id=aws_conn_id,
+            target_aws_conn_id=target_aws_conn_id,
+        )
+        if keep is not None or max_age is not None:
+            take >> DisposeSavepointOperator(
+                task_id=DISPOSE,
+                storage=storage,
+                job=job,
+                keep=keep,
+                max_age=max_age,
+                series=f"{dag.dag_id}/{TAKE}/",
+                aws_conn_id=aws_conn_id,
+                target_aws_conn_id=target_aws_conn_id,
+            )
+    return dag

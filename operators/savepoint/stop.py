@@ -1,0 +1,146 @@
+"""`StopWithSavepointOperator`: stops a job with a savepoint, from any DAG (semantics P2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ...checkpoint import Coordinator
+from ...checkpoint.documents.entries import SavepointEntry, Stopped
+from ...checkpoint.documents.layout import epoch_name, run_id_of
+from ...checkpoint.errors import DagNotPausedError, InvalidConfigError
+from ...checkpoint.extensions.listeners import CheckpointListener, check_listeners
+from ...checkpoint.reasons import Status
+from ...checkpoint.runtime import system_runtime
+from ...checkpoint.savepoints.take import SavepointRequest, drain_run
+from ...hooks.airflow_api import AIRFLOW_API_CONN_ID, AirflowApiHook
+from ...storage.errors import CairnError
+from ...tasks.job_settings import naming, rendered_settings
+from ...tasks.listeners import tell_if_possible
+from .operators import SavepointOperator, failed
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+LAST_RUN_S = 60.0
+"""How often a drain asks Airflow whether the job's last run has ended; other runs of the job, if there are any, see it
+within their `recheck_interval`."""
+
+LISTENERS_S = 30.0
+"""How often a stop that waits for listeners tells them again by itself."""
+
+
+class StopWithSavepointOperator(SavepointOperator):
+    """Stops a job with a savepoint (semantics P2); in a DAG of its own, never in the job's.
+
+    No epoch of the job begins any more; the one that is under way finishes, and is waited for as a
+    `SavepointOperator` waits; the savepoint holds it; the job's listeners are told of it; in the moment in which the
+    savepoint is complete the job has stopped. Then the job's DAG is paused. If the savepoint fails, the job goes on,
+    and so does its DAG.
+
+    Args:
+        drain: let a last run begin and finish first, whose stages are told so (`epoch.draining`).
+        pause_dag_id: the DAG that is paused, and that makes the last run (templated); None: the one that is called like
+            the job.
+        listeners: those of the job, so that this task may tell them of the last checkpoint, beside the sensor of its
+            run: a list of `CheckpointListener`s. Listeners of installed packages come on top.
+        airflow_api_conn_id: the connection to Airflow's own API that pauses it; None: a person does. `drain` needs it.
+        **kwargs: what a `SavepointOperator` takes.
+
+    Raises:
+        InvalidConfigError: `drain` is no bool or has no connection, `listeners` holds something else, or as of a
+            `SavepointOperator`, whose other errors come too.
+    """
+
+    template_fields: Sequence[str] = (*SavepointOperator.template_fields, "pause_dag_id")
+
+    def __init__(
+        self,
+        *,
+        drain: bool = False,
+        pause_dag_id: str | None = None,
+        listeners: Sequence[CheckpointListener] | None = None,
+        airflow_api_conn_id: str | None = AIRFLOW_API_CONN_ID,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.drain = drain
+        self.pause_dag_id = pause_dag_id
+        self.airflow_api_conn_id = airflow_api_conn_id
+        with naming(task=self.task_id):
+            self.listeners = check_listeners(listeners)
+        if not isinstance(drain, bool):
+            raise InvalidConfigError("drain must be True or False", task=self.task_id, drain=repr(drain))
+        if drain and airflow_api_conn_id is None:
+            raise InvalidConfigError(
+                "drain needs the connection to Airflow's API, which starts the last run: give airflow_api_conn_id",
+                task=self.task_id,
+            )
+
+    def request_for(self, context: Context, *, renew: bool) -> SavepointRequest:
+        """Give what is asked of the job."""
+        request = super().request_for(context, renew=renew)
+        if not self.drain:
+            return replace(request, stop=True)
+        settings = rendered_settings(self)
+        with settings.naming_connection():
+            before = settings.coordinator().look_for_savepoint(request.request)
+        if (before is None or before.status is Status.FAILED) and self.airflow_api_conn_id is not None:
+            # Before the job is held: no other task starts the run that it would wait for.
+            with AirflowApiHook(self.airflow_api_conn_id) as api:
+                api.check_runs(self._dag_id)
+        return replace(request, stop=True, drain=epoch_name(drain_run(request.request, before)))
+
+    def _take(self, context: Context, *, renew: bool) -> dict[str, Any]:
+        """Take the savepoint, and pause the DAG once the job has stopped with it."""
+        found = super()._take(context, renew=renew)
+        settings = rendered_settings(self)
+        with settings.naming_connection():
+            stopped = settings.coordinator().head().stopped is Stopped.SHUTDOWN
+        if not stopped:
+            self.log.info("the job was resumed since: its DAG is left as it is")
+        elif self.airflow_api_conn_id is None:
+            self.log.info("the job has stopped; pause its DAG by hand")
+        else:
+            self._pause(self.airflow_api_conn_id, found["savepoint"])
+        return {**found, "stopped": stopped}
+
+    def _wait(self, entry: SavepointEntry, coordinator: Coordinator, recheck_interval: float = 0.0) -> NoReturn:
+        self.log.info("the job %s is being stopped: no other run begins than the one that is waited for", self.job)
+        if not entry.waits:
+            # A task that has the listeners may tell them here; the sensor of the run does so, too.
+            tell_if_possible(coordinator, self.listeners)
+            recheck_interval = LISTENERS_S
+        elif self.drain and self.airflow_api_conn_id is not None:
+            run_id = run_id_of(entry.epoch)
+            with AirflowApiHook(self.airflow_api_conn_id) as api:
+                if api.start_run(self._dag_id, run_id, system_runtime().now_ms()):
+                    self.log.info("the job's last run has been made: %s of %s", run_id, self._dag_id)
+                elif api.is_over(self._dag_id, run_id):
+                    self._give_up(entry, coordinator, run_id)
+            recheck_interval = LAST_RUN_S
+        super()._wait(entry, coordinator, recheck_interval)
+
+    def _give_up(self, entry: SavepointEntry, coordinator: Coordinator, run_id: str) -> None:
+        """Fail the stop where the last run has ended and its epoch has not begun, or is not gone on with."""
+        if coordinator.give_up_stop(entry.epoch, f"its DAG run {run_id} has ended"):
+            ended = coordinator.look_for_savepoint(entry.request)
+            assert ended is not None, "it has just failed"
+            raise failed(ended, coordinator.job)
+
+    def _pause(self, conn_id: str, savepoint: str) -> None:
+        try:
+            with AirflowApiHook(conn_id) as api:
+                api.pause(self._dag_id)
+        except CairnError as error:
+            raise DagNotPausedError(
+                f"the job has stopped, and its savepoint is kept; but its DAG is not paused: {error.message}",
+                **{**error.fields, "dag": self._dag_id, "savepoint": savepoint},
+            ) from error
+        self.log.info("the job has stopped, and the DAG %s is paused", self._dag_id)
+
+    @property
+    def _dag_id(self) -> str:
+        return self.pause_dag_id or str(self.job)

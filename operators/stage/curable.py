@@ -1,0 +1,48 @@
+"""Fails a task at once where no retry would do any better: the error's class says so (semantics F4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow.sdk.definitions.retry_policy import RetryDecision, RetryPolicy
+
+from ...storage.errors import CairnError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+NO_CURE = "no retry cures this: a person has to change something first; the error says what"
+
+
+class WhereARetryMayCure(RetryPolicy):
+    """Airflow's own retries, but for errors of Cairn of which no retry cures one (`CairnError.retry_cures`).
+
+    What was raised from something else may be cured if that may. See `docs/reference/errors.md`.
+    """
+
+    def evaluate(
+        self,
+        exception: BaseException,
+        try_number: int,  # noqa: ARG002 - Airflow passes it by name
+        max_tries: int,  # noqa: ARG002 - likewise
+        context: Context | None = None,  # noqa: ARG002 - likewise
+    ) -> RetryDecision:
+        """Say whether a failed try may be followed by another.
+
+        Args:
+            exception: what failed the task.
+            try_number: not used.
+            max_tries: not used.
+            context: not used.
+
+        Returns:
+            FAIL where no retry cures the error; DEFAULT, Airflow's own retries, for all others.
+        """
+        if isinstance(exception, CairnError) and not exception.retry_cures:
+            return RetryDecision.fail(NO_CURE)
+        return RetryDecision.default()
+
+
+WHERE_A_RETRY_MAY_CURE = WhereARetryMayCure()
+"""What Airflow does with a failed try of a task that triggers, takes, stops with or disposes of a savepoint."""

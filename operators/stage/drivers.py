@@ -1,0 +1,264 @@
+"""A stage's drivers on the cluster, over its tries: found again, taken over, or ended (semantics F3, F5, A2).
+
+Airflow keeps a task's state by run, task and map index, through tries and clears. One entry there names the driver that
+was submitted last and the execution that it is of. It is written when the driver's id is known, so between the two a
+worker may die: no task then owns the driver, the next try fails over, and what the driver acknowledges is discarded.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import requests
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk.exceptions import AirflowException
+
+from ...checkpoint.errors import CheckpointError
+from ...hooks.cluster_driver import NOT_FOUND, is_tracked, point_at
+from ...spark.execution.error_text import one_line
+from ...storage.errors import ErrorKind
+
+if TYPE_CHECKING:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from airflow.sdk import Context
+    from pydantic import JsonValue
+
+    from ...checkpoint.documents.attempt import Handover
+
+log = logging.getLogger(__name__)
+
+LAST_DRIVER = "cairn_driver"
+"""The key of that entry. Its value: the execution's token and the driver's id."""
+
+HTTP_SECONDS = 30.0
+"""How long a master may take to answer; as the provider has it."""
+
+
+UNKNOWN_TO_YARN = "returned HTTP 404 for application"
+"""What the provider says where the ResourceManager has forgotten an application, or never knew it."""
+
+
+UNKNOWN = "UNKNOWN"
+"""The state of a driver about which a standalone master, or Kubernetes, cannot tell for the time being."""
+
+
+class DriverUnknownError(CheckpointError):
+    """The cluster does not say what became of a driver; nothing was decided, and the next try asks again."""
+
+    kind = ErrorKind.UNAVAILABLE
+
+
+class DurableSubmit(SparkSubmitOperator):
+    """The provider's operator, whose drivers belong to one execution of a stage each."""
+
+    _token = ""
+
+    def keep_drivers_of(self, token: str) -> None:
+        """Give the provider keys of one execution, so that it never takes another one's driver for its own.
+
+        Args:
+            token: of the execution.
+        """
+        self.external_id_key = f"spark_job_{token}"
+        self._K8S_DRIVER_STATUS_KEY = f"k8s_driver_status_{token}"
+        self._token = token
+
+    def submit_job(self, context: Context) -> str | None:
+        """Submit, and note at once which driver is of which execution."""
+        driver: str | None = super().submit_job(context)
+        store = context.get("task_state_store")
+        if store is not None and driver is not None:
+            try:
+                store.set(LAST_DRIVER, {"token": self._token, "driver": driver})
+            except Exception:
+                # No later try could find it.
+                log.warning("driver %s is ended at once, because Airflow did not store that it was submitted", driver)
+                self.on_kill()
+                raise
+        return driver
+
+    def get_job_status(self, external_id: JsonValue, context: Context) -> str:
+        """Ask the cluster for a driver's state, in its own words; `NotFound` if it knows nothing of it.
+
+        Args:
+            external_id: the driver's id.
+            context: Airflow's.
+
+        Raises:
+            Exception: it did not answer; which one is the provider's and the mode's affair.
+        """
+        try:
+            return str(super().get_job_status(external_id, context))
+        except RuntimeError as error:
+            if UNKNOWN_TO_YARN not in str(error):
+                raise
+            return NOT_FOUND
+
+    def _fetch_driver_status(  # type: ignore[override]  # the provider's is decorated with retries; a try has its own
+        self, url: str, external_id: str
+    ) -> str:
+        """Ask a standalone master; a driver that it does not know is gone, which for the provider is an error."""
+        response = requests.get(url, timeout=HTTP_SECONDS)
+        response.raise_for_status()
+        answer = response.json()
+        if answer.get("success"):
+            return str(answer["driverState"])
+        if answer.get("message"):
+            # It is recovering, or stands by: another master may know.
+            raise RuntimeError(f"the Spark master does not know yet about {external_id}: {answer['message']}")
+        return NOT_FOUND
+
+
+class StageDrivers:
+    """What one try of a stage knows of the drivers of the tries before it; the domain's `Drivers`.
+
+    Args:
+        operator: the stage's.
+        context: Airflow's, of this try.
+    """
+
+    def __init__(self, operator: DurableSubmit, context: Context) -> None:
+        self._operator = operator
+        self._context = context
+        self._store = context.get("task_state_store")
+        self._hook: SparkSubmitHook | None = None
+
+    def outlive(self) -> bool:
+        """Tell whether a driver that is submitted now may live on without its task, and can be found again."""
+        if not self._operator.durable or self._store is None:
+            return False
+        try:
+            return is_tracked(self._plain_hook())
+        except (AirflowException, RuntimeError, ValueError):
+            return False  # submitting meets the same error, and then it is the stage's
+
+    def why_gone(self, handover: Handover) -> str | None:
+        """Say why the driver of an execution cannot be waited for; None while it lives.
+
+        Args:
+            handover: of the execution.
+
+        Raises:
+            DriverUnknownError: Airflow or the cluster did not answer, or the Spark connection names no cluster.
+        """
+        if not self._operator.durable:
+            return "the try before ended without acknowledging"
+        driver = "unknown"
+        try:
+            last = self._last()
+            if last is None or last[0] != handover.token:
+                return "the try before ended before it had noted which driver it submitted"
+            driver = last[1]
+            status, lives = self._status(*last)
+        except Exception as error:  # which one is the provider's and the mode's affair
+            raise DriverUnknownError(
+                "the cluster does not say what became of the driver that an earlier try submitted, so nothing was "
+                "decided: the next try asks again. Where the driver is known to be dead and the cluster will not "
+                f"answer any more, set durable=False, and the next try opens a new attempt. {one_line(error)}",
+                job=handover.job,
+                checkpoint=handover.checkpoint,
+                stage=handover.stage,
+                driver=driver,
+            ) from error
+        if lives:
+            log.info("driver %s lives (%s); this try waits for it and submits nothing", driver, status)
+            return None
+        return f"its driver {driver} is gone ({status}) and has not acknowledged"
+
+    def check_lost(self, handover: Handover, error: Exception) -> None:
+        """See that the driver is gone whose watching has failed: unknown is not gone (semantics F2).
+
+        Args:
+            handover: of the execution that this try watches.
+            error: with which the watching ended.
+
+        Raises:
+            DriverUnknownError: it lives, or the cluster does not say; the next try waits for it, or finds it gone.
+        """
+        if not handover.durable or self.why_gone(handover) is not None:
+            return
+        raise DriverUnknownError(
+            "this try lost sight of its driver, which lives or may live: nothing was decided, and the next try asks "
+            f"again. {one_line(error)}",
+            job=handover.job,
+            checkpoint=handover.checkpoint,
+            stage=handover.stage,
+        ) from error
+
+    def driver_of(self, token: str) -> str:
+        """Give the driver of an execution that this try has taken over.
+
+        Args:
+            token: of the execution.
+
+        Raises:
+            AirflowException: Airflow's entry about it is gone or was overwritten since.
+        """
+        last = self._last()
+        if last is None or last[0] != token:
+            raise AirflowException(
+                f"Airflow's state of this task no longer says which driver runs (key {LAST_DRIVER}): somebody removed "
+                "it. The next try submits another one"
+            )
+        return last[1]
+
+    def end_those_before(self, token: str) -> None:
+        """End the driver of another execution, if one still runs (semantics F3). What fails is logged.
+
+        Its acknowledgement would be discarded anyway (A2): this saves work and room on the cluster.
+
+        Args:
+            token: of the execution that is submitted next.
+        """
+        last = self._last() if self.outlive() else None
+        if last is None or last[0] == token:
+            return
+        driver = last[1]
+        try:
+            status, lives = self._status(*last)
+            if not lives:
+                return
+            hook = self._plain_hook()
+            point_at(hook, driver)
+            hook._post_submit_commands = []  # they belong to the end of what this try submits
+            hook.on_kill()
+        except Exception as error:
+            log.exception(
+                "driver %s of an earlier attempt could not be ended (%s). What it acknowledges is discarded, but it "
+                "uses the cluster until it ends: kill it by hand",
+                driver,
+                error,  # noqa: TRY401 - the page folds the trace away
+            )
+            return
+        log.info("driver %s of an earlier attempt was %s, and the cluster is told to end it", driver, status)
+
+    def _last(self) -> tuple[str, str] | None:
+        """Give the execution whose driver was submitted last, and the driver."""
+        found: JsonValue = self._store.get(LAST_DRIVER) if self._store is not None else None
+        if not isinstance(found, dict):
+            return None
+        token, driver = found.get("token"), found.get("driver")
+        return (token, driver) if isinstance(token, str) and isinstance(driver, str) else None
+
+    def _status(self, token: str, driver: str) -> tuple[str, bool]:
+        """Ask the cluster, by the provider's means: the driver's state in its words, and whether it lives."""
+        if not is_tracked(self._plain_hook()):
+            # The provider takes a connection that it cannot read for YARN in client mode.
+            raise AirflowException(
+                f"Spark connection {self._operator._conn_id} cannot be read, or no longer has cluster mode"
+            )
+        self._operator.keep_drivers_of(token)
+        before, self._operator._hook = self._operator._hook, self._plain_hook()
+        try:
+            status: str = self._operator.get_job_status(driver, self._context)
+            # Kubernetes says so of a pod whose node it cannot reach, and the provider takes it for an end.
+            return status, self._operator.is_job_active(status) or status.upper() == UNKNOWN
+        finally:
+            self._operator._hook = before
+
+    def _plain_hook(self) -> SparkSubmitHook:
+        """Give the hook as the provider builds it; made once."""
+        if self._hook is None:
+            self._hook = self._operator._get_hook()
+        return self._hook

@@ -1,0 +1,466 @@
+"""`SparkEpochOperator`: a `SparkSubmitOperator` whose application is one stage of an epoch."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import timezone
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowRescheduleException,
+    AirflowSkipException,
+)
+
+from ...checkpoint.answers import (
+    BeginAnswer,
+    Cancelled,
+    EpochCompleted,
+    Failed,
+    Queued,
+    Reconnect,
+    Restarted,
+    StageAcknowledged,
+    Submit,
+    TriggerFirst,
+    UpstreamsNotReady,
+)
+from ...checkpoint.documents import layout
+from ...checkpoint.documents.attempt import Slice
+from ...checkpoint.documents.run_window import run_of_head, run_of_slice
+from ...checkpoint.errors import CheckpointError, CheckpointFailedError, InvalidConfigError, JobPausedError
+from ...checkpoint.stage_graph import check_parallelism
+from ...checkpoint.validation import check_choice
+from ...hooks.airflow_api import AIRFLOW_API_CONN_ID
+from ...hooks.cluster_driver import point_at
+from ...hooks.spark_submit import EpochSubmitHook
+from ...spark.handover.conf import handover_conf
+from ...spark.handover.runtime_zip import runtime_zip
+from ...storage.names import check_name, shorten
+from ...tasks.clearing import rerun_note
+from ...tasks.dag_pause import start_unless_paused, stop_if_paused
+from ...tasks.dag_runs import state_of
+from ...tasks.job_settings import JobSettings, check_room, check_storage_and_job, naming, rendered_settings, scope_of
+from ...tasks.messages import already_completed
+from ...tasks.stage_states import acknowledge_for
+from ..graph.declaration import StageOperator, stage_uid
+from ..graph.exchange import EXCHANGES, Exchange
+from ..graph.run_tasks import trigger_of, upstreams_to_look_at, where_of
+from .drivers import DurableSubmit, StageDrivers
+from .last_stage import complete_if_last
+from .links import CheckpointLink
+from .others_again import let_others_run_again, not_on_their_way
+from .outcome import StageIncurableError, StageRun, left_out
+from .overtaken_epoch import come_back_if_overtaken, let_trigger_run, wait_in_line
+from .secrets import check_author_settings
+from .tries import came_back, first_since_clear, is_asked_for, is_retry
+from .upstreams import let_upstreams_run
+
+if TYPE_CHECKING:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from airflow.sdk import BaseOperatorLink, Context
+
+    from ...checkpoint import Coordinator
+    from ...checkpoint.documents.attempt import Handover
+
+_TEXTS = (
+    *("application", "files", "py_files", "jars", "packages", "exclude_packages", "driver_class_path"),
+    *("properties_file", "principal", "proxy_user", "name", "post_submit_commands"),
+)
+
+
+class SparkEpochOperator(StageOperator, DurableSubmit):
+    """Submits a Spark application as one stage of the DAG run's epoch, and is done when the stage has acknowledged.
+
+    All options of `SparkSubmitOperator` stay. The application opens its epoch with `with Epoch.current() as epoch:`;
+    what it needs of Cairn is shipped along. A retry restores the latest completed checkpoint first: whether a callback
+    ran or not, its start settles what the try before left (semantics F5). Where the driver runs on a cluster and lives
+    on without its task, the retry waits for it instead, and the same attempt goes on (`durable`, on by default).
+
+    Args:
+        storage: storage URI (templated); inside a `CheckpointedTaskGroup` the group's.
+        job: the job's name (templated); inside a group the group's, else the DAG's id.
+        aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None for boto3's own chain. In client mode
+            the driver gets its credentials by the environment of spark-submit; in cluster mode it uses the cluster's.
+        uid: the stage's name in the job; state is matched to it (semantics R3). The task's own id without those of
+            its groups by default; set it to rename the task and keep its state. Instances of a mapped task are stages
+            of their own: `<uid>-0`, `<uid>-1`, ….
+        parallelism: subtasks that must acknowledge, 1 to 32768; None for as many as the application writes.
+        max_parallelism: the highest parallelism that the stage's state will ever be restored at (semantics R4); None
+            for the one that it was made with, or at first half as much again as `parallelism`, rounded up.
+        reads: uids of stages that it reads from without waiting for them, for groups whose config has
+            `mode="at_least_once"` (semantics B2); stages with an edge to it need not be named.
+        exchange: `"pipelined"`: it runs again together with every stage that has an edge to it (semantics F1);
+            `"blocking"`: with none of them. None: as the edges say (`Pipelined`), which are blocking by themselves.
+        conn_id: the Spark connection; inside a group the group's, else `spark_default`.
+        airflow_api_conn_id: the connection to Airflow's own API, used where a failover has other tasks run again; None
+            to clear by hand. Inside a group the group's.
+        name: the application's name in Spark (templated); job and uid by default.
+        **kwargs: everything else that `SparkSubmitOperator` takes.
+
+    Raises:
+        InvalidConfigError: no storage, no application, a parallelism out of its bounds, `reads` or `exchange` outside a
+            group, `reads` that is no list of uids, an unknown `exchange`, a secret or a reserved key in conf, env_vars,
+            application_args or another text, or storage, job and uid that are too long together for S3.
+        InvalidNameError: job or uid are outside the grammar (semantics W1).
+        UnsupportedStorageError: the storage's scheme is none of ours.
+    """
+
+    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "storage", "job")
+    operator_extra_links: Collection[BaseOperatorLink] = (CheckpointLink(),)
+    ui_color = "#f3e9d8"
+
+    def __init__(
+        self,
+        *,
+        storage: str | None = None,
+        job: str | None = None,
+        aws_conn_id: str | None = None,
+        uid: str | None = None,
+        parallelism: int | None = None,
+        max_parallelism: int | None = None,
+        reads: Sequence[str] = (),
+        exchange: Exchange | None = None,
+        conn_id: str | None = None,
+        airflow_api_conn_id: str | None = AIRFLOW_API_CONN_ID,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(conn_id=conn_id or "spark_default", name=name or "", **kwargs)
+        scope = scope_of(self.task_group)
+        self.storage = storage if storage is not None or scope is None else scope.storage
+        self.job = job or (scope.job if scope else self._dag_id_if_any())
+        self.aws_conn_id = aws_conn_id if aws_conn_id is not None or scope is None else scope.aws_conn_id
+        self.airflow_api_conn_id = scope.airflow_api_conn_id if scope else airflow_api_conn_id
+        if conn_id is None and scope is not None and scope.conn_id is not None:
+            self._conn_id = scope.conn_id
+        with naming(task=self.task_id):
+            self.uid = check_name("stage", uid if uid is not None else self._own_task_id())
+        check_parallelism(parallelism, max_parallelism, task=self.task_id)
+        self.parallelism = parallelism
+        self.max_parallelism = max_parallelism
+        self.reads = self._checked_reads(reads, in_group=scope is not None)
+        self.exchange = self._checked_exchange(exchange, in_group=scope is not None)
+        self.name = name or f"{self.job} {self.uid}"
+        check_storage_and_job(self.storage, self.job, task=self.task_id)
+        check_room(self.storage, self.job, self.uid, task=self.task_id)
+        if self.application is None or self.application == "":
+            raise InvalidConfigError(
+                "no application is given: name the Python file or jar that opens the epoch, application='routes.py'",
+                task=self.task_id,
+            )
+        self._check_author_settings()
+        self._submission: _Submission | None = None
+        self._run: StageRun | None = None
+
+    def execute(self, context: Context) -> dict[str, Any] | None:  # type: ignore[override]  # the base has no result
+        """Claim the stage's execution, submit the application, and see that it acknowledged.
+
+        Returns:
+            Checkpoint, epoch, attempt and stage; None if there was nothing to submit.
+
+        Raises:
+            AirflowFailException: the epoch has failed, and no retry follows, or the application failed of what no retry
+                cures (semantics F4); or stages that it reads from must run again first, and somebody has to clear them
+                by hand: the text says what.
+            AirflowSkipException: the epoch is completed, with this stage or without it (semantics B3, F6); running it
+                again would fold its input in twice.
+            StageFailedError: the application failed, declined, or never opened an epoch.
+            DriverUnknownError: its driver on the cluster lives or may live, and could not be watched any more.
+            FencedError: another attempt replaced this one while it ran.
+            AirflowRescheduleException: stages that it reads from run again first (semantics F1), the DAG is paused
+                (S1), another epoch holds the place that this one needs (T2), or this one was overtaken (C2).
+            InvalidConfigError: nothing was triggered for the epoch, or templated storage and job are too long for S3.
+        """
+        self._check_author_settings()
+        ti = context["ti"]
+        uid = stage_uid(self.uid, ti.map_index)
+        settings = rendered_settings(self)
+        check_room(settings.storage, settings.job, uid, task=self.task_id)
+        coordinator = settings.coordinator()
+        epoch = layout.epoch_name(ti.run_id)
+        drivers = StageDrivers(self, context)
+
+        may_be_skipped = upstreams_to_look_at(self)
+
+        def begin() -> BeginAnswer:
+            acknowledge_for(coordinator, epoch, ti, may_be_skipped)
+            by_hand, waited = is_asked_for(ti, self.retries), came_back(context)
+            return coordinator.begin(
+                epoch,
+                uid,
+                str(ti.id),
+                by_hand=by_hand,
+                came_back=waited,
+                drivers=drivers,
+                try_number=ti.try_number,
+                first_try=first_since_clear(ti, self.retries),
+                state_of=lambda owner: state_of(ti, owner),
+            )
+
+        def to_run_again() -> tuple[Restarted, ...]:
+            return coordinator.to_run_again(epoch)
+
+        with settings.naming_connection():
+            try:
+                answer = begin()
+            except JobPausedError:
+                if not start_unless_paused(coordinator, ti):
+                    # Airflow starts no task of a paused DAG: this one comes back when the pause is over.
+                    raise AirflowRescheduleException(timezone.utcnow()) from None
+                answer = begin()
+            if isinstance(answer, UpstreamsNotReady) and may_be_skipped:
+                # It has opened another attempt by itself, and what was skipped has to be acknowledged in that one.
+                answer = begin()
+        if isinstance(answer, EpochCompleted):
+            kept = left_out(coordinator, epoch, uid)
+            if kept is None and is_retry(ti, self.retries):
+                # The try before had acknowledged and its task died then, or the stage was added to the DAG while the
+                # run went on, and the epoch completed without it. Skipping it would skip what follows it.
+                self.log.info(
+                    "checkpoint %d has completed epoch %s: stage %s has nothing to submit",
+                    answer.checkpoint,
+                    run_of_head(coordinator.head(), epoch),
+                    uid,
+                )
+                return None
+            raise AirflowSkipException(kept or already_completed(coordinator, settings.storage, answer))
+        if isinstance(answer, Failed):
+            # semantics F4: it was decided that no other try follows, though the process that decided it did not live to
+            # say so.
+            raise AirflowFailException(failed_for_good(ti.run_id, answer))
+        if isinstance(answer, StageAcknowledged | Submit | Reconnect) and answer.restarted:
+            # Who replaced what they wrote did not live to clear them, or this try has replaced it itself.
+            where = where_of(self, ti.dag_id, ti.run_id)
+            others = not_on_their_way(ti, where, answer.restarted)
+            let_others_run_again(others, uid, where, self.airflow_api_conn_id, rerun_note(uid), to_run_again)
+        if isinstance(answer, StageAcknowledged):
+            self.log.info(
+                "checkpoint %d · epoch %s · stage %s: already acknowledged, nothing to submit",
+                answer.checkpoint,
+                run_of_head(coordinator.head(), epoch),
+                uid,
+            )
+            complete_if_last(coordinator, epoch, uid)
+            return None
+        if isinstance(answer, Cancelled):
+            # semantics B4: a driver would find its input missing after a minute of starting.
+            raise CheckpointFailedError(
+                f"nothing was submitted: {answer.upstream}, which this stage reads from, has declined "
+                f"({answer.detail}). Let {answer.upstream} run again; a later try of this stage then takes part",
+                job=settings.job,
+                checkpoint=answer.checkpoint,
+                attempt=answer.attempt,
+                stage=uid,
+            )
+        if isinstance(answer, Queued):
+            wait_in_line(answer)
+        if isinstance(answer, TriggerFirst):
+            where = where_of(self, ti.dag_id, ti.run_id)
+            let_trigger_run(answer, uid, trigger_of(self), where, self.airflow_api_conn_id)
+        if isinstance(answer, UpstreamsNotReady):
+            where = where_of(self, ti.dag_id, ti.run_id)
+            let_upstreams_run(answer, uid, where, self.airflow_api_conn_id, begin, to_run_again)
+        run = StageRun(coordinator, answer.handover)
+        self._run = run
+        try:
+            if isinstance(answer, Reconnect):
+                self._reconnect(context, drivers, run)
+            else:
+                self._say_what_is_restored(coordinator, answer.handover)
+                drivers.end_those_before(answer.handover.token)
+                self.log.info("%s: submitting", run.title)
+                self._submit(context, drivers, settings, answer, run)
+            run.check_acknowledged()
+        except CheckpointError as error:
+            kept = left_out(coordinator, epoch, uid)
+            if kept is not None:
+                raise AirflowSkipException(kept) from error
+            if isinstance(error, StageIncurableError):
+                # semantics F4: Airflow retries nothing that fails so, and the callback reports it as final.
+                raise AirflowFailException(str(error)) from error
+            come_back_if_overtaken(coordinator, answer.handover, error)
+            raise
+        self.log.info("%s: acknowledged", run.title)
+        complete_if_last(coordinator, epoch, uid)
+        stop_if_paused(coordinator, ti)
+        return {
+            "checkpoint": answer.handover.checkpoint,
+            "epoch": epoch,
+            "attempt": answer.handover.attempt,
+            "stage": uid,
+        }
+
+    def on_kill(self) -> None:
+        """End the application, if one was submitted and no other try has taken it over."""
+        if self._hook is None:
+            return
+        if self._run is not None and self._run.taken_over():
+            self.log.info("%s: another try of this task waits for its driver, which goes on", self._run.title)
+            return
+        super().on_kill()
+
+    def _submit(
+        self, context: Context, drivers: StageDrivers, settings: JobSettings, answer: Submit, run: StageRun
+    ) -> None:
+        # A stored driver id outlives a clear and a try. Under a key of its own it is found by this execution alone, so
+        # that no try reconnects to the driver of another attempt.
+        self.keep_drivers_of(answer.handover.token)
+        with tempfile.TemporaryDirectory(prefix="cairn-") as folder:
+            self._submission = _submission(settings, answer, str(runtime_zip(Path(folder))))
+            try:
+                super().execute(context)
+            except (AirflowSkipException, AirflowFailException):
+                raise
+            except Exception as error:
+                self._check_failed(drivers, run, error)
+                hook = self._hook if isinstance(self._hook, EpochSubmitHook) else None
+                missing = hook.missing_application(str(self.application)) if hook else None
+                raise run.failure(hook.returncode if hook else None, str(error), missing) from error
+
+    def _reconnect(self, context: Context, drivers: StageDrivers, run: StageRun) -> None:
+        """Wait for a driver that an earlier try of this task has submitted (semantics F5)."""
+        token = run.handover.token
+        self.keep_drivers_of(token)
+        try:
+            driver = drivers.driver_of(token)
+            self._hook = super()._get_hook()
+            point_at(self._hook, driver)
+            self.log.info("%s: waiting for driver %s, which an earlier try submitted", run.title, driver)
+            self.poll_until_complete(driver, context)
+        except Exception as error:
+            self._check_failed(drivers, run, error)
+            raise run.failure(0, str(error)) from error
+
+    @staticmethod
+    def _check_failed(drivers: StageDrivers, run: StageRun, error: Exception) -> None:
+        """See that it is the application that has failed, and not only who watched it."""
+        if run.declined() is None:
+            drivers.check_lost(run.handover, error)
+        if not isinstance(error, AirflowException | RuntimeError):
+            raise error
+
+    def _get_hook(self) -> SparkSubmitHook:
+        """Give the provider's hook, with what the application needs of Cairn added: the author's fields stay clean."""
+        plain = super()._get_hook()
+        submission = self._submission
+        if submission is None:
+            return plain
+        return EpochSubmitHook.taking_over(
+            plain,
+            conf={**submission.defaults, **(self.conf or {}), **submission.handed},
+            py_files=",".join(filter(None, [self.py_files, submission.runtime])),
+            environment=submission.environment,
+        )
+
+    def _say_what_is_restored(self, coordinator: Coordinator, handover: Handover) -> None:
+        record = next((each for each in coordinator.head().restores if each.into == handover.checkpoint), None)
+        for damage in record.damages if record else ():
+            self.log.warning("not restored, because it is damaged: %s", damage)
+        if handover.restore is None:
+            self.log.info("no checkpoint has completed yet: starting empty")
+        else:
+            self.log.info("restoring from checkpoint %d", handover.restore.checkpoint)
+        for owed in handover.backlog:
+            self.log.info("first it reads what it owes: epoch %s", _run_of(owed.epoch, owed.slice))
+        for replayed in handover.replay:
+            self.log.warning("its input is read again: epoch %s", _run_of(replayed.epoch, replayed.slice))
+
+    def _check_author_settings(self) -> None:
+        check_author_settings(
+            self.task_id,
+            conf=self.conf,
+            env_vars=self.env_vars,
+            application_args=self.application_args,
+            texts={
+                "repositories": self._repositories,
+                "archives": self._archives,
+                **{name: getattr(self, name) for name in _TEXTS},
+            },
+        )
+
+    def _checked_reads(self, reads: object, *, in_group: bool) -> tuple[str, ...]:
+        if not isinstance(reads, list | tuple) or not all(isinstance(each, str) for each in reads):
+            raise InvalidConfigError(
+                "reads must be a list of stages' uids: write reads=['clean']", task=self.task_id, reads=shorten(reads)
+            )
+        if reads and not in_group:
+            raise InvalidConfigError(
+                "reads belongs to stages of a CheckpointedTaskGroup; without one, name what a stage reads by "
+                "TriggerCheckpointOperator(stages=[StageSpec(uid, upstream=(…))])",
+                task=self.task_id,
+                reads=", ".join(reads),
+            )
+        if self.uid in reads:
+            raise InvalidConfigError(
+                "the stage names itself in reads; what it wrote before is its state, epoch.state(…)",
+                task=self.task_id,
+                uid=self.uid,
+            )
+        return tuple(reads)
+
+    def _checked_exchange(self, exchange: Exchange | None, *, in_group: bool) -> Exchange | None:
+        if exchange is None:
+            return None
+        with naming(task=self.task_id):
+            check_choice("exchange", exchange, EXCHANGES)
+        if not in_group:
+            raise InvalidConfigError(
+                "exchange belongs to stages of a CheckpointedTaskGroup; without one, name the upstreams by "
+                "TriggerCheckpointOperator(stages=[StageSpec(uid, upstream=(…), pipelined=(…))])",
+                task=self.task_id,
+                exchange=exchange,
+            )
+        return exchange
+
+    def _dag_id_if_any(self) -> str | None:
+        return self.dag.dag_id if self.has_dag() else None
+
+    def _own_task_id(self) -> str:
+        """Give the task's id without those of its groups; unlike `label` it is not what the page shows."""
+        group = self.task_group
+        if group is not None and group.node_id and group.prefix_group_id:
+            return self.task_id[len(group.node_id) + 1 :]
+        return self.task_id
+
+
+@dataclass(frozen=True, slots=True)
+class _Submission:
+    """What is added to the author's own arguments for one execution."""
+
+    defaults: dict[str, str]
+    """Conf that the author may override."""
+    handed: dict[str, str]
+    """Conf that no author may set."""
+    environment: dict[str, str] = field(repr=False)
+    runtime: str
+
+
+def _submission(settings: JobSettings, answer: Submit, runtime: str) -> _Submission:
+    storage = settings.hook()
+    handed = handover_conf(
+        answer.handover,
+        answer.handover_key,
+        storage=settings.storage,
+        endpoint=storage.endpoint,
+        region=storage.region,
+    )
+    return _Submission(storage.driver_conf(), handed, storage.driver_environment(), runtime)
+
+
+def _run_of(epoch: str, read: Slice | None) -> str:
+    return layout.run_id_of(epoch) if read is None else run_of_slice(epoch, read)
+
+
+def failed_for_good(run_id: str, answer: Failed) -> str:
+    """Say that nothing is tried again by itself, why, and what a person can do."""
+    return (
+        f"epoch {run_id} has failed and is not tried again: checkpoint {answer.checkpoint}, attempt {answer.attempt}: "
+        f"{answer.detail}. The next DAG run starts from the last completed checkpoint. To go on with this one, clear "
+        "the failed stages: the count of restarts then starts anew"
+    )

@@ -1,0 +1,4 @@
+"""The first task of an epoch.
+
+Imports stage and graph.
+"""

@@ -1,0 +1,51 @@
+"""A job that is being stopped waits for a run, and a DAG may have but one at a time (semantics P2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow.sdk import DAG
+
+from ...checkpoint import Coordinator
+from ...checkpoint.documents.layout import epoch_name, run_id_of
+from ...checkpoint.errors import CheckpointError
+from ...storage.errors import ErrorKind
+from ...tasks.dag_runs import is_queued
+
+if TYPE_CHECKING:
+    from airflow.sdk.types import RuntimeTaskInstanceProtocol
+
+
+class LastRunBlockedError(CheckpointError):
+    """The run has the only place of its DAG, and the job's last run needs it, after which it stops (semantics P2)."""
+
+    kind = ErrorKind.CONFLICT
+    retry_cures = False
+
+
+def make_room(dag: DAG | None, coordinator: Coordinator, ti: RuntimeTaskInstanceProtocol) -> None:
+    """Refuse to wait for the job's last run where Airflow starts that only in the place of the run that waits.
+
+    Both would stand still until the stop is given up. The last run is queued where it was made to drain the job, or was
+    cleared. Where the DAG may have more runs than one, another one of them may end.
+
+    Args:
+        dag: of the task that is about to wait for the end of a stop.
+        coordinator: of the job.
+        ti: the task.
+
+    Raises:
+        LastRunBlockedError: the DAG may have no other run, and the last one is queued.
+    """
+    stopping = coordinator.head().kept_from(epoch_name(ti.run_id))
+    if dag is None or dag.max_active_runs != 1 or stopping is None or not stopping.waits:
+        return
+    last = run_id_of(stopping.epoch)
+    if is_queued(ti, ti.dag_id, last):
+        raise LastRunBlockedError(
+            "the job is being stopped, and the run that is its last one waits for the only place of the DAG "
+            "(max_active_runs=1), which this run has. Clear this run when the job has been resumed",
+            job=coordinator.job,
+            epoch=ti.run_id,
+            last_run=last,
+        )

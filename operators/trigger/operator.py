@@ -1,0 +1,443 @@
+"""`TriggerCheckpointOperator`: the first task of an epoch; makes a checkpoint pending for the DAG run."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk import RetryPolicy, timezone
+from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException
+
+from ...checkpoint import CheckpointConfig, Coordinator, RequestKind, TriggerRequest
+from ...checkpoint.answers import AlreadyRead, Declined, EpochCompleted, Refused, TriggerAnswer, Triggered
+from ...checkpoint.decisions.admission import reason_of, turn_of
+from ...checkpoint.documents import layout
+from ...checkpoint.documents.attempt import Owner, Slice, StageSpec
+from ...checkpoint.documents.entries import Stopped
+from ...checkpoint.errors import CheckpointError, InvalidConfigError, SourceRefusedError
+from ...checkpoint.extensions.hook_answers import close_all
+from ...checkpoint.extensions.listeners import CheckpointListener, check_listeners
+from ...checkpoint.extensions.master_hooks import MasterHook, check_hooks
+from ...checkpoint.reasons import Reason
+from ...checkpoint.savepoints.start_from import Runs
+from ...checkpoint.source import Source, check_sources
+from ...checkpoint.stage_graph import check_stages
+from ...storage.errors import CairnError, ErrorKind
+from ...storage.names import shorten
+from ...storage.probe import ensure_probed
+from ...tasks.dag_pause import start_unless_paused
+from ...tasks.dag_runs import state_of
+from ...tasks.deployment import deployment
+from ...tasks.entry_points import listeners_of, master_hooks_of
+from ...tasks.job_settings import (
+    JobSettings,
+    check_savepoint_target,
+    check_storage_and_job,
+    naming,
+    rendered_settings,
+    scope_of,
+)
+from ...tasks.listeners import tell_if_possible
+from ...tasks.messages import already_completed, already_read
+from ...tasks.slice_detail import check_slice_detail
+from ...triggers.polling import why_failed
+from ...triggers.request import RequestTrigger
+from ..graph.declaration import TriggerOperator
+from ..graph.stages import StageTask
+from ..graph.topology import stages_of
+from ..stage.curable import WHERE_A_RETRY_MAY_CURE
+from .checks import check_config, check_poll_interval, check_specs, fit_schedule, name_schedule
+from .intervals import check_intervals
+from .last_run import make_room
+from .run_facts import kind_of, run_facts, slice_of
+from .start_from_savepoint import RunWish, check_wish, start_if_asked, wish_of
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+    from airflow.sdk.types import RuntimeTaskInstanceProtocol
+
+DECLINED_KEY = "cairn_declined"
+"""XCom key of the last answer that was no checkpoint: reason, detail, position, retry_at."""
+
+
+class TriggerDeclinedError(CheckpointError):
+    """No checkpoint came of the trigger (semantics T1)."""
+
+    kind = ErrorKind.CONFLICT
+    retry_cures = False
+
+
+class TriggerCheckpointOperator(TriggerOperator):
+    """Triggers the checkpoint of this DAG run's epoch (semantics T5, T6, T8, T9).
+
+    The epoch's input slice is the run's data interval and is fixed by the first trigger: every later attempt reads the
+    same. The job remembers which intervals it has read. A run whose interval was read is skipped, and one of which a
+    part was read is refused; with the conf `{"cairn": {"read_again": true}}` it is read all the same. A schedule that
+    gives its runs no interval is refused where the DAG is parsed (Airflow's default for cron expressions gives none),
+    and so is a run without one.
+
+    Where too many checkpoints are pending the request takes a place in the line and waits, outside of any worker slot
+    (semantics T2); so does a periodic one until `min_pause` is over (T3). By default it waits in the triggerer, which
+    sees in the head that its turn has come. A checkpoint or a place whose DAG run has ended holds up no other run. A
+    run that cannot be asked about counts as running, and so does one that this deployment does not know, unless both
+    have the deployment's name (semantics W8). What is waited for is in the log and in the XCom
+    `cairn_declined`.
+
+    Args:
+        storage: storage URI (templated).
+        job: the job's name (templated); the DAG's id by default.
+        stages: the stages of the job and what each reads; in a `CheckpointedTaskGroup` the group fills them in.
+        config: how checkpoints are made.
+        aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None for boto3's own chain.
+        slice_detail: what else belongs to the epoch's input (offsets, a file list), JSON (templated).
+        source: what the epoch reads: a `Source` or a list of them; None for the run's data interval as it is.
+        reads_window: whether the epoch reads its run's data interval, where there is no `source`. None: yes, and the
+            DAG's schedule must give its runs one. True: each run brings one of its own. False: the stages read no
+            window of time; `epoch.slice` has none, and no run is skipped because another has read its interval.
+        master_hooks: what is asked before the stages begin, and whose answers are kept in the checkpoint: a list of
+            `MasterHook`s. Hooks of installed packages come on top.
+        listeners: who is told how the checkpoint ended: a list of `CheckpointListener`s. Listeners of installed
+            packages come on top.
+        restore_from: the folder of a savepoint that the job starts from while it has no checkpoint (templated); read
+            with `aws_conn_id`. A run's conf may name one too: `{"cairn": {"restore_from": …}}`.
+        allow_non_restored_state: with `restore_from`: that start may leave behind what no stage claims. `config` has
+            the word for every restore.
+        claim: with `restore_from`: the job owns the savepoint, and deletes it when it has been copied.
+        deferrable: wait in the triggerer; with False the task is rescheduled.
+        poll_interval: seconds (or a timedelta) between two looks of the triggerer; more than 0.
+        recheck_interval: time between two questions to Airflow whether the DAG runs before it still run, while too many
+            checkpoints are pending; more than 0.
+        kind: who asks; None: `PERIODIC` for scheduled, backfilled and asset-triggered runs, `MANUAL` for others.
+        retries: tries after the first. Not 0 by default, because Airflow itself can fail a deferred task that did
+            nothing wrong (see `CheckpointSensor`); the next try finds its place in the line, or its checkpoint (T9).
+        retry_delay: seconds (or a timedelta) between two tries.
+        retry_policy: fails the task at once where another try would meet the same: state that no stage claims, or that
+            cannot be restored at its parallelism, a wrong name, conf or savepoint's folder (semantics F4); or where the
+            job's last run needs the place of this one (P2).
+        **kwargs: what every operator takes.
+
+    Raises:
+        InvalidConfigError: there are no stages or they are no job, no storage is given, `config` is no
+            CheckpointConfig, `slice_detail` is no JSON object, `source`, `master_hooks` or `listeners` hold something
+            else or do not fit the config, an interval is not positive, the pause does not fit the DAG's schedule, that
+            gives no data intervals and neither `source` nor `reads_window` says what is read, `kind` is neither
+            `MANUAL` nor `PERIODIC`, `restore_from` lies in the job's own prefix, or its two words come without it.
+        InvalidNameError: the job's name or a stage's is outside the grammar (semantics W1).
+        SavepointRefusedError: the config's `savepoint_target` lies in the job's own folder, or is the storage's root.
+        UnsupportedStorageError: the storage's scheme is none of ours.
+    """
+
+    template_fields: Sequence[str] = ("storage", "job", "slice_detail", "restore_from")
+    ui_color = "#e3d5bd"
+
+    def __init__(
+        self,
+        *,
+        storage: str | None = None,
+        job: str | None = None,
+        stages: Sequence[StageSpec] = (),
+        config: CheckpointConfig | None = None,
+        aws_conn_id: str | None = None,
+        slice_detail: dict[str, Any] | None = None,
+        source: Source | Sequence[Source] | None = None,
+        reads_window: bool | None = None,
+        master_hooks: Sequence[MasterHook] | None = None,
+        listeners: Sequence[CheckpointListener] | None = None,
+        restore_from: str | None = None,
+        allow_non_restored_state: bool = False,
+        claim: bool = False,
+        deferrable: bool = True,
+        poll_interval: timedelta | float = 2.0,
+        recheck_interval: timedelta = timedelta(seconds=15),
+        kind: RequestKind | None = None,
+        retries: int = 2,
+        retry_delay: timedelta | float = 5.0,
+        retry_policy: RetryPolicy | None = WHERE_A_RETRY_MAY_CURE,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(retries=retries, retry_delay=retry_delay, retry_policy=retry_policy, **kwargs)
+        self.storage = storage
+        self.job = job or (self.dag.dag_id if self.has_dag() else None)
+        self.stages = tuple(stages)
+        self.config = check_config(config, task=self.task_id)
+        self.aws_conn_id = aws_conn_id
+        self.slice_detail = slice_detail
+        with naming(task=self.task_id):
+            self.sources = check_sources(source, self.config.max_concurrent_checkpoints)
+            self.listeners = check_listeners(listeners)
+            self.master_hooks = check_hooks(master_hooks, self.config.max_concurrent_checkpoints, self.config.timeout)
+        self.reads_window = reads_window
+        self.deferrable = deferrable
+        with naming(task=self.task_id):
+            self.poll_interval = check_poll_interval(poll_interval)
+        self.recheck_interval = recheck_interval
+        self.kind = kind
+        if kind not in (None, RequestKind.MANUAL, RequestKind.PERIODIC):
+            raise InvalidConfigError(
+                "kind must be RequestKind.MANUAL, RequestKind.PERIODIC or None", task=self.task_id, kind=shorten(kind)
+            )
+        if self.has_dag():
+            name_schedule(self.dag)
+            if kind is not RequestKind.MANUAL:
+                self.config = fit_schedule(self.dag, self.config, task=self.task_id)
+        check_storage_and_job(self.storage, self.job, task=self.task_id)
+        check_slice_detail(slice_detail, task=self.task_id)
+        self.restore_from = restore_from
+        self.allow_non_restored_state = allow_non_restored_state
+        self.claim = claim
+        check_wish(self._wish(), self.storage, self.job, task=self.task_id)
+        check_savepoint_target(self.config.savepoint_target, self.storage, self.job, task=self.task_id)
+        self._stage_tasks: tuple[StageTask, ...] = ()
+        # A group fills them in when its block is left.
+        if self.stages or scope_of(self.task_group) is None:
+            with naming(task=self.task_id):
+                check_specs(self.stages, self.config)
+        if not isinstance(recheck_interval, timedelta) or recheck_interval <= timedelta(0):
+            raise InvalidConfigError(
+                "recheck_interval must be a timedelta of more than zero",
+                task=self.task_id,
+                recheck_interval=repr(recheck_interval),
+            )
+        if self.has_dag():
+            check_intervals(self.dag, reads_window, has_source=bool(self.sources), task=self.task_id)
+
+    def _wish(self) -> RunWish:
+        return RunWish(self.restore_from, self.allow_non_restored_state, self.claim)
+
+    def take_stages_from(self, tasks: Sequence[StageTask]) -> None:
+        """Let tasks be the stages, and the edges between them say what reads what, wherever the DAG draws those edges.
+
+        Args:
+            tasks: one for each stage.
+        """
+        self._stage_tasks = tuple(tasks)
+
+    def checked_stages(self) -> tuple[StageSpec, ...]:
+        """Give the stages as the whole DAG file declares them, having checked that they are a job.
+
+        Raises:
+            InvalidConfigError: they are no job, an exchange contradicts another, or it joins no two stages.
+        """
+        stages = self.declared_stages()
+        check_stages(stages, self.config)
+        return stages
+
+    def declared_stages(self) -> tuple[StageSpec, ...]:
+        """Give the stages as the whole DAG file declares them.
+
+        Raises:
+            InvalidConfigError: an exchange contradicts another, or joins no two stages.
+        """
+        scope = scope_of(self.task_group)
+        if not self._stage_tasks or scope is None:
+            return self.stages
+        return stages_of(self._stage_tasks, scope.pipelined)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Make the checkpoint pending.
+
+        Returns:
+            Job, storage, checkpoint, epoch, attempt, and the checkpoint it was restored from (None: starts empty).
+
+        Raises:
+            AirflowSkipException: the epoch is completed already, or the job has read its window.
+            TaskDeferred: the request has to wait; goes on in the triggerer.
+            AirflowRescheduleException: it has to wait and is not `deferrable`, or the DAG is paused (semantics S1);
+                asks to be run again later.
+            TriggerDeclinedError: it was declined for another reason.
+            LastRunBlockedError: it would have to wait for a run that Airflow starts only in its place.
+            SourceRefusedError: a source has nothing that this run may read, the run has no data interval, or the job
+                has read some of it.
+            CairnError: it failed on the way (semantics T1): the store did not answer (`IO_EXCEPTION`, which counts
+                against `tolerable_failed_checkpoints`), or anything else (`TRIGGER_CHECKPOINT_FAILURE`). The class is
+                that of the failure.
+            MasterHookError: a master hook failed or was too slow; the checkpoint was aborted.
+            JobOwnedError: the job belongs to another DAG, or to another deployment (semantics W8).
+            InvalidConfigError: a hook of an installed package cannot be used, or the deployment's name cannot be one.
+            UnsupportedStorageError: the storage fails the probe (semantics W6).
+            ForbiddenError: the store refuses the connection's credentials.
+            BucketGoneError: the bucket does not exist.
+        """
+        settings = rendered_settings(self)
+        store = settings.hook().open_store()
+        with settings.naming_connection():
+            ensure_probed(store, nonce=secrets.token_hex(8))
+        config = self.config
+        hooks = master_hooks_of(settings.job, self.master_hooks, config.max_concurrent_checkpoints, config.timeout)
+        try:
+            return self._trigger(context, settings, Coordinator(store, settings.job), hooks)
+        finally:
+            close_all(hooks)
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Ask again when the trigger says that it is time; the head decides, because things may have moved on since.
+
+        Args:
+            context: Airflow's.
+            event: what the trigger yielded.
+
+        Returns:
+            As `execute`.
+
+        Raises:
+            TriggerDeclinedError: the trigger could not go on, or as of `execute`, whose other errors come too.
+        """
+        why = why_failed(event, "a place")
+        if why is not None:
+            raise TriggerDeclinedError(why, job=self.job, kind=event.get("kind"))
+        self.log.info("%s", event.get("detail"))
+        return self.execute(context)
+
+    def _trigger(
+        self, context: Context, settings: JobSettings, coordinator: Coordinator, hooks: Sequence[MasterHook]
+    ) -> dict[str, Any]:
+        ti = context["ti"]
+        owner = Owner(ti.dag_id, ti.run_id, deployment())
+        request = TriggerRequest(
+            epoch=layout.epoch_name(ti.run_id),
+            slice=slice_of(
+                context,
+                check_slice_detail(self.slice_detail, rendered=True, task=self.task_id),
+                reads_window=self.reads_window is not False,
+                has_source=bool(self.sources),
+                again=wish_of(context["dag_run"].conf).read_again,
+            ),
+            stages=self.declared_stages(),
+            config=self.config,
+            owner=owner,
+            kind=RequestKind(self.kind) if self.kind else kind_of(context),
+            sources=self.sources,
+            run=run_facts(context) if self.sources else None,
+            hooks=tuple(hook.name for hook in hooks),
+            listeners=tuple(listener.name for listener in listeners_of(settings.job, self.listeners)),
+        )
+        try:
+            with settings.naming_connection():
+                # Before a listener of this DAG hears of another's checkpoints, or a savepoint is copied into its job.
+                coordinator.ownership.check(owner)
+            tell_if_possible(coordinator, self.listeners)
+            with settings.naming_connection():
+                names = tuple(source.name for source in self.sources)
+                runs = Runs(request.stages, request.hooks, self.config.allow_non_restored_state, names)
+                start_if_asked(context, settings, coordinator, self._wish(), runs)
+                answer = self._ask(coordinator, request, ti)
+        except CairnError as error:
+            # semantics T1. Its class stays, because that says whether another try may help.
+            reason = reason_of(error)
+            ti.xcom_push(DECLINED_KEY, _told(Declined(reason, str(error)), None))
+            raise type(error)(f"no checkpoint was triggered: {reason}: {error.message}", **error.fields) from error
+        if isinstance(answer, EpochCompleted):
+            raise AirflowSkipException(already_completed(coordinator, settings.storage, answer))
+        if isinstance(answer, AlreadyRead):
+            raise AirflowSkipException(already_read(settings.job, settings.storage, answer))
+        if isinstance(answer, Declined):
+            retry_at = self._retry_at(answer)
+            ti.xcom_push(DECLINED_KEY, _told(answer, retry_at))
+            if retry_at is not None:
+                if answer.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND:
+                    make_room(self.get_dag(), coordinator, ti)
+                self._wait(settings, request, answer, retry_at)
+            raise TriggerDeclinedError(
+                f"no checkpoint was triggered: {answer.reason}: {answer.detail}", job=settings.job, epoch=ti.run_id
+            )
+        if isinstance(answer, Refused):
+            raise SourceRefusedError(
+                f"no checkpoint was triggered: {answer.detail}", job=settings.job, epoch=ti.run_id, source=answer.source
+            )
+        result = self._triggered(answer, settings, ti.run_id)
+        with settings.naming_connection():
+            if coordinator.ask_hooks(answer.pending, hooks):
+                self.log.info("the master hooks have answered: %s", ", ".join(request.hooks))
+        return result
+
+    def _ask(self, coordinator: Coordinator, request: TriggerRequest, ti: RuntimeTaskInstanceProtocol) -> TriggerAnswer:
+        """Ask for the checkpoint, and once more where a pause of the DAG has stopped the job and is over (S1).
+
+        Raises:
+            AirflowRescheduleException: the DAG is paused; Airflow starts none of its tasks until it no longer is.
+        """
+
+        def ask() -> TriggerAnswer:
+            return coordinator.trigger(request, state_of=lambda owner: state_of(ti, owner))
+
+        answer = ask()
+        if not isinstance(answer, Declined) or answer.reason is not Reason.PERIODIC_SCHEDULER_SHUTDOWN:
+            return answer
+        if coordinator.head().stopped is not Stopped.PAUSED:
+            return answer
+        if not start_unless_paused(coordinator, ti):
+            self.log.info("%s: %s", answer.reason, answer.detail)
+            raise AirflowRescheduleException(timezone.utcnow())
+        return ask()
+
+    def _wait(self, settings: JobSettings, request: TriggerRequest, answer: Declined, retry_at: datetime) -> NoReturn:
+        """Leave the worker until it is time to ask again (semantics T2, T3)."""
+        self.log.info("%s: %s; looking again by %s", answer.reason, answer.detail, retry_at.isoformat())
+        if not self.deferrable:
+            raise AirflowRescheduleException(retry_at)
+        turn = turn_of(request)
+        self.defer(
+            trigger=RequestTrigger(
+                storage=settings.storage,
+                job=settings.job,
+                epoch=turn.epoch,
+                kind=str(turn.kind),
+                max_concurrent=turn.max_concurrent,
+                min_pause_ms=turn.min_pause_ms,
+                aws_conn_id=settings.aws_conn_id,
+                poll_interval=self.poll_interval,
+                recheck_interval=self.recheck_interval.total_seconds(),
+            ),
+            method_name="execute_complete",
+        )
+        raise AssertionError("defer() does not return")
+
+    def _retry_at(self, answer: Declined) -> datetime | None:
+        """Say when to ask again at the latest; None: never."""
+        if answer.retry_at_ms is not None:
+            return datetime.fromtimestamp(answer.retry_at_ms / 1000, UTC)
+        waits = answer.position is not None or answer.reason is Reason.TOO_MANY_CHECKPOINT_REQUESTS
+        return timezone.utcnow() + self.recheck_interval if waits else None
+
+    def _triggered(self, answer: Triggered, settings: JobSettings, run_id: str) -> dict[str, Any]:
+        pending = answer.pending
+        for line in answer.log:
+            self.log.info("%s", line)
+        title = f"checkpoint {pending.checkpoint} · epoch {run_id} · attempt {pending.attempt}"
+        for damage in answer.damages:
+            self.log.warning("not restored, because it is damaged: %s", damage)
+        self.log.info(
+            "%s: %s, waits for %s; input: %s",
+            title,
+            "triggered" if answer.created else "was triggered before",
+            ", ".join(stage.uid for stage in pending.stages),
+            _window(pending.slice),
+        )
+        restored_from = pending.restore.checkpoint if pending.restore else None
+        start = f"starts from checkpoint {restored_from}" if restored_from else "starts empty: no checkpoint yet"
+        self.log.info("%s: %s", title, start)
+        return {
+            "job": settings.job,
+            "storage": settings.storage,
+            "checkpoint": pending.checkpoint,
+            "epoch": pending.epoch,
+            "attempt": pending.attempt,
+            "restored_from": restored_from,
+        }
+
+
+def _told(answer: Declined, retry_at: datetime | None) -> dict[str, Any]:
+    return {
+        "reason": str(answer.reason),
+        "detail": answer.detail,
+        "position": answer.position,
+        "retry_at": retry_at.isoformat() if retry_at else None,
+    }
+
+
+def _window(fixed: Slice) -> str:
+    if fixed.start is None and fixed.end is None:
+        return "no window"
+    return f"{fixed.start or 'the beginning'} to {fixed.end or 'no end'}"

@@ -1,0 +1,190 @@
+"""Starting a job from a savepoint where its first epoch, or one that says so, is triggered (semantics R1, R3, R6)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ...checkpoint import Coordinator
+from ...checkpoint.documents.head import Head
+from ...checkpoint.documents.layout import epoch_name
+from ...checkpoint.documents.run_window import run_of_head
+from ...checkpoint.errors import InvalidConfigError
+from ...checkpoint.savepoints.savepoint_uri import savepoint_folder
+from ...checkpoint.savepoints.start_from import ImportWish, Runs, Started
+from ...checkpoint.savepoints.target import is_in_job
+from ...storage import check_storage_uri
+from ...storage.names import shorten
+from ...storage.port import ObjectStore
+from ...tasks.job_settings import JobSettings, is_rendered_later, naming
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+log = logging.getLogger(__name__)
+
+CONF_KEY = "cairn"
+"""Of a DAG run's conf: what is meant for Cairn."""
+
+_FROM, _ALLOW, _CLAIM, _AGAIN = "restore_from", "allow_non_restored_state", "claim", "read_again"
+
+
+@dataclass(frozen=True, slots=True)
+class RunWish:
+    """What a DAG says, or a DAG run's conf, about where the job starts from."""
+
+    restore_from: str | None = None
+    """The folder of a savepoint that the job is to start from."""
+    allow_non_restored_state: bool = False
+    """Leave behind what no stage claims, this once (semantics R3)."""
+    claim: bool = False
+    """The job owns the savepoint, and deletes it once it has a copy (semantics R6)."""
+    read_again: bool = False
+    """Of a conf: the run reads its window although the job has read some of it (semantics T8)."""
+
+
+def check_wish(wish: RunWish, storage: object, job: object, **where: str | None) -> RunWish:
+    """Check what a DAG says about its start, as far as it is known without a look at the savepoint.
+
+    Args:
+        wish: what the author gave.
+        storage: the storage's URI.
+        job: the job's name.
+        **where: `task` or `group` and its id, for the message.
+
+    Raises:
+        InvalidConfigError: it lies in the job's own prefix, or says how to start and not from what.
+        UnsupportedStorageError: the URI's scheme is none of ours.
+        InvalidKeyError: it is no URI of an accepted form.
+    """
+    for name in (_ALLOW, _CLAIM):
+        value = getattr(wish, name)
+        if not isinstance(value, bool):
+            raise InvalidConfigError(f"{name} must be True or False", **where, **{name: shorten(value)})
+        if value and wish.restore_from is None:
+            raise InvalidConfigError(
+                f"{name} is about a savepoint to start from: give restore_from too, or leave it out", **where
+            )
+    check_restore_from(wish.restore_from, storage, job, **where)
+    return wish
+
+
+def check_restore_from(restore_from: object, storage: object, job: object, **where: str | None) -> None:
+    """Check a savepoint's folder as far as it is known without a look at it.
+
+    Args:
+        restore_from: what the author gave.
+        storage: the storage's URI.
+        job: the job's name.
+        **where: `task` or `group` and its id, for the message.
+
+    Raises:
+        InvalidConfigError: it lies in the job's own prefix.
+        UnsupportedStorageError: the URI's scheme is none of ours.
+        InvalidKeyError: it is no URI of an accepted form.
+    """
+    if restore_from is None or is_rendered_later(restore_from):
+        return
+    with naming(**where, restore_from=shorten(restore_from)):
+        folder = savepoint_folder(restore_from)
+    if is_rendered_later(storage) or is_rendered_later(job):
+        return
+    root = check_storage_uri(storage)
+    if is_in_job(folder, root, str(job)):
+        raise InvalidConfigError(
+            "restore_from lies in the job's own prefix, which the job cleans. Name a savepoint's folder elsewhere",
+            **where,
+            restore_from=folder,
+            prefix=f"{root}/{job}",
+        )
+
+
+def wish_of(conf: object) -> RunWish:
+    """Read what a DAG run's conf says to Cairn: the object under `cairn`.
+
+    Args:
+        conf: the run's.
+
+    Raises:
+        InvalidConfigError: it is no object, or something in it is unknown or of another type.
+    """
+    found = conf.get(CONF_KEY) if isinstance(conf, Mapping) else None
+    if found is None:
+        return RunWish()
+    types = {_FROM: str, _ALLOW: bool, _CLAIM: bool, _AGAIN: bool}
+    if not isinstance(found, Mapping) or not found.keys() <= types.keys():
+        raise InvalidConfigError(
+            f"dag_run.conf[{CONF_KEY!r}] must be an object that has no other fields than {', '.join(types)}",
+            conf=shorten(found),
+        )
+    for name, value in found.items():
+        if not isinstance(value, types[name]):
+            raise InvalidConfigError(
+                f"dag_run.conf[{CONF_KEY!r}][{name!r}] must be a {types[name].__name__}", conf=shorten(value)
+            )
+    wish = RunWish(found.get(_FROM), found.get(_ALLOW, False), found.get(_CLAIM, False), found.get(_AGAIN, False))
+    if wish.restore_from is None and found.keys() - {_AGAIN}:
+        raise InvalidConfigError(f"dag_run.conf[{CONF_KEY!r}] says how to start and not from what: give {_FROM!r} too")
+    return wish
+
+
+def start_if_asked(
+    context: Context, settings: JobSettings, coordinator: Coordinator, dag: RunWish, runs: Runs
+) -> Started | None:
+    """Start the job from a savepoint, where this run's conf says so, or the DAG does and the job is new.
+
+    The conf counts until the run's first checkpoint has been asked for: a retry or a clear does not go back again.
+
+    Args:
+        context: the task's.
+        settings: which job; its connection reads the savepoint too.
+        coordinator: of the job.
+        dag: what the DAG says.
+        runs: what the job runs; a savepoint that does not fit changes nothing.
+
+    Returns:
+        None where nothing was to be done.
+
+    Raises:
+        InvalidConfigError: the conf is wrong.
+        NoSavepointError: there is no savepoint, or only a part of one.
+        NonRestoredStateError: it holds state that nothing claims (semantics R3).
+        InvalidStateError: a stage cannot be restored at its parallelism (semantics R4).
+        CairnError: it could not be read or copied.
+    """
+    said = wish_of(context["dag_run"].conf)
+    if said.restore_from is not None:
+        if not coordinator.is_new_epoch(epoch_name(context["ti"].run_id)):
+            return None
+    elif dag.restore_from is None or not _concerns(coordinator.head(), dag.restore_from):
+        return None
+    told = dag if said.restore_from is None else said
+    wish = ImportWish(told.allow_non_restored_state, told.claim, only_if_new=told is dag)
+    check_restore_from(told.restore_from, settings.storage, settings.job)
+
+    def opened(uri: str) -> ObjectStore:
+        return replace(settings, storage=uri).hook().open_store()
+
+    folder = opened(savepoint_folder(told.restore_from))
+    log.info("starting %s from the savepoint %s", settings.job, folder.uri)
+    before = coordinator.head()
+    found = coordinator.start_from(folder, wish, runs=runs, open_folder=opened)
+    if found.allowed:
+        log.info("the job has started from it before; it may leave behind now what no stage claims")
+    if not found.created:
+        log.info("the job had started from it before, or was not new: it stands at checkpoint %d", found.checkpoint)
+        return found
+    log.info("%d files, %d bytes were copied as checkpoint %d", found.files, found.size_bytes, found.checkpoint)
+    for epoch in (*found.gave_up.epochs, *found.gave_up.pending_epochs):
+        log.warning("the savepoint does not hold the DAG run %s: it has to run again", run_of_head(before, epoch))
+    return found
+
+
+def _concerns(head: Head, restore_from: str) -> bool:
+    """Tell whether a job is new; or owns the savepoint that its DAG names, and died before it had deleted that."""
+    if not head.completed:
+        return True
+    newest = head.import_of(head.completed[-1].id)
+    return newest is not None and newest.claimed and newest.origin.uri == savepoint_folder(restore_from)

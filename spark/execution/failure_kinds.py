@@ -1,0 +1,76 @@
+"""Which failures of an application another try would only repeat (semantics F4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ...checkpoint.documents import layout
+from ...checkpoint.documents.attempt import Execution
+from ...storage.errors import CairnError, ErrorKind
+
+_ABOUT_DATA = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
+"""Conditions that Spark reports as an analysis error although they are about files, which may come back."""
+
+
+def is_incurable(error: BaseException) -> bool:
+    """Tell whether the application itself is at fault: Spark cannot analyse its plan, a name or a state is wrong.
+
+    What was raised *from* something else is as curable as that: author's code may wrap what Spark says.
+
+    Args:
+        error: what ended the epoch's block.
+    """
+    from pyspark.errors import AnalysisException
+
+    chain = list(_causes(error))
+    for each in chain:
+        if isinstance(each, AnalysisException):
+            condition = each.getCondition() or ""
+            return not condition.startswith(_ABOUT_DATA)
+    root = chain[-1]
+    return isinstance(root, CairnError) and root.kind is ErrorKind.INVALID
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, and what each was raised from; what only happened before it (`__context__`) is no cause."""
+    seen: set[int] = set()
+    at: BaseException | None = error
+    while at is not None and id(at) not in seen:
+        yield at
+        seen.add(id(at))
+        at = at.__cause__
+
+
+_SIGNS = (
+    "FAILED_READ_FILE.FILE_NOT_EXIST",
+    "FileNotFoundException",
+    "PATH_NOT_FOUND",
+    "is not a Parquet file",
+    "ParquetDecodingException",
+)
+
+
+def of(error: BaseException, upstream: Mapping[str, Execution]) -> tuple[str, ...]:
+    """Give the upstreams that could not be read, in order; none where the error is about something else.
+
+    Args:
+        error: why the application failed, with its causes.
+        upstream: the executions that the handover names.
+    """
+    texts = [text for text in map(str, _chain(error)) if any(sign in text for sign in _SIGNS)]
+    folders = {
+        uid: layout.execution_folder(execution.home, uid, execution.attempt, execution.token)
+        for uid, execution in upstream.items()
+    }
+    return tuple(sorted(uid for uid, folder in folders.items() if any(folder in text for text in texts)))
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    todo: list[BaseException | None] = [error]
+    while todo:
+        each = todo.pop()
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            yield each
+            todo += [each.__cause__, each.__context__]

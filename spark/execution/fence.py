@@ -1,0 +1,142 @@
+"""Is this driver still wanted? Asked before work begins, before each write and while one runs (semantics B4, F3, W4).
+
+So a driver that is not awaited stops, and does not compute for another hour. Only a look: what decides is the
+acknowledgement, judged by the head afterwards.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from threading import Lock
+
+from ...checkpoint.attempts.stage_reports import Standing
+from ...checkpoint.coordinator import Coordinator
+from ...checkpoint.documents import layout
+from ...checkpoint.documents.attempt import Handover
+from ...checkpoint.errors import FencedError
+from ...checkpoint.reasons import Status
+from ...checkpoint.store import acks
+from ...storage.errors import CairnError
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_MS = 10_000
+"""Writes that follow a look within this time do not look again, so that a block of many small ones costs no more."""
+
+
+class Fence:
+    """Stops a driver whose execution can no longer count; several threads may ask at once.
+
+    Args:
+        coordinator: of the job.
+        handover: which execution runs.
+        now_ms: clock, milliseconds.
+    """
+
+    def __init__(self, coordinator: Coordinator, handover: Handover, now_ms: Callable[[], int]) -> None:
+        self._coordinator = coordinator
+        self._handover = handover
+        self._now_ms = now_ms
+        self._lock = Lock()
+        self._looked_at_ms: int | None = None
+        self._error: FencedError | None = None
+
+    def enter(self) -> int | None:
+        """Check before work begins.
+
+        Returns:
+            When the execution's checkpoint was triggered, milliseconds since 1970, if the head still knows.
+
+        Raises:
+            FencedError: the execution can no longer count, or another driver of it has acknowledged.
+            CairnError: the head, or the document of the pending attempt, cannot be read.
+        """
+        standing = self._coordinator.standing(self._handover)
+        why = _why_not(self._handover, standing)
+        if why is not None:
+            raise why
+        if acks.has_acknowledged(self._coordinator.files, self._handover.stage, self._handover.execution):
+            raise already_acknowledged(self._handover)
+        self._looked_at_ms = self._now_ms()
+        return standing.triggered_at_ms
+
+    def check(self) -> None:
+        """Check before or during a write: one read of the head, at most every `LOOK_EVERY_MS`.
+
+        A look that fails is logged, and the driver goes on: it could only have saved work.
+
+        Raises:
+            FencedError: the execution can no longer count; raised again by every later check.
+        """
+        with self._lock:
+            self.raise_if_stopped()
+            now_ms = self._now_ms()
+            if self._looked_at_ms is not None and 0 <= now_ms - self._looked_at_ms < LOOK_EVERY_MS:
+                return
+            self._looked_at_ms = now_ms
+            try:
+                standing = self._coordinator.standing(self._handover)
+            except CairnError as problem:
+                log.warning("Whether this attempt still counts could not be asked; going on. %s", problem)
+                return
+            self._error = _why_not(self._handover, standing)
+            self.raise_if_stopped()
+
+    def raise_if_stopped(self) -> None:
+        """See that no check has failed so far; without a look.
+
+        Raises:
+            FencedError: one has. A block that caught it has not written what it was to write.
+        """
+        if self._error is not None:
+            raise self._error
+
+
+def _why_not(handover: Handover, standing: Standing) -> FencedError | None:
+    """Give the error of an execution that can no longer count, None for one that may."""
+    if standing.may_count:
+        return None
+    if standing.completed is not None:
+        without = " without this stage" if standing.left_out else ""
+        return replaced(handover, f"checkpoint {standing.completed} has completed the epoch{without}")
+    if standing.attempt is not None:
+        newer = standing.attempt
+        return replaced(handover, f"attempt {newer.attempt}, checkpoint {newer.id}, runs the stage now")
+    ended = standing.ended
+    how = f"{ended.reason}: {ended.detail}" if ended else "so long ago that the history has forgotten how"
+    if ended is not None and ended.status is Status.COMPLETED:
+        how = f"checkpoint {ended.id} had completed, and the job was rewound since"
+    return FencedError(
+        f"the epoch's checkpoint has ended ({how}), and no attempt that follows takes this execution over. What it "
+        "wrote is discarded; the next try of the stage runs it anew",
+        **_facts(handover),
+    )
+
+
+def replaced(handover: Handover, why: str) -> FencedError:
+    """Make the error of a driver whose attempt no longer counts."""
+    return FencedError(
+        f"this attempt has been replaced: {why}. What it wrote is discarded; there is nothing to repair, the current "
+        "attempt does the work",
+        **_facts(handover),
+    )
+
+
+def already_acknowledged(handover: Handover) -> FencedError:
+    """Make the error of the second driver of one execution."""
+    return FencedError(
+        "this stage has been acknowledged already, by an earlier driver of this attempt or an earlier epoch block of "
+        "this application. That result stands, and this one is left to the cleaner; use one block an application",
+        **_facts(handover),
+    )
+
+
+def _facts(handover: Handover) -> dict[str, object]:
+    return {
+        "job": handover.job,
+        "epoch": layout.run_id_of(handover.epoch),
+        "stage": handover.stage,
+        "checkpoint": handover.checkpoint,
+        "attempt": handover.attempt,
+    }

@@ -1,0 +1,74 @@
+"""Stops Spark jobs that are not awaited any more: one write may be all that a stage computes (semantics B4).
+
+While a write runs, a thread asks the fence as often as it allows. Once that says that this execution can no longer
+count, the jobs of the write are cancelled by their tag, again and again until it has ended: Spark cancels what runs,
+and it may be between two of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+from ...checkpoint.errors import FencedError
+from . import fence as fences
+from .fence import Fence
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+log = logging.getLogger(__name__)
+
+RECHECK_S = 0.2
+"""How often jobs are cancelled again."""
+
+
+@contextmanager
+def stopping(fence: Fence, context: SparkContext, tag: str) -> Iterator[None]:
+    """Stop the Spark jobs that this thread starts in the block once they are of no use.
+
+    Args:
+        fence: of this driver.
+        context: where the jobs run.
+        tag: tells them from all others; no other block's.
+
+    Raises:
+        FencedError: they were stopped.
+    """
+    ended = Event()
+    watch = Thread(target=_watch, args=(fence, context, tag, ended), name=f"cairn watches {tag}", daemon=True)
+    context.addJobTag(tag)
+    watch.start()
+    try:
+        yield
+    except Exception:
+        # What is to be told is why the jobs were cancelled; that they were, is its context.
+        fence.raise_if_stopped()
+        raise
+    finally:
+        ended.set()
+        watch.join()
+        context.removeJobTag(tag)
+
+
+def cancel_jobs(context: SparkContext, tag: str) -> None:
+    """Cancel the jobs with a tag that run now."""
+    try:
+        context.cancelJobsWithTag(tag)
+    except Exception as problem:  # noqa: BLE001 - without Spark they end by themselves
+        log.warning("The jobs of %s could not be cancelled: %s", tag, problem)
+
+
+def _watch(fence: Fence, context: SparkContext, tag: str, ended: Event) -> None:
+    while not ended.wait(fences.LOOK_EVERY_MS / 1000):
+        try:
+            fence.check()
+        except FencedError as why:
+            log.warning("A write is stopped: %s", why)
+            break
+    while not ended.is_set():
+        cancel_jobs(context, tag)
+        ended.wait(RECHECK_S)

@@ -1,0 +1,77 @@
+"""The runtime that travels with each application: one zip of what runs inside Spark, for `--py-files`.
+
+Equal sources give equal bytes and an equal name, so that caches between here and the executors work, and another
+version never passes for this one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from ... import __version__
+from ...checkpoint.errors import InvalidConfigError
+
+PACKAGES = ("checkpoint", "spark", "storage")
+"""The subpackages that run inside Spark."""
+
+_ROOT = Path(__file__).resolve().parents[2]
+_NAME = "airflow_cairn"
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_MODE = 0o644 << 16
+
+
+def runtime_zip(target_dir: str | os.PathLike[str]) -> Path:
+    """Write the runtime into a folder, unless it is there.
+
+    Args:
+        target_dir: an existing folder.
+
+    Returns:
+        The zip: `airflow_cairn-<version>-<hash of its content>.zip`.
+
+    Raises:
+        InvalidConfigError: Cairn's own sources are not files on disk.
+    """
+    sources = dict(_sources())
+    if f"{_NAME}/spark/epoch.py" not in sources:
+        raise InvalidConfigError(
+            "Cairn's sources are not there as files, so they cannot be shipped to Spark. Install airflow-cairn "
+            "unpacked, not as a zip",
+            looked_in=_ROOT.name,
+        )
+    digest = hashlib.sha256()
+    for name, data in sources.items():
+        digest.update(f"{name}\0{len(data)}\0".encode() + data)
+    target = Path(target_dir) / f"{_NAME}-{__version__}-{digest.hexdigest()[:12]}.zip"
+    if not target.exists():
+        _write(target, sources)
+    return target
+
+
+def _sources() -> Iterator[tuple[str, bytes]]:
+    yield f"{_NAME}/__init__.py", (_ROOT / "__init__.py").read_bytes()
+    found = (path for package in PACKAGES for path in (_ROOT / package).rglob("*.py"))
+    for path in sorted(found, key=lambda path: path.relative_to(_ROOT).as_posix()):
+        yield f"{_NAME}/{path.relative_to(_ROOT).as_posix()}", path.read_bytes()
+
+
+def _write(target: Path, sources: dict[str, bytes]) -> None:
+    """Write under another name first: two operators may ship at the same moment into one folder."""
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".cairn-", suffix=".zip")
+    try:
+        # Stored and not deflated: the bytes then do not depend on the version of zlib.
+        with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+            for name, data in sources.items():
+                info = zipfile.ZipInfo(name, _EPOCH)
+                info.external_attr = _MODE
+                archive.writestr(info, data)
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,94 @@
+"""What a stage reads of its upstreams: what is in flight, then what they wrote in this epoch (semantics B1 to B3, F6).
+
+By default an upstream has acknowledged, or reading it is an error. With `at_least_once` it may still run. Whether it
+has acknowledged is looked at once an epoch, when it is first read: what was read then is what the stage's
+acknowledgement names, and the rest is owed.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+
+from ...checkpoint.documents.attempt import Handover
+from ...checkpoint.store.job_files import JobFiles
+from ..stored.outputs import StageContents, Stored, of_checkpoint
+from . import upstream
+from .backlog import Backlog
+
+
+class Inputs:
+    """The upstreams of one stage in one epoch; several threads may read at once.
+
+    Args:
+        files: the job's files.
+        handover: names the upstreams.
+        backlog: what the stage owes.
+    """
+
+    def __init__(self, files: JobFiles, handover: Handover, backlog: Backlog) -> None:
+        self._files = files
+        self._handover = handover
+        self._backlog = backlog
+        self._lock = Lock()
+        self._now: dict[str, StageContents] = {}
+        self._consumed: dict[str, str] = {}
+
+    @property
+    def consumed(self) -> dict[str, str]:
+        """By upstream, the token of the execution that was read; empty where a stage waits for all (semantics B2)."""
+        return dict(self._consumed)
+
+    def parts(self, stage: str, name: str | None, kind: str | None) -> list[Stored]:
+        """Give what makes up one output of an upstream, oldest first; nothing where there is nothing yet (B2).
+
+        Nor is there anything where the upstream was skipped, but for the states and tables that it has carried over.
+
+        Of an upstream that has not acknowledged, states and tables are as the restored checkpoint has them.
+
+        Args:
+            stage: the upstream's uid, or that of a mapped task: then those of all its instances, in order.
+            name: which of its outputs; None for its only exchange, or its only output.
+            kind: `exchange`, `table` or `state`, where the name alone is ambiguous.
+
+        Raises:
+            InvalidStateError: it is no declared upstream, has not acknowledged, or has no such output, or several.
+            DocumentError: its acknowledgement is broken.
+        """
+        upstream.check_kind(kind)
+        members = self._handover.members.get(stage, (stage,))
+        return [part for member in members for part in self._parts(member, name, kind)]
+
+    def _parts(self, stage: str, name: str | None, kind: str | None) -> list[Stored]:
+        now = self._load(stage)
+        readable = self._backlog.readable(now)
+        if now.skipped or (self._handover.at_least_once and stage not in self._consumed):
+            # Without a name its only exchange is meant: it is not known here whether it writes one.
+            meant = kind if name or kind else "exchange"
+            if not upstream.matching(readable, name, meant):
+                return []
+            kind = meant
+        return self._backlog.parts(now, upstream.choose(readable, name, kind).output.id)
+
+    def skipped(self, stage: str) -> bool:
+        """Tell whether the task of an upstream that was read, or of all its instances, was skipped in this epoch."""
+        members = self._handover.members.get(stage, (stage,))
+        return all(self._load(member).skipped for member in members)
+
+    def _load(self, stage: str) -> StageContents:
+        with self._lock:
+            if stage not in self._now:
+                self._now[stage] = self._there(stage) if self._handover.at_least_once else self._all(stage)
+            return self._now[stage]
+
+    def _all(self, stage: str) -> StageContents:
+        return upstream.load(self._files, self._handover.upstream, stage)
+
+    def _there(self, stage: str) -> StageContents:
+        execution = upstream.declared(self._handover.upstream, stage)
+        found = upstream.acknowledged(self._files, stage, execution)
+        if found is not None:
+            self._consumed[stage] = execution.token
+            return found
+        pointer = self._handover.restore
+        before = of_checkpoint(self._files, pointer.metadata, lambda uid: uid == stage) if pointer else []
+        return before[0] if before else StageContents(stage)

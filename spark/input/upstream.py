@@ -1,0 +1,127 @@
+"""What an upstream stage of the same epoch wrote, found through its acknowledgement (semantics B1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...checkpoint.documents.attempt import Execution
+from ...checkpoint.errors import InvalidStateError
+from ...checkpoint.store import acks
+from ...checkpoint.store.job_files import JobFiles
+from ...storage.errors import GoneError
+from ..stored.outputs import StageContents, Stored, of_acknowledgement
+
+KINDS = ("exchange", "table", "state")
+"""In the order in which a bare name is looked up: what was written to be read on comes first."""
+
+
+def load(files: JobFiles, upstream: Mapping[str, Execution], stage: str) -> StageContents:
+    """Read what an upstream stage acknowledged in this epoch.
+
+    Args:
+        files: the job's files.
+        upstream: the executions that the handover names.
+        stage: uid of the stage to read.
+
+    Raises:
+        InvalidStateError: it is no declared upstream, or has not acknowledged.
+        DocumentError: its acknowledgement is broken.
+    """
+    execution = declared(upstream, stage)
+    found = acknowledged(files, stage, execution)
+    if found is None:
+        raise InvalidStateError(
+            f"the upstream stage {stage!r} has not acknowledged in this epoch, or its attempt was replaced meanwhile. "
+            "Stages run after their upstreams; clear this task once the upstream has succeeded",
+            stage=stage,
+            checkpoint=execution.home,
+            attempt=execution.attempt,
+        )
+    return found
+
+
+def declared(upstream: Mapping[str, Execution], stage: str) -> Execution:
+    """Give the execution of an upstream.
+
+    Args:
+        upstream: the executions that the handover names.
+        stage: its uid.
+
+    Raises:
+        InvalidStateError: it is no declared upstream.
+    """
+    execution = upstream.get(stage)
+    if execution is None:
+        raise InvalidStateError(
+            f"the stage {stage!r} is no upstream of this one, so it may be running or not have run. Declare it in the "
+            f"DAG ({stage} >> this task, or reads=[{stage!r}] where it need not wait)",
+            stage=stage,
+            declared=", ".join(sorted(upstream)) or "none",
+        )
+    return execution
+
+
+def acknowledged(files: JobFiles, stage: str, execution: Execution) -> StageContents | None:
+    """Read what an execution acknowledged; None if it has not.
+
+    Raises:
+        DocumentError: its acknowledgement is broken.
+    """
+    try:
+        return of_acknowledgement(files, acks.read_ack(files, stage, execution))
+    except GoneError:
+        return None
+
+
+def choose(contents: StageContents, name: str | None, kind: str | None) -> Stored:
+    """Choose one output of a stage.
+
+    Without a name that is its only exchange; where it has none, its only output. With a name, the exchange of that
+    name, else the table or state of it.
+
+    Args:
+        contents: what the stage wrote.
+        name: name of the output, None where there is only one to mean.
+        kind: `exchange`, `table` or `state`, where the name alone is ambiguous.
+
+    Raises:
+        InvalidStateError: nothing fits, or more than one does; the text lists what there is.
+    """
+    check_kind(kind)
+    found = matching(contents, name, kind)
+    exchanges = [stored for stored in found if stored.output.kind == "exchange"]
+    if len(exchanges) == 1:
+        return exchanges[0]
+    if len(found) == 1:
+        return found[0]
+    what = "output" if name is None else f"output named {name!r}"
+    problem = f"has no such {what}" if not found else f"has more than one such {what}; give its name, or its kind"
+    raise InvalidStateError(
+        f"the stage {contents.stage!r} {problem}", stage=contents.stage, there_is=listed(contents) or "nothing"
+    )
+
+
+def check_kind(kind: str | None) -> None:
+    """Refuse a kind of output that no stage can read.
+
+    Raises:
+        InvalidStateError: it is one.
+    """
+    if kind is not None and kind not in KINDS:
+        raise InvalidStateError(f"there is no kind {kind!r} of output. Use one of {', '.join(KINDS)}")
+
+
+def matching(contents: StageContents, name: str | None, kind: str | None) -> list[Stored]:
+    """Give the outputs that a name and a kind may mean; None means any."""
+    return [
+        stored
+        for stored in contents.outputs.values()
+        if stored.output.kind in KINDS and name in (None, stored.output.name) and kind in (None, stored.output.kind)
+    ]
+
+
+def listed(contents: StageContents) -> str:
+    """List what of a stage's outputs is a DataFrame, for an error text."""
+    frames = (stored for stored in contents.outputs.values() if stored.output.kind in KINDS)
+    outputs = sorted(frames, key=lambda stored: (stored.output.kind, stored.output.name))
+    return ", ".join(f"{stored.output.kind} {stored.output.name}" for stored in outputs)

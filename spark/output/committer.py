@@ -1,0 +1,200 @@
+"""Which output committer writes: what a listing shows is believed, so it must show committed files only.
+
+Two committers keep that promise: the classic `FileOutputCommitter` with algorithm version 1, which moves all files when
+the job commits, and the magic committer of s3a, which uploads in place and makes them visible when the job commits.
+Version 2 publishes task by task: a task that dies while it does so leaves files that a listing shows. It is refused.
+
+All of it is chosen for each write of ours and nothing has to be set at submit, as measured on Spark 4: the commit
+protocol is a session setting (set for the time of the write), the committers are options of the write. So a user's own
+writes keep whatever they were given, and a user's settings do not reach ours.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from ...checkpoint.errors import InvalidConfigError
+from ...checkpoint.store.job_files import JobFiles
+from ...storage.errors import GoneError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+ALGORITHM = "mapreduce.fileoutputcommitter.algorithm.version"
+PROTOCOL = "spark.sql.sources.commitProtocolClass"
+PARQUET_COMMITTER = "spark.sql.parquet.output.committer.class"
+S3A_COMMITTER = "fs.s3a.committer.name"
+
+_CLASSIC_PROTOCOL = "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
+_CLASSIC_COMMITTER = "org.apache.parquet.hadoop.ParquetOutputCommitter"
+_CLOUD_PROTOCOL = "org.apache.spark.internal.io.cloud.PathOutputCommitProtocol"
+_CLOUD_COMMITTER = "org.apache.spark.internal.io.cloud.BindingParquetOutputCommitter"
+
+_SUCCESS_BYTES = 1024 * 1024
+_CURE = (
+    "Add org.apache.spark:spark-hadoop-cloud_2.13 of your Spark's version (and hadoop-aws of its Hadoop's) to the "
+    "application's packages"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Committer:
+    """How one write commits."""
+
+    magic: bool
+    protocol: str
+    """The session setting for the time of the write."""
+    options: dict[str, str] = field(default_factory=dict)
+    """Options of the write."""
+
+
+CLASSIC = Committer(False, _CLASSIC_PROTOCOL, {PARQUET_COMMITTER: _CLASSIC_COMMITTER})
+MAGIC = Committer(True, _CLOUD_PROTOCOL, {PARQUET_COMMITTER: _CLOUD_COMMITTER, S3A_COMMITTER: "magic"})
+
+
+def choose(spark: SparkSession, url: str) -> Committer:
+    """Choose the committer for a write.
+
+    Args:
+        spark: the session that writes.
+        url: where it writes, `file:///…` or `s3a://…`.
+
+    Raises:
+        InvalidConfigError: the session is set to algorithm version 2.
+    """
+    _refuse_version_2(spark)
+    if not url.startswith("s3a:"):
+        return CLASSIC
+    if all(_is_there(spark, name) for name in (_CLOUD_PROTOCOL, _CLOUD_COMMITTER)):
+        return MAGIC
+    log.warning(
+        "The magic committer's classes are not on the classpath: Spark commits to S3 by copying every file. That is "
+        "safe, and slow. %s.",
+        _CURE,
+    )
+    return CLASSIC
+
+
+class InForce:
+    """Sets one session for writes by one committer, while there are any; several threads may write at once.
+
+    Args:
+        spark: the session that writes.
+        committer: how its writes are to commit.
+    """
+
+    def __init__(self, spark: SparkSession, committer: Committer) -> None:
+        self._spark = spark
+        self.committer = committer
+        self._lock = Lock()
+        self._writes = 0
+        self._before = ""
+
+    @contextmanager
+    def write(self) -> Iterator[dict[str, str]]:
+        """Give the options of a write; before the first the session is set, after the last it is as it was."""
+        with self._lock:
+            if not self._writes:
+                self._before = self._spark.conf.get(PROTOCOL) or _CLASSIC_PROTOCOL
+                self._set(self.committer.protocol)
+            self._writes += 1
+        try:
+            yield self.committer.options
+        finally:
+            with self._lock:
+                self._writes -= 1
+                if not self._writes:
+                    # Set and not unset: that would also forget what was given at submit.
+                    self._set(self._before)
+
+    def _set(self, protocol: str) -> None:
+        if self._before != self.committer.protocol:
+            self._spark.conf.set(PROTOCOL, protocol)
+
+
+def verify_magic(files: JobFiles, success_key: str) -> None:
+    """Check that a write was really committed by the magic committer: its `_SUCCESS` says so.
+
+    Args:
+        files: the job's files.
+        success_key: key of the `_SUCCESS` object, relative to the job's prefix.
+
+    Raises:
+        InvalidConfigError: it names another committer, or none (zero bytes: the classic one wrote it).
+    """
+    try:
+        data = files.store.get(files.full(success_key), max_bytes=_SUCCESS_BYTES).data
+    except GoneError:
+        data = b""
+    try:
+        found = json.loads(data)["committer"] if data else "none"
+    except (ValueError, KeyError, TypeError):
+        found = "unreadable"
+    if found != "magic":
+        raise InvalidConfigError(
+            "the output was to be written by the magic committer and was not; what a listing of it shows cannot be "
+            "trusted. Check that fs.s3a.committer.magic.enabled is true and that no factory is set for s3a "
+            "(mapreduce.outputcommitter.factory.scheme.s3a)",
+            key=files.full(success_key),
+            expected="magic",
+            found=found,
+        )
+
+
+_PROVIDERS = (
+    "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider",
+    "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",
+    "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+    "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider",
+)
+"""Where s3a looks for credentials. Executors on other machines do not have the driver's environment: Spark copies the
+keys from there into the Hadoop conf that it sends them, and the two in the middle read them off it (measured)."""
+
+
+def s3a_conf(endpoint: str | None = None, region: str | None = None) -> dict[str, str]:
+    """Give the conf by which a submitted application reaches S3; there is no credential in it.
+
+    Credentials are found by each JVM itself: in its environment, else by its container's or instance's role. An
+    author's own conf should win over this, for clusters that have another way (web identity).
+
+    Args:
+        endpoint: URL of an S3 server other than AWS, which is then addressed by path.
+        region: the bucket's region.
+    """
+    hadoop = {"aws.credentials.provider": ",".join(_PROVIDERS)}
+    if region:
+        hadoop["endpoint.region"] = region
+    if endpoint:
+        hadoop["endpoint"] = endpoint
+        hadoop["path.style.access"] = "true"
+        hadoop["connection.ssl.enabled"] = str(endpoint.startswith("https:")).lower()
+    return {f"spark.hadoop.fs.s3a.{name}": value for name, value in sorted(hadoop.items())}
+
+
+def _refuse_version_2(spark: SparkSession) -> None:
+    hadoop = spark._jsc.hadoopConfiguration()
+    places = {
+        f"the session's {ALGORITHM}": spark.conf.get(ALGORITHM, None),
+        f"the session's spark.hadoop.{ALGORITHM}": spark.conf.get(f"spark.hadoop.{ALGORITHM}", None),
+        f"Hadoop's {ALGORITHM}": hadoop.get(ALGORITHM),
+    }
+    for where, value in places.items():
+        if (value or "").strip() == "2":
+            raise InvalidConfigError(
+                f"{where} is 2. That output committer publishes files task by task, so a task that dies half-way "
+                "leaves rows behind that a checkpoint would take for its own. Set it to 1, or remove it from conf, "
+                "spark-defaults.conf and core-site.xml"
+            )
+
+
+def _is_there(spark: SparkSession, name: str) -> bool:
+    jvm: Any = spark._jvm
+    return bool(jvm.org.apache.spark.util.Utils.classIsLoadable(name))

@@ -1,0 +1,40 @@
+"""Parquet files without rows: Spark writes one where its first partition has none (semantics A4).
+
+A state without rows is an output without files: its schema stands in the acknowledgement, and who reads it gets an
+empty DataFrame of that schema. A published table keeps its file: its plain readers learn the columns from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...checkpoint.store.job_files import JobFiles
+from ...storage.port import ObjectStat
+
+_MAGIC = b"PAR1"
+_END_BYTES = 8
+"""What a Parquet file ends with: its footer's length, and the magic."""
+_AROUND_BYTES = len(_MAGIC) + _END_BYTES
+"""A file's bytes beside its row groups and its footer."""
+_ROUND_SCHEMA_BYTES = 4096
+
+
+def without_rows(files: JobFiles, found: Sequence[tuple[int, ObjectStat]], schema: str) -> list[str]:
+    """Name the files of an output that hold no rows: nothing lies between their beginning and their footer.
+
+    A read of eight bytes at most. Spark opens no file for an empty partition but the first one, and what is larger than
+    a footer of this schema can be is not looked at.
+
+    Args:
+        files: the job's files.
+        found: the output's data files, each with its partition.
+        schema: the output's, as JSON; a footer holds it once as it is, and once as Parquet's own.
+    """
+    largest = _ROUND_SCHEMA_BYTES + 4 * len(schema)
+    first = [each for part, each in found if part == 0]
+    if len(first) != 1 or first[0].size_bytes > largest:
+        return []
+    (each,) = first
+    end = files.read_range(each.key, max(0, each.size_bytes - _END_BYTES), _END_BYTES)
+    footer_bytes = int.from_bytes(end[:4], "little")
+    return [each.key] if end[4:] == _MAGIC and footer_bytes + _AROUND_BYTES == each.size_bytes else []

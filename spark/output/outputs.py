@@ -1,0 +1,166 @@
+"""What one driver writes in its epoch: each name once a kind; what a checkpoint keeps, after the author's step (B5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from ...checkpoint.errors import InvalidStateError
+from ...storage.names import check_name
+from ..execution.fence import Fence
+from ..execution.job_cancellation import stopping
+from ..stored.outputs import Stored
+from .background import Background, BackgroundSnapshot
+from .before_snapshot import BeforeSnapshot
+from .writer import Planned, Writer
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class Outputs:
+    """Holds what has been written; several threads may write at once.
+
+    Args:
+        stage: the stage's uid, for error texts.
+        writer: of this driver.
+        before_snapshot: the author's step.
+        fence: stops a driver that no longer counts.
+    """
+
+    def __init__(self, stage: str, writer: Writer, before_snapshot: BeforeSnapshot, fence: Fence) -> None:
+        self._stage = stage
+        self._writer = writer
+        self._before_snapshot = before_snapshot
+        self._fence = fence
+        self._lock = Lock()
+        self._taken: set[str] = set()
+        self._written: dict[str, Stored] = {}
+        self._background = Background(stage)
+
+    def write(
+        self, kind: str, name: str, df: DataFrame, key: str | Sequence[str] = (), *, background: bool = False
+    ) -> None:
+        """Write a DataFrame.
+
+        Args:
+            kind: `state`, `table` or `exchange`.
+            name: the output's name.
+            df: what to write.
+            key: key columns.
+            background: only begin; `finish` waits for it.
+
+        Raises:
+            InvalidStateError: the name was used before, a key column is missing or of a type that cannot be hashed, or
+                `df` is none.
+            InvalidNameError: the name does not match the grammar (semantics W1).
+            InvalidConfigError: Spark's output committer cannot be trusted.
+            BackgroundSnapshotError: what was to be written in the background before has failed.
+            FencedError: the execution can no longer count, before the write or while it ran.
+        """
+        output_id = f"{kind}.{check_name(kind, name)}"
+        columns = columns_of(output_id, df, key)
+        self._take_written(kind, name)
+        planned = self._writer.plan(kind, name, df, columns)
+        if not background:
+            self._add(self._write(planned))
+            return
+        self._background.start(
+            BackgroundSnapshot(
+                df.sparkSession,
+                output_id,
+                f"{self._writer.run_folder}{output_id}",
+                lambda: self._write(planned, waited_for=False),
+                lambda: self._writer.delete_output(planned.output.folder),
+            )
+        )
+
+    def _write(self, planned: Planned, *, waited_for: bool = True) -> Stored:
+        with stopping(self._fence, planned.df.sparkSession.sparkContext, f"{planned.output.folder} watched"):
+            return self._writer.write(planned, waited_for=waited_for)
+
+    def add(self, kind: str, name: str, make: Callable[[str], Stored]) -> None:
+        """Have an output written.
+
+        Args:
+            kind: its kind.
+            name: its name.
+            make: writes it; is given its `Output.id`.
+
+        Raises:
+            InvalidStateError: the name was used before.
+            BackgroundSnapshotError: what was to be written in the background before has failed.
+            FencedError: the execution can no longer count; nothing was written.
+            InvalidNameError: the name does not match the grammar (semantics W1).
+        """
+        self._take_written(kind, name)
+        self._add(make(f"{kind}.{name}"))
+
+    def finish(self) -> dict[str, Stored]:
+        """Wait for what is written in the background, and give everything that was written, by `Output.id`.
+
+        Raises:
+            BackgroundSnapshotError: something of it has failed.
+            FencedError: a write was stopped because the execution can no longer count, even if the block caught that.
+        """
+        try:
+            return {**self._written, **self._background.finish()}
+        finally:
+            self._fence.raise_if_stopped()
+
+    def abort(self) -> None:
+        """Stop what is written in the background, and wait until it has ended."""
+        self._background.abort()
+
+    def _take_written(self, kind: str, name: str) -> None:
+        self._fence.check()
+        self._background.check()
+        self.take(
+            f"{kind}.{check_name(kind, name)}",
+            f"the {kind} {name!r} was written or dropped before in this epoch; each name is used once. Give the second "
+            "one a name of its own, or unite the two",
+        )
+        if kind != "exchange":
+            self._before_snapshot.run()
+
+    def _add(self, stored: Stored) -> None:
+        with self._lock:
+            self._written[stored.output.id] = stored
+
+    def take(self, output_id: str, otherwise: str) -> None:
+        """Take a name for the rest of this epoch.
+
+        Raises:
+            InvalidStateError: it is taken; the text is `otherwise`.
+        """
+        with self._lock:
+            if output_id in self._taken:
+                raise InvalidStateError(otherwise, stage=self._stage, name=output_id.partition(".")[2])
+            self._taken.add(output_id)
+
+
+def columns_of(output_id: str, df: DataFrame, key: str | Sequence[str]) -> tuple[str, ...]:
+    """Check what is to be written as an output, and give its key columns.
+
+    Args:
+        output_id: for error texts.
+        df: what to write.
+        key: one column, several, or none.
+
+    Raises:
+        InvalidStateError: `df` is no DataFrame, or does not have a key column.
+    """
+    from pyspark.sql import DataFrame
+
+    if not isinstance(df, DataFrame):
+        raise InvalidStateError(
+            f"{output_id} is to be a Spark DataFrame and is a {type(df).__name__}. Make one with spark.createDataFrame",
+        )
+    columns = (key,) if isinstance(key, str) else tuple(key)
+    for column in columns:
+        if column not in df.columns:
+            raise InvalidStateError(
+                f"the key column {column!r} is not in the DataFrame of {output_id}", columns=", ".join(df.columns)
+            )
+    return columns

@@ -1,0 +1,262 @@
+"""Writes one output: by Spark's own writer into a folder of its own, then one listing says what is there (A5, A6).
+
+Order: choose the committer, write, list once, delete what is no data, and describe the files. Nothing refers to any of
+it before the acknowledgement; a crash in between leaves files for the cleaner. Never through Python workers.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from ...checkpoint.documents import layout
+from ...checkpoint.documents.acknowledgement import Output, StateHandle
+from ...checkpoint.documents.attempt import Handover
+from ...checkpoint.documents.schemas import stored_schema
+from ...checkpoint.errors import InvalidStateError
+from ...checkpoint.store.job_files import JobFiles
+from ...storage.checksums import SHA256, checksum_of, is_checksum
+from ...storage.errors import CairnError, UnsupportedStorageError
+from ...storage.names import order
+from ...storage.port import Lost, ObjectStat
+from ..stored import key_groups
+from ..stored.outputs import File, Stored
+from . import committer, empty_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
+
+_DATA_FILE = re.compile(r"\Apart-([0-9]+)[-.][^/]*\.parquet\Z")
+_SUCCESS = "_SUCCESS"
+_AT_ONCE = 8
+"""Files that are described at once: a thousand took 1.45 s on a local S3 server."""
+
+
+@dataclass(slots=True)
+class Times:
+    """Where the time went, in milliseconds (semantics A1)."""
+
+    sync_ms: int = 0
+    """The application waited."""
+    async_ms: int = 0
+    """Listing, checksums, deleting what is no data; and all of what was written in the background."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A DataFrame that is about to be written."""
+
+    output: Output
+    url: str
+    df: DataFrame
+    in_force: committer.InForce
+
+
+class Writer:
+    """Writes the outputs of one driver.
+
+    Args:
+        files: the job's files.
+        handover: which execution writes.
+        run: the driver's own token; keeps two drivers of one execution apart.
+        now_ms: clock, milliseconds.
+    """
+
+    def __init__(self, files: JobFiles, handover: Handover, run: str, now_ms: Callable[[], int]) -> None:
+        self._files = files
+        self._handover = handover
+        self._run = run
+        self._now_ms = now_ms
+        self._lock = Lock()
+        self.key_groups = key_groups.number_of(handover, ())
+        """Into how many key groups keyed state is divided; the restored checkpoint may know better."""
+        self._in_force: list[tuple[SparkSession, committer.InForce]] = []
+        self._touched: list[str] = []
+        self.times = Times()
+
+    @property
+    def run_folder(self) -> str:
+        """The folder below which everything lies that this driver writes; relative to the job's prefix."""
+        at = self._handover
+        return f"{layout.execution_folder(at.checkpoint, at.stage, at.attempt, at.token)}{self._run}/"
+
+    def folder_of(self, output_id: str) -> str:
+        """Give the folder of one output of this driver, which is about to be written; relative to the job's prefix."""
+        at = self._handover
+        folder = layout.output_folder(at.checkpoint, at.stage, at.attempt, at.token, self._run, output_id)
+        self._touched.append(folder)
+        return folder
+
+    def create(self, output: Output, name: str, data: bytes) -> Stored:
+        """Write a small file as all of an output.
+
+        Args:
+            output: what it belongs to; its folder is `folder_of`.
+            name: the file's name.
+            data: its content.
+
+        Raises:
+            InvalidStateError: another process writes in the name of this driver.
+        """
+        path = output.folder + name
+        with self.waiting():
+            answer = self._files.create_bytes(path, data)
+        if isinstance(answer, Lost):
+            raise InvalidStateError("a file of this driver's own name stands there", key=self._files.full(path))
+        content = None if is_checksum(answer.etag) else checksum_of(data)
+        return Stored(output, [File(0, StateHandle(output.id, path, len(data), answer.etag, content))])
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count the time in which the application waits for state to be written."""
+        began = self._now_ms()
+        yield
+        with self._lock:
+            self.times.sync_ms += max(0, self._now_ms() - began)
+
+    def plan(self, kind: str, name: str, df: DataFrame, key: Sequence[str]) -> Planned:
+        """Do the short part of writing a DataFrame as one output: nothing is computed and nothing written yet.
+
+        Args:
+            kind: `state`, `table` or `exchange`.
+            name: the output's name.
+            df: what to write.
+            key: key columns; rows are written by key group, then (semantics R4).
+
+        Raises:
+            InvalidConfigError: the output committer in use cannot be trusted.
+            InvalidNameError: the name is too long.
+            InvalidStateError: rows cannot be told apart by such a key, or a column is of a user-defined type (W5).
+        """
+        output_id = f"{kind}.{name}"
+        groups = self.key_groups if key else None
+        if groups:
+            key_groups.check_key(output_id, df, key)
+        folder = self.folder_of(output_id)
+        output = Output(kind, name, folder, _schema_of(output_id, df), tuple(key), key_groups=groups)
+        with self.waiting():
+            url = self._files.spark_url(folder)
+            # The frame's own session writes it, which need not be the one that the epoch found.
+            in_force = self._committer_of(df.sparkSession, url)
+            return Planned(output, url, self._distributed(df, key), in_force)
+
+    def write(self, planned: Planned, *, waited_for: bool = True) -> Stored:
+        """Write what was planned.
+
+        Args:
+            planned: by `plan`.
+            waited_for: whether the application waits for it; else all the time that it takes is asynchronous.
+        """
+        began = self._now_ms()
+        with planned.in_force.write() as options:
+            planned.df.write.mode("errorifexists").options(**options).parquet(planned.url)
+        written = self._now_ms()
+        output, magic = planned.output, planned.in_force.committer.magic
+        stored = Stored(output, self._settle(output, magic=magic))
+        settled = self._now_ms()
+        with self._lock:
+            if waited_for:
+                self.times.sync_ms += max(0, written - began)
+            self.times.async_ms += max(0, settled - (written if waited_for else began))
+        return stored
+
+    def delete_output(self, folder: str) -> None:
+        """Delete what was written of one output; problems are logged, the block's end tries again."""
+        try:
+            self.delete([*(found.key for found in self._files.listing(folder)), folder])
+        except CairnError as problem:
+            log.warning("%s was not deleted: %s", folder, problem)
+
+    def delete_all(self) -> None:
+        """Delete whatever this driver has written, pending uploads too (semantics A5, W7)."""
+        if not self._touched:
+            return
+        for upload in self._files.store.uploads(self._files.full(self.run_folder)):
+            self._files.store.abort_upload(upload)
+        keys = [found.key for found in self._files.listing(self.run_folder)]
+        # A write that failed early leaves an empty folder, or on S3 an object in its place, that no listing shows.
+        self.delete(sorted({*keys, *self._touched, self.run_folder}, key=order, reverse=True))
+
+    def _committer_of(self, spark: SparkSession, url: str) -> committer.InForce:
+        """Choose a session's committer at its first write; a store has one scheme, so its URLs do not matter later."""
+        with self._lock:
+            for known, in_force in self._in_force:
+                if known is spark:
+                    return in_force
+            self._in_force.append((spark, committer.InForce(spark, committer.choose(spark, url))))
+            return self._in_force[-1][1]
+
+    def _distributed(self, df: DataFrame, key: Sequence[str]) -> DataFrame:
+        parallelism = self._handover.parallelism
+        if key:
+            return key_groups.distributed(df, key, self.key_groups, parallelism)
+        return df if parallelism is None else df.repartition(parallelism)
+
+    def _settle(self, output: Output, *, magic: bool) -> list[File]:
+        folder = output.folder
+        data: list[tuple[int, ObjectStat]] = []
+        other: list[str] = []
+        for found in self._files.listing(folder):
+            match = _DATA_FILE.match(found.key.removeprefix(folder))
+            if match:
+                data.append((int(match[1]), found))
+            else:
+                other.append(found.key)
+        if magic:
+            committer.verify_magic(self._files, folder + _SUCCESS)
+        empty = empty_files.without_rows(self._files, data, output.schema or "") if output.kind != "table" else []
+        data = [(part, found) for part, found in data if found.key not in empty]
+        self.delete([*other, *empty])
+        handles = self.handles(output.id, [found for _, found in data])
+        return [File(part, handle) for (part, _), handle in zip(data, handles, strict=True)]
+
+    def handles(self, output_id: str, found: Sequence[ObjectStat]) -> list[StateHandle]:
+        """Describe files that a listing shows, several at once: a request each, for the checksum (semantics W9).
+
+        They are on the disk when this returns, so that what the acknowledgement names outlives a crash (semantics A5).
+
+        Raises:
+            UnsupportedStorageError: the store has no tags.
+        """
+        self._files.store.sync(self._files.full(each.key) for each in found)
+        with ThreadPoolExecutor(_AT_ONCE, "cairn-describe") as pool:
+            return list(pool.map(lambda each: self._handle(output_id, each.key), found))
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete files of this driver; what cannot be deleted is left to the cleaner, and logged."""
+        for failure in self._files.delete(keys):
+            log.warning("Not deleted: %s (%s). The next cleaning tries again.", failure.key, failure.reason)
+
+    def _handle(self, output_id: str, key: str) -> StateHandle:
+        """Describe one file: its tag, and what survives a copy of it."""
+        found = self._files.stat(key)
+        if found.etag is None:
+            raise UnsupportedStorageError(
+                "the store names no tag for a file, so damage to it could not be noticed. Use another store",
+                store=self._files.store.describe(),
+                key=self._files.full(key),
+            )
+        content = None
+        if not is_checksum(found.etag):
+            # What the server computed while Spark wrote costs nothing; where it computes none, the file is read.
+            content = found.checksum or self._files.checksum(key, SHA256)[1]
+        return StateHandle(output_id, key, found.size_bytes, found.etag, content)
+
+
+def _schema_of(output_id: str, df: DataFrame) -> str:
+    try:
+        return stored_schema(df.schema.json())
+    except ValueError as error:
+        raise InvalidStateError(
+            f"{error}. Turn the column into arrays, structs or numbers before you write it; of vectors, "
+            "pyspark.ml.functions.vector_to_array makes an array",
+            output=output_id,
+        ) from error

@@ -1,0 +1,162 @@
+"""Keyed state lies in the store by key group, so that a restore at any parallelism reads only what it needs (R4).
+
+A row's group is Spark's own hash of its key columns, modulo the stage's maximum parallelism; every Spark job finds it
+again by the same expression. It is stored beside the author's columns. Each file holds a contiguous range of groups,
+sorted by group and key, so that Parquet's statistics tell which row groups and pages a range of groups needs.
+
+One shuffle and one sort, no further job: each range of groups is sent to a partition of its own. Spark partitions by
+the hash of a number, so rows are partitioned by the number whose hash is that of the partition (`unhash.py`). No more
+than the cut of the files depends on it: a reader goes by the stored column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...checkpoint.decisions.state_assignment import KEY_GROUPS, key_groups_of
+from ...checkpoint.documents.acknowledgement import Output
+from ...checkpoint.documents.attempt import Handover
+from ...checkpoint.errors import InvalidStateError
+from .murmur3 import unhashed
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
+
+COLUMN = "_cairn_key_group"
+"""The stored column: the row's key group. What an application reads by its epoch does not have it."""
+_TARGET = "_cairn_partition"
+"""Only while the rows are distributed."""
+
+
+def number_of(handover: Handover, restored: Iterable[Output]) -> int:
+    """Give the number of key groups of a stage, which all its keyed states share (semantics R4).
+
+    Args:
+        handover: of the stage.
+        restored: what the restored checkpoint holds of it.
+
+    Returns:
+        The stage's maximum parallelism. Where it names no parallelism, what its keyed state was written with, at first
+        128.
+    """
+    stored = max((output.key_groups or 0 for output in restored), default=0)
+    return handover.max_parallelism or stored or KEY_GROUPS
+
+
+def of_subtask(handover: Handover, subtask: int, output: Output | None) -> range:
+    """Give the key groups of a state that a subtask has at the stage's parallelism (semantics R4).
+
+    Args:
+        handover: of the stage.
+        subtask: its 0-based index.
+        output: the state; None where the restored checkpoint holds none.
+
+    Raises:
+        InvalidStateError: the stage names no parallelism or has no such subtask, or the state has no key.
+    """
+    if handover.parallelism is None:
+        raise InvalidStateError(
+            "a subtask is named and the stage names no parallelism. Set `parallelism` on its operator, or read all of "
+            "the state",
+            stage=handover.stage,
+            subtask=subtask,
+        )
+    if subtask not in range(handover.parallelism):
+        raise InvalidStateError(
+            "the stage has no such subtask; they are counted from 0",
+            stage=handover.stage,
+            subtask=subtask,
+            parallelism=handover.parallelism,
+        )
+    if output is None:
+        return range(0)
+    if output.key_groups is None:
+        raise InvalidStateError(
+            "the state was written without a key, so no part of it belongs to a subtask. Read all of it, or write "
+            f"it by epoch.snapshot({output.name!r}, …, key=…)",
+            stage=handover.stage,
+        )
+    return key_groups_of(subtask, handover.parallelism, output.key_groups)
+
+
+def check_key(output_id: str, df: DataFrame, key: Sequence[str]) -> None:
+    """Check that rows can be told apart by these columns the way that Spark does it, and that ours can be added.
+
+    Args:
+        output_id: for error texts.
+        df: the state.
+        key: its key columns, which it has.
+
+    Raises:
+        InvalidStateError: a column's type has no hash that agrees with what Spark holds equal, or ours is taken.
+    """
+    for column in df.columns:
+        if column.casefold() in (COLUMN, _TARGET):
+            raise InvalidStateError(
+                f"the column {column!r} of {output_id} has a name that keyed state needs for itself. Rename it",
+                columns=", ".join(df.columns),
+            )
+    for column in key:
+        unfit = _unfit(df.schema[column].dataType)
+        if unfit:
+            raise InvalidStateError(
+                f"the key column {column!r} of {output_id} is or holds {unfit}, whose hash may differ between equal "
+                "values. Key it by something else, for strings by collation_key(…), or write the state without a key",
+                type=df.schema[column].dataType.simpleString(),
+            )
+
+
+def distributed(df: DataFrame, key: Sequence[str], key_groups: int, parallelism: int | None) -> DataFrame:
+    """Put rows where they belong, sorted; adds the column of the key groups.
+
+    Args:
+        df: the state.
+        key: its key columns, at least one.
+        key_groups: how many groups there are, at least 1.
+        parallelism: into how many partitions, each with an equal share of the groups. None: Spark chooses by the size,
+            at most one for each group where it may not cut large ones.
+    """
+    from pyspark.sql import functions as F
+
+    columns = [F.col(_quoted(column)) for column in key]
+    grouped = df.withColumn(COLUMN, F.pmod(F.hash(*columns), F.lit(key_groups)))
+    in_order = [F.col(COLUMN), *columns]
+    if parallelism is None:
+        conf = df.sparkSession.conf
+        if str(conf.get("spark.sql.adaptive.enabled")).lower() == "true":
+            aimed = grouped.withColumn(_TARGET, _aim(key_groups, key_groups))
+            return aimed.hint("rebalance", key_groups, _TARGET).sortWithinPartitions(*in_order).drop(_TARGET)
+        # Spark joins no small partitions later, then; the session says how many it likes.
+        parallelism = min(key_groups, int(conf.get("spark.sql.shuffle.partitions") or key_groups))
+    return grouped.repartition(parallelism, _aim(parallelism, key_groups)).sortWithinPartitions(*in_order)
+
+
+def _aim(partitions: int, key_groups: int) -> Column:
+    from pyspark.sql import functions as F
+
+    numbers = ", ".join(f"{unhashed(partition)}" for partition in range(partitions))
+    index = f"CAST({COLUMN} * {partitions}L DIV {key_groups} AS INT)"
+    return F.expr(f"element_at(array({numbers}), {index} + 1)")
+
+
+def _unfit(kind: DataType) -> str | None:
+    from pyspark.sql import types as T
+
+    inner: Iterable[Any] = ()
+    if isinstance(kind, T.MapType):
+        return "a map"
+    if isinstance(kind, T.VariantType):
+        return "a variant"
+    if isinstance(kind, T.StringType) and kind != T.StringType():
+        return "a string with a collation"
+    if isinstance(kind, T.ArrayType):
+        inner = (kind.elementType,)
+    elif isinstance(kind, T.StructType):
+        inner = (each.dataType for each in kind)
+    return next(filter(None, map(_unfit, inner)), None)
+
+
+def _quoted(column: str) -> str:
+    return "`{}`".format(column.replace("`", "``"))

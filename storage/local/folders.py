@@ -1,0 +1,214 @@
+"""Folders of a local store, walked by file descriptor so that no symlink is ever followed (semantics W5).
+
+Every step opens one name relative to the folder above it with `O_NOFOLLOW`: between a check and its use nothing can be
+swapped in. The root itself may be reached through symlinks (`/tmp` is one on some systems); nothing below it may be.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from ..errors import ForbiddenError, InvalidKeyError, StorageError, UnavailableError, UnsupportedStorageError
+
+HIDDEN = ".cairn-tmp"
+"""The folder for files that are being written; no listing shows it, no key may name it."""
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MKDIR_TRIES = 1000
+
+
+class NoSuchFileError(Exception):
+    """There is no file of that name: the caller decides whether that is an error."""
+
+
+@contextmanager
+def opened(fd: int) -> Iterator[int]:
+    """Close `fd` when the block is left."""
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def open_root(root: str, *, make: bool = False) -> int:
+    """Open the root folder.
+
+    Args:
+        root: its absolute path.
+        make: make it, and the folders above it, where they are missing.
+
+    Raises:
+        NoSuchFileError: it does not exist and `make` is off.
+    """
+    if make:
+        _make_durably(root)
+    try:
+        return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise NoSuchFileError(root) from None
+
+
+def _make_durably(root: str) -> None:
+    """Make a folder, and those above it, where they are missing; each is on the disk when this returns."""
+    missing = []
+    while not os.path.isdir(root):
+        missing.append(root)
+        root = os.path.dirname(root)
+    for path in reversed(missing):
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+        # Also where another process was first: it may not have come this far.
+        with opened(os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as above:
+            os.fsync(above)
+
+
+def open_folder(root_fd: int, segments: Sequence[str], *, make: bool = False) -> int:
+    """Open a folder below the root.
+
+    Args:
+        root_fd: the root.
+        segments: the names on the way down; none gives the root itself.
+        make: make the folders that are missing, and again where somebody removes one meanwhile.
+
+    Raises:
+        NoSuchFileError: it does not exist and `make` is off (or it kept vanishing).
+        InvalidKeyError: a name on the way is a symlink, or (with `make`) an object.
+    """
+    for _ in range(_MKDIR_TRIES if make else 1):
+        try:
+            return _walk(root_fd, segments, make)
+        except FileNotFoundError:
+            continue
+    raise NoSuchFileError("/".join(segments))
+
+
+def _walk(root_fd: int, segments: Sequence[str], make: bool) -> int:
+    current = os.dup(root_fd)
+    try:
+        for depth, name in enumerate(segments):
+            if make:
+                _mkdir(name, current)
+            try:
+                below = os.open(name, _FOLDER, dir_fd=current)
+            except OSError as error:
+                if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+                    raise
+                path = "/".join(segments[: depth + 1])
+                refuse_symlink(name, current, path)
+                if make:
+                    raise InvalidKeyError(
+                        "an object stands where this key needs a folder. Choose another key", object=path
+                    ) from None
+                raise FileNotFoundError(errno.ENOENT, "no such folder", path) from None
+            os.close(current)
+            current = below
+        return os.dup(current)
+    finally:
+        os.close(current)
+
+
+def _mkdir(name: str, parent_fd: int) -> None:
+    try:
+        os.mkdir(name, dir_fd=parent_fd)
+    except FileExistsError:
+        return
+    os.fsync(parent_fd)
+
+
+def open_file(name: str, parent_fd: int, key: str) -> int:
+    """Open a regular file for reading, never through a symlink.
+
+    Raises:
+        NoSuchFileError: there is none of that name (a folder, a socket or a pipe is none).
+        InvalidKeyError: it is a symlink.
+    """
+    try:
+        fd = os.open(name, _FILE, dir_fd=parent_fd)
+    except FileNotFoundError:
+        raise NoSuchFileError(key) from None
+    except OSError as error:
+        refuse_symlink(name, parent_fd, key)
+        if error.errno in (errno.ENXIO, errno.ENODEV):
+            raise NoSuchFileError(key) from None
+        raise
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise NoSuchFileError(key)
+    return fd
+
+
+def refuse_symlink(name: str, parent_fd: int, key: str) -> None:
+    """Raise where `name` is a symlink.
+
+    Raises:
+        InvalidKeyError: it is one.
+    """
+    try:
+        mode = os.stat(name, dir_fd=parent_fd, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISLNK(mode):
+        raise InvalidKeyError("a symlink stands in the store, and what it leads to is not ours. Remove it", key=key)
+
+
+def prune(root_fd: int, segments: Sequence[str]) -> None:
+    """Remove a folder if it is empty, and then those above it, up to the root (which stays)."""
+    rest = list(segments)
+    while rest:
+        name = rest.pop()
+        try:
+            with opened(open_folder(root_fd, rest)) as parent:
+                os.rmdir(name, dir_fd=parent)
+        except (FileNotFoundError, NoSuchFileError):
+            continue
+        except OSError:
+            return
+
+
+@contextmanager
+def explained(store: str, key: str) -> Iterator[None]:
+    """Turn what the operating system says into the family of `errors.py`.
+
+    Args:
+        store: what the store is called, for the message.
+        key: what was being worked on.
+
+    Raises:
+        ForbiddenError: no permission, or a read-only file system.
+        InvalidKeyError: the file system cannot hold such a name.
+        UnsupportedStorageError: the root is no folder.
+        UnavailableError: anything else: disk full, disk failure, too many open files.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise _explanation(error, store, key) from error
+
+
+def _explanation(error: OSError, store: str, key: str) -> StorageError:
+    reason = error.strerror or str(error)
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return ForbiddenError(
+            f"the file system refuses access: {reason}. Give this user the right to read and write there",
+            store=store,
+            key=key,
+        )
+    if error.errno == errno.ENAMETOOLONG:
+        return InvalidKeyError(
+            "a part of this key is longer than the file system allows (255 bytes). Choose a shorter name",
+            store=store,
+            key=key,
+        )
+    if error.errno in (errno.ENOTDIR, errno.EEXIST):
+        return UnsupportedStorageError(
+            "the root of this storage, or a folder above it, is a file. Name a folder", store=store, key=key
+        )
+    return UnavailableError(f"the file system failed: {reason}. Try again later", store=store, key=key)

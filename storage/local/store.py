@@ -1,0 +1,397 @@
+"""Local files as an object store: safe between processes, consistent after a crash at any step (semantics W2, W3).
+
+*Create*: write a hidden temporary file, fsync it, `link` it to its name, which fails if the name is taken, fsync the
+folder. *Swap*: lock the very file that stands there, make sure that the name still leads to it, compare its content,
+write a temporary file, fsync, `rename` it over, fsync the folder. All before the `link` or `rename` is invisible;
+everything after it is only durability. Deleting takes the same lock as swapping. A lock is a `flock`: the system drops
+it when its holder dies, and no lock file exists that could be left behind or that two roots could disagree about.
+
+For one machine's disk. Over NFS `flock` and `link` may lie; use an object store where several machines write.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TypeVar
+
+from ..body_limits import check_range, check_size
+from ..clock import Fraction, Sleeper, TokenSource, new_token, system_fraction, system_sleep
+from ..errors import GoneError, InvalidKeyError, OutcomeUnknownError, UnavailableError, UnsupportedStorageError
+from ..names import check_key, check_prefix, shorten
+from ..port import (
+    Blob,
+    DeleteFailure,
+    DeleteFailures,
+    Lost,
+    ObjectStat,
+    ObjectStore,
+    PendingUpload,
+    WriteResult,
+    Written,
+)
+from ..uris import StorageUri
+from .files import chunks, is_folder, leads_to, tag_from, tag_of, try_lock
+from .folders import HIDDEN, NoSuchFileError, explained, open_file, open_folder, open_root, opened, prune
+from .listing import folders_below, keys_below
+from .temp_files import TempFile, temp_file
+
+_T = TypeVar("_T")
+_PIECE = 1 << 20
+_LINK_TRIES = 100
+_LOCK_TRIES = 2000
+_LOCK_WAIT_S = 0.02
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
+
+
+class LocalStore(ObjectStore):
+    """A folder of the local file system.
+
+    Args:
+        root: the folder, absolute; made by the first write, with the folders above it.
+        token: makes the names of temporary files.
+        sleep: waits while another process swaps the same object.
+        fraction: spreads those waits.
+        step: told the name of each step of a write as it is done; tests stop and kill a process there.
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        *,
+        token: TokenSource = new_token,
+        sleep: Sleeper = system_sleep,
+        fraction: Fraction = system_fraction,
+        step: Callable[[str], None] = lambda name: None,
+    ) -> None:
+        self._root = os.path.normpath(root)
+        if not os.path.isabs(self._root) or self._root == "/":
+            raise InvalidKeyError("the root of a local store is an absolute folder below /", root=shorten(str(root)))
+        self._token = token
+        self._sleep = sleep
+        self._fraction = fraction
+        self._step = step
+
+    @property
+    def uri(self) -> str:
+        """The root: `file:///folder`."""
+        return str(StorageUri("file", "", self._root))
+
+    def describe(self) -> str:
+        """Name the store."""
+        return f"{self.uri} (local files)"
+
+    def spark_url(self, key: str) -> str:
+        """Give the `file:///…` URL of a key or folder; of the root where `key` is empty."""
+        return f"{self.uri}/{check_key(key, marker=True)}" if key else self.uri
+
+    def get(self, key: str, *, max_bytes: int | None = None) -> Blob:
+        """Read a whole object; its tag is the SHA-256 of its content.
+
+        Args:
+            key: the object.
+            max_bytes: refuse a larger object before its body is read (semantics W5).
+
+        Raises:
+            GoneError: there is no such object.
+            DocumentError: it is larger than `max_bytes`.
+        """
+        with self._reading(key) as fd:
+            check_size(self.describe(), key, os.fstat(fd).st_size, max_bytes)
+            data = b"".join(chunks(fd))
+        return Blob(data, tag_of([data]))
+
+    def read_range(self, key: str, start: int, length: int) -> bytes:
+        """Read up to `length` bytes from 0-based offset `start`; fewer, or none, at the end.
+
+        Raises:
+            GoneError: there is no such object.
+            InvalidRequestError: `start` or `length` is negative.
+        """
+        check_range(key, start, length)
+        with self._reading(key) as fd:
+            return b"".join(chunks(fd, start, length))
+
+    def create(self, key: str, data: bytes) -> WriteResult:
+        """Write an object only if none is there.
+
+        Raises:
+            InvalidKeyError: a folder stands there, or an object where a folder is needed.
+            OutcomeUnknownError: it stands there, but the disk failed before it was durable.
+        """
+        return self._publish(key, lambda temp: temp.write(data))
+
+    def create_from(self, key: str, source: IO[bytes]) -> WriteResult:
+        """Write an object only if none is there, piece by piece.
+
+        Raises:
+            InvalidKeyError: a folder stands there, or an object where a folder is needed.
+            OutcomeUnknownError: it stands there, but the disk failed before it was durable.
+        """
+
+        def fill(temp: TempFile) -> None:
+            source.seek(0)
+            while piece := source.read(_PIECE):
+                temp.write(piece)
+
+        return self._publish(key, fill)
+
+    def copy(self, source: str, target: str) -> WriteResult:
+        """Copy an object within the store, only if `target` does not exist yet.
+
+        Raises:
+            GoneError: there is no `source`.
+        """
+
+        def fill(temp: TempFile) -> None:
+            for chunk in chunks(origin):
+                temp.write(chunk)
+
+        _segments(target)
+        with self._reading(source) as origin:
+            return self._publish(target, fill)
+
+    def replace(self, key: str, data: bytes, *, expected_etag: str) -> WriteResult:
+        """Swap an object only if its content still has the tag `expected_etag`.
+
+        Returns:
+            `Written`, or `Lost` with the tag of what stands there, None if nothing does (semantics W3).
+
+        Raises:
+            UnavailableError: another process held the object's lock until the tries ran out; nothing was written.
+            OutcomeUnknownError: it stands there, but the disk failed before it was durable.
+        """
+        *folders, name = _segments(key)
+        with explained(self.describe(), key):
+            try:
+                with (
+                    opened(open_root(self._root)) as root,
+                    opened(open_folder(root, folders)) as parent,
+                    self._locked(name, parent, key) as present,
+                ):
+                    found = tag_of(chunks(present))
+                    if found != expected_etag:
+                        return Lost(found)
+                    self._step("compared")
+                    with temp_file(root, self._token) as temp:
+                        self._fill(temp, lambda file: file.write(data))
+                        os.rename(temp.name, name, src_dir_fd=temp.folder_fd, dst_dir_fd=parent)
+                        self._step("renamed")
+                    self._make_durable(parent, key)
+                    return Written(tag_of([data]))
+            except NoSuchFileError:
+                return Lost(None)
+
+    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectStat]:
+        """Yield the objects under `prefix` in the order of their UTF-8 bytes; without tags, which would cost a read.
+
+        Raises:
+            InvalidKeyError: a symlink stands under the prefix.
+        """
+        check_prefix(prefix)
+        if start_after is not None:
+            check_key(start_after, marker=True)
+        return self._explained_each(prefix, keys_below(self._root, prefix, start_after))
+
+    def list_folders(self, prefix: str) -> Iterator[str]:
+        """Yield the names of the folders directly under `prefix` that hold objects, in key order."""
+        return self._explained_each(prefix, folders_below(self._root, check_prefix(prefix)))
+
+    def stat(self, key: str) -> ObjectStat:
+        """Give size and tag of one object; reads it.
+
+        Raises:
+            GoneError: there is no such object.
+        """
+        with self._reading(key) as fd:
+            digest, size = hashlib.sha256(), 0
+            for chunk in chunks(fd):
+                digest.update(chunk)
+                size += len(chunk)
+        tag = tag_from(digest)
+        return ObjectStat(key, size, tag, tag)
+
+    def delete(self, keys: Iterable[str]) -> DeleteFailures:
+        """Delete objects, then the folders that became empty, up to the root.
+
+        Args:
+            keys: the objects; one ending in `/` names a folder, which goes if it is empty.
+
+        Raises:
+            InvalidKeyError: a key is none, and nothing was deleted; or a symlink stands there.
+        """
+        paths = {key: _segments(key, marker=True) for key in keys}
+        failures: DeleteFailures = []
+        try:
+            with explained(self.describe(), ""):
+                root = open_root(self._root)
+        except NoSuchFileError:
+            return failures
+        with opened(root):
+            for key, segments in paths.items():
+                try:
+                    self._delete_one(root, key, segments)
+                except OSError as error:
+                    failures.append(DeleteFailure(key, error.strerror or str(error)))
+                except UnavailableError as error:
+                    failures.append(DeleteFailure(key, error.message))
+            folders = {tuple(path if key.endswith("/") else path[:-1]) for key, path in paths.items()}
+            for folder in sorted(folders, key=len, reverse=True):
+                prune(root, folder)
+        return failures
+
+    def sync(self, keys: Iterable[str]) -> None:
+        """Wait until files that Spark has written are on the disk, and every folder from theirs up to the root.
+
+        Raises:
+            GoneError: there is no such file.
+            UnavailableError: the disk failed; they may be lost in a crash, so no caller may rely on them.
+        """
+        folders: set[tuple[str, ...]] = set()
+        for key in keys:
+            *above, _ = _segments(key)
+            folders |= {tuple(above[:depth]) for depth in range(len(above) + 1)}
+            with self._reading(key) as fd, explained(self.describe(), key):
+                os.fsync(fd)
+        if folders:
+            with explained(self.describe(), ""), opened(open_root(self._root)) as root:
+                for folder in sorted(folders, key=len, reverse=True):
+                    with opened(open_folder(root, folder)) as fd:
+                        os.fsync(fd)
+
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        """Yield nothing: local files have no multipart uploads."""
+        check_prefix(prefix)
+        return iter(())
+
+    def abort_upload(self, upload: PendingUpload) -> None:
+        """Do nothing: local files have no multipart uploads."""
+        check_key(upload.key, marker=True)
+
+    def _delete_one(self, root: int, key: str, segments: Sequence[str]) -> None:
+        if key.endswith("/"):
+            return  # a folder: pruned afterwards, if it is empty
+        *folders, name = segments
+        try:
+            with opened(open_folder(root, folders)) as parent, self._locked(name, parent, key):
+                os.unlink(name, dir_fd=parent)
+        except NoSuchFileError:
+            return
+
+    def _publish(self, key: str, write: Callable[[TempFile], None]) -> WriteResult:
+        *folders, name = _segments(key)
+        with explained(self.describe(), key), opened(open_root(self._root, make=True)) as root:
+            standing = self._standing(root, folders, name, key)
+            if standing is not None:
+                return standing
+            with temp_file(root, self._token) as temp:
+                tag = self._fill(temp, write)
+                for _ in range(_LINK_TRIES):
+                    try:
+                        with opened(open_folder(root, folders, make=True)) as parent:
+                            self._link(temp, name, parent, key)
+                            self._step("linked")
+                            self._make_durable(parent, key)
+                        return Written(tag)
+                    except FileNotFoundError:
+                        continue  # somebody removed the empty folder between making it and linking into it
+                    except FileExistsError:
+                        standing = self._standing(root, folders, name, key)
+                        return Lost(None) if standing is None else standing
+        raise UnavailableError(
+            "the folder of this object was removed each time it was made. Try again", store=self.describe(), key=key
+        )
+
+    def _standing(self, root: int, folders: Sequence[str], name: str, key: str) -> Lost | None:
+        """Tell what stands in the way of a create: `Lost` for an object, None for nothing."""
+        try:
+            with opened(open_folder(root, folders)) as parent:
+                if is_folder(name, parent):
+                    raise InvalidKeyError("a folder of other objects stands there. Choose another key", key=key)
+                with opened(open_file(name, parent, key)) as fd:
+                    return Lost(tag_of(chunks(fd)))
+        except NoSuchFileError:
+            return None
+
+    def _link(self, temp: TempFile, name: str, parent: int, key: str) -> None:
+        try:
+            os.link(temp.name, name, src_dir_fd=temp.folder_fd, dst_dir_fd=parent, follow_symlinks=False)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            raise UnsupportedStorageError(
+                "this file system has no hard links, and without them no write can be exclusive. Use another folder",
+                store=self.describe(),
+                key=key,
+            ) from error
+
+    def _fill(self, temp: TempFile, write: Callable[[TempFile], None]) -> str:
+        self._step("temp made")
+        write(temp)
+        self._step("temp written")
+        temp.settle()
+        self._step("temp durable")
+        return temp.tag()
+
+    def _make_durable(self, parent: int, key: str) -> None:
+        try:
+            os.fsync(parent)
+        except OSError as error:
+            raise OutcomeUnknownError(
+                "the object stands there, but the disk failed before it was durable. Delete nothing, check the disk",
+                store=self.describe(),
+                key=key,
+                reason=error.strerror,
+            ) from error
+        self._step("folder durable")
+
+    @contextmanager
+    def _locked(self, name: str, parent: int, key: str) -> Iterator[int]:
+        """Hold the lock of the file that `name` leads to now, and keep it from leading elsewhere meanwhile."""
+        for attempt in range(_LOCK_TRIES):
+            fd = open_file(name, parent, key)
+            try:
+                self._step("opened")
+                if try_lock(fd):
+                    if leads_to(name, parent, fd):
+                        yield fd
+                        return
+                    continue
+            finally:
+                # Said aloud, because a process forked meanwhile holds the descriptor too, and with it the lock.
+                fcntl.flock(fd, fcntl.LOCK_UN)
+                os.close(fd)
+            self._sleep(self._fraction() * min(_LOCK_WAIT_S, 0.0005 * (attempt + 1)))
+        raise UnavailableError(
+            "another process holds the lock of this object and does not let go. Look for a stopped process",
+            store=self.describe(),
+            key=key,
+        )
+
+    @contextmanager
+    def _reading(self, key: str) -> Iterator[int]:
+        *folders, name = _segments(key)
+        with explained(self.describe(), key):
+            try:
+                with opened(open_root(self._root)) as root, opened(open_folder(root, folders)) as parent:
+                    fd = open_file(name, parent, key)
+            except NoSuchFileError:
+                raise GoneError("there is no such object", store=self.describe(), key=key) from None
+            with opened(fd):
+                yield fd
+
+    def _explained_each(self, prefix: str, items: Iterator[_T]) -> Iterator[_T]:
+        with explained(self.describe(), prefix):
+            yield from items
+
+
+def _segments(key: str, *, marker: bool = False) -> list[str]:
+    segments = check_key(key, marker=marker).rstrip("/").split("/")
+    if HIDDEN in segments:
+        raise InvalidKeyError(f"{HIDDEN} is where this store keeps files that are being written", key=shorten(key))
+    return segments

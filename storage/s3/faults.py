@@ -1,0 +1,167 @@
+"""What an S3 store can answer other than yes, and what each answer means (semantics W3).
+
+`Refused`: the store answered. `NoAnswer`: it did not, and what was sent may still have been done. 403 is never taken
+for absence, 409 means that nothing landed, and only the store's own 404 means that something is gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import (
+    BucketGoneError,
+    ConflictError,
+    ForbiddenError,
+    GoneError,
+    InvalidKeyError,
+    InvalidRequestError,
+    StorageError,
+    UnavailableError,
+    UnsupportedStorageError,
+)
+
+_TRANSIENT = frozenset({
+    "BadDigest", "IncompleteBody", "InternalError", "RequestTimeout", "ServiceUnavailable", "SlowDown", "Throttling",
+    "ThrottlingException", "TooManyRequestsException",
+})  # fmt: skip
+NO_CREDENTIALS = "NoCredentials"
+"""Stands for the store's code where no request was sent, because there is nothing to sign it with."""
+
+_CREDENTIALS = frozenset({"ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "TokenRefreshRequired"})
+_NO_RIGHT = frozenset({"AccessDenied", "AllAccessDisabled", "Forbidden", "403"})
+"""403 alone is all that a HEAD is answered."""
+_RIGHTS = {
+    "get_object": "s3:GetObject",
+    "head_object": "s3:GetObject",
+    "put_object": "s3:PutObject",
+    "copy_object": "s3:GetObject of what is copied and s3:PutObject",
+    "list_objects_v2": "s3:ListBucket",
+    "delete_objects": "s3:DeleteObject",
+    "list_multipart_uploads": "s3:ListBucketMultipartUploads",
+    "abort_multipart_upload": "s3:AbortMultipartUpload",
+}
+"""By request, the right that it takes."""
+_LIST_TOO = " (and s3:ListBucket on the bucket: without it an object that does not exist is answered by 403 too)"
+_WRONG_REGION = frozenset({
+    "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect", "TemporaryRedirect",
+})  # fmt: skip
+_KEY_CLASH = frozenset({"ExistingObjectIsDirectory", "ObjectParentIsFile"})
+_BAD_KEY = frozenset({"InvalidBucketName", "InvalidObjectName", "InvalidURI", "KeyTooLongError"})
+
+
+class Fault(Exception):  # noqa: N818 - an answer, never seen outside this package
+    """An answer other than yes."""
+
+
+@dataclass
+class Refused(Fault):
+    """The store answered no."""
+
+    status: int
+    code: str
+    text: str
+
+    @property
+    def transient(self) -> bool:
+        """Whether it may answer otherwise if asked again, and may have done the work although it said no."""
+        return (self.status >= 500 and self.status != 501) or self.status in (408, 429) or self.code in _TRANSIENT
+
+    @property
+    def forbidden(self) -> bool:
+        """Whether it is the credentials that were refused."""
+        return self.status in (401, 403) or self.code in _CREDENTIALS
+
+    @property
+    def lacks_right(self) -> bool:
+        """Whether the store knows who asks, and does not allow it."""
+        return self.status == 403 and self.code in _NO_RIGHT
+
+    @property
+    def conflict(self) -> bool:
+        """Whether another write of the same key was under way and nothing landed (semantics W3)."""
+        return self.status == 409 and self.code not in _KEY_CLASH
+
+    @property
+    def bucket_gone(self) -> bool:
+        """Whether the bucket does not exist."""
+        return self.code == "NoSuchBucket"
+
+
+@dataclass
+class NoAnswer(Fault):
+    """No answer came."""
+
+    text: str
+    sent: bool
+    """Whether the request may have reached the store."""
+
+
+def explain(fault: Fault, *, store: str, doing: str, key: str) -> StorageError:
+    """Give the error of the family in `errors.py` that a fault amounts to.
+
+    Args:
+        fault: what came back.
+        store: what the store is called.
+        doing: the request, for the message.
+        key: what it was about.
+    """
+    facts = {"store": store, "doing": doing, "key": key}
+    if isinstance(fault, NoAnswer):
+        return UnavailableError(
+            f"the store did not answer: {fault.text}. Check that it runs and can be reached, then try again", **facts
+        )
+    assert isinstance(fault, Refused)
+    said = f"{fault.code}: {fault.text}" if fault.text else fault.code
+    if fault.code == "RequestTimeTooSkewed":
+        return ForbiddenError(
+            f"the store refuses requests because its clock and this machine's differ too much ({said}). "
+            f"Set this machine's clock (NTP), then try again; nothing is known about what exists there",
+            **facts,
+        )
+    if fault.code == NO_CREDENTIALS:
+        return ForbiddenError(
+            f"no credentials were found, so nothing was asked of the store ({fault.text}). Set AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY, choose a profile by AWS_PROFILE, or name an Airflow connection (aws_conn_id)",
+            **facts,
+        )
+    if fault.forbidden:
+        needs = f": this takes {right_for(doing)}" if fault.lacks_right and doing in _RIGHTS else ""
+        return ForbiddenError(
+            f"the store refuses these credentials ({said}). Check the keys and their rights{needs}; "
+            f"nothing is known about what exists there",
+            **facts,
+        )
+    if fault.bucket_gone:
+        return BucketGoneError("the bucket does not exist. Create it, or correct the storage URI", **facts)
+    if fault.status == 404:
+        return GoneError("there is no such object", **facts)
+    return _explain_the_rest(fault, said, facts)
+
+
+def right_for(doing: str) -> str:
+    """Name the right that a request takes."""
+    return _RIGHTS[doing] + (_LIST_TOO if doing in ("get_object", "head_object") else "")
+
+
+def _explain_the_rest(fault: Refused, said: str, facts: dict[str, str]) -> StorageError:
+    if fault.transient:
+        return UnavailableError(f"the store fails or is throttled ({said}). Try again later", **facts)
+    if fault.code in _KEY_CLASH:
+        return InvalidKeyError(
+            f"this store cannot hold an object and a folder of one name ({said}). Choose another key", **facts
+        )
+    if fault.conflict or fault.status == 412:
+        return ConflictError(f"another write of this key was under way ({said}), nothing landed. Try again", **facts)
+    if fault.code in _BAD_KEY:
+        return InvalidKeyError(f"the store refuses this name ({said}). Choose another", **facts)
+    if fault.code == "EntityTooLarge":
+        return InvalidRequestError(f"the object is larger than the store takes at once ({said})", **facts)
+    if fault.code in _WRONG_REGION or fault.status in (301, 307):
+        return UnsupportedStorageError(
+            f"the bucket lives in another region or behind another endpoint ({said}). Set the region in the connection",
+            **facts,
+        )
+    return UnsupportedStorageError(
+        f"the store refuses a request that Cairn needs ({said}, status {fault.status}). Choose a store that has it",
+        **facts,
+    )

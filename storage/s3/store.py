@@ -1,0 +1,354 @@
+"""S3 as an object store, through boto3; the one module of Cairn that imports it.
+
+Every request passes `_call`, which sends it once: botocore's own retries are off (it still follows a 301 to the
+bucket's region, which did nothing). `s3_patience.py` repeats reads and deletes, `s3_write.py` conditional writes.
+Buckets are never made, changed or listed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import IO, Any
+from urllib.parse import urlsplit
+
+import boto3
+import botocore.session
+from botocore import exceptions as boto
+from botocore.config import Config
+from botocore.loaders import create_loader
+
+from .. import checksums
+from ..body_limits import check_range, check_size, first, gather
+from ..checksums import SHA256
+from ..clock import Fraction, Sleeper, TokenSource, new_token, system_fraction, system_sleep
+from ..errors import BucketGoneError, GoneError, UnsupportedStorageError
+from ..names import check_key
+from ..port import Blob, DeleteFailures, ObjectStat, ObjectStore, PendingUpload, WriteResult
+from ..uris import parse_storage_uri
+from .copy import Copier, copy_across
+from .delete import delete
+from .faults import NO_CREDENTIALS, NoAnswer, Refused
+from .listing import folders, objects, uploads
+from .options import S3Options
+from .requests import Wire
+from .retries import Patience
+
+_CHUNK = 1 << 20
+_CONNECTIONS = 32
+_PAGE = 1000
+_NEVER_SENT = (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError, boto.SSLError)
+_NO_CREDENTIALS = (
+    boto.NoCredentialsError,
+    boto.PartialCredentialsError,
+    boto.CredentialRetrievalError,
+    boto.TokenRetrievalError,
+    boto.UnauthorizedSSOTokenError,
+    boto.NoAuthTokenError,
+)
+
+
+class S3Store(ObjectStore):
+    """A prefix in a bucket.
+
+    Args:
+        uri: `s3://bucket/prefix`.
+        options: endpoint, region, credentials and bounds.
+        token: makes write ids.
+        sleep: waits between attempts.
+        fraction: draws the jitter.
+        page_size: how many entries a listing or a batched delete holds, 1 to 1000.
+
+    Raises:
+        UnsupportedStorageError: the URI is no S3 URI, or boto3 cannot make a client of these options.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        options: S3Options | None = None,
+        *,
+        token: TokenSource = new_token,
+        sleep: Sleeper = system_sleep,
+        fraction: Fraction = system_fraction,
+        page_size: int = _PAGE,
+    ) -> None:
+        options = options or S3Options()
+        where = parse_storage_uri(uri)
+        if where.scheme != "s3":
+            raise UnsupportedStorageError("this is no S3 URI. Use s3://bucket/prefix", uri=str(where))
+        self._uri = str(where)
+        self._options = options
+        client = _client(options, self._uri)
+        self._endpoint = str(client.meta.endpoint_url)
+        endpoint = urlsplit(self._endpoint)
+        self._wire = Wire(
+            bucket=where.bucket,
+            prefix=f"{where.path}/" if where.path else "",
+            store=f"{self._uri} at {endpoint.scheme}://{endpoint.netloc.rpartition('@')[2]}",
+            call=lambda operation, params: _call(client, operation, params),
+            patience=Patience(options.max_attempts, sleep, fraction),
+            token=token,
+            page_size=page_size,
+        )
+        self._copier = Copier(self._wire)
+
+    @property
+    def uri(self) -> str:
+        """The root: `s3://bucket/prefix`."""
+        return self._uri
+
+    def describe(self) -> str:
+        """Name the store and its endpoint."""
+        return self._wire.store
+
+    def spark_url(self, key: str) -> str:
+        """Give the `s3a://…` URL of a key or folder; of the root where `key` is empty."""
+        root = f"s3a://{self._uri.removeprefix('s3://')}"
+        return f"{root}/{check_key(key, marker=True)}" if key else root
+
+    def get(self, key: str, *, max_bytes: int | None = None) -> Blob:
+        """Read a whole object.
+
+        Args:
+            key: the object.
+            max_bytes: refuse a larger object before its body is read (semantics W5).
+
+        Raises:
+            GoneError: there is no such object, or no such bucket.
+            DocumentError: it is larger than `max_bytes`.
+        """
+        full = self._wire.full(key)
+
+        def read() -> Blob:
+            answer = self._wire.send("get_object", Key=full)
+            with answer["Body"] as chunks:
+                # A body sent in pieces has no length beforehand; `gather` stops where it grows too long.
+                check_size(self._wire.store, key, answer.get("ContentLength", 0), max_bytes)
+                return Blob(gather(self._wire.store, key, chunks, max_bytes), answer["ETag"])
+
+        return self._wire.patiently("get_object", key, read)
+
+    def read_range(self, key: str, start: int, length: int) -> bytes:
+        """Read up to `length` bytes from 0-based offset `start`; fewer, or none, at the end.
+
+        Raises:
+            GoneError: there is no such object, or no such bucket.
+            InvalidRequestError: `start` or `length` is negative.
+            UnsupportedStorageError: the store does not answer ranges.
+        """
+        full = self._wire.full(key)
+        check_range(key, start, length)
+        if length == 0:
+            self.stat(key)  # says so where there is no such object
+            return b""
+
+        def read() -> bytes:
+            try:
+                answer = self._wire.send("get_object", Key=full, Range=f"bytes={start}-{start + length - 1}")
+            except Refused as fault:
+                if fault.status == 416:  # the object ends before `start`
+                    return b""
+                raise
+            with answer["Body"] as chunks:
+                if start and "ContentRange" not in answer:
+                    raise UnsupportedStorageError(
+                        "the store ignores ranges: it sent the object from its beginning. Use another store or gateway",
+                        store=self._wire.store,
+                        key=key,
+                        start=start,
+                    )
+                return first(chunks, length)
+
+        return self._wire.patiently("get_object", key, read)
+
+    def create(self, key: str, data: bytes) -> WriteResult:
+        """Write an object only if none is there: one request, two where one stands there already."""
+        return self._put(key, data, None, {"IfNoneMatch": "*"})
+
+    def create_from(self, key: str, source: IO[bytes]) -> WriteResult:
+        """Write an object only if none is there, in one request that streams the file (5 GiB at most)."""
+        return self._put(key, source, None, {"IfNoneMatch": "*"})
+
+    def replace(self, key: str, data: bytes, *, expected_etag: str) -> WriteResult:
+        """Swap an object only if it still has `expected_etag`: one request, two where it has not."""
+        return self._put(key, data, expected_etag, {"IfMatch": expected_etag})
+
+    def copy(self, source: str, target: str) -> WriteResult:
+        """Copy an object within the store, only if `target` does not exist yet: see `s3_copy.py`.
+
+        Raises:
+            GoneError: there is no `source`.
+            InvalidRequestError: `source` is larger than 5 GiB.
+        """
+        self._wire.full(target)
+        return self._copier.copy(source, target, self.stat(source).size_bytes)
+
+    def copy_from(
+        self, source: ObjectStore, source_key: str, key: str, *, etag: str, algorithms: Sequence[str] = (SHA256,)
+    ) -> tuple[str, ...] | None:
+        """Copy an object of another prefix or bucket of the same server: a request an algorithm; see `s3_copy.py`.
+
+        Both have to be reached in the same way, with the same credentials.
+
+        Raises:
+            GoneError: there is no such object.
+        """
+        if not isinstance(source, S3Store) or (source._options, source._endpoint) != (self._options, self._endpoint):
+            return None
+        return copy_across(source._wire, source_key, self._wire, key, etag, algorithms)
+
+    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectStat]:
+        """Yield the objects under `prefix` in key order, a page a request."""
+        self._wire.full_prefix(prefix)  # a bad name is refused now, not at the first `next`
+        if start_after is not None:
+            self._wire.full(start_after, marker=True)
+        return objects(self._wire, prefix, start_after)
+
+    def list_folders(self, prefix: str) -> Iterator[str]:
+        """Yield the names of the folders directly under `prefix`, in key order, bare."""
+        self._wire.full_prefix(prefix)
+        return folders(self._wire, prefix)
+
+    def stat(self, key: str) -> ObjectStat:
+        """Give size, tag and checksum of one object.
+
+        Raises:
+            GoneError: there is no such object (or no such bucket: this request cannot tell).
+        """
+        answer = self._wire.facts(key, ChecksumMode="ENABLED")
+        return ObjectStat(key, answer["ContentLength"], answer["ETag"], checksums.from_s3(answer))
+
+    def keeps_write_ids(self, key: str) -> bool:
+        """Tell whether the write id of an object can be read back; a gateway may drop the metadata that holds it.
+
+        Raises:
+            GoneError: there is no such object.
+        """
+        seen = self._wire.look(key)
+        if seen is None:
+            raise GoneError("there is no such object", store=self._wire.store, key=key)
+        return seen.write_id is not None
+
+    def delete(self, keys: Iterable[str]) -> DeleteFailures:
+        """Delete objects, a page a request. All names are checked before anything is deleted."""
+        return delete(self._wire, list(keys))
+
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        """Yield the pending multipart uploads under `prefix`."""
+        self._wire.full_prefix(prefix)
+        return uploads(self._wire, prefix)
+
+    def abort_upload(self, upload: PendingUpload) -> None:
+        """Abort a pending upload; one that is gone counts as aborted.
+
+        Raises:
+            BucketGoneError: there is no such bucket.
+        """
+        full = self._wire.full(upload.key, marker=True)
+        try:
+            self._wire.ask("abort_multipart_upload", upload.key, Key=full, UploadId=upload.upload_id)
+        except BucketGoneError:
+            raise
+        except GoneError:
+            return
+
+    def _put(
+        self, key: str, data: bytes | IO[bytes], expected_etag: str | None, condition: dict[str, str]
+    ) -> WriteResult:
+        full = self._wire.full(key)
+
+        def send(metadata: dict[str, str]) -> str:
+            if not isinstance(data, bytes):
+                data.seek(0)  # a request before this one may have sent half of it
+            answer = self._wire.send("put_object", Key=full, Body=data, Metadata=metadata, **condition)
+            return str(answer["ETag"])
+
+        return self._wire.write_once("put_object", key, expected_etag, send)
+
+
+@cache
+def _loader() -> Any:
+    """Give the reader of botocore's service descriptions; shared, because parsing them is most of a client's cost."""
+    return create_loader()
+
+
+def _client(options: S3Options, uri: str) -> Any:
+    try:
+        core = botocore.session.get_session()
+        core.register_component("data_loader", _loader())
+        session = boto3.session.Session(
+            botocore_session=core,
+            aws_access_key_id=options.access_key,
+            aws_secret_access_key=options.secret_key,
+            aws_session_token=options.session_token,
+            region_name=options.region,
+        )
+        return session.client(
+            "s3",
+            endpoint_url=options.endpoint_url,
+            region_name=options.region or session.region_name or "us-east-1",
+            verify=options.verify,
+            config=Config(
+                retries={"total_max_attempts": 1, "mode": "standard"},
+                s3={"addressing_style": "path" if options.uses_path_style else "auto"},
+                connect_timeout=options.connect_timeout_s,
+                read_timeout=options.read_timeout_s,
+                max_pool_connections=_CONNECTIONS,
+                tcp_keepalive=True,
+                # Many stores other than AWS refuse or mangle the trailing checksums that newer SDKs send by default.
+                request_checksum_calculation="when_required",
+                response_checksum_validation="when_required",
+                user_agent_extra="airflow-cairn",
+            ),
+        )
+    except (boto.BotoCoreError, ValueError) as error:
+        raise UnsupportedStorageError(f"boto3 cannot use these S3 options: {error}. Correct them", uri=uri) from error
+
+
+class _Body:
+    """The body of an answer, read in chunks, closed when the block is left."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> Iterator[bytes]:
+        return self._chunks()
+
+    def __exit__(self, *error: object) -> None:
+        self._stream.close()
+
+    def _chunks(self) -> Iterator[bytes]:
+        while True:
+            with _faults():
+                chunk = self._stream.read(_CHUNK)
+            if not chunk:
+                return
+            yield chunk
+
+
+def _call(client: Any, operation: str, params: dict[str, Any]) -> Any:
+    """Send one request once; turn every answer other than yes into a `Fault`."""
+    with _faults():
+        answer = getattr(client, operation)(**params)
+    if "Body" in answer:
+        answer["Body"] = _Body(answer["Body"])
+    return answer
+
+
+@contextmanager
+def _faults() -> Iterator[None]:
+    try:
+        yield
+    except boto.ClientError as error:
+        answer = error.response
+        said = answer.get("Error", {})
+        status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        raise Refused(status, str(said.get("Code", status)), str(said.get("Message", ""))) from error
+    except _NO_CREDENTIALS as error:
+        raise Refused(401, NO_CREDENTIALS, str(error)) from error
+    except boto.ParamValidationError as error:
+        raise Refused(400, "InvalidURI", str(error)) from error
+    except boto.BotoCoreError as error:
+        raise NoAnswer(str(error), sent=not isinstance(error, _NEVER_SENT)) from error

@@ -1,0 +1,213 @@
+"""Which job, in which storage: three arguments that every operator, sensor and trigger of Cairn has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow.sdk import XComArg
+
+from ..checkpoint import Coordinator
+from ..checkpoint.documents import layout
+from ..checkpoint.documents.layout import check_job
+from ..checkpoint.errors import InvalidConfigError
+from ..checkpoint.extensions.listeners import CheckpointListener
+from ..checkpoint.savepoints.target import check_target
+from ..hooks.airflow_api import AIRFLOW_API_CONN_ID
+from ..hooks.storage import CheckpointStorageHook
+from ..storage import check_storage_uri
+from ..storage.errors import CairnError, ForbiddenError
+from ..storage.names import MAX_KEY_BYTES, shorten
+from ..storage.uris import parse_storage_uri
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointScope:
+    """What a `CheckpointedTaskGroup` gives to the tasks in it."""
+
+    storage: str
+    job: str
+    aws_conn_id: str | None
+    conn_id: str | None
+    wait_task_id: str
+    """The task that completes the checkpoint."""
+    listeners: tuple[CheckpointListener, ...] = ()
+    """Who is told how checkpoints ended."""
+    airflow_api_conn_id: str | None = AIRFLOW_API_CONN_ID
+    """The connection that clears tasks; None: a person does."""
+    pipelined: set[tuple[str, str]] = field(default_factory=set, compare=False)
+    """Edges that `Pipelined` marks, by the ids of their tasks; it grows while the DAG is built (semantics F1)."""
+
+
+def scope_of(task_group: Any) -> CheckpointScope | None:
+    """Find what the nearest enclosing `CheckpointedTaskGroup` gives; None outside of one."""
+    while task_group is not None:
+        scope = getattr(task_group, "checkpoint_scope", None)
+        if isinstance(scope, CheckpointScope):
+            return scope
+        task_group = task_group.parent_group
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class JobSettings:
+    """A job and its storage, rendered and checked."""
+
+    storage: str
+    job: str
+    aws_conn_id: str | None = None
+
+    def hook(self) -> CheckpointStorageHook:
+        """Give the hook that opens the storage."""
+        return CheckpointStorageHook(self.storage, self.aws_conn_id)
+
+    def coordinator(self) -> Coordinator:
+        """Open the storage and give the job's coordinator.
+
+        Raises:
+            CairnError: the storage or the connection cannot be used.
+        """
+        return Coordinator(self.hook().open_store(), self.job)
+
+    @contextmanager
+    def naming_connection(self) -> Iterator[None]:
+        """Let a refusal by an S3 store that is raised in the block also say whose credentials were refused.
+
+        Raises:
+            ForbiddenError: the block's own, with the connection's id.
+        """
+        with naming_connections(aws_conn_id=self.aws_conn_id):
+            yield
+
+
+@contextmanager
+def naming_connections(**conn_ids: str | None) -> Iterator[None]:
+    """Let a refusal by an S3 store that is raised in the block also say whose credentials there are.
+
+    Args:
+        **conn_ids: Airflow's connections by the arguments that name them; None: boto3's own chain.
+
+    Raises:
+        ForbiddenError: the block's own, with the connections' ids.
+    """
+    try:
+        yield
+    except ForbiddenError as error:
+        if not str(error.fields.get("store", "")).startswith("s3://"):
+            raise
+        whose = {name: conn_id or "none, so boto3's own chain" for name, conn_id in conn_ids.items()}
+        raise ForbiddenError(error.message, **{**error.fields, **whose}) from error
+
+
+def is_rendered_later(value: object) -> bool:
+    """Tell whether a value is known only when the task runs: a Jinja template or another task's result."""
+    return isinstance(value, XComArg) or (isinstance(value, str) and ("{{" in value or "{%" in value))
+
+
+@contextmanager
+def naming(**where: str | None) -> Iterator[None]:
+    """Let an error of ours that is raised in the block also say which task or group it is about.
+
+    Args:
+        **where: `task` or `group` and its id.
+
+    Raises:
+        CairnError: the block's own, of the same class, with these facts added.
+    """
+    try:
+        yield
+    except CairnError as error:
+        raise type(error)(error.message, **{**where, **error.fields}) from None
+
+
+def check_storage_and_job(storage: object, job: object, **where: str | None) -> None:
+    """Check both where the DAG is parsed, as far as they are known there (semantics W1).
+
+    Args:
+        storage: the storage URI.
+        job: the job's name.
+        **where: `task` or `group` and its id, for the message.
+
+    Raises:
+        InvalidConfigError: one of them is missing.
+        UnsupportedStorageError: the URI's scheme is none of ours.
+        InvalidKeyError: the URI is not of an accepted form.
+        InvalidNameError: the job's name is outside the grammar.
+    """
+    if storage is None:
+        raise InvalidConfigError(
+            "no storage is given: put the task into a CheckpointedTaskGroup, or give storage='s3://bucket/prefix' or "
+            "'file:///folder'",
+            **where,
+        )
+    if job is None:
+        raise InvalidConfigError("no job is given: put the task into a DAG, or give job='name'", **where)
+    with naming(**where):
+        if not is_rendered_later(storage):
+            check_storage_uri(storage)
+        if not is_rendered_later(job):
+            check_job(job)  # type: ignore[arg-type]  # anything may stand here; the check refuses what is no text
+
+
+def check_savepoint_target(target: object, storage: object, job: object, **where: str | None) -> None:
+    """Check where savepoints are to lie, as far as it is known where the DAG is parsed (semantics P1).
+
+    Args:
+        target: URI of the folder below which each gets its own; None: none is named.
+        storage: the storage URI.
+        job: the job's name.
+        **where: `task` or `group` and its id, for the message.
+
+    Raises:
+        SavepointRefusedError: it lies in the job's own folder, or is the storage's root.
+        UnsupportedStorageError: the URI's scheme is none of ours.
+        InvalidKeyError: the URI is not of an accepted form.
+    """
+    if target is None or is_rendered_later(target):
+        return
+    with naming(**where, target=shorten(target)):
+        folder = check_storage_uri(target)
+    if not is_rendered_later(storage) and not is_rendered_later(job):
+        check_target(folder, check_storage_uri(storage), str(job), **where)
+
+
+def check_room(storage: object, job: object, stage: str, **where: str | None) -> None:
+    """Check that the keys of a stage's files are not longer than S3 takes; pure, as soon as storage and job are known.
+
+    Args:
+        storage: the storage URI.
+        job: the job's name.
+        stage: the stage's uid.
+        **where: `task` and its id, for the message.
+
+    Raises:
+        InvalidConfigError: they may become longer, so that a write would fail late.
+    """
+    if is_rendered_later(storage) or is_rendered_later(job):
+        return
+    root = parse_storage_uri(storage)
+    if root.scheme != "s3":
+        return
+    size = len(root.path.encode()) + 1 + layout.longest_key(str(job), stage)
+    if size > MAX_KEY_BYTES:
+        raise InvalidConfigError(
+            "the storage's prefix, the job's name and the stage's uid are too long together: S3 takes keys of "
+            f"{MAX_KEY_BYTES} bytes. Make them shorter by {size - MAX_KEY_BYTES} characters",
+            **where,
+            storage=str(root),
+            job=str(job),
+            uid=stage,
+        )
+
+
+def rendered_settings(task: Any) -> JobSettings:
+    """Read the rendered settings off a task that runs.
+
+    Raises:
+        UnsupportedStorageError: the URI's scheme is none of ours.
+        InvalidKeyError: the URI is not of an accepted form.
+        InvalidNameError: the job's name is outside the grammar.
+    """
+    return JobSettings(check_storage_uri(task.storage), check_job(task.job), task.aws_conn_id)

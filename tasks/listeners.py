@@ -1,0 +1,46 @@
+"""Tells a job's listeners how its checkpoints ended, wherever a task comes by (semantics C4, D4)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from ..checkpoint import Coordinator
+from ..checkpoint.extensions.listeners import CheckpointListener
+from ..storage.errors import CairnError
+from .entry_points import listeners_of
+
+log = logging.getLogger(__name__)
+
+
+def tell(coordinator: Coordinator, given: Sequence[CheckpointListener]) -> None:
+    """Tell what is still to be told; a job without listeners pays no request.
+
+    Args:
+        coordinator: the job's.
+        given: the DAG's listeners; those of installed packages come on top.
+
+    Raises:
+        ListenerError: a listener failed; all others have been told, and its notice is kept.
+        InvalidConfigError: a listener of an installed package cannot be used.
+        UnavailableError: the store did not answer; what was not told is told by the next task.
+    """
+    listeners = listeners_of(coordinator.job, given)
+    if listeners:
+        calls = coordinator.deliver(listeners)
+        if calls:
+            names = ", ".join(each.name for each in listeners)
+            log.info("told listeners how checkpoints ended: %s", names)
+
+
+def tell_if_possible(coordinator: Coordinator, given: Sequence[CheckpointListener]) -> None:
+    """Tell what is still to be told, where the task has something else to do: what goes wrong is only logged.
+
+    Args:
+        coordinator: the job's.
+        given: the DAG's listeners.
+    """
+    try:
+        tell(coordinator, given)
+    except CairnError:
+        log.exception("the listeners could not be told; their notices are kept, and the next task tells them")

@@ -1,0 +1,61 @@
+"""What a task says that finds its epoch completed, or its window read, and so has nothing to do."""
+
+from __future__ import annotations
+
+import shlex
+
+from ..checkpoint import Coordinator
+from ..checkpoint.answers import AlreadyRead, EpochCompleted
+from ..checkpoint.decisions.rewinds import target
+from ..checkpoint.documents import layout
+from ..checkpoint.documents.run_window import run_of_head
+from ..checkpoint.sources.already_read import AGAIN
+
+
+def already_completed(coordinator: Coordinator, storage: str, answer: EpochCompleted) -> str:
+    """Say that an epoch is done, which checkpoint holds it, and how to run it again all the same.
+
+    Args:
+        coordinator: of the job; asked once more for the head.
+        storage: the storage's URI, as the command line takes it.
+        answer: which epoch, and which checkpoint.
+    """
+    head = coordinator.head()
+    to = target(head, answer.checkpoint)
+    if to is None:
+        how = "No older checkpoint is retained, so the job cannot be rewound to before it"
+    else:
+        how = (
+            f"To run it and all that came after it again: `{_rewind(coordinator.job, to, storage)}`, then clear these "
+            "runs one after the other, the oldest first"
+        )
+    return (
+        f"epoch {run_of_head(head, answer.epoch)} is completed: checkpoint {answer.checkpoint} holds it. It is not run "
+        f"again, because its input would be folded in twice. {how}"
+    )
+
+
+def already_read(job: str, storage: str, answer: AlreadyRead) -> str:
+    """Say that another run has read the run's window, which checkpoint holds it, and how to read it all the same.
+
+    Args:
+        job: the job.
+        storage: the storage's URI, as the command line takes it.
+        answer: which window, and which checkpoint.
+    """
+    if answer.back_to is None:
+        back = "No retained checkpoint is from before it, so the job cannot be rewound to there"
+    else:
+        back = (
+            f"To go back to before it: `{_rewind(job, answer.back_to, storage)}`, then clear the runs since, the "
+            "oldest first"
+        )
+    return (
+        f"the run {layout.run_id_of(answer.epoch)} is skipped: checkpoint {answer.checkpoint} has read "
+        f"{answer.window}, and reading it again would count it twice. {back}. To read it once more on top of the "
+        f"state: {AGAIN}"
+    )
+
+
+def _rewind(job: str, to: int, storage: str) -> str:
+    return shlex.join(("cairn", "rewind", job, "--to", str(to), "--storage", storage))
