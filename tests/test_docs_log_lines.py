@@ -6,7 +6,7 @@ import re
 
 from scripts.setup.base import ROOT
 
-_LAYERS = ("operators", "sensors", "triggers", "hooks", "spark", "checkpoint", "storage")
+_LAYERS = ("operators", "sensors", "triggers", "tasks", "hooks", "spark", "checkpoint", "storage")
 _CELL = re.compile(r"^\| `([^`]+)` \|", re.MULTILINE)
 _VARIABLE = re.compile(r"…|\b\d+\b|\broutes\b|·|\battempt 2\b|\bopened\b|(?<=from) checkpoint")
 
@@ -20,7 +20,7 @@ def quoted_lines() -> list[str]:
 
 def sources() -> str:
     """Give the text of every module that logs, with strings that span lines put together."""
-    text = "\n".join(path.read_text() for layer in _LAYERS for path in sorted((ROOT / layer).glob("*.py")))
+    text = "\n".join(path.read_text() for layer in _LAYERS for path in sorted((ROOT / layer).rglob("*.py")))
     return re.sub(r'"\s*\n\s*f?"', "", text)
 
 

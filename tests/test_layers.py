@@ -1,4 +1,7 @@
-"""The house stands: an import only points downwards, and the lower floors need neither Airflow, Spark nor boto3."""
+"""The house stands: an import only points downwards, and the lower floors need neither Airflow, Spark nor boto3.
+
+Between the top-level folders and, inside the large ones, between their rooms (scripts/rooms.py).
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,19 @@ from pathlib import Path
 
 import pytest
 
+from scripts.rooms import MODULES, ROOMS, floor_of, is_room
+
 ROOT = Path(__file__).parents[1]
 
 # Top to bottom. A layer may import itself and whatever stands below it.
-HOUSE = ("plugin", "operators", "sensors", "triggers", "hooks", "spark", "checkpoint", "storage")
+HOUSE = ("plugin", "operators", "sensors", "triggers", "tasks", "hooks", "spark", "checkpoint", "storage")
 MAY_IMPORT = {layer: set(HOUSE[position:]) for position, layer in enumerate(HOUSE)} | {
     "cli": {"cli", "checkpoint", "storage"},
     "dags": {"dags", *HOUSE},
 }
 # What a DAG file says only Airflow can tell; the command that asks imports it when it runs.
 MAY_IMPORT_TOO = {"cli/regions.py": {"operators"}}
-AIRFLOW_LAYERS = {"plugin", "operators", "sensors", "triggers", "hooks", "dags"}
+AIRFLOW_LAYERS = {"plugin", "operators", "sensors", "triggers", "tasks", "hooks", "dags"}
 # Third-party roots -> where they may be imported.
 GUARDED = {
     "airflow": AIRFLOW_LAYERS,
@@ -80,11 +85,28 @@ def broken_rules(path: Path, source: str) -> list[str]:
         may_import = MAY_IMPORT[layer] | MAY_IMPORT_TOO.get(relative.as_posix(), set())
         if root == "airflow_cairn" and rest and rest[0] in MAY_IMPORT and rest[0] not in may_import:
             broken.append(f"{where}: {layer} may import only {sorted(may_import)}")
+        broken += _broken_rooms(where, ".".join(_name(path)[1:]), ".".join(rest) if root == "airflow_cairn" else "")
         if root in GUARDED and not GUARDED[root] & {layer, relative.as_posix()}:
             broken.append(f"{where}: only {sorted(GUARDED[root])} may")
         if root in {"scripts", "tests"} or (root == "airflow_cairn" and rest[:1] in (["scripts"], ["tests"])):
             broken.append(f"{where}: what builds and tests the package is no part of it")
     return broken
+
+
+def _broken_rooms(where: str, module: str, imported: str) -> list[str]:
+    """Say whether a module imports from a room above its own, in the same top-level folder."""
+    here, there = floor_of(module), floor_of(imported)
+    if (
+        here is None
+        or there is None
+        or module.split(".", maxsplit=1)[0] != imported.split(".", maxsplit=1)[0]
+        or here[1] == there[1]
+    ):
+        return []
+    # Two rooms on one floor know nothing of each other; single modules beside the rooms may.
+    if there[0] < here[0] or (there[0] == here[0] and not (is_room(module) and is_room(imported))):
+        return []
+    return [f"{where}: {here[1]} stands below it, or beside it (docs/rooms.md)"]
 
 
 def _circle(imports: Mapping[str, set[str]]) -> list[str]:
@@ -148,6 +170,53 @@ def test_every_import_points_downwards() -> None:
 )
 def test_the_check_sees_a_breach(module: str, source: str, found: int) -> None:
     assert len(broken_rules(ROOT / module, source)) == found
+
+
+_UPWARDS = {
+    "storage/local/x.py": "from ..s3.store import S3Store",
+    "storage/s3/x.py": "from ..probe import probe",
+    "checkpoint/secrets/x.py": "from ..documents import head",
+    "checkpoint/documents/x.py": "from ..store import acks",
+    "checkpoint/failures/x.py": "from ..decisions import queue",
+    "checkpoint/decisions/x.py": "from ..store.job_files import JobFiles",
+    "checkpoint/store/x.py": "from ..sources import files",
+    "checkpoint/sources/x.py": "from ..completion.restore import choose",
+    "checkpoint/completion/x.py": "from ..executions import holders",
+    "checkpoint/executions/x.py": "from ..attempts.trigger import Attempts",
+    "checkpoint/attempts/x.py": "from ..savepoints import take",
+    "checkpoint/savepoints/x.py": "from ..coordinator import Coordinator",
+    "checkpoint/extensions/x.py": "from ..cleanup import live",
+    "checkpoint/cleanup/x.py": "from ..views import stats",
+    "checkpoint/coordinator.py": "from .views.stats import read",
+    "spark/stored/x.py": "from ..output import writer",
+    "spark/execution/x.py": "from ..handover import conf",
+    "spark/output/x.py": "from ..kinds import list_state",
+    "spark/kinds/x.py": "from ..input import inputs",
+    "spark/input/x.py": "from ..epoch import Epoch",
+    "operators/graph/x.py": "from ..stage.drivers import DurableSubmit",
+    "operators/stage/x.py": "from ..trigger.operator import TriggerCheckpointOperator",
+    "operators/failure/x.py": "from ..trigger import checks",
+    "operators/trigger/x.py": "from ..group.task_group import CheckpointedTaskGroup",
+}
+"""An import that points up, for each room."""
+
+
+@pytest.mark.parametrize("module", _UPWARDS)
+def test_an_import_that_points_up_is_seen(module: str) -> None:
+    assert len(broken_rules(ROOT / module, _UPWARDS[module])) == 1
+
+
+def test_every_room_is_on_a_floor_and_small() -> None:
+    for top, floors in ROOMS.items():
+        named = {name for floor in floors for name in floor.split()}
+        folders = {path.parent.name for path in (ROOT / top).glob("*/__init__.py")}
+        assert folders <= named, f"{top}: {sorted(folders - named)} stand in no floor of scripts/rooms.py"
+        single = {path.stem for path in (ROOT / top).glob("*.py")} - {"__init__"}
+        assert "*" in named or single <= named, f"{top}: {sorted(single - named)} stand in no floor"
+        assert named - {"*"} <= folders | single, f"{top}: {sorted(named - folders - single)} are not there"
+    for folder in {path.parent for path in modules()}:
+        held = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
+        assert len(held) <= MODULES, f"{folder.relative_to(ROOT)} holds {len(held)} modules"
 
 
 _BLOCKED = ("airflow", "pyspark", "boto3", "botocore")

@@ -61,9 +61,10 @@ def test_equal_sources_give_equal_bytes_and_an_equal_name(tmp_path: Path) -> Non
 def test_other_sources_give_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = runtime_zip.runtime_zip(tmp_path)
     for package in runtime_zip.PACKAGES:
-        (tmp_path / "copy" / package).mkdir(parents=True)
-        for path in (ROOT / package).glob("*.py"):
-            (tmp_path / "copy" / package / path.name).write_bytes(path.read_bytes())
+        for path in (ROOT / package).rglob("*.py"):
+            copy = tmp_path / "copy" / path.relative_to(ROOT)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(path.read_bytes())
     (tmp_path / "copy" / "__init__.py").write_bytes((ROOT / "__init__.py").read_bytes())
     monkeypatch.setattr(runtime_zip, "_ROOT", tmp_path / "copy")
     assert runtime_zip.runtime_zip(tmp_path) == before

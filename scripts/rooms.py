@@ -1,0 +1,115 @@
+"""The rooms of the package, from the ground up: a room imports only what stands before it (docs/rooms.md).
+
+`--write` refreshes the table on the page; without it a table that is out of date is an error. `tests/test_layers.py`
+holds the direction.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+from .setup.base import ROOT
+
+ROOMS: dict[str, tuple[str, ...]] = {
+    "storage": ("*", "local s3", "probe open"),
+    "checkpoint": (
+        "secrets errors reasons runtime validation",
+        "documents",
+        "config restart_strategies source answers stage_graph request ways_out",
+        "failures",
+        "decisions",
+        "store",
+        "sources",
+        "completion",
+        "executions",
+        "attempts",
+        "savepoints",
+        "extensions",
+        "lifecycle ownership cleanup",
+        "coordinator",
+        "views",
+    ),
+    "spark": ("stored execution handover", "output", "kinds", "input", "*", "epoch"),
+    "operators": ("graph", "stage", "failure trigger restore", "savepoint", "group"),
+}
+"""By top-level folder, its floors. A name is a folder or a module; `*` is every module that no floor names."""
+
+MODULES = 15
+"""The most that a folder holds, its `__init__` not counted."""
+
+_PAGE = ROOT / "docs" / "rooms.md"
+_BEGIN, _END = "<!-- rooms -->\n", "<!-- end of rooms -->"
+
+
+def floor_of(module: str) -> tuple[int, str] | None:
+    """Give the floor on which a module stands, and its room.
+
+    Args:
+        module: dotted, below the package, such as `checkpoint.store.acks`.
+
+    Returns:
+        None for a module of a folder without rooms, and for a folder's own face.
+    """
+    top, *rest = module.split(".")
+    if top not in ROOMS or not rest:
+        return None
+    named = {name: number for number, floor in enumerate(ROOMS[top]) for name in floor.split()}
+    if rest[0] in named:
+        return named[rest[0]], rest[0]
+    return (named["*"], rest[0]) if "*" in named else (-1, rest[0])
+
+
+def is_room(module: str) -> bool:
+    """Tell whether a module lies in a room, and not beside the rooms."""
+    return (ROOT / Path(*module.split(".")[:2])).is_dir()
+
+
+def idea_of(folder: Path) -> str:
+    """Give what a room's own words say of it, as one line."""
+    text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+    return " ".join(text.split())
+
+
+def table() -> str:
+    """Write the rooms as a table, from the ground up."""
+    lines = ["| folder | room | what is in it, and what it never does |", "|---|---|---|"]
+    for top, floors in ROOMS.items():
+        for floor in floors:
+            for name in floor.split():
+                folder = ROOT / top / name
+                if folder.is_dir():
+                    lines.append(f"| `{top}/` | `{name}/` | {idea_of(folder)} |")
+            modules = [name for name in floor.split() if not (ROOT / top / name).is_dir()]
+            if modules:
+                said = "every other module" if modules == ["*"] else ", ".join(f"`{name}`" for name in modules)
+                lines.append(f"| `{top}/` | {said} | |")
+    return "\n".join(lines) + "\n"
+
+
+def page_with_table(page: str) -> str:
+    """Give the page with the table as it is now."""
+    before, rest = page.split(_BEGIN)
+    return f"{before}{_BEGIN}\n{table()}\n{_END}{rest.split(_END)[1]}"
+
+
+def main(words: list[str]) -> int:
+    """Compare or refresh.
+
+    Returns:
+        The exit status: 1 if the table is out of date.
+    """
+    page = _PAGE.read_text()
+    wanted = page_with_table(page)
+    if words == ["--write"]:
+        _PAGE.write_text(wanted)
+    elif page != wanted:
+        print("docs/rooms.md is out of date. Type: python -m scripts.rooms --write", file=sys.stderr)
+        return 1
+    print(f"rooms: {sum(len(floors) for floors in ROOMS.values())} floors")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
