@@ -1,4 +1,4 @@
-"""Checks the documentation: links and anchors resolve, Python compiles, the command's help is as it is quoted.
+"""Checks the documentation: links, anchors and paths resolve, Python compiles, the help of the command is as quoted.
 
 A fenced block that starts with `$ cairn … --help` must hold what the command prints. `--write` refreshes those blocks.
 """
@@ -20,6 +20,7 @@ from .setup.venv import VENV
 _NOT_OURS = {".venv", ".cache", "build", "dist", "node_modules"}
 _PROMPT = re.compile(r"^\$ cairn(?P<words>( [a-z-]+)*) --help$")
 _REFRESH = "Type: .venv/bin/python -m scripts.check_docs --write"
+_PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*|[\w-]+\.toml)(?:::(\w+))?`")
 _COMMANDS = re.compile(r"\{([a-z,-]+)\}")
 
 
@@ -44,6 +45,23 @@ def broken_links(path: Path, page: Page, root: Path) -> Iterator[str]:
             yield f"{line}: {target} does not exist"
         elif parts.fragment and aim.suffix == ".md" and unquote(parts.fragment) not in parse(aim.read_text()).anchors():
             yield f"{line}: {target} names an anchor that {aim.name} does not have"
+
+
+def broken_paths(page: Page, root: Path) -> Iterator[str]:
+    """Yield what a page names in the repository and is not there: a `checkpoint/reasons.py`, a `tests/x.py::test_y`.
+
+    A path may also begin below `tests/`. One of a store, or of a user's own, begins with no folder of the repository.
+    """
+    for line, text in page.prose:
+        for path, test in _PATH.findall(text):
+            top = path.partition("/")[0]
+            if top in _NOT_OURS or not (root / top).exists():
+                continue
+            aim = next((each for each in (root / path, root / "tests" / path) if each.exists()), None)
+            if aim is None:
+                yield f"{line}: {path} does not exist"
+            elif test and f"def {test}(" not in aim.read_text():
+                yield f"{line}: {path} has no {test}"
 
 
 def broken_python(page: Page) -> Iterator[str]:
@@ -99,7 +117,7 @@ def _unquoted_commands(quoted: set[str]) -> Iterator[str]:
 
 
 def check_pages(root: Path) -> list[str]:
-    """Check links and Python of every page below `root`.
+    """Check links, paths and Python of every page below `root`.
 
     Returns:
         What is wrong, one line each, as `file:line: problem`.
@@ -107,7 +125,7 @@ def check_pages(root: Path) -> list[str]:
     problems = []
     for path in pages(root):
         page = parse(path.read_text())
-        found = [*broken_links(path, page, root), *broken_python(page)]
+        found = [*broken_links(path, page, root), *broken_paths(page, root), *broken_python(page)]
         problems += [f"{path.relative_to(root)}:{problem}" for problem in found]
     return problems
 

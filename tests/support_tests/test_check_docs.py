@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.check_docs import broken_links, broken_python, pages
+from scripts.check_docs import broken_links, broken_paths, broken_python, pages
 from scripts.markdown import parse, slug
 
 
@@ -43,6 +43,23 @@ def test_links(root: Path, text: str, found: int) -> None:
     page = root / "README.md"
     page.write_text(text)
     assert len(list(broken_links(page, parse(text), root))) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("`docs/other.md` and `docs/`", []),
+        ("`docs/none.md`", ["1: docs/none.md does not exist"]),
+        ("`docs/test_x.py::test_y`", []),
+        ("`tests/docs/test_x.py::test_z`", ["1: tests/docs/test_x.py has no test_z"]),
+        ("`state/routes/1`, `docs/<name>.md` and docs/none.md", []),
+        ("```\n`docs/none.md`\n```", []),
+    ],
+)
+def test_paths_that_a_page_names_exist(root: Path, text: str, found: list[str]) -> None:
+    (root / "tests" / "docs").mkdir(parents=True)
+    (root / "tests" / "docs" / "test_x.py").write_text("def test_y() -> None: ...\n")
+    assert list(broken_paths(parse(text), root)) == found
 
 
 @pytest.mark.parametrize(
