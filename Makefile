@@ -5,6 +5,7 @@
 PYTHON ?= python3
 REAL := e2e or spark or s3
 BIN := .venv/bin
+TIMES := .cache/times
 SETUP := $(PYTHON) -m scripts.setup
 # $(call flag,name,VALUE): --name 'VALUE' where VALUE is set; KEEP is a switch.
 flag = $(if $(2),--$(1) '$(2)')
@@ -27,20 +28,21 @@ demo: ## Run the pipeline, kill it, watch it recover: [FLIGHTS=path] [EPOCHS=n] 
 
 # What needs real parts runs in two lanes, each one test after the other: what needs an Airflow, of which never two are up
 # at once, and beside it what needs Spark or S3 only (tests/lanes.py).
-test: ## Run every test, on real Airflow, Spark and S3
+test: ## Run every test, on real Airflow, Spark and S3; say how long each lane took, and the ten slowest tests
 	@$(SETUP)
-	@status=0; \
-	$(BIN)/pytest -n logical --dist worksteal -m "not ($(REAL))" || status=$$?; \
-	$(BIN)/pytest -n 2 --dist loadscope -m "$(REAL)" || status=$$?; \
+	@rm -rf $(TIMES); status=0; \
+	$(BIN)/pytest -n logical --dist worksteal -m "not ($(REAL))" --junitxml=$(TIMES)/quick.xml || status=$$?; \
+	$(BIN)/pytest -n 2 --dist loadscope -m "$(REAL)" --junitxml=$(TIMES)/real.xml || status=$$?; \
+	$(BIN)/python -m tests.times $(TIMES)/quick.xml $(TIMES)/real.xml; \
 	exit $$status
 
 test-fast: ## Run what needs neither Airflow nor Spark (under two minutes)
 	@$(SETUP) venv
 	@$(BIN)/pytest -n logical --dist worksteal -m "not ($(REAL) or simulation or large)"
 
-soak: ## Simulate seeds that no test runs, until one fails: [FROM=200] [TO=5000]
+soak: ## Simulate one seed after the other until one fails: [FROM=0] [TO=5000]
 	@$(SETUP) venv
-	@$(BIN)/python -m tests.simulation.simulate $(or $(FROM),200) $(or $(TO),5000)
+	@$(BIN)/python -m tests.simulation.simulate $(or $(FROM),0) $(or $(TO),5000)
 
 chaos: ## Strike real processes and a real Airflow, and audit what is left: [SEED=1] [RUNS=300] [ROUNDS=10] [FIRST=1]
 	@$(SETUP) venv java s3server jars
