@@ -65,7 +65,7 @@ def test_a_run_that_wrote_nothing_is_left_out(tmp_path: Path) -> None:
     """Somebody who presses Ctrl-C in the second run still learns about the first."""
     quick = tmp_path / "quick.xml"
     quick.write_text(QUICK)
-    command = [sys.executable, "-m", "tests.times", quick, tmp_path / "missing.xml"]
+    command = [sys.executable, "-m", "tests.times", str(quick), str(tmp_path / "missing.xml")]
     said = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=300).stdout
     assert "without real parts     12 tests    8 min 00 s" in said
     assert "with an Airflow" not in said
