@@ -62,6 +62,8 @@ docs: ## Check links, anchors, code and generated parts of the documentation
 	@$(SETUP) venv
 	@$(BIN)/python -m scripts.check_docs
 	@$(BIN)/python -m scripts.rules
+	@$(BIN)/python -m scripts.rooms
+	@$(BIN)/python -m scripts.faces
 	@$(BIN)/python -m scripts.schema
 
 clean: ## Remove what make made

@@ -8,7 +8,7 @@ ended before the rewind lends anything to a later attempt: a cleaner may have fo
 from __future__ import annotations
 
 from .completion import settle
-from .decisions.rewinds import Rewound, _plan, _said, rewound
+from .decisions.rewinds import Rewound, described, planned, rewound
 from .documents.entries import RewindRecord
 from .documents.head import Head
 from .documents.run_window import run_of_head
@@ -42,7 +42,7 @@ class Rewinding:
 
         def decide(head: Head, now_ms: int) -> Decision[Rewound]:
             settled = settle.settle(self._files, head, now_ms)
-            return Decision(_plan(settled, to), changed(head, settled))
+            return Decision(planned(settled, to), changed(head, settled))
 
         return self._heads.update(decide)[1]
 
@@ -69,14 +69,14 @@ class Rewinding:
                 # Only its answer was lost. Others may have gone on since, and theirs is not undone.
                 return Decision(sent[1])
             settled = settle.settle(self._files, head, now_ms)
-            found = _plan(settled, to)
+            found = planned(settled, to)
             if agreed is not None and found != agreed:
                 raise RewindRefusedError(
                     "the job has changed since you looked, and the rewind would undo something else; look again",
                     job=self._files.job,
                     checkpoint=to,
-                    agreed=_said(agreed),
-                    now=_said(found),
+                    agreed=described(agreed),
+                    now=described(found),
                 )
             if not found.undone:
                 return Decision(found, changed(head, settled))

@@ -1,6 +1,9 @@
-"""From Airflow's connections to storages, and what operators, sensors and triggers share."""
+"""Hooks: from Airflow's connections to a job's storage, and to Airflow's own API.
 
-from .airflow_api import AirflowApiHook
+Users import the names of `__all__`; the modules below are internal.
+"""
+
+from .airflow_api import AirflowApiError, AirflowApiHook, AirflowApiRefusedError
 from .storage import CheckpointStorageHook
 
-__all__ = ["AirflowApiHook", "CheckpointStorageHook"]
+__all__ = ["AirflowApiError", "AirflowApiHook", "AirflowApiRefusedError", "CheckpointStorageHook"]

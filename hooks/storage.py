@@ -7,7 +7,8 @@ from functools import cached_property
 from airflow.sdk import BaseHook
 
 from ..spark.output.committer import s3a_conf
-from ..storage import ObjectStore, S3Options, check_storage_uri, open_store
+from ..storage import ObjectStore, S3Options, open_store
+from ..storage.uris import check_storage_uri
 from .aws_connection import s3_options_of
 
 

@@ -1,4 +1,8 @@
-"""Operators, the task group and the callback of checkpointed jobs; each is imported when it is first named."""
+"""Operators, the task group and the callback of checkpointed jobs.
+
+Users import the names of `__all__`; the modules below are internal. Each name is imported when it is first used, so
+that a DAG file loads only what it needs.
+"""
 
 from __future__ import annotations
 
@@ -10,26 +14,42 @@ if TYPE_CHECKING:
     from .failure.callbacks import restore_latest_checkpoint as restore_latest_checkpoint
     from .failure.retry_policy import CheckpointRetryPolicy as CheckpointRetryPolicy
     from .graph.exchange import Pipelined as Pipelined
+    from .graph.uncovered_spark import UncoveredSparkWarning as UncoveredSparkWarning
     from .group.task_group import CheckpointedTaskGroup as CheckpointedTaskGroup
     from .restore import RestoreLatestCheckpointOperator as RestoreLatestCheckpointOperator
     from .savepoint.operators import DisposeSavepointOperator as DisposeSavepointOperator
+    from .savepoint.operators import SavepointFailedError as SavepointFailedError
     from .savepoint.operators import SavepointOperator as SavepointOperator
+    from .savepoint.operators import SavepointUnmakableError as SavepointUnmakableError
     from .savepoint.schedule import savepoint_dag as savepoint_dag
     from .savepoint.stop import StopWithSavepointOperator as StopWithSavepointOperator
+    from .stage.drivers import DriverUnknownError as DriverUnknownError
     from .stage.operator import SparkEpochOperator as SparkEpochOperator
+    from .stage.outcome import StageFailedError as StageFailedError
+    from .stage.outcome import StageIncurableError as StageIncurableError
+    from .trigger.last_run import LastRunBlockedError as LastRunBlockedError
     from .trigger.operator import TriggerCheckpointOperator as TriggerCheckpointOperator
+    from .trigger.operator import TriggerDeclinedError as TriggerDeclinedError
 
 _WHERE = {
     "CheckpointRetryPolicy": ".failure.retry_policy",
     "CheckpointedTaskGroup": ".group.task_group",
     "DisposeSavepointOperator": ".savepoint.operators",
+    "DriverUnknownError": ".stage.drivers",
+    "LastRunBlockedError": ".trigger.last_run",
     "Pipelined": ".graph.exchange",
     "RestoreLatestCheckpointOperator": ".restore",
+    "SavepointFailedError": ".savepoint.operators",
     "SavepointOperator": ".savepoint.operators",
+    "SavepointUnmakableError": ".savepoint.operators",
     "SparkEpochOperator": ".stage.operator",
+    "StageFailedError": ".stage.outcome",
+    "StageIncurableError": ".stage.outcome",
     "StageSpec": "..checkpoint.documents.attempt",
     "StopWithSavepointOperator": ".savepoint.stop",
     "TriggerCheckpointOperator": ".trigger.operator",
+    "TriggerDeclinedError": ".trigger.operator",
+    "UncoveredSparkWarning": ".graph.uncovered_spark",
     "restore_latest_checkpoint": ".failure.callbacks",
     "savepoint_dag": ".savepoint.schedule",
 }

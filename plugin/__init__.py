@@ -1,4 +1,7 @@
-"""What Airflow loads of this package by entry point, in every one of its processes, and the timetable for DAG files."""
+"""The timetable for DAG files, and what Airflow loads by entry point in each of its processes.
+
+Users import the names of `__all__`; the modules below are internal.
+"""
 
 from __future__ import annotations
 

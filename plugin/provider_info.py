@@ -21,17 +21,31 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [
                     "airflow_cairn.operators.restore",
                     "airflow_cairn.operators.savepoint.operators",
+                    "airflow_cairn.operators.savepoint.stop",
                     "airflow_cairn.operators.stage.operator",
                     "airflow_cairn.operators.trigger.operator",
                 ],
             }
         ],
         "sensors": [{"integration-name": "Cairn", "python-modules": ["airflow_cairn.sensors.checkpoint"]}],
-        "triggers": [{"integration-name": "Cairn", "python-modules": ["airflow_cairn.triggers.checkpoint"]}],
+        "triggers": [
+            {
+                "integration-name": "Cairn",
+                "python-modules": [
+                    "airflow_cairn.triggers.checkpoint",
+                    "airflow_cairn.triggers.request",
+                    "airflow_cairn.triggers.savepoint",
+                ],
+            }
+        ],
         "hooks": [
             {
                 "integration-name": "Cairn",
-                "python-modules": ["airflow_cairn.hooks.airflow_api", "airflow_cairn.hooks.storage"],
+                "python-modules": [
+                    "airflow_cairn.hooks.airflow_api",
+                    "airflow_cairn.hooks.spark_submit",
+                    "airflow_cairn.hooks.storage",
+                ],
             }
         ],
         "config": {

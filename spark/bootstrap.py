@@ -24,10 +24,11 @@ from ..checkpoint.savepoints.files import SavepointFiles
 from ..checkpoint.savepoints.savepoint_format import METADATA, SavepointHeader
 from ..checkpoint.stage_graph import check_parallelism
 from ..checkpoint.store.jsonl import Spool
-from ..storage import S3Options, check_storage_uri
+from ..storage import S3Options
 from ..storage.checksums import SHA256
 from ..storage.errors import CairnError, ForbiddenError, GoneError
 from ..storage.names import check_name
+from ..storage.uris import check_storage_uri
 from .handover import conf
 from .output.outputs import columns_of
 from .output.writer import Writer

@@ -1,5 +1,7 @@
 """Where checkpoints live: the object-store port, its stores, and the probe that tells a safe one (semantics W).
 
+Users import the names of `__all__`; the modules below are internal.
+
 Importing this package imports neither boto3 nor Airflow nor Spark; `open_store` loads a backend when it is needed.
 """
 
@@ -16,17 +18,16 @@ from .errors import (
     InvalidKeyError,
     InvalidNameError,
     InvalidRequestError,
+    NewerFormatError,
     OutcomeUnknownError,
     StorageError,
     UnavailableError,
     UnsupportedStorageError,
 )
-from .names import check_key, check_name, check_prefix
 from .open import open_store
 from .port import Blob, DeleteFailure, Lost, ObjectStat, ObjectStore, PendingUpload, WriteResult, Written
 from .probe import ensure_probed, probe
 from .s3.options import S3Options
-from .uris import check_storage_uri
 
 __all__ = [
     "Blob",
@@ -42,6 +43,7 @@ __all__ = [
     "InvalidNameError",
     "InvalidRequestError",
     "Lost",
+    "NewerFormatError",
     "ObjectStat",
     "ObjectStore",
     "OutcomeUnknownError",
@@ -52,10 +54,6 @@ __all__ = [
     "UnsupportedStorageError",
     "WriteResult",
     "Written",
-    "check_key",
-    "check_name",
-    "check_prefix",
-    "check_storage_uri",
     "ensure_probed",
     "open_store",
     "probe",

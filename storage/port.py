@@ -52,6 +52,7 @@ class Lost:
 
 
 WriteResult = Written | Lost
+"""How a conditional write ended; an outcome that is not known is an `OutcomeUnknownError`."""
 
 
 @dataclass(frozen=True, slots=True)

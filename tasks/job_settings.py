@@ -17,10 +17,9 @@ from ..checkpoint.extensions.listeners import CheckpointListener
 from ..checkpoint.savepoints.target import check_target
 from ..hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ..hooks.storage import CheckpointStorageHook
-from ..storage import check_storage_uri
 from ..storage.errors import CairnError, ForbiddenError
 from ..storage.names import MAX_KEY_BYTES, shorten
-from ..storage.uris import parse_storage_uri
+from ..storage.uris import check_storage_uri, parse_storage_uri
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,11 @@ def test_the_provider_that_private_names_were_read_in(wheel: zipfile.Path) -> No
     assert "Requires-Dist: apache-airflow-providers-apache-spark<7,>=6.3" in text
 
 
+def test_the_project_has_a_page(wheel: zipfile.Path) -> None:
+    lines = (wheel / INFO / "METADATA").read_text().splitlines()
+    assert "Project-URL: Homepage, https://pypi.org/project/airflow-cairn/" in lines
+
+
 def test_what_only_a_command_needs_is_an_extra(wheel: zipfile.Path) -> None:
     lines = (wheel / INFO / "METADATA").read_text().splitlines()
     assert [line for line in lines if "pyarrow" in line] == ['Requires-Dist: pyarrow>=21; extra == "state"']

@@ -1,4 +1,7 @@
-"""What waits in the triggerer: the asynchronous halves of the sensor and of tasks that wait for others."""
+"""Triggers: what a task of Cairn waits for in the triggerer, without a worker slot.
+
+Users import the names of `__all__`; the modules below are internal.
+"""
 
 from .checkpoint import CheckpointTrigger
 from .request import RequestTrigger

@@ -59,7 +59,8 @@ def undone(head: Head, ended: EndedEntry) -> str:
     return f"{happened} after checkpoint {ended.id}, {held}"
 
 
-def _plan(head: Head, to: int) -> Rewound:
+def planned(head: Head, to: int) -> Rewound:
+    """Say what a rewind to a retained checkpoint would undo and abort; nothing is changed."""
     target = head.retained(to, so=", so the job cannot be rewound to it")
     later = [entry for entry in head.completed if entry.id > to]
     # What was made from a savepoint is no epoch that could run again.
@@ -76,7 +77,8 @@ def _plan(head: Head, to: int) -> Rewound:
     )
 
 
-def _said(found: Rewound) -> str:
+def described(found: Rewound) -> str:
+    """Say in a few words what a rewind undoes and aborts."""
     undone = ", ".join(str(each) for each in found.undone) or "nothing"
     pending = ", ".join(str(each) for each in found.aborted)
     return f"undoes {undone}" + (f", aborts {pending}" if pending else "")

@@ -15,9 +15,9 @@ from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.savepoints.savepoint_uri import savepoint_folder
 from ...checkpoint.savepoints.start_from import ImportWish, Runs, Started
 from ...checkpoint.savepoints.target import is_in_job
-from ...storage import check_storage_uri
 from ...storage.names import shorten
 from ...storage.port import ObjectStore
+from ...storage.uris import check_storage_uri
 from ...tasks.job_settings import JobSettings, is_rendered_later, naming
 
 if TYPE_CHECKING:

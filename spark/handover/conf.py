@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from ...checkpoint.documents.attempt import Handover
 from ...checkpoint.documents.layout import check_job, check_relative
 from ...checkpoint.errors import InvalidConfigError
-from ...storage import ObjectStore, S3Options, UnsupportedStorageError, check_storage_uri, open_store
+from ...storage import ObjectStore, S3Options, UnsupportedStorageError, open_store
+from ...storage.uris import check_storage_uri
 
 PREFIX = "spark.cairn."
 """All keys of ours begin so; an author's conf may not set them."""

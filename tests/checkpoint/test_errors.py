@@ -13,7 +13,7 @@ import airflow_cairn.checkpoint
 from airflow_cairn.checkpoint.errors import CheckpointError
 from airflow_cairn.storage.errors import CairnError, ErrorKind
 
-for module in pkgutil.iter_modules(airflow_cairn.checkpoint.__path__, "airflow_cairn.checkpoint."):
+for module in pkgutil.walk_packages(airflow_cairn.checkpoint.__path__, "airflow_cairn.checkpoint."):
     importlib.import_module(module.name)
 
 

@@ -14,13 +14,10 @@ from airflow_cairn.storage import (
     InvalidRequestError,
     S3Options,
     UnsupportedStorageError,
-    check_key,
-    check_name,
-    check_prefix,
-    check_storage_uri,
     open_store,
 )
-from airflow_cairn.storage.names import NAME_GRAMMAR
+from airflow_cairn.storage.names import NAME_GRAMMAR, check_key, check_name, check_prefix
+from airflow_cairn.storage.uris import check_storage_uri
 from tests.storage.hostile import HOSTILE_KEYS, HOSTILE_NAMES
 
 

@@ -17,11 +17,9 @@ from airflow_cairn.storage import (
     PendingUpload,
     WriteResult,
     Written,
-    check_key,
-    check_prefix,
 )
 from airflow_cairn.storage.body_limits import check_range, check_size
-from airflow_cairn.storage.names import order
+from airflow_cairn.storage.names import check_key, check_prefix, order
 from airflow_cairn.storage.port import DeleteFailures
 
 Keys = list[str]

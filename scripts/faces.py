@@ -1,0 +1,96 @@
+"""The faces of the package: what a user may import, as docs/reference/api.md shows it.
+
+`--write` refreshes the page; without it a page that is out of date is an error. The faces are read, not imported, so
+this needs no Airflow. `tests/test_faces.py` holds that faces, page, documentation and example DAGs agree.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from .setup.base import ROOT
+
+FACES = ("operators", "sensors", "hooks", "triggers", "plugin", "spark", "checkpoint", "storage")
+"""Top-level folders whose `__init__` a user imports from; nothing below them is public."""
+
+PAGE = ROOT / "docs" / "reference" / "api.md"
+_HEAD = """\
+# What you may import
+
+These names, from these packages, and nothing else. A module below them is internal: it may move or change in any
+release, without an entry in the changelog. The errors of the `cairn` command itself belong to no package: the command
+prints them and exits with 2.
+
+Generated from the packages (`python -m scripts.faces --write`).
+"""
+
+
+def exported(face: str) -> dict[str, Path]:
+    """Give what a face imports from below, and the module that defines each name.
+
+    Args:
+        face: the folder, such as `checkpoint`.
+    """
+    folder = ROOT / face
+    found: dict[str, Path] = {}
+    for node in ast.walk(ast.parse((folder / "__init__.py").read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            start = folder if node.level == 1 else folder.parent
+            module = start.joinpath(*(node.module or "").split(".")).with_suffix(".py")
+            found.update({alias.asname or alias.name: module for alias in node.names})
+    return dict(sorted(found.items()))
+
+
+def summary(module: Path, name: str) -> str:
+    """Give the first line of what a module says of one of its names.
+
+    Raises:
+        LookupError: the module does not define the name, or says nothing of it.
+    """
+    body = ast.parse(module.read_text()).body
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
+            text = ast.get_docstring(node)
+        elif isinstance(node, ast.Assign) and name in map(ast.unparse, node.targets) and isinstance(after, ast.Expr):
+            text = str(ast.literal_eval(after.value))
+        else:
+            continue
+        if text:
+            return text.splitlines()[0]
+    raise LookupError(f"{module.relative_to(ROOT)} says nothing of {name}")
+
+
+def _lines() -> Iterator[str]:
+    for face in FACES:
+        words = ast.get_docstring(ast.parse((ROOT / face / "__init__.py").read_text())) or ""
+        yield f"\n## airflow_cairn.{face}\n\n{words.splitlines()[0]}\n\n| name | what it is |\n|---|---|\n"
+        for name, module in exported(face).items():
+            yield f"| `{name}` | {summary(module, name).replace('|', chr(92) + '|')} |\n"
+
+
+def page() -> str:
+    """Write the page."""
+    return _HEAD + "".join(_lines())
+
+
+def main(words: list[str]) -> int:
+    """Compare or refresh.
+
+    Returns:
+        The exit status: 1 if the page is out of date.
+    """
+    wanted = page()
+    if words == ["--write"]:
+        PAGE.write_text(wanted)
+    elif not PAGE.exists() or PAGE.read_text() != wanted:
+        print("docs/reference/api.md is out of date. Type: .venv/bin/python -m scripts.faces --write", file=sys.stderr)
+        return 1
+    print(f"faces: {sum(len(exported(face)) for face in FACES)} names in {len(FACES)} packages")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
