@@ -12,15 +12,17 @@ from typing import TypeVar
 
 from ..storage.port import ObjectStore
 from .answers import BeginAnswer, EpochCompleted, FailAnswer, Progress, Restarted, TriggerAnswer
-from .attempts.claims import Claims
+from .attempts.claims import ClaimRequest, Claims
+from .attempts.failover import Failover, FailureReport
 from .attempts.progress import Finishing
 from .attempts.resume import TakingUp
 from .attempts.stage_reports import StageSide, Standing
-from .attempts.trigger import Attempts
+from .attempts.trigger import CheckpointTrigger
 from .cleanup.cleaner import Cleaner, CleanReport
 from .completion import restore, settle
-from .decisions import admission, overtaken, restore_choice, transitions
+from .decisions import admission, overtaken, queue, restore_choice, transitions
 from .decisions.abandoned import StateOf, always_running
+from .decisions.epoch import EpochUnknown
 from .decisions.rewinds import Rewound
 from .documents.acknowledgement import AckDocument, DeclineDocument
 from .documents.attempt import Handover, PendingDocument
@@ -41,6 +43,7 @@ from .savepoints.integrity import SavepointProgress
 from .savepoints.start_from import AS_USUAL, Importing, ImportWish, Runs, Started, StartPlan
 from .savepoints.take import OnProgress, OpenFolder, SavepointRequest, Savepoints, in_silence
 from .store import completed_epochs, newer_documents, verification
+from .store.attempt_documents import AttemptDocuments
 from .store.head_store import Decision, HeadStore, changed
 from .store.job_files import JobFiles
 from .store.references import Known
@@ -67,18 +70,20 @@ class Coordinator:
         self._heads = HeadStore(self.files, runtime)
         self.ownership = Ownership(self._heads)
         """Who owns the job (semantics W8)."""
-        self._attempts = Attempts(self.files, self._heads, runtime)
-        taking_up = TakingUp(self.files, self._heads, self._attempts, runtime)
+        self._documents = AttemptDocuments(self.files, self._heads.held)
+        self._trigger = CheckpointTrigger(self.files, self._heads, self._documents, runtime)
+        self._failover = Failover(self.files, self._heads, self._documents, runtime)
+        taking_up = TakingUp(self.files, self._heads, self._documents, runtime)
         known = Known()
-        self._claims = Claims(self.files, self._heads, self._attempts, taking_up)
-        self._finishing = Finishing(self.files, self._heads, self._attempts, taking_up, known)
-        self._stage_side = StageSide(self.files, self._heads, self._attempts)
-        self._notices = Notices(self.files, self._heads, self._attempts)
+        self._claims = Claims(self.files, self._heads, self._documents, self._failover, taking_up)
+        self._finishing = Finishing(self.files, self._heads, self._documents, taking_up, known)
+        self._stage_side = StageSide(self.files, self._heads, self._documents)
+        self._notices = Notices(self.files, self._heads, self._documents)
         self._hook_answers = HookAnswers(self.files, self._heads)
         self._rewinding = Rewinding(self.files, self._heads)
         self._importing = Importing(self.files, self._heads, runtime)
         self._savepoints = Savepoints(self.files, self._heads)
-        self._cleaner = Cleaner(self.files, self._heads, self._attempts, known)
+        self._cleaner = Cleaner(self.files, self._heads, self._documents, known)
 
     @property
     def job(self) -> str:
@@ -95,11 +100,11 @@ class Coordinator:
 
     def pending_document(self, entry: PendingEntry | EndedEntry) -> PendingDocument | None:
         """Read what an attempt expects or expected; None where that is gone or broken."""
-        return self._attempts.readable(entry)
+        return self._documents.readable(entry)
 
     def trigger(self, request: TriggerRequest, state_of: StateOf = always_running) -> TriggerAnswer:
-        """Make a checkpoint pending for the epoch, or say why not; see `Attempts.trigger`."""
-        return self._attempts.trigger(request, state_of)
+        """Make a checkpoint pending for the epoch, or say why not; see `CheckpointTrigger.trigger`."""
+        return self._trigger.trigger(request, state_of)
 
     def give_up_stop(self, epoch: str, detail: str) -> bool:
         """Fail a stop that waits for an epoch of which no attempt will begin; see `Savepoints.give_up_stop`."""
@@ -142,15 +147,7 @@ class Coordinator:
     ) -> BeginAnswer:
         """Claim the right to submit a stage's application; see `Claims.begin`."""
         return self._claims.begin(
-            epoch,
-            stage,
-            claimant,
-            by_hand=by_hand,
-            came_back=came_back,
-            drivers=drivers,
-            try_number=try_number,
-            first_try=first_try,
-            state_of=state_of,
+            ClaimRequest(epoch, stage, claimant, by_hand, came_back, drivers, try_number, first_try, state_of)
         )
 
     def to_run_again(self, epoch: str) -> tuple[Restarted, ...]:
@@ -170,7 +167,7 @@ class Coordinator:
 
         def look(head: Head) -> str:
             entry = head.pending_of_epoch(epoch)
-            document = self._attempts.readable(entry)
+            document = self._documents.readable(entry)
             if document is None or stage not in document.executions:
                 return "its attempt has ended since"
             return unacknowledged.why(self.files, head, document, stage)
@@ -192,8 +189,9 @@ class Coordinator:
         curable: bool = True,
         unknown: bool = False,
     ) -> FailAnswer:
-        """Report that a try of a stage failed; see `Claims.fail`."""
-        return self._claims.fail(epoch, stage, claimant, detail, final=final, curable=curable, unknown=unknown)
+        """Report that a try of a stage failed; see `Failover.fail`."""
+        report = FailureReport(epoch, stage, detail, final=final, curable=curable)
+        return self._failover.fail(report, claimant, unknown=unknown)
 
     def acknowledge(self, ack: AckDocument) -> AckAnswer:
         """Acknowledge all subtasks of an execution; see `StageSide.acknowledge`."""
@@ -321,8 +319,17 @@ class Coordinator:
         return self._rewinding.rewind(to, abort_pending=abort_pending, agreed=agreed)
 
     def is_new_epoch(self, epoch: str) -> bool:
-        """Tell whether no run has asked for the epoch's checkpoint yet; see `Attempts.is_new`."""
-        return self._heads.observe(lambda head, _now_ms: self._attempts.is_new(head, epoch))
+        """Tell whether no run has asked for the epoch's checkpoint yet, as far as head, history and notes know.
+
+        Raises:
+            InvalidNameError: what is asked for is no name of an epoch (semantics W1).
+        """
+
+        def look(head: Head) -> bool:
+            waits = queue.holds(head.waiting, epoch)
+            return not waits and completed_epochs.where_is(self.files, head, epoch) == EpochUnknown()
+
+        return self.observe(look)
 
     def start_plan(self, folder: ObjectStore) -> StartPlan:
         """Say what starting from a savepoint would do, and change nothing; see `Importing.plan`."""

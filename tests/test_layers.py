@@ -182,7 +182,7 @@ _UPWARDS = {
     "checkpoint/store/x.py": "from ..sources import files",
     "checkpoint/sources/x.py": "from ..completion.restore import choose",
     "checkpoint/completion/x.py": "from ..executions import holders",
-    "checkpoint/executions/x.py": "from ..attempts.trigger import Attempts",
+    "checkpoint/executions/x.py": "from ..attempts.trigger import CheckpointTrigger",
     "checkpoint/attempts/x.py": "from ..savepoints import take",
     "checkpoint/savepoints/x.py": "from ..coordinator import Coordinator",
     "checkpoint/extensions/x.py": "from ..cleanup import live",

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..completion import restore
-from ..decisions import restore_choice, state_assignment, transitions
+from ..decisions import restore_choice, rewinds, state_assignment, transitions
 from ..decisions.state_assignment import ALLOWING, check_claimed_by_hooks, check_claimed_by_stages
 from ..documents import damage, run_window
 from ..documents.attempt import (
@@ -35,7 +35,7 @@ from ..errors import NonRestoredStateError, SourceMovedError, UndeliveredNotices
 from ..executions import claimants
 from ..executions.carry_over import NOTHING, Carried
 from ..failures.restarts import Restart, left
-from ..reasons import RequestKind
+from ..reasons import RequestKind, Status
 from ..runtime import Runtime
 from ..sources import already_read
 from ..store import attempt_documents
@@ -280,3 +280,12 @@ def _backlogs(choice: restore_choice.RestoreChoice, stages: tuple[StageSpec, ...
         for stage in stages
         if stage.uid in choice.backlogs
     }
+
+
+def cause_of(head: Head, before: EndedEntry | None) -> str:
+    """Say for people why an attempt follows the one before; empty for an epoch's first."""
+    if before is None:
+        return ""
+    if before.status is Status.COMPLETED:
+        return rewinds.undone(head, before)
+    return f"{before.reason}: {before.detail}"

@@ -13,18 +13,19 @@ from ..answers import EpochCompleted, Failed, Progress, Ready, Waiting, failed
 from ..completion import settle
 from ..decisions import partial_completion, rewinds, transitions
 from ..decisions.abandoned import StateOf, always_running
+from ..decisions.epoch import EpochEnded, EpochPending, EpochUnknown
 from ..documents.entries import EndedEntry, Stopped
 from ..documents.head import Head
 from ..errors import CheckpointFailedError
 from ..executions import claimants
 from ..reasons import Reason, Status
-from ..store import acks, hook_documents
+from ..store import acks, completed_epochs, hook_documents
+from ..store.attempt_documents import AttemptDocuments
 from ..store.head_store import Decision, HeadStore, changed
 from ..store.job_files import JobFiles
 from ..store.references import Known
 from . import cancellation, next_attempt
 from .resume import Resumed, TakingUp
-from .trigger import Attempts
 
 NO_ATTEMPT = (
     "no checkpoint of the epoch is known: none was triggered, or the last one ended so long ago that the history "
@@ -45,24 +46,24 @@ class Finishing:
     Args:
         files: the job's files.
         heads: the job's head.
-        attempts: reads the documents of attempts.
+        documents: reads what attempts expect.
         taking_up: opens the next attempt after a failure that the job tolerates.
         known: takes note of what it writes, for the cleaner.
     """
 
     def __init__(
-        self, files: JobFiles, heads: HeadStore, attempts: Attempts, taking_up: TakingUp, known: Known
+        self, files: JobFiles, heads: HeadStore, documents: AttemptDocuments, taking_up: TakingUp, known: Known
     ) -> None:
         self._files = files
         self._heads = heads
-        self._attempts = attempts
+        self._documents = documents
         self._taking_up = taking_up
         self._known = known
 
     def progress(self, epoch: str) -> Progress:
         """Say how far the epoch's checkpoint is; settle it if it has expired or a stage has declined (D1, D2).
 
-        Where stages may be left out, a decline is settled by the task that reports the failed try (`Claims.fail`),
+        Where stages may be left out, a decline is settled by the task that reports the failed try (`Failover.fail`),
         which knows whether another try follows; the timeout settles what is not reported.
 
         Costs one read of the head and two listings for each checkpoint in which executions are at home;
@@ -75,10 +76,11 @@ class Finishing:
 
         def decide(head: Head, now_ms: int) -> Decision[Progress]:
             settled = settle.settle(self._files, head, now_ms)
-            entry = settled.pending_of_epoch(epoch)
-            if entry is None:
-                return Decision(self._ended(settled, epoch), changed(head, settled))
-            document = self._attempts.document_of(entry)
+            place = completed_epochs.where_is(self._files, settled, epoch)
+            if not isinstance(place, EpochPending):
+                return Decision(_ended(settled, place), changed(head, settled))
+            entry = place.entry
+            document = self._documents.of(entry)
             executions = document.executions
             seen = settle.look(self._files, entry, document)
             done = seen.acknowledged
@@ -102,7 +104,9 @@ class Finishing:
                     others=cancellation.told(others),
                     for_good=for_good,
                 )
-                return Decision(self._ended(aborted, epoch), aborted)
+                ended = completed_epochs.where_is(self._files, aborted, epoch)
+                assert not isinstance(ended, EpochPending)
+                return Decision(_ended(aborted, ended), aborted)
             hooks = hook_documents.missing(self._files, document.hooks)
             without = partial_completion.decide(settled, entry, document, seen, now_ms)
             if without is not None and not hooks:
@@ -170,7 +174,7 @@ class Finishing:
                 # An expiry found here must be stored even though this call then fails: D2.
                 return Decision(self._outcome(settled, checkpoint, epoch), changed(head, settled))
             epoch = entry.epoch
-            document = self._attempts.readable(entry)
+            document = self._documents.readable(entry)
             finished = settle.complete(self._files, settled, entry, now_ms, document, self._known)
             ended = finished.ended_by_id(checkpoint)
             assert ended is not None
@@ -207,10 +211,12 @@ class Finishing:
 
         def decide(head: Head, now_ms: int) -> Decision[int | None]:
             settled = settle.settle(self._files, head, now_ms)
-            entry = settled.pending_of_epoch(epoch)
-            if entry is None:
-                return Decision(self._attempts.completed_epoch(settled, epoch), changed(head, settled))
-            document = self._attempts.document_of(entry)
+            place = completed_epochs.where_is(self._files, settled, epoch)
+            if not isinstance(place, EpochPending):
+                completed = place.checkpoint if isinstance(place, EpochCompleted) else None
+                return Decision(completed, changed(head, settled))
+            entry = place.entry
+            document = self._documents.of(entry)
             if not document.limits.at_least_once and any(stage in each.upstream for each in document.stages):
                 return Decision(None, changed(head, settled))
             seen = settle.look(self._files, entry, document)
@@ -224,19 +230,6 @@ class Finishing:
         checkpoint = self._heads.update(decide)[1]
         return None if checkpoint is None else EpochCompleted(epoch, checkpoint)
 
-    def _ended(self, head: Head, epoch: str) -> Progress:
-        completed = self._attempts.completed_epoch(head, epoch)
-        if completed is not None:
-            return EpochCompleted(epoch, completed)
-        newest = next(head.ended_of_epoch(epoch), None)
-        if newest is None:
-            return Failed(0, 0, Reason.TRIGGER_CHECKPOINT_FAILURE, NO_ATTEMPT)
-        if newest.status is Status.COMPLETED or (newest.tolerated and head.rewound_since(newest) is not None):
-            reason, why = Reason.CHECKPOINT_COORDINATOR_SUSPEND, rewinds.undone(head, newest)
-            return Failed(newest.id, newest.attempt, reason, f"{why}: clear the whole run, so that it runs again")
-        # A pause that is over is waited out no more; what is waited for is a place.
-        return replace(failed(newest), paused=newest.paused and head.stopped is Stopped.PAUSED)
-
     def _outcome(self, head: Head, checkpoint: int, epoch: str | None) -> EpochCompleted | _NotCompleted:
         """Say what became of a checkpoint that is not pending; `epoch` if this call has seen it pending."""
         ended = head.ended_by_id(checkpoint)
@@ -245,11 +238,26 @@ class Finishing:
         for known, by in head.completions().items():
             if by == checkpoint:
                 return EpochCompleted(known, checkpoint)
-        if epoch is not None and self._attempts.completed_epoch(head, epoch) == checkpoint:
-            return EpochCompleted(epoch, checkpoint)
+        if epoch is not None:
+            place = completed_epochs.where_is(self._files, head, epoch)
+            if isinstance(place, EpochCompleted) and place.checkpoint == checkpoint:
+                return place
         if checkpoint >= head.next_id:
             return _NotCompleted("there is no such checkpoint yet")
         return _NotCompleted("it ended so long ago that the history has forgotten how")
+
+
+def _ended(head: Head, place: EpochCompleted | EpochEnded | EpochUnknown) -> Progress:
+    if isinstance(place, EpochCompleted):
+        return place
+    if isinstance(place, EpochUnknown):
+        return Failed(0, 0, Reason.TRIGGER_CHECKPOINT_FAILURE, NO_ATTEMPT)
+    newest = place.newest
+    if newest.status is Status.COMPLETED or (newest.tolerated and place.rewind is not None):
+        reason, why = Reason.CHECKPOINT_COORDINATOR_SUSPEND, rewinds.undone(head, newest)
+        return Failed(newest.id, newest.attempt, reason, f"{why}: clear the whole run, so that it runs again")
+    # A pause that is over is waited out no more; what is waited for is a place.
+    return replace(failed(newest), paused=newest.paused and head.stopped is Stopped.PAUSED)
 
 
 def _answer(ended: EndedEntry) -> EpochCompleted | _NotCompleted:

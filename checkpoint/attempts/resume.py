@@ -15,20 +15,22 @@ from ..answers import EpochCompleted, Failed, Queued, TriggerFirst, failed
 from ..completion import settle
 from ..decisions import overtaken, queue
 from ..decisions.abandoned import StateOf, always_running, without_ended
+from ..decisions.epoch import EpochEnded, EpochPending, EpochUnknown
 from ..documents.attempt import PendingDocument
 from ..documents.entries import EndedEntry, Stopped, WaitingRequest
 from ..documents.head import Head
 from ..documents.run_window import run_of_head
 from ..errors import AlreadyReadError, InvalidConfigError, JobPausedError
-from ..executions import claimants
+from ..executions import carry_over, claimants
 from ..failures.restarts import Exhausted
 from ..reasons import RequestKind
 from ..runtime import Runtime
+from ..store import completed_epochs
+from ..store.attempt_documents import AttemptDocuments
 from ..store.head_store import Decision, HeadStore, changed
 from ..store.job_files import JobFiles
 from . import next_attempt
-from .opening import Opener, Opening
-from .trigger import Attempts, cause_of
+from .opening import Opener, Opening, cause_of
 
 
 class Resumed(Enum):
@@ -48,14 +50,14 @@ class TakingUp:
     Args:
         files: the job's files.
         heads: the job's head.
-        attempts: reads the documents of attempts.
+        documents: reads what attempts expected.
         runtime: clock and ids.
     """
 
-    def __init__(self, files: JobFiles, heads: HeadStore, attempts: Attempts, runtime: Runtime) -> None:
+    def __init__(self, files: JobFiles, heads: HeadStore, documents: AttemptDocuments, runtime: Runtime) -> None:
         self._files = files
         self._heads = heads
-        self._attempts = attempts
+        self._documents = documents
         self._opener = Opener(files, runtime)
 
     def take_up(
@@ -83,16 +85,15 @@ class TakingUp:
 
         def decide(head: Head, now_ms: int) -> Decision[EpochCompleted | Failed | Queued | TriggerFirst | None]:
             settled = settle.settle(self._files, head, now_ms)
-            if settled.pending_of_epoch(epoch) is not None:
+            place = completed_epochs.where_is(self._files, settled, epoch)
+            if isinstance(place, EpochPending):
                 return Decision(None)
-            completed = self._attempts.completed_epoch(settled, epoch)
-            if completed is not None:
-                return Decision(EpochCompleted(epoch, completed), changed(head, settled))
-            newest = next(settled.ended_of_epoch(epoch), None)
+            if isinstance(place, EpochCompleted):
+                return Decision(place, changed(head, settled))
+            newest = place.newest if isinstance(place, EpochEnded) else None
             if newest is not None and newest.for_good and not (by_hand and self._asked_by_a_person(newest, stage)):
                 return Decision(failed(newest), changed(head, settled))
-            document = self._left_by(settled, epoch)
-            assert newest is not None  # it has left the document
+            newest, document = self._left_by(settled, epoch, place)
             if settled.stopped is Stopped.PAUSED:
                 raise JobPausedError(
                     "the DAG was paused, which has stopped the job's checkpoints: unpause it",
@@ -128,7 +129,7 @@ class TakingUp:
         Airflow does not say who cleared. A task that the failed attempt itself had run again, and that had not begun by
         then, begins after the end as if a person had asked for it.
         """
-        document = self._attempts.readable(ended)
+        document = self._documents.readable(ended)
         return document is None or all(each.stage != stage for each in claimants.waiting(self._files, document))
 
     def resume(self, epoch: str, state_of: StateOf = always_running) -> Resumed:
@@ -148,15 +149,12 @@ class TakingUp:
 
         def decide(head: Head, now_ms: int) -> Decision[Resumed]:
             settled = settle.settle(self._files, head, now_ms)
-            if (
-                settled.pending_of_epoch(epoch) is not None
-                or self._attempts.completed_epoch(settled, epoch) is not None
-            ):
+            place = completed_epochs.where_is(self._files, settled, epoch)
+            if isinstance(place, EpochPending | EpochCompleted):
                 return Decision(Resumed.PENDING, changed(head, settled))
-            document = self._left_by(settled, epoch)
+            newest, document = self._left_by(settled, epoch, place)
             if settled.stopped is not None:
                 return Decision(Resumed.WAITS, changed(head, settled))
-            newest = next(settled.ended_of_epoch(epoch))
             if overtaken.needs_trigger(settled, newest, document):
                 return Decision(Resumed.TRIGGER_FIRST, changed(head, settled))
             settled, queued = _turn(settled, newest, document, state_of, now_ms)
@@ -170,27 +168,25 @@ class TakingUp:
 
         return self._heads.update(decide)[1]
 
-    def _left_by(self, head: Head, epoch: str) -> PendingDocument:
-        """Give what the epoch's newest attempt, which has ended, expected."""
-        newest = next(head.ended_of_epoch(epoch), None)
-        rewind = head.rewound_since(newest) if newest is not None else None
-        if rewind is not None:
+    def _left_by(self, head: Head, epoch: str, place: EpochEnded | EpochUnknown) -> tuple[EndedEntry, PendingDocument]:
+        """Give the epoch's newest attempt, which has ended, and what it expected."""
+        if isinstance(place, EpochEnded) and place.rewind is not None:
             # What it stood on may be gone, and so may what it left: only a trigger starts the epoch anew.
             raise InvalidConfigError(
-                f"{rewind.said} after the epoch's last attempt: clear the whole run, "
+                f"{place.rewind.said} after the epoch's last attempt: clear the whole run, "
                 "or the task that triggers the checkpoint before this one",
                 job=self._files.job,
                 epoch=run_of_head(head, epoch),
             )
-        document = self._attempts.lent_by(newest)
-        if document is None:
+        document = self._documents.lent_by(place.newest) if isinstance(place, EpochEnded) else None
+        if document is None or not isinstance(place, EpochEnded):
             raise InvalidConfigError(
                 "no checkpoint is pending for the epoch and none can be taken up: run (or clear) the task that "
                 "triggers the checkpoint before this one",
                 job=self._files.job,
                 epoch=run_of_head(head, epoch),
             )
-        return document
+        return place.newest, document
 
     def _next(
         self, head: Head, newest: EndedEntry, document: PendingDocument, now_ms: int, *, restart: str | None = None
@@ -209,7 +205,9 @@ class TakingUp:
             limits=document.limits,
             owner=document.owner,
             before=newest,
-            carried=self._attempts.carried_by(head, document.epoch, document.stages, restart=restart),
+            carried=carry_over.carried_by(
+                self._files, self._documents, head, document.epoch, document.stages, restart=restart
+            ),
             cause=cause_of(head, newest),
             restart=verdict,
             listeners=document.listeners,

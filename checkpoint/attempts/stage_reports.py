@@ -6,8 +6,10 @@ import logging
 from dataclasses import dataclass
 
 from ...storage.errors import DocumentError, ForbiddenError, GoneError
+from ..answers import EpochCompleted
 from ..completion import settle
 from ..decisions import overtaken, transitions
+from ..decisions.epoch import EpochEnded, EpochPending
 from ..documents import layout
 from ..documents.acknowledgement import AckDocument, DeclineDocument
 from ..documents.attempt import Handover, execution_token
@@ -15,10 +17,10 @@ from ..documents.entries import EndedEntry, LateAck, PendingEntry
 from ..documents.head import Head
 from ..documents.metadata import StageLine
 from ..reasons import DECLINES, AckAnswer
-from ..store import acks, metadata_file
+from ..store import acks, completed_epochs, metadata_file
+from ..store.attempt_documents import AttemptDocuments
 from ..store.head_store import Decision, HeadStore, changed
 from ..store.job_files import JobFiles
-from .trigger import Attempts
 
 log = logging.getLogger(__name__)
 
@@ -54,13 +56,13 @@ class StageSide:
     Args:
         files: the job's files.
         heads: the job's head.
-        attempts: reads the documents of attempts.
+        documents: reads what attempts expect.
     """
 
-    def __init__(self, files: JobFiles, heads: HeadStore, attempts: Attempts) -> None:
+    def __init__(self, files: JobFiles, heads: HeadStore, documents: AttemptDocuments) -> None:
         self._files = files
         self._heads = heads
-        self._attempts = attempts
+        self._documents = documents
 
     def acknowledge(self, ack: AckDocument) -> AckAnswer:
         """Acknowledge all subtasks of an execution; what was written for nothing is deleted (semantics A2, A3).
@@ -116,26 +118,27 @@ class StageSide:
         def look(head: Head, _now_ms: int) -> Standing:
             own = head.pending_by_id(handover.checkpoint) or head.ended_by_id(handover.checkpoint)
             triggered_at_ms = own.triggered_at_ms if own else None
-            entry = head.pending_of_epoch(handover.epoch)
-            if entry is None:
-                completed = self._attempts.completed_epoch(head, handover.epoch)
-                if completed is not None:
-                    left_out = handover.stage in head.left_out_of(completed)
-                    return Standing(
-                        None, current=False, completed=completed, triggered_at_ms=triggered_at_ms, left_out=left_out
-                    )
+            place = completed_epochs.where_is(self._files, head, handover.epoch)
+            if isinstance(place, EpochCompleted):
+                completed = place.checkpoint
+                left_out = handover.stage in head.left_out_of(completed)
+                return Standing(
+                    None, current=False, completed=completed, triggered_at_ms=triggered_at_ms, left_out=left_out
+                )
+            if not isinstance(place, EpochPending):
                 return Standing(
                     None,
                     current=False,
                     completed=None,
                     triggered_at_ms=triggered_at_ms,
-                    ended=next(head.ended_of_epoch(handover.epoch), None),
+                    ended=place.newest if isinstance(place, EpochEnded) else None,
                     awaited=self._is_awaited(head, handover),
                 )
+            entry = place.entry
             late = overtaken.why(head, entry) is not None
             current = _started_by(entry, handover) and not late
             if not current and not late:
-                execution = self._attempts.document_of(entry).executions.get(handover.stage)
+                execution = self._documents.of(entry).executions.get(handover.stage)
                 current = execution is not None and execution.token == handover.token
             return Standing(entry, current=current, completed=None, triggered_at_ms=triggered_at_ms)
 
@@ -143,13 +146,13 @@ class StageSide:
 
     def _judge(self, ack: AckDocument, head: Head, now_ms: int) -> Decision[AckAnswer]:
         settled = settle.settle(self._files, head, now_ms)
-        entry = settled.pending_of_epoch(ack.epoch)
-        if entry is not None and _started_by(entry, ack):
-            return Decision(AckAnswer.SUCCESS, changed(head, settled))
-        if entry is not None:
-            answer = acks.judge(settled, self._attempts.document_of(entry), ack)
+        place = completed_epochs.where_is(self._files, settled, ack.epoch)
+        if isinstance(place, EpochPending):
+            if _started_by(place.entry, ack):
+                return Decision(AckAnswer.SUCCESS, changed(head, settled))
+            answer = acks.judge(settled, self._documents.of(place.entry), ack)
             return Decision(answer, changed(head, _noted(settled, ack, answer)))
-        if self._may_have_completed_with(settled, ack):
+        if isinstance(place, EpochCompleted) and self._may_have_completed_with(settled, place.checkpoint, ack):
             return Decision(AckAnswer.SUCCESS, changed(head, settled))
         ended = settled.carryable(ack.epoch)
         if ended is not None and self._lends(ended, ack.token):
@@ -163,13 +166,15 @@ class StageSide:
 
     def _read_answer(self, ack: AckDocument, head: Head) -> AckAnswer:
         """Judge without a word in the head: what has not been rejected there may count, and is left as it is."""
-        entry = head.pending_of_epoch(ack.epoch)
-        if entry is None and self._may_have_completed_with(head, ack):
+        place = completed_epochs.where_is(self._files, head, ack.epoch)
+        if isinstance(place, EpochPending):
+            return acks.judge(head, self._documents.of(place.entry), ack)
+        if isinstance(place, EpochCompleted) and self._may_have_completed_with(head, place.checkpoint, ack):
             return AckAnswer.SUCCESS
-        ended = head.carryable(ack.epoch) if entry is None else None
+        ended = head.carryable(ack.epoch)
         if ended is not None and self._lends(ended, ack.token):
             return AckAnswer.SUCCESS  # the next attempt finds the marker and takes it over
-        return acks.judge(head, None if entry is None else self._attempts.document_of(entry), ack)
+        return acks.judge(head, None, ack)
 
     def _is_awaited(self, head: Head, handover: Handover) -> bool:
         """Tell whether a next attempt is expected that takes the execution over, running.
@@ -190,17 +195,14 @@ class StageSide:
         """
         if token in ended.rejected:
             return False
-        document = self._attempts.readable(ended)
+        document = self._documents.readable(ended)
         return document is None or token in {execution.token for execution in document.executions.values()}
 
-    def _may_have_completed_with(self, head: Head, ack: AckDocument) -> bool:
-        """Tell whether the epoch has completed with this execution; True also where that can no longer be told.
+    def _may_have_completed_with(self, head: Head, completed: int, ack: AckDocument) -> bool:
+        """Tell whether a checkpoint completed with this execution; True also where that can no longer be told.
 
         A checkpoint that completed and left the store may have passed this execution's files on to the next one.
         """
-        completed = self._attempts.completed_epoch(head, ack.epoch)
-        if completed is None:
-            return False
         if ack.stage in head.left_out_of(completed):
             return False
         entry = head.completed_by_id(completed)

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 
 from ...storage.errors import ForbiddenError
 from ...storage.port import DeleteFailure
-from ..attempts.trigger import Attempts
+from ..answers import EpochCompleted
 from ..documents import layout
 from ..documents.head import Head
 from ..errors import CompletedEpochsLostError
+from ..store import completed_epochs
+from ..store.attempt_documents import AttemptDocuments
 from ..store.head_store import HeadStore
 from ..store.job_files import JobFiles
 from ..store.references import Known
@@ -50,14 +52,14 @@ class Cleaner:
     Args:
         files: the job's files.
         heads: the job's head.
-        attempts: reads the documents of attempts.
+        documents: reads what attempts expect or expected.
         known: what this process has just written, and need not read again.
     """
 
-    def __init__(self, files: JobFiles, heads: HeadStore, attempts: Attempts, known: Known) -> None:
+    def __init__(self, files: JobFiles, heads: HeadStore, documents: AttemptDocuments, known: Known) -> None:
         self._files = files
         self._heads = heads
-        self._attempts = attempts
+        self._documents = documents
         self._known = known
 
     def clean(self) -> CleanReport:
@@ -73,7 +75,7 @@ class Cleaner:
             DocumentError: it is broken; nothing was deleted.
         """
         head, live = self._heads.observe(
-            lambda head, now_ms: (head, find_live(self._files, self._attempts, head, self._known)),
+            lambda head, now_ms: (head, find_live(self._files, self._documents, head, self._known)),
             doubt=lambda found: found[1].outdated or bool(found[1].unknown),
             # What is dead by any head stays dead.
             own=True,
@@ -123,7 +125,7 @@ class Cleaner:
             return True
         # Whoever triggers it again, however late, reads the same; only after it has completed nobody does.
         try:
-            return self._attempts.completed_epoch(head, epoch) is None
+            return not isinstance(completed_epochs.where_is(self._files, head, epoch), EpochCompleted)
         except CompletedEpochsLostError:
             return True
 

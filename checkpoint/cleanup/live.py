@@ -12,13 +12,13 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from ...storage.errors import DocumentError, GoneError
-from ..attempts.trigger import Attempts
 from ..documents import layout
 from ..documents.attempt import DocumentRef, PendingDocument
 from ..documents.head import Head
 from ..extensions.committables import kept_for
 from ..reasons import Status
 from ..store import metadata_file
+from ..store.attempt_documents import AttemptDocuments
 from ..store.job_files import JobFiles
 from ..store.references import Known, Referred, keys_of
 
@@ -54,12 +54,12 @@ class Live:
         return any(checkpoint <= (layout.checkpoint_of(broken) or 0) for broken in self.unknown)
 
 
-def find_live(files: JobFiles, attempts: Attempts, head: Head, known: Known) -> Live:
+def find_live(files: JobFiles, documents: AttemptDocuments, head: Head, known: Known) -> Live:
     """Find what is alive: reads the documents of attempts and the metadata of every retained checkpoint.
 
     Args:
         files: the job's files.
-        attempts: reads the documents of attempts.
+        documents: reads what attempts expect or expected.
         head: the version to go by.
         known: what this process has written itself, and does not read.
 
@@ -71,10 +71,10 @@ def find_live(files: JobFiles, attempts: Attempts, head: Head, known: Known) -> 
     for entry in head.pending:
         live.keys.add(layout.pending(entry.id, entry.token))
         live.pending_metadata.add(layout.metadata(entry.id, entry.token))
-        _keep_attempt(files, known, live, attempts.document_of(entry), ())
+        _keep_attempt(files, known, live, documents.of(entry), ())
     for epoch in dict.fromkeys(ended.epoch for ended in head.history):
         ended = head.carryable(epoch)
-        document = attempts.readable(ended)
+        document = documents.readable(ended)
         live.outdated |= ended is not None and document is None
         if ended is not None and document is not None:
             live.keys.add(layout.pending(ended.id, ended.token))
@@ -83,7 +83,7 @@ def find_live(files: JobFiles, attempts: Attempts, head: Head, known: Known) -> 
         if failed is not None:
             # The next attempt is made from it, also where none of its executions can be carried over any more.
             live.keys.add(layout.pending(failed.id, failed.token))
-            live.keys |= _claims(attempts.readable(failed))
+            live.keys |= _claims(documents.readable(failed))
     for completed in head.completed:
         live.epochs.update((completed.epoch, *completed.replayed))
         _keep_completed(files, known, live, completed.metadata)

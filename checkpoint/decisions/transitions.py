@@ -33,7 +33,7 @@ from . import queue, savepoint_entries, savepoint_waits
 def expire_one(head: Head, entry: PendingEntry, now_ms: int, *, acks: int = 0, rejected: tuple[str, ...] = ()) -> Head:
     """End a checkpoint because its timeout has run out, and it is not complete (semantics D2); see `abort`.
 
-    Only `completing.settle` knows whether it is.
+    Only `completion.settle` knows whether it is.
     """
     after = (entry.expires_at_ms - entry.triggered_at_ms) // 1000
     detail = f"not complete after {after} s"

@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 
 from ...storage.errors import DocumentError
 from ..documents.attempt import Execution, HooksRef, PendingDocument, StageSpec
+from ..documents.head import Head
 from ..failures.regions import affected
 from ..store import acks
+from ..store.attempt_documents import AttemptDocuments
 from ..store.job_files import JobFiles
 from . import input_damage
 
@@ -93,6 +95,40 @@ def carry(
     hooks = before.hooks if before.hooks is not None and before.hooks.token not in rejected else None
     failed = declined | ({restart} if restart else frozenset())
     return Carried(sound, acknowledged & sound.keys(), hooks, declined, before, begun, failed)
+
+
+def carried_by(
+    files: JobFiles,
+    documents: AttemptDocuments,
+    head: Head,
+    epoch: str,
+    stages: tuple[StageSpec, ...],
+    *,
+    restart: str | None = None,
+    running: bool = True,
+    at_least_once: bool | None = None,
+) -> Carried:
+    """Choose what the epoch's next attempt takes over from the one before, which has ended (semantics F2).
+
+    Args:
+        files: the job's files.
+        documents: reads what the attempt before expected.
+        head: the version decided on.
+        epoch: the epoch's name.
+        stages: what the next attempt expects.
+        at_least_once: whether its stages read what is there (semantics B2); None: as in the one before.
+        restart: a stage to run again unless it has acknowledged.
+        running: whether executions that have not acknowledged are taken over too.
+    """
+    ended = next(head.ended_of_epoch(epoch), None)
+    document = documents.lent_by(ended)
+    if ended is None or document is None:
+        return NOTHING
+    carried = carry(files, document, stages, rejected=ended.rejected, restart=restart, running=running)
+    if head.carryable(epoch) is None or at_least_once not in (None, document.limits.at_least_once):
+        # An acknowledgement says what was read in the one mode alone; the other would take all for read.
+        return carried.nothing()
+    return carried
 
 
 def _out(

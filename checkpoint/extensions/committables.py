@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...storage.errors import DocumentError, GoneError
-from ..attempts.trigger import Attempts
+from ..answers import EpochCompleted
 from ..documents import layout
 from ..documents.attempt import Execution, PendingDocument
 from ..documents.entries import Notice
@@ -18,7 +18,8 @@ from ..documents.head import Head
 from ..documents.metadata import StageLine
 from ..documents.strict_json import Json
 from ..reasons import Reason, Status
-from ..store import acks, metadata_file
+from ..store import acks, completed_epochs, metadata_file
+from ..store.attempt_documents import AttemptDocuments
 from ..store.job_files import JobFiles
 
 
@@ -49,12 +50,12 @@ class CheckpointNotice:
     """What its stages had staged, in the order of stages and names: to be committed, or to be dropped."""
 
 
-def told_of(files: JobFiles, attempts: Attempts, head: Head, notice: Notice) -> CheckpointNotice:
+def told_of(files: JobFiles, documents: AttemptDocuments, head: Head, notice: Notice) -> CheckpointNotice:
     """Give what a listener is told.
 
     Args:
         files: the job's files.
-        attempts: reads the documents of attempts.
+        documents: reads what attempts expect or expected.
         head: the newest version known, which holds the notice.
         notice: as the head keeps it.
 
@@ -62,7 +63,7 @@ def told_of(files: JobFiles, attempts: Attempts, head: Head, notice: Notice) -> 
         GoneError: the metadata of a completed checkpoint is gone.
         DocumentError: it is broken.
     """
-    found = _completed(files, notice) if notice.status is Status.COMPLETED else _aborted(files, attempts, head, notice)
+    found = _completed(files, notice) if notice.status is Status.COMPLETED else _aborted(files, documents, head, notice)
     return CheckpointNotice(
         checkpoint=notice.checkpoint,
         epoch=notice.epoch,
@@ -98,12 +99,12 @@ def _completed(files: JobFiles, notice: Notice) -> tuple[Committable, ...]:
     )
 
 
-def _aborted(files: JobFiles, attempts: Attempts, head: Head, notice: Notice) -> tuple[Committable, ...]:
+def _aborted(files: JobFiles, documents: AttemptDocuments, head: Head, notice: Notice) -> tuple[Committable, ...]:
     document = _document(files, notice)
     if document is None or _may_have_been_committed(head, notice):
         return ()
     try:
-        alive = _may_count(files, attempts, head, notice.epoch)
+        alive = _may_count(files, documents, head, notice.epoch)
     except (GoneError, DocumentError):
         return ()  # what may still count is not known, so nothing is given to be dropped
     found: list[Committable] = []
@@ -143,13 +144,14 @@ def _document(files: JobFiles, notice: Notice) -> PendingDocument | None:
         return None
 
 
-def _may_count(files: JobFiles, attempts: Attempts, head: Head, epoch: str) -> set[Execution]:
+def _may_count(files: JobFiles, documents: AttemptDocuments, head: Head, epoch: str) -> set[Execution]:
     """Give the epoch's executions that are part of a completed checkpoint, or may become so."""
-    completed = attempts.completed_epoch(head, epoch)
-    if completed is not None:
+    place = completed_epochs.where_is(files, head, epoch)
+    if isinstance(place, EpochCompleted):
+        completed = place.checkpoint
         entry = head.completed_by_id(completed)
         if entry is None or entry.epoch != epoch:  # one that only read the epoch's input again holds other executions
             raise GoneError("the checkpoint that completed the epoch is not retained any more", checkpoint=completed)
         return {line.execution for line in metadata_file.read(files, entry.metadata) if isinstance(line, StageLine)}
     current = head.pending_of_epoch(epoch) or head.carryable(epoch)
-    return set(attempts.document_of(current).executions.values()) if current is not None else set()
+    return set(documents.of(current).executions.values()) if current is not None else set()

@@ -13,13 +13,13 @@ from typing import Protocol, runtime_checkable
 
 from ...storage.errors import GoneError
 from ...storage.names import shorten
-from ..attempts.trigger import Attempts
 from ..decisions import transitions
 from ..documents.entries import Notice
 from ..documents.head import Head
 from ..documents.text import one_line
 from ..errors import DocumentError, InvalidConfigError, ListenerError
 from ..reasons import Status
+from ..store.attempt_documents import AttemptDocuments
 from ..store.head_store import Decision, HeadStore, changed
 from ..store.job_files import JobFiles
 from ..validation import check_named
@@ -81,14 +81,14 @@ class Notices:
     Args:
         files: the job's files.
         heads: the job's head.
-        attempts: reads the documents of attempts.
+        documents: reads what attempts expect or expected.
     """
 
-    def __init__(self, files: JobFiles, heads: HeadStore, attempts: Attempts) -> None:
+    def __init__(self, files: JobFiles, heads: HeadStore, documents: AttemptDocuments) -> None:
         self._files = files
         self._job = files.job
         self._heads = heads
-        self._attempts = attempts
+        self._documents = documents
 
     def deliver(self, listeners: Sequence[CheckpointListener]) -> int:
         """Tell each of these listeners what it has not been told, in the order of checkpoint ids.
@@ -115,7 +115,7 @@ class Notices:
         while (due := _next(head, known.keys() - failures.keys())) is not None:
             notice, name = due
             try:
-                told = told_of(self._files, self._attempts, head, notice)
+                told = told_of(self._files, self._documents, head, notice)
             except (GoneError, DocumentError) as error:
                 failures[name] = _Failure(notice, error, unreadable=True)
                 continue

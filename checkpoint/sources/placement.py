@@ -6,16 +6,26 @@ opened on another completed checkpoint; a source refuses where that checkpoint h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from ..answers import Refused
+from ...storage.errors import GoneError
+from ...storage.port import Lost
+from ..answers import AlreadyRead, Refused
 from ..decisions.restore_choice import RestoreChoice
-from ..documents.attempt import Slice
+from ..decisions.state_assignment import ALLOWING, check_claimed_by_sources
+from ..documents import layout
+from ..documents.attempt import EpochDocument, Slice
+from ..documents.head import Head
 from ..documents.read_windows import ReadWindows
 from ..documents.strict_json import Json
+from ..request import TriggerRequest
 from ..source import Refusal, RunFacts, Shelf, Source
+from ..store import newer_documents
+from ..store.job_files import JobFiles
+from ..store.side_lists import JobShelf
+from . import already_read
 from .calls import call
 from .interval import DataInterval
 
@@ -96,3 +106,133 @@ def advanced(
             return Refused(name, moved.text)
         after[name] = moved
     return after
+
+
+class Placement:
+    """Says what the epochs of one job read.
+
+    Args:
+        files: the job's files.
+        new_token: makes the tokens of what is written.
+    """
+
+    def __init__(self, files: JobFiles, new_token: Callable[[], str]) -> None:
+        self._files = files
+        self._new_token = new_token
+
+    def place(
+        self, head: Head, request: TriggerRequest, fixed: Slice | None, choice: RestoreChoice
+    ) -> tuple[Slice, tuple[str, ...]] | AlreadyRead | Refused:
+        """Fix what the epoch reads, if nothing has, and move the sources' positions over it (semantics T8).
+
+        A window that the restored state has read is not read again, and a position that no source claims is an error.
+
+        Args:
+            head: the version decided on.
+            request: what is asked for.
+            fixed: what the epoch reads, where this call's earlier try has fixed it.
+            choice: the checkpoint that is restored.
+
+        Returns:
+            The slice, and lines for the log.
+
+        Raises:
+            NonRestoredStateError: the restored state holds the position of a source that the request lacks (R3).
+            InvalidStateError: the slice is too large, or no JSON.
+        """
+        if not request.sources:
+            # First of all: a run that reads nothing leaves nothing behind.
+            read_before = already_read.judge(head, choice, request.epoch, request.slice)
+            if read_before is not None and not head.drains(request.epoch):
+                return read_before
+            if read_before is not None:
+                # It is there to let out what waits, and what its interval holds has been read (semantics P2).
+                request = replace(request, slice=replace(request.slice, start=request.slice.end))
+        self._check_sources(head, request, choice)
+        placed = self._placed(head, request, fixed, choice)
+        if isinstance(placed, Refused):
+            return placed
+        # What the epoch's first trigger has fixed counts, which may be something else.
+        return already_read.judge(head, choice, request.epoch, placed[0]) or placed
+
+    def _check_sources(self, head: Head, request: TriggerRequest, choice: RestoreChoice) -> None:
+        came_from = head.import_of(choice.pointer.checkpoint) if choice.pointer else None
+        if request.config.allow_non_restored_state or (came_from and came_from.allow_non_restored_state):
+            return
+        positions = (choice.slice.positions or {}) if choice.slice else {}
+        check_claimed_by_sources(
+            [name for name, position in positions.items() if position is not None],
+            [source.name for source in request.sources],
+            ALLOWING,
+            job=self._files.job,
+            checkpoint=choice.pointer.checkpoint if choice.pointer else None,
+        )
+
+    def _placed(
+        self, head: Head, request: TriggerRequest, fixed: Slice | None, choice: RestoreChoice
+    ) -> tuple[Slice, tuple[str, ...]] | Refused:
+        shelf = JobShelf(self._files, request.epoch, head.next_id, self._new_token)
+        positions = positions_at(choice, request.sources, shelf)
+        if isinstance(positions, Refused):
+            return positions
+        positions = claimed(positions, request.sources, already_read.read_by(choice))
+        log: tuple[str, ...] = ()
+        placed: Slice | Refused | None = None
+        if request.run is None:
+            fixed = fixed or self._fix_slice(head, request)
+            if not positions and not fixed.sources:
+                return fixed, ()
+        else:
+            found = self._read_once(head, request, request.run, fixed, positions, shelf)
+            if isinstance(found, Refused):
+                return found
+            fixed, log, placed = found
+        placed = placed or place(fixed, request.sources, positions, head.latest_id(), shelf)
+        return placed if isinstance(placed, Refused) else (placed, log)
+
+    def _read_once(
+        self,
+        head: Head,
+        request: TriggerRequest,
+        run: RunFacts,
+        fixed: Slice | None,
+        positions: Mapping[str, Json],
+        shelf: JobShelf,
+    ) -> tuple[Slice, tuple[str, ...], Slice | None] | Refused:
+        """Ask the sources what the epoch reads, unless that stands already; give also the slice as placed, if known."""
+        if fixed is None:
+            fixed = self._stored_slice(request.epoch)
+            if fixed is not None:
+                self._say_if_restored(head, request.epoch)
+        if fixed is not None:
+            return fixed, (), None
+        asked = read(request.slice, request.sources, replace(run, shelf=shelf), positions)
+        if isinstance(asked, Refused):
+            return asked
+        wanted, log = asked
+        placed = place(wanted, request.sources, positions, head.latest_id(), shelf)
+        if isinstance(placed, Refused):
+            return placed
+        # Without positions: they belong to an attempt, and what they stand on may change until the next.
+        fixed = self._fix_slice(head, replace(request, slice=wanted))
+        return fixed, log, placed if fixed is wanted else None
+
+    def _fix_slice(self, head: Head, request: TriggerRequest) -> Slice:
+        """Store the epoch's slice at its first trigger and give what is stored (semantics T8)."""
+        key = layout.epoch_slice(request.epoch)
+        wanted = EpochDocument(self._files.job, request.epoch, request.slice)
+        if isinstance(self._files.create(key, wanted), Lost):
+            self._say_if_restored(head, request.epoch)
+            return self._files.read(EpochDocument, key)[0].slice
+        return request.slice
+
+    def _stored_slice(self, epoch: str) -> Slice | None:
+        try:
+            return self._files.read(EpochDocument, layout.epoch_slice(epoch))[0].slice
+        except GoneError:
+            return None
+
+    def _say_if_restored(self, head: Head, epoch: str) -> None:
+        """Where a slice stands of which the head knows nothing, that may be because the head is an older one (W9)."""
+        if next(head.ended_of_epoch(epoch), None) is None:
+            newer_documents.say_if_completed_later(self._files, head, epoch)

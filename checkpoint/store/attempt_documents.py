@@ -12,11 +12,14 @@ content.
 
 from __future__ import annotations
 
-from ...storage.errors import DocumentError
+from collections.abc import Callable
+
+from ...storage.errors import DocumentError, GoneError
 from ..documents import codec, layout
-from ..documents.attempt import PendingDocument
+from ..documents.attempt import Execution, PendingDocument
 from ..documents.entries import EndedEntry, PendingEntry
 from ..documents.head import Head
+from ..errors import InvalidConfigError
 from ..reasons import Status
 from .job_files import JobFiles, encode
 
@@ -29,6 +32,74 @@ more than 64 KiB of them."""
 
 LEVELS_ABOVE = 3
 """Levels of nesting above a document that the head holds: the head, its pending entries, the entry."""
+
+
+class AttemptDocuments:
+    """Reads the documents of one job's attempts.
+
+    Args:
+        files: the job's files.
+        held: gives the document of an attempt by its token, where a head that this process knows holds it.
+    """
+
+    def __init__(self, files: JobFiles, held: Callable[[str], PendingDocument | None]) -> None:
+        self._files = files
+        self._held = held
+        self._last: dict[str, PendingDocument] = {}
+        """The document read last, by its token: made once, it is not read twice. Which one counts, the head says."""
+
+    def of(self, entry: PendingEntry | EndedEntry) -> PendingDocument:
+        """Read what an attempt expects (or expected).
+
+        Raises:
+            GoneError: the attempt is past and cleaned.
+            DocumentError: the document is broken, or another checkpoint's.
+        """
+        # One look: a driver's threads ask the same coordinator, and another may put its document there meanwhile.
+        known = self._last.get(entry.token)
+        if known is not None:
+            return known
+        document = read(self._files, entry, self._held(entry.token))
+        if isinstance(entry, PendingEntry):
+            self._last = {entry.token: document}
+        return document
+
+    def readable(self, entry: PendingEntry | EndedEntry | None) -> PendingDocument | None:
+        """Read the document of an attempt; one that is gone or broken lends nothing to the next."""
+        try:
+            return self.of(entry) if entry is not None else None
+        except (GoneError, DocumentError):
+            return None
+
+    def lent_by(self, ended: EndedEntry | None) -> PendingDocument | None:
+        """Read what an attempt that has ended lends to the next; None where it lends nothing.
+
+        What was left behind may be being deleted, so it lends nothing although it may be there still.
+        """
+        return None if ended is None or ended.left_behind else self.readable(ended)
+
+
+def execution_of(document: PendingDocument, stage: str) -> Execution:
+    """Give a stage's execution in an attempt.
+
+    Args:
+        document: what the attempt expects.
+        stage: the stage's uid.
+
+    Raises:
+        InvalidConfigError: the attempt does not expect the stage.
+    """
+    try:
+        return document.executions[stage]
+    except KeyError:
+        raise InvalidConfigError(
+            "the pending checkpoint does not expect this stage: the DAG has changed since it was triggered; clear "
+            "the task that triggers the checkpoint",
+            job=document.job,
+            checkpoint=document.checkpoint,
+            stage=stage,
+            expected=", ".join(sorted(document.executions)),
+        ) from None
 
 
 def write(files: JobFiles, head: Head, document: PendingDocument) -> PendingDocument | None:

@@ -13,12 +13,13 @@ from itertools import groupby
 from math import isqrt
 
 from ...storage.errors import DocumentError, GoneError
+from ..decisions import epoch as epochs
 from ..decisions.transitions import forgotten
 from ..documents import layout
-from ..documents.attempt import DocumentRef
+from ..documents.attempt import DocumentRef, EpochCompletedDocument
 from ..documents.head import CompletedNote, Head, Segment
 from ..errors import CompletedEpochsLostError
-from . import completion_notes, jsonl, newer_documents
+from . import jsonl, newer_documents
 from .job_files import JobFiles
 from .jsonl import Spool
 
@@ -99,6 +100,21 @@ def shelved(files: JobFiles, old: Head, new: Head, new_token: Callable[[], str])
     return replace(new, noted=stay, segments=(*kept, written))
 
 
+def where_is(files: JobFiles, head: Head, epoch: str) -> epochs.EpochPlace:
+    """Say where an epoch is, however long ago it completed; see `decisions.epoch.where_is`.
+
+    Args:
+        files: the job's files.
+        head: the version decided on.
+        epoch: the epoch's name.
+
+    Raises:
+        CompletedEpochsLostError: it is not known, because a list of completed epochs is lost.
+        InvalidNameError: what is asked for is no name of an epoch (semantics W1).
+    """
+    return epochs.where_is(head, epoch, lambda: find(files, head, epoch))
+
+
 def find(files: JobFiles, head: Head, epoch: str) -> int | None:
     """Give the checkpoint in which an epoch completed that the head's history has forgotten; None if it has not.
 
@@ -132,11 +148,19 @@ def find(files: JobFiles, head: Head, epoch: str) -> int | None:
     bound = head.next_id if head.notes_below is None else head.notes_below
     if bound <= 1:
         return None
-    noted = completion_notes.read(files, epoch)
+    noted = _note(files, epoch)
     if noted is not None and noted >= bound:
         newer_documents.log_that_it_runs_again(epoch, noted)
         return None
     return noted
+
+
+def _note(files: JobFiles, epoch: str) -> int | None:
+    """Read the note of version 0.1, one object for each completed epoch; it is written no longer (semantics C5)."""
+    try:
+        return files.read(EpochCompletedDocument, layout.epoch_completed(epoch))[0].checkpoint
+    except GoneError:
+        return None
 
 
 def damaged(files: JobFiles, head: Head, *, deep: bool) -> dict[str, str]:

@@ -192,7 +192,7 @@ def test_two_threads_may_ask_one_coordinator() -> None:
 
     world = World()
     world.trigger("a")
-    attempts = world.coordinator()._attempts
+    documents = world.coordinator()._documents
     (entry,) = world.coordinator().head().pending
-    attempts._documents = Forgetful({entry.token: attempts.document_of(entry)})
-    assert attempts.document_of(entry).checkpoint == 1
+    documents._last = Forgetful({entry.token: documents.of(entry)})
+    assert documents.of(entry).checkpoint == 1

@@ -52,7 +52,7 @@ def stands(world: World, request: str = "upgrade") -> SavepointEntry:
 def refusing(world: World) -> Coordinator:
     """A coordinator of a job whose source has nothing for any run."""
     coordinator = world.coordinator()
-    coordinator._attempts._place = lambda *_: Refused("events", "no asset has been updated")  # type: ignore[method-assign]
+    coordinator._trigger._placement.place = lambda *_: Refused("events", "no asset has been updated")  # type: ignore[method-assign]
     return coordinator
 
 
@@ -237,7 +237,7 @@ def read_already(world: World) -> None:
     window = Slice("2026-01-01T00:00:00+00:00", "2026-01-02T00:00:00+00:00")
     coordinator = world.coordinator()
     holds = AlreadyRead(LAST, "2026-01-01 to 2026-01-02", 1, None)
-    coordinator._attempts._place = lambda *_: holds  # type: ignore[method-assign]
+    coordinator._trigger._placement.place = lambda *_: holds  # type: ignore[method-assign]
     assert isinstance(coordinator.trigger(replace(world.request(LAST), slice=window)), AlreadyRead)
 
 
@@ -297,7 +297,7 @@ def test_a_failure_that_a_retry_may_cure_is_no_end(world: World) -> None:  # sem
     def fails(*_: object) -> None:
         raise UnavailableError("the store is away")
 
-    coordinator._attempts._place = fails  # type: ignore[method-assign,assignment]
+    coordinator._trigger._placement.place = fails  # type: ignore[method-assign,assignment]
     with pytest.raises(UnavailableError):
         coordinator.trigger(world.request(LAST))
     assert stands(world).waits

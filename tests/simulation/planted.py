@@ -7,11 +7,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from airflow_cairn.checkpoint.attempts import resume
-from airflow_cairn.checkpoint.attempts import trigger as attempts
+from airflow_cairn.checkpoint.attempts import resume, trigger
 from airflow_cairn.checkpoint.attempts.claims import Claims
 from airflow_cairn.checkpoint.attempts.stage_reports import StageSide
-from airflow_cairn.checkpoint.attempts.trigger import Attempts
 from airflow_cairn.checkpoint.cleanup import cleaner, live
 from airflow_cairn.checkpoint.cleanup.cleaner import Cleaner
 from airflow_cairn.checkpoint.completion import assemble, left_out_lines, restore
@@ -33,6 +31,7 @@ from airflow_cairn.checkpoint.savepoints.copy_out import Copying as SavepointCop
 from airflow_cairn.checkpoint.savepoints.files import REQUEST
 from airflow_cairn.checkpoint.savepoints.start_from import Importing, Started
 from airflow_cairn.checkpoint.savepoints.take import Savepoints
+from airflow_cairn.checkpoint.sources.placement import Placement
 from airflow_cairn.checkpoint.store import acks, attempt_documents, completed_epochs
 from airflow_cairn.checkpoint.store.head_store import HeadStore
 from airflow_cairn.storage import UnavailableError
@@ -125,7 +124,7 @@ def _no_note(original: Any) -> Any:
     return lambda old, new: new
 
 
-@_plant("the readers of a failed stage carry over", attempts, "carry")
+@_plant("the readers of a failed stage carry over", carry_over, "carry")
 def _readers_carry(original: Any) -> Any:
     def carry(files: Any, before: Any, stages: Any, **options: Any) -> Carried:
         found: Carried = original(files, before, stages, **options)
@@ -156,7 +155,7 @@ def _no_line(original: Any) -> Any:
     return lambda head, request, now_ms: original(replace(head, waiting=()), request, now_ms)
 
 
-@_plant("who waits is taken to have ended", attempts, "without_ended")
+@_plant("who waits is taken to have ended", trigger, "without_ended")
 def _all_abandoned(original: Any) -> Any:
     def without_ended(head: Head, state_of: Any, *rest: Any) -> Head:
         held: Head = original(head, state_of, *rest)
@@ -197,7 +196,7 @@ def _told_too_early(original: Any) -> Any:
     return deliver
 
 
-@_plant("a retry also reads what has come in since", Attempts, "_stored_slice", lambda kind: kind.has_source)
+@_plant("a retry also reads what has come in since", Placement, "_stored_slice", lambda kind: kind.has_source)
 def _read_on(original: Any) -> Any:
     def stored_slice(self: Any, epoch: str) -> Any:
         found = original(self, epoch)
@@ -230,7 +229,7 @@ def _not_put_back(original: Any) -> Any:
     return lambda self, pointer, hooks: original(self, None, hooks)
 
 
-@_plant("what was asked where a hook then failed is taken over", attempts, "carry", lambda kind: kind.hooked)
+@_plant("what was asked where a hook then failed is taken over", carry_over, "carry", lambda kind: kind.hooked)
 def _withdrawn_answers(original: Any) -> Any:
     def carry(files: Any, before: Any, stages: Any, **options: Any) -> Carried:
         return replace(original(files, before, stages, **options), hooks=before.hooks)
