@@ -15,6 +15,7 @@ from ..answers import EpochCompleted, FailAnswer, FailedOver, NothingToDo, Resta
 from ..completion import settle
 from ..decisions import transitions
 from ..decisions.epoch import EpochEnded, EpochPending, EpochUnknown
+from ..decisions.transitions import Ending
 from ..documents import layout
 from ..documents.attempt import Execution, Handover, PendingDocument
 from ..documents.entries import PendingEntry
@@ -219,9 +220,7 @@ class Failover:
         head, now_ms, entry, document = failing.head, failing.now_ms, failing.entry, failing.document
         done = len(failing.carried.acknowledged)
         others = cancellation.told(cancellation.causes(self._files, document.executions, failing.others))
-        after = transitions.abort(
-            head, entry, Reason.JOB_FAILOVER_REGION, failing.cause, now_ms, acks=done, others=others
-        )
+        replaced = Ending(Reason.JOB_FAILOVER_REGION, failing.cause, acks=done, others=others)
         opening = Opening(
             epoch=entry.epoch,
             slice=document.slice,
@@ -236,10 +235,11 @@ class Failover:
             hooks=document.hook_names,
         )
         try:
-            opened = self._opener.open(after, opening, now_ms)
+            opened = self._opener.open(transitions.abort(head, entry, replaced, now_ms), opening, now_ms)
         except AlreadyReadError as error:
             # Another run has read its window since; until it ends it is in the way of others.
-            aborted = transitions.abort(head, entry, Reason.CHECKPOINT_SUBSUMED, error.message, now_ms, acks=done)
+            subsumed = Ending(Reason.CHECKPOINT_SUBSUMED, error.message, acks=done)
+            aborted = transitions.abort(head, entry, subsumed, now_ms)
             return Decision(failed(next(aborted.ended_of_epoch(entry.epoch))), aborted)
         restarted = claimants.of(opened.pending)
         return Decision(FailedOver(opened.pending, True, opened.damages, restarted), opened.head)
@@ -260,17 +260,14 @@ def _failed(failing: _Failing, verdict: Restart | Exhausted, token: str) -> Deci
 
     The driver of the execution is dead: no later attempt takes it over.
     """
-    for_good = isinstance(verdict, Exhausted)
-    aborted = transitions.abort(
-        failing.head,
-        failing.entry,
+    ending = Ending(
         Reason.JOB_FAILURE,
         f"{verdict.why}: {failing.cause}" if isinstance(verdict, Exhausted) else failing.cause,
-        failing.now_ms,
         acks=len(failing.carried.acknowledged),
         rejected=(token,),
-        for_good=for_good,
+        for_good=isinstance(verdict, Exhausted),
     )
+    aborted = transitions.abort(failing.head, failing.entry, ending, failing.now_ms)
     ended = aborted.ended_by_id(failing.entry.id)
     assert ended is not None
     return Decision(failed(ended), aborted)

@@ -14,6 +14,7 @@ from ..completion import settle
 from ..decisions import partial_completion, rewinds, transitions
 from ..decisions.abandoned import StateOf, always_running
 from ..decisions.epoch import EpochEnded, EpochPending, EpochUnknown
+from ..decisions.transitions import Ending
 from ..documents.entries import EndedEntry, Stopped
 from ..documents.head import Head
 from ..errors import CheckpointFailedError
@@ -94,16 +95,14 @@ class Finishing:
                 (detail,) = cancellation.told([root])
                 # No task would run it again in the next attempt, which the job's limit may allow to open (F4, D5).
                 for_good = bool(next_attempt.incurable(self._files, document, declined))
-                aborted = transitions.abort(
-                    settled,
-                    entry,
+                ending = Ending(
                     root[1],
                     f"{next_attempt.NO_CURE}: {detail}" if for_good else detail,
-                    now_ms,
                     acks=len(done),
                     others=cancellation.told(others),
                     for_good=for_good,
                 )
+                aborted = transitions.abort(settled, entry, ending, now_ms)
                 ended = completed_epochs.where_is(self._files, aborted, epoch)
                 assert not isinstance(ended, EpochPending)
                 return Decision(_ended(aborted, ended), aborted)
@@ -149,7 +148,7 @@ class Finishing:
             entry = settled.pending_by_id(checkpoint)
             if entry is None:
                 return Decision(result=False, head=changed(head, settled))
-            return Decision(result=True, head=transitions.abort(settled, entry, reason, detail, now_ms))
+            return Decision(result=True, head=transitions.abort(settled, entry, Ending(reason, detail), now_ms))
 
         return self._heads.update(decide)[1]
 

@@ -18,6 +18,7 @@ from ..decisions import abandoned, admission, partial_completion, queue, restore
 from ..decisions.abandoned import StateOf, without_ended
 from ..decisions.epoch import EpochPending, EpochPlace, EpochUnknown
 from ..decisions.ownership import take_ownership
+from ..decisions.transitions import Ending
 from ..documents import run_window
 from ..documents.attempt import Limits, PendingDocument, Slice
 from ..documents.entries import PendingEntry
@@ -201,11 +202,10 @@ def _expects(document: PendingDocument, request: TriggerRequest) -> bool:
 
 
 def _replaced(head: Head, pending: PendingEntry, document: PendingDocument | None, now_ms: int) -> Head:
+    ending = Ending(Reason.JOB_FAILOVER_REGION, "the stages or hooks of the DAG have changed")
     if document is None:
-        return transitions.abort(head, pending, Reason.IO_EXCEPTION, "its document is gone or broken", now_ms)
-    return transitions.abort(
-        head, pending, Reason.JOB_FAILOVER_REGION, "the stages or hooks of the DAG have changed", now_ms
-    )
+        ending = Ending(Reason.IO_EXCEPTION, "its document is gone or broken")
+    return transitions.abort(head, pending, ending, now_ms)
 
 
 def _refused(head: Head, request: TriggerRequest, refusal: AlreadyRead | Refused, now_ms: int) -> Head:

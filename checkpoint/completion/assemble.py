@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import chain
 
 from ...storage.errors import DocumentError, ForbiddenError, GoneError
 from ..decisions import at_least_once
+from ..decisions.transitions import Assembled
 from ..documents import layout
 from ..documents.acknowledgement import AckDocument, Output, StateHandle
-from ..documents.attempt import DocumentRef, Execution, OwedEpoch, PendingDocument
+from ..documents.attempt import Execution, OwedEpoch, PendingDocument
 from ..documents.entries import Slowest
 from ..documents.metadata import HandleLine, HookLine, InFlightLine, Line, MetadataHeader, StageLine
 from ..errors import CheckpointError, CheckpointNotReadyError
@@ -36,29 +36,6 @@ class BrokenAckError(CheckpointError):
 
 class FinalizeError(CheckpointError):
     """The metadata cannot be made or written although every stage has acknowledged (semantics C6)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Assembled:
-    """What completing needs to know."""
-
-    metadata: DocumentRef
-    size_bytes: int
-    tables: dict[str, str]
-    table_files: dict[str, int]
-    """By table, how many files its folder has."""
-    new_bytes: int
-    """Of the files that the checkpoint's own executions wrote."""
-    subtasks: int
-    """That acknowledged, over all stages."""
-    slowest: Slowest | None
-    """None where every stage was taken over."""
-    committables: bool
-    """Whether a stage has staged something outside."""
-    owing: tuple[str, ...]
-    """Stages that took part and have still to read some of their input (semantics B2)."""
-    referred: Referred
-    """What the metadata refers to."""
 
 
 class Assembler:
@@ -84,6 +61,8 @@ class Assembler:
         self._tables: dict[str, str] = {}
         self._table_files: Counter[str] = Counter()
         self._owners: dict[str, str] = {}
+        self.referred = Referred()
+        """What the metadata refers to, once it is written."""
 
     def write(self) -> Assembled:
         """Read every acknowledgement and write the metadata.
@@ -95,10 +74,9 @@ class Assembler:
                 over from the one that was restored can no longer be looked up.
         """
         key = layout.metadata(self._document.checkpoint, self._document.token, self._left_out.stages)
-        referred = Referred()
         with Spool() as spool:
             try:
-                metadata_file.write(referred.through(self._counted(self._lines())), spool.put)
+                metadata_file.write(self.referred.through(self._counted(self._lines())), spool.put)
             except OSError as error:
                 raise FinalizeError(
                     f"the temporary folder of this machine cannot hold the metadata: {error}. Make room there",
@@ -123,7 +101,7 @@ class Assembler:
                 slowest=self._slowest,
                 committables=self._committables,
                 owing=tuple(self._owing),
-                referred=referred,
+                read=self._document.read,
             )
 
     def _ack_of(self, uid: str) -> AckDocument:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from ...storage.errors import DocumentError, GoneError
 from ..decisions import overtaken, partial_completion, savepoint_entries, savepoint_waits, transitions
 from ..decisions.partial_completion import Seen, Without
+from ..decisions.transitions import Ending
 from ..documents.attempt import PendingDocument
 from ..documents.entries import PendingEntry
 from ..documents.head import Head
@@ -52,32 +53,17 @@ def complete(
     without = _without(files, head, entry, document, now_ms)
     done = entry.stages - len(without.stages)
     try:
-        made = Assembler(files, document, without.stages).write()
+        assembler = Assembler(files, document, without.stages)
+        made = assembler.write()
     except BrokenAckError as error:
         # No later attempt takes this execution over, or it would fail in the same way.
-        token = (str(error.fields["token"]),)
-        return transitions.abort(head, entry, Reason.IO_EXCEPTION, error.message, now_ms, acks=done, rejected=token)
+        broken = Ending(Reason.IO_EXCEPTION, error.message, acks=done, rejected=(str(error.fields["token"]),))
+        return transitions.abort(head, entry, broken, now_ms)
     except FinalizeError as error:
-        return transitions.abort(head, entry, Reason.FINALIZE_CHECKPOINT_FAILURE, str(error), now_ms, acks=done)
+        return transitions.abort(head, entry, Ending(Reason.FINALIZE_CHECKPOINT_FAILURE, str(error), acks=done), now_ms)
     if known is not None:
-        known.note(made.metadata, made.referred)
-    return transitions.complete(
-        head,
-        entry,
-        metadata=made.metadata,
-        size_bytes=made.size_bytes,
-        tables=made.tables,
-        table_files=made.table_files,
-        now_ms=now_ms,
-        new_bytes=made.new_bytes,
-        subtasks=made.subtasks,
-        slowest=made.slowest,
-        committables=made.committables,
-        left_out=without.stages,
-        owing=made.owing,
-        regional=bool(without.failed),
-        read=document.read,
-    )
+        known.note(made.metadata, assembler.referred)
+    return transitions.complete(head, entry, made, without, now_ms)
 
 
 def _without(files: JobFiles, head: Head, entry: PendingEntry, document: PendingDocument, now_ms: int) -> Without:

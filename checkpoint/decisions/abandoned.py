@@ -19,6 +19,7 @@ from ..reasons import Reason
 from ..request import TriggerRequest
 from . import queue, savepoint_waits, transitions
 from .ownership import RunState, is_over
+from .transitions import Ending
 
 StateOf = Callable[[Owner], RunState]
 """Tells what this deployment knows of a DAG run that holds a place."""
@@ -45,7 +46,7 @@ def without_ended(
     for entry in head.pending:
         if entry.owner is not None and is_over(state_of(entry.owner), entry.owner, asks):
             detail = f"its DAG run {entry.owner.run_id} has ended"
-            head = transitions.abort(head, entry, Reason.JOB_FAILURE, detail, now_ms)
+            head = transitions.abort(head, entry, Ending(Reason.JOB_FAILURE, detail), now_ms)
     free = max_concurrent - len(head.pending)
     for other in head.waiting:
         if free <= 0 or other.epoch == epoch:

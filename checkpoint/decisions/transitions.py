@@ -7,7 +7,7 @@ recognises what it has already achieved.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from ..documents.attempt import DocumentRef
 from ..documents.entries import (
@@ -28,6 +28,52 @@ from ..documents.text import one_line
 from ..failures import counting
 from ..reasons import Reason, RequestKind, Status
 from . import queue, savepoint_entries, savepoint_waits
+from .partial_completion import Without
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a checkpoint ends that does not complete."""
+
+    reason: Reason
+    """Why, as Flink calls it."""
+    detail: str
+    """Why, for people; one line of it is kept, cut to `MAX_DETAIL` characters."""
+    acks: int = 0
+    """Stages that had acknowledged, where they were counted; otherwise the swap counts them (`ended_acks`)."""
+    rejected: tuple[str, ...] = ()
+    """Tokens of executions that no later attempt may carry over."""
+    others: Sequence[str] = ()
+    """Further stages that had failed, each with its reason; the first `MAX_OTHERS` are kept."""
+    for_good: bool = False
+    """The job fails with it, because no other try follows (semantics F4); its count of restarts starts anew."""
+    paused: bool = False
+    """Its epoch goes on when the DAG is no longer paused (semantics S1), and so does a savepoint that waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """What a completed checkpoint holds."""
+
+    metadata: DocumentRef
+    size_bytes: int = 0
+    """Of all files that the metadata names."""
+    tables: dict[str, str] = field(default_factory=dict)
+    """The folder of each published table, by its name."""
+    table_files: dict[str, int] = field(default_factory=dict)
+    """By table, how many files its folder has."""
+    new_bytes: int = 0
+    """Of the files that the checkpoint's own executions wrote."""
+    subtasks: int = 0
+    """That acknowledged, over all stages."""
+    slowest: Slowest | None = None
+    """The stage that it waited for longest; None where every stage was taken over."""
+    committables: bool = False
+    """Whether a stage has staged something outside, so that who listens needs the metadata."""
+    owing: tuple[str, ...] = ()
+    """Stages that took part and have still to read some of their input (semantics B2)."""
+    read: ReadWindows = NOTHING_READ
+    """The windows of time that its state has read (semantics T8)."""
 
 
 def expire_one(head: Head, entry: PendingEntry, now_ms: int, *, acks: int = 0, rejected: tuple[str, ...] = ()) -> Head:
@@ -37,7 +83,7 @@ def expire_one(head: Head, entry: PendingEntry, now_ms: int, *, acks: int = 0, r
     """
     after = (entry.expires_at_ms - entry.triggered_at_ms) // 1000
     detail = f"not complete after {after} s"
-    return abort(head, entry, Reason.CHECKPOINT_EXPIRED, detail, now_ms, acks=acks, rejected=rejected)
+    return abort(head, entry, Ending(Reason.CHECKPOINT_EXPIRED, detail, acks, rejected), now_ms)
 
 
 def go_on_undrained(head: Head, now_ms: int) -> Head:
@@ -51,7 +97,7 @@ def go_on_undrained(head: Head, now_ms: int) -> Head:
     for entry in head.pending:
         if entry.draining and not head.drains(entry.epoch):
             detail = "the job was to stop after this epoch, and goes on: its savepoint has failed"
-            head = abort(head, entry, Reason.CHECKPOINT_COORDINATOR_SUSPEND, detail, now_ms)
+            head = abort(head, entry, Ending(Reason.CHECKPOINT_COORDINATOR_SUSPEND, detail), now_ms)
     return head
 
 
@@ -85,8 +131,8 @@ def pause(head: Head, now_ms: int) -> Head:
     begun = tuple(each for each in head.waiting if next(head.ended_of_epoch(each.epoch), None) is not None)
     head = replace(head, waiting=begun, stopped=Stopped.PAUSED)
     for entry in reversed(head.pending):
-        ended = abort(head, entry, Reason.CHECKPOINT_COORDINATOR_SUSPEND, "the DAG is paused", now_ms, paused=True)
-        head = _come_back(ended, entry, now_ms)
+        ending = Ending(Reason.CHECKPOINT_COORDINATOR_SUSPEND, "the DAG is paused", paused=True)
+        head = _come_back(abort(head, entry, ending, now_ms), entry, now_ms)
     return head
 
 
@@ -107,7 +153,7 @@ def suspend_pending(head: Head, detail: str, now_ms: int) -> Head:
     What a pause has ended does not go on by itself then either.
     """
     for entry in head.pending:
-        head = abort(head, entry, Reason.CHECKPOINT_COORDINATOR_SUSPEND, detail, now_ms)
+        head = abort(head, entry, Ending(Reason.CHECKPOINT_COORDINATOR_SUSPEND, detail), now_ms)
     for ended in head.history:
         if ended.paused:
             gone = replace(ended, paused=False)
@@ -136,19 +182,7 @@ def record_restore(head: Head, restore: RestoreRecord) -> Head:
     return replace(head, counters=counters, restores=(*head.restores, restore)[-MAX_RESTORES:])
 
 
-def abort(
-    head: Head,
-    entry: PendingEntry,
-    reason: Reason,
-    detail: str,
-    now_ms: int,
-    *,
-    acks: int = 0,
-    rejected: tuple[str, ...] = (),
-    others: Sequence[str] = (),
-    for_good: bool = False,
-    paused: bool = False,
-) -> Head:
+def abort(head: Head, entry: PendingEntry, ending: Ending, now_ms: int) -> Head:
     """End a pending checkpoint without completing it (semantics D1, D3), and count its failure (D5).
 
     Where there have been more counted failures in a row than the job tolerates, the job fails: whatever else is
@@ -157,36 +191,30 @@ def abort(
     Args:
         head: the version decided on.
         entry: what is to end.
-        reason: why, as Flink calls it.
-        detail: why, for people; one line, cut to `MAX_DETAIL` characters.
+        ending: how.
         now_ms: the time, milliseconds since 1970 UTC.
-        acks: stages that had acknowledged, where they were counted; otherwise the swap counts them (`ended_acks`).
-        rejected: tokens of executions that no later attempt may carry over.
-        others: further stages that had failed, each with its reason; the first `MAX_OTHERS` are kept.
-        for_good: the job fails with it, because no other try follows (semantics F4); its count of restarts starts anew.
-        paused: its epoch goes on when the DAG is no longer paused (semantics S1), and so does a savepoint that waits.
     """
     weighed = counting.weigh(
-        head.failures, reason, entry.tolerable, checkpoint=entry.id, newest_success=head.latest_id()
+        head.failures, ending.reason, entry.tolerable, checkpoint=entry.id, newest_success=head.latest_id()
     )
     ended = replace(
-        _ended(entry, Status.FAILED, now_ms, acks=acks),
-        reason=reason,
-        detail=one_line(detail),
-        rejected=rejected,
-        others=tuple(one_line(each) for each in others[:MAX_OTHERS]),
-        job_failed=weighed.job_fails or for_good,
-        for_good=for_good,
-        paused=paused,
+        _ended(entry, Status.FAILED, now_ms, acks=ending.acks),
+        reason=ending.reason,
+        detail=one_line(ending.detail),
+        rejected=ending.rejected,
+        others=tuple(one_line(each) for each in ending.others[:MAX_OTHERS]),
+        job_failed=weighed.job_fails or ending.for_good,
+        for_good=ending.for_good,
+        paused=ending.paused,
     )
     counters = replace(head.counters, failed=head.counters.failed + 1)
     after = replace(head, counters=counters, failures=weighed.count)
-    if for_good:
+    if ending.for_good:
         after = replace(after, restart_memory=None)
     after = _notice(_end(after, ended), ended, entry.listeners)
     if not weighed.job_fails:
         return after
-    root_cause = f"checkpoint {entry.id}: {reason}: {detail}"
+    root_cause = f"checkpoint {entry.id}: {ending.reason}: {ending.detail}"
     return fail_job(after, counting.verdict(head.failures + 1, entry.tolerable, root_cause), now_ms)
 
 
@@ -200,7 +228,7 @@ def subsume(head: Head, entry: PendingEntry, detail: str, now_ms: int, *, acks: 
         now_ms: the time, milliseconds since 1970 UTC.
         acks: stages that had acknowledged, where they were counted.
     """
-    return _come_back(abort(head, entry, Reason.CHECKPOINT_SUBSUMED, detail, now_ms, acks=acks), entry, now_ms)
+    return _come_back(abort(head, entry, Ending(Reason.CHECKPOINT_SUBSUMED, detail, acks), now_ms), entry, now_ms)
 
 
 def _come_back(head: Head, entry: PendingEntry, now_ms: int) -> Head:
@@ -242,50 +270,24 @@ def fail_job(head: Head, why: str, now_ms: int) -> Head:
         now_ms: the time, milliseconds since 1970 UTC.
     """
     for entry in head.pending:
-        head = abort(head, entry, Reason.JOB_FAILURE, why, now_ms)
+        head = abort(head, entry, Ending(Reason.JOB_FAILURE, why), now_ms)
     return head
 
 
-def complete(
-    head: Head,
-    entry: PendingEntry,
-    *,
-    metadata: DocumentRef,
-    size_bytes: int,
-    tables: dict[str, str],
-    now_ms: int,
-    new_bytes: int = 0,
-    left_out: Collection[str] = (),
-    owing: Collection[str] = (),
-    regional: bool = False,
-    subtasks: int = 0,
-    slowest: Slowest | None = None,
-    committables: bool = False,
-    read: ReadWindows = NOTHING_READ,
-    table_files: dict[str, int] | None = None,
-) -> Head:
+def complete(head: Head, entry: PendingEntry, made: Assembled, without: Without, now_ms: int) -> Head:
     """Complete a pending checkpoint, subsume older pending ones and retain the newest (semantics C1 to C3).
 
     A checkpoint that was bypassed because it is damaged (`restored_from` older than `base`) leaves the store: what it
-    held has been made anew.
+    held has been made anew. One that only leaves out stages that lag ends no row of regional ones.
 
     Args:
         head: the version decided on.
         entry: what is to complete.
-        metadata: what it holds.
-        size_bytes: of all files that the metadata names.
-        tables: the folder of each published table, by its name.
+        made: what it holds.
+        without: the stages that it completes without (semantics B3, F6).
         now_ms: the time, milliseconds since 1970 UTC.
-        new_bytes: of the files that its own executions wrote.
-        left_out: stages that it completes without (semantics B3, F6).
-        owing: stages that took part and have still to read some of their input (semantics B2).
-        regional: whether one of them failed; a checkpoint that only leaves out who lags ends no row of regional ones.
-        subtasks: that acknowledged, over all stages.
-        slowest: the stage that it waited for longest.
-        committables: whether its stages have staged anything, so that who listens needs the metadata.
-        read: the windows of time that its state has read (semantics T8).
-        table_files: how many files each published table has, by its name.
     """
+    left_out = without.stages
     before = head.latest_completed()
     in_a_row = before.regional_in_a_row if before is not None and left_out else 0
     acks = entry.stages - len(left_out)
@@ -296,36 +298,36 @@ def complete(
         token=entry.token,
         triggered_at_ms=entry.triggered_at_ms,
         completed_at_ms=max(now_ms, entry.triggered_at_ms),
-        metadata=metadata,
+        metadata=made.metadata,
         acks=acks,
-        size_bytes=size_bytes,
+        size_bytes=made.size_bytes,
         restored_from=entry.restored_from,
         replayed=entry.replayed,
-        tables=tables,
-        table_files=table_files or {},
+        tables=made.tables,
+        table_files=made.table_files,
         left_out=tuple(sorted(left_out)),
-        regional_in_a_row=in_a_row + regional,
-        read=read,
-        owing=tuple(sorted(owing)),
+        regional_in_a_row=in_a_row + bool(without.failed),
+        read=made.read,
+        owing=tuple(sorted(made.owing)),
         window=entry.window,
     )
     ended = replace(
         _ended(entry, Status.COMPLETED, now_ms, acks=acks),
-        size_bytes=size_bytes,
-        new_bytes=new_bytes,
+        size_bytes=made.size_bytes,
+        new_bytes=made.new_bytes,
         left_out=completed.left_out,
-        subtasks=subtasks,
-        slowest=slowest,
+        subtasks=made.subtasks,
+        slowest=made.slowest,
     )
     counted = head.counters
-    counters = replace(counted, completed=counted.completed + 1, new_bytes=counted.new_bytes + new_bytes)
+    counters = replace(counted, completed=counted.completed + 1, new_bytes=counted.new_bytes + made.new_bytes)
     head = _end(replace(head, counters=counters, failures=0), ended)
     sound = tuple(e for e in head.completed if e.id <= (entry.restored_from or 0))
     # A last epoch that has drained the job may have to be undone, if the stop fails (semantics P2): one more is kept.
     kept = max(1, entry.retained) + entry.draining
     head = replace(head, completed=(*sound, completed)[-kept:])
     head = savepoint_waits.completed(head, completed)
-    head = _notice(head, ended, entry.listeners, metadata if committables else None)
+    head = _notice(head, ended, entry.listeners, made.metadata if made.committables else None)
     for older in reversed(head.pending):
         if older.id < entry.id:
             head = subsume(head, older, f"checkpoint {entry.id} completed", now_ms)

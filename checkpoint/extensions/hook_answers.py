@@ -18,6 +18,7 @@ from ...storage.errors import CairnError, GoneError
 from ..completion import settle
 from ..decisions import transitions
 from ..decisions.state_assignment import check_claimed_by_hooks
+from ..decisions.transitions import Ending
 from ..documents import codec, layout
 from ..documents.attempt import HookAnswer, HookAnswersDocument, HooksRef, PendingDocument, RestorePointer
 from ..documents.entries import PendingEntry
@@ -180,10 +181,8 @@ class HookAnswers:
             entry = settled.pending_by_id(document.checkpoint)
             if entry is None:
                 return Decision(None, changed(head, settled))
-            reason = Reason.TRIGGER_CHECKPOINT_FAILURE
-            return Decision(
-                None, transitions.abort(settled, entry, reason, error.message, now_ms, rejected=(ref.token,))
-            )
+            ending = Ending(Reason.TRIGGER_CHECKPOINT_FAILURE, error.message, rejected=(ref.token,))
+            return Decision(None, transitions.abort(settled, entry, ending, now_ms))
 
         self._heads.update(decide)
 

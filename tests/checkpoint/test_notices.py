@@ -13,6 +13,7 @@ import pytest
 
 from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.decisions import transitions
+from airflow_cairn.checkpoint.decisions.transitions import Ending
 from airflow_cairn.checkpoint.documents.entries import PendingEntry
 from airflow_cairn.checkpoint.documents.head import MAX_NOTICES, Head
 from airflow_cairn.checkpoint.documents.invariants import InvariantError, check_invariants
@@ -118,7 +119,7 @@ def test_two_listeners_of_one_name_are_refused(world: World) -> None:
 def test_a_head_that_ends_a_checkpoint_without_its_notice_is_refused() -> None:  # semantics C4, D4
     entry = PendingEntry(1, "a", 1, "00000000000000b1", 0, 10, listeners=("warehouse",))
     before = Head("flights", next_id=2, pending=(entry,))
-    after = transitions.abort(before, entry, Reason.CHECKPOINT_DECLINED, "", 5)
+    after = transitions.abort(before, entry, Ending(Reason.CHECKPOINT_DECLINED, ""), 5)
     check_invariants(before, after)
     with pytest.raises(InvariantError, match="every listener is told"):
         check_invariants(before, replace(after, notices=()))

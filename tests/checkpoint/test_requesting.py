@@ -13,6 +13,8 @@ from airflow_cairn.checkpoint import CheckpointConfig, RequestKind, TriggerReque
 from airflow_cairn.checkpoint.answers import Declined, TriggerAnswer, Triggered
 from airflow_cairn.checkpoint.decisions import admission, queue, transitions
 from airflow_cairn.checkpoint.decisions.ownership import RunState
+from airflow_cairn.checkpoint.decisions.partial_completion import Without
+from airflow_cairn.checkpoint.decisions.transitions import Assembled
 from airflow_cairn.checkpoint.documents.attempt import DocumentRef, Owner, Slice, StageSpec
 from airflow_cairn.checkpoint.documents.entries import PendingEntry, Stopped, WaitingRequest
 from airflow_cairn.checkpoint.documents.head import MAX_DECLINED, MAX_HISTORY, MAX_WAITING, Head
@@ -28,12 +30,7 @@ PAUSED = CheckpointConfig(min_pause=timedelta(seconds=60))
 A = PendingEntry(1, "a", 1, "0" * 16, NOW, NOW * 9)
 FULL = tuple(WaitingRequest(f"m{i}", RequestKind.MANUAL, 0) for i in range(MAX_WAITING))
 COMPLETED = transitions.complete(
-    Head("j", next_id=2, pending=(A,)),
-    A,
-    metadata=DocumentRef("chk-1", 1, "ab" * 32),
-    size_bytes=0,
-    tables={},
-    now_ms=NOW,
+    Head("j", next_id=2, pending=(A,)), A, Assembled(DocumentRef("chk-1", 1, "ab" * 32)), Without(), NOW
 )
 BUSY = Head("j", next_id=2, pending=(A,))
 REQUEST = TriggerRequest("b", Slice(), (StageSpec("s"),), PAUSED, Owner("d", "b"), RequestKind.PERIODIC)

@@ -11,6 +11,8 @@ import pytest
 
 from airflow_cairn.checkpoint.answers import EpochCompleted, Failed, NothingToDo, Waiting
 from airflow_cairn.checkpoint.decisions import transitions
+from airflow_cairn.checkpoint.decisions.partial_completion import Without
+from airflow_cairn.checkpoint.decisions.transitions import Assembled, Ending
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.acknowledgement import DeclineDocument
 from airflow_cairn.checkpoint.documents.attempt import DocumentRef
@@ -309,14 +311,12 @@ def test_an_older_failure_does_not_count_after_a_newer_success() -> None:  # sem
     completed = transitions.complete(
         replace(head, pending=(newer,), next_id=3),
         newer,
-        metadata=DocumentRef(layout.metadata(2, "f" * 16), 1, "ab" * 32),
-        size_bytes=0,
-        tables={},
-        now_ms=world.clock.now_ms,
+        Assembled(DocumentRef(layout.metadata(2, "f" * 16), 1, "ab" * 32)),
+        Without(),
+        world.clock.now_ms,
     )
-    after = transitions.abort(
-        replace(completed, pending=head.pending), head.pending[0], Reason.CHECKPOINT_DECLINED, "", world.clock.now_ms
-    )
+    declined = Ending(Reason.CHECKPOINT_DECLINED, "")
+    after = transitions.abort(replace(completed, pending=head.pending), head.pending[0], declined, world.clock.now_ms)
     assert after.failures == 0
 
 

@@ -216,7 +216,7 @@ def _no_replay(original: Any) -> Any:
 
 @_plant("a success does not end the row of failures", transitions, "complete")
 def _row_goes_on(original: Any) -> Any:
-    return lambda head, entry, **options: replace(original(head, entry, **options), failures=head.failures)
+    return lambda head, entry, *rest: replace(original(head, entry, *rest), failures=head.failures)
 
 
 @_plant("a stage begins before the hooks have answered", Claims, "_check_hooks", lambda kind: kind.hooked)
