@@ -54,7 +54,7 @@ WAYS_OUT: Mapping[Reason, WayOut] = {
         "triggers the checkpoint, with Downstream.",
     ),
     Reason.ALREADY_QUEUED: WayOut(
-        "The run's request has a place in the line already.", "Nothing: the trigger waits for its turn."
+        "The run's request has a place in the queue already.", "Nothing: the trigger waits for its turn."
     ),
     Reason.TOO_MANY_CHECKPOINT_REQUESTS: WayOut(
         "1,000 requests wait for a place.",
@@ -96,7 +96,7 @@ WAYS_OUT: Mapping[Reason, WayOut] = {
         "Nothing: the epoch goes on by itself, with an attempt on the newest checkpoint.",
     ),
     Reason.CHECKPOINT_COORDINATOR_SUSPEND: WayOut(
-        "The job was stopped, rewound or restored by hand while the epoch was pending.",
+        "The job was stopped, rewound or manually restored while the epoch was pending.",
         "If the job is stopped, type `cairn resume {job} --storage {storage}`. Then clear the task that triggers the "
         "checkpoint, with Downstream.",
         waiting_helps=False,

@@ -1,1 +1,1 @@
-"""The `cairn` command: reads a storage and says what is there. Needs neither Airflow nor Spark."""
+"""The `cairn` command: reads a storage and shows what it holds. Needs neither Airflow nor Spark."""

@@ -71,7 +71,7 @@ def _plan(head: Head, found: Rewound) -> Iterator[str]:
     if found.aborted:
         yield f"pending, and aborted: {_ids(found.aborted)}; after the others, these have to run again:"
         yield from (f"  {run_of_head(head, epoch)}" for epoch in found.aborted_epochs)
-    said = "what was committed outside for them stays there; who listens is told of them once more when they complete"
+    said = "what was committed outside for them stays there; listeners are notified once more when they complete"
     yield from text.paragraph(said, columns)
 
 

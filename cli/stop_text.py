@@ -62,7 +62,7 @@ def stop(
         options: the command's words: `target`, `request_id`, `drain`, `wait`.
         opened: opens the savepoint's folder.
         wait: waits so many seconds.
-        airflow: starts the last run, and is told to pause the DAG once the job has stopped; None: a person does both.
+        airflow: starts the last run, and pauses the DAG once the job has stopped; None: a person does both.
 
     Returns:
         Lines and document that say what became of it, and whether the job did not stop.

@@ -21,7 +21,7 @@ def check_airflow_api(conn_id: str | None, why: str, *, group: str | None) -> No
     other programs that parse the file (a test, a command) need not know the connections.
 
     Args:
-        conn_id: the connection; None: the author clears by hand.
+        conn_id: the connection; None: the author clears manually.
         why: what makes it necessary, a clause for the message.
         group: the group's id.
 
@@ -35,7 +35,7 @@ def check_airflow_api(conn_id: str | None, why: str, *, group: str | None) -> No
     except AirflowNotFoundException:
         raise InvalidConfigError(
             f"{why} through Airflow's API, and the connection for that is not defined. Define it where the dag "
-            "processor sees it too (see docs/how-to/clearing.md), or write airflow_api_conn_id=None to clear by hand",
+            "processor sees it too (see docs/how-to/clearing.md), or write airflow_api_conn_id=None to clear manually",
             group=group,
             airflow_api_conn_id=conn_id,
         ) from None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class RestoreLatestCheckpointOperator(BaseOperator):
     """Aborts what is pending and finds the newest completed checkpoint that is whole (semantics R1, R2, R5).
 
-    Every epoch restores by itself; this task is for DAGs that repair: run it before stages are cleared by hand, or
+    Every epoch restores by itself; this task is for DAGs that repair: run it before stages are cleared manually, or
     to check that there is something to go back to.
 
     Args:

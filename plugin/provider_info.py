@@ -1,4 +1,4 @@
-"""What Airflow's providers manager is told about this package, by the entry point `apache_airflow_provider`."""
+"""What Airflow's providers manager reads about this package, by the entry point `apache_airflow_provider`."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class CheckpointTimetable(Timetable):
     the scheduled run before it ended: data intervals have neither gaps nor overlaps. With `catchup=True` a schedule
     that stood still makes up for each interval by a run of its own, with `catchup=False` by one run for all of them.
 
-    A run by hand gets a data interval without length, because any other would read again what scheduled runs read. With
+    A manual run gets a data interval without length, because any other would read again what scheduled runs read. With
     the source `DataInterval` it reads from where the last checkpoint ended up to its own logical date.
 
     Args:
@@ -109,7 +109,7 @@ class CheckpointTimetable(Timetable):
         return f"every {words.removeprefix('1 ') if self.interval in _ONE else words}"
 
     def infer_manual_data_interval(self, *, run_after: pendulum.DateTime) -> DataInterval:
-        """Give a run by hand an interval without length."""
+        """Give a manual run an interval without length."""
         return DataInterval.exact(run_after)
 
     def next_dagrun_info(

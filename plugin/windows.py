@@ -77,7 +77,7 @@ def following(last: Window, delay: timedelta, interval: timedelta, bounds: Bound
     """
     start, length = last.end, interval
     if start <= last.start:
-        # A run without length, of another timetable or by hand. Airflow names a run by its start: it must move on.
+        # A run without length: manual, or of another timetable. Airflow names a run by its start: it must move on.
         start = last.start + INSTANT
     if bounds.earliest is not None and bounds.earliest > start:
         start, length = bounds.earliest, delay

@@ -1,4 +1,4 @@
-"""`CheckpointSensor`: the last task of an epoch; waits until the checkpoint is complete, tells and cleans."""
+"""`CheckpointSensor`: the last task of an epoch; waits for the checkpoint, notifies listeners, cleans."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class CheckpointSensor(BaseSensorOperator):
         aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None for boto3's own chain.
         deferrable: wait in the triggerer.
         poke_interval: seconds (or a timedelta) between two looks; more than 0.
-        listeners: who is told how checkpoints ended: a list of `CheckpointListener`s, the same as of the task that
+        listeners: notified how checkpoints ended: a list of `CheckpointListener`s, the same as of the task that
             triggers. Listeners of installed packages come on top.
         retries: tries after the first. Not 0 by default, because Airflow itself can fail a deferred task that did
             nothing wrong (it takes the end of the process that deferred for the task's own end when the trigger was

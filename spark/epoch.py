@@ -149,7 +149,7 @@ class Epoch(EpochFacts):
     ) -> DataFrame:
         """Read what an upstream stage wrote in this epoch (semantics B1).
 
-        What it wrote in epochs that this stage owes comes first, oldest first (semantics B2, B3, F6). With
+        What it wrote in the epochs of this stage's backlog comes first, oldest first (semantics B2, B3, F6). With
         `mode="at_least_once"` an upstream may not have acknowledged yet: then that is all, for tables and states what
         the restored checkpoint has of them, and where there is nothing an empty DataFrame.
 

@@ -17,8 +17,8 @@ from .input.restored import Carried
 def acknowledge_skipped(coordinator: Coordinator, epoch: str, stage: str, claimant: str) -> bool:
     """Acknowledge in the place of a stage whose task was skipped; its state and tables go on as they were.
 
-    What it has not read of its upstreams in older epochs, because it did not wait for them, it goes on owing (semantics
-    B2). An older epoch's slice is no such thing: others read that epoch now, and must not see half of it (B1).
+    What it has not read of its upstreams in older epochs, because it did not wait for them, stays in its backlog
+    (semantics B2). An older epoch's slice does not: others read that epoch now, and must not see half of it (B1).
 
     Idempotent: there is one acknowledgement of an execution, and of two at once the first one stays (semantics A2). A
     later try of the stage finds it and submits nothing.

@@ -47,7 +47,7 @@ class Where:
         """
         names = [str(self.tasks[each]) if each in self.tasks else f"the task of stage {each}" for each in stages]
         return (
-            f"clear by hand: on the page of the DAG {self.dag_id}, run {self.run_id}, choose Clear Task Instance at "
+            f"clear manually: on the page of the DAG {self.dag_id}, run {self.run_id}, choose Clear Task Instance at "
             f"{', '.join(sorted(set(names)))}, with Downstream switched on, and Past, Future, Upstream, 'Clear only "
             "failed tasks' and 'Prevent rerun if task is running' switched off"
         )

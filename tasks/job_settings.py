@@ -33,7 +33,7 @@ class CheckpointScope:
     wait_task_id: str
     """The task that completes the checkpoint."""
     listeners: tuple[CheckpointListener, ...] = ()
-    """Who is told how checkpoints ended."""
+    """Notified how checkpoints ended."""
     airflow_api_conn_id: str | None = AIRFLOW_API_CONN_ID
     """The connection that clears tasks; None: a person does."""
     pipelined: set[tuple[str, str]] = field(default_factory=set, compare=False)

@@ -23,7 +23,7 @@ def tell(coordinator: Coordinator, given: Sequence[CheckpointListener]) -> None:
     Raises:
         ListenerError: a listener failed; all others have been told, and its notice is kept.
         InvalidConfigError: a listener of an installed package cannot be used.
-        UnavailableError: the store did not answer; what was not told is told by the next task.
+        UnavailableError: the store did not answer; the next task calls the listeners that were not called.
     """
     listeners = listeners_of(coordinator.job, given)
     if listeners:

@@ -14,7 +14,7 @@ _VARIABLE = re.compile(r"…|\b\d+\b|\broutes\b|·|\battempt 2\b|\bopened\b|(?<=
 def quoted_lines() -> list[str]:
     """Give the log lines that the operations guide quotes."""
     page = (ROOT / "docs" / "operations.md").read_text()
-    table = page[page.index("## What the log says") : page.index("## By hand")]
+    table = page[page.index("## What the log says") : page.index("## Manual changes")]
     return _CELL.findall(table)
 
 

@@ -1,4 +1,4 @@
-"""`RequestTrigger`: waits in the triggerer until a request that stands in the line is to be asked again."""
+"""`RequestTrigger`: waits in the triggerer until a request that stands in the queue is to be asked again."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class RequestTrigger(LookingTrigger):
                 return _ask(f"the DAG run {owner.run_id}, whose checkpoint is pending, has ended")
         for owner in held_up.before:
             if state_of(Airflow, owner) is not RunState.RUNNING:
-                return _ask(f"the DAG run {owner.run_id}, which is before this one in the line, has ended")
+                return _ask(f"the DAG run {owner.run_id}, which is before this one in the queue, has ended")
         last, asks = held_up.last_run, held_up.asks
         if last is not None and asks is not None and is_queued(Airflow, asks.dag_id, run_id_of(last)):
             return _ask(f"the job is being stopped, and its last run {run_id_of(last)} waits for a place of its DAG")
@@ -130,7 +130,7 @@ def describe(waits: StillWaits) -> str:
     """Say what is waited for."""
     if waits.left_ms is not None:
         return f"{waits.reason}: the pause lasts {waits.left_ms / 1000:g} s more"
-    return f"{waits.reason}: " + (f"place {waits.position} in the line" if waits.position else "the line is full")
+    return f"{waits.reason}: " + (f"place {waits.position} in the queue" if waits.position else "the queue is full")
 
 
 def _ask(detail: str) -> TriggerEvent:

@@ -239,5 +239,5 @@ def _turn(
         # Only a request whose owner can be asked about keeps a place: an abandoned one would hold up all behind it.
         head = replace(head, waiting=line)
     held = f"checkpoint {head.pending[0].id} is pending" if head.pending else f"{line[0].epoch} is before it"
-    detail = f"{held}, max_concurrent_checkpoints is {places}, and the epoch has place {position} in the line"
+    detail = f"{held}, max_concurrent_checkpoints is {places}, and the epoch has place {position} in the queue"
     return head, Queued(newest.id, detail)

@@ -173,7 +173,7 @@ def _held_back(head: Head, turn: Turn, now_ms: int) -> Wait | Decline | None:
         return Decline(Reason.CHECKPOINT_COORDINATOR_SHUTDOWN, detail)
     if head.stopped is not None and turn.kind is RequestKind.PERIODIC:
         return Decline(
-            Reason.PERIODIC_SCHEDULER_SHUTDOWN, f"the job is {head.stopped}; only requests by hand are taken"
+            Reason.PERIODIC_SCHEDULER_SHUTDOWN, f"the job is {head.stopped}; only manual requests are accepted"
         )
     stopping = head.kept_from(turn.epoch)
     if head.stops_after(turn.epoch) and len(head.pending) < turn.max_concurrent:
@@ -288,7 +288,7 @@ def _too_many(head: Head, request: TriggerRequest, position: int) -> str:
     if len(head.pending) < request.config.max_concurrent_checkpoints:
         first = head.waiting[0]
         whose = f"DAG run {first.owner.run_id}" if first.owner else f"epoch {first.epoch}"
-        return f"{whose} is before it in the line, place {position}, and {limit}"
+        return f"{whose} is before it in the queue, place {position}, and {limit}"
     held = head.pending[0]
     whose = f" of DAG run {held.owner.run_id}" if held.owner else ""
-    return f"checkpoint {held.id}{whose} is pending and {limit}; place {position} in the line"
+    return f"checkpoint {held.id}{whose} is pending and {limit}; place {position} in the queue"

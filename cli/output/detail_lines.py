@@ -43,7 +43,7 @@ def lines(files: JobFiles, found: CheckpointDetails, limit: int) -> list[str]:
         if stage.owes:
             did = "reads before its own"
             if found.row.status is Status.COMPLETED:
-                did = "has still to read from" if stage.acknowledged else "was left out, and owes"
+                did = "has still to read from" if stage.acknowledged else "was left out, and has in its backlog"
             written += ["", *text.paragraph(f"{stage.stage} {did}: {', '.join(stage.owes)}", columns)]
         if stage.problem or stage.declined:
             said = f"BROKEN: {stage.problem}" if stage.problem else f"declined: {stage.declined}"
@@ -81,7 +81,7 @@ def _head(job: str, found: CheckpointDetails, columns: int) -> Iterator[str]:
     if row.restarts or row.restarts_left is not None:
         yield f"  strategy       {text.restart(row.restarts, row.restarts_left)}"
     if row.for_good:
-        yield "  goes on        by hand only: clear what failed"
+        yield "  goes on        once you clear what failed"
     if row.detail:
         yield from text.labelled("detail", row.detail, columns)
     for other in row.others:

@@ -48,7 +48,7 @@ class CheckpointedTaskGroup(TaskGroup):
     Leaving the block adds `trigger_checkpoint` before the stages and `wait_for_checkpoint` after them, tells the former
     what reads what (the edges between stages, which may cross groups inside this one), and puts
     `restore_latest_checkpoint` before the author's own `on_retry_callback` and `on_failure_callback` of every stage.
-    The author's `retries` stay: with none, a failed stage waits to be cleared by hand. Where the config has a
+    The author's `retries` stay: with none, a failed stage waits to be cleared manually. Where the config has a
     `restart_strategy`, that decides instead: the stages get its retry policy, and enough `retries` for it.
 
     Where the config lets a checkpoint complete without some stages (`unaligned`, `regional`), `wait_for_checkpoint`
@@ -69,7 +69,7 @@ class CheckpointedTaskGroup(TaskGroup):
             DAG's schedule must give its runs one. True: each run brings one of its own. False: the stages read no
             window of time; `epoch.slice` has none, and no run is skipped because another has read its interval.
         master_hooks: what is asked before the stages begin, and whose answers are kept in the checkpoint.
-        listeners: who is told, at least once, how each checkpoint ended: a list of `CheckpointListener`s.
+        listeners: notified at least once how each checkpoint ended: a list of `CheckpointListener`s.
         restore_from: the folder of a savepoint that the job starts from while it has no checkpoint (may be a template);
             read with `aws_conn_id`.
         allow_non_restored_state: with `restore_from`: that start may leave behind what no stage claims. `config` has
@@ -80,7 +80,7 @@ class CheckpointedTaskGroup(TaskGroup):
         poll_interval: seconds (or a timedelta) between two looks of the triggerer while `trigger_checkpoint` waits for
             its turn; more than 0.
         airflow_api_conn_id: the connection to Airflow's own API, used where a failure has other tasks run again; None
-            to clear those by hand.
+            to clear those manually.
         **kwargs: what every task group takes.
 
     Raises:

@@ -41,7 +41,7 @@ class StopWithSavepointOperator(SavepointOperator):
     and so does its DAG.
 
     Args:
-        drain: let a last run begin and finish first, whose stages are told so (`epoch.draining`).
+        drain: let a last run begin and finish first; in its stages `epoch.draining` is true.
         pause_dag_id: the DAG that is paused, and that makes the last run (templated); None: the one that is called like
             the job.
         listeners: those of the job, so that this task may tell them of the last checkpoint, beside the sensor of its
@@ -102,7 +102,7 @@ class StopWithSavepointOperator(SavepointOperator):
         if not stopped:
             self.log.info("the job was resumed since: its DAG is left as it is")
         elif self.airflow_api_conn_id is None:
-            self.log.info("the job has stopped; pause its DAG by hand")
+            self.log.info("the job has stopped; pause its DAG manually")
         else:
             self._pause(self.airflow_api_conn_id, found["savepoint"])
         return {**found, "stopped": stopped}

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-NO_CURE = "no retry cures this: a person has to change something first; the error says what"
+NO_CURE = "a retry does not help: change what the error names, then clear the task"
 
 
 class WhereARetryMayCure(RetryPolicy):

@@ -226,12 +226,12 @@ class StageDrivers:
         except Exception as error:
             log.exception(
                 "driver %s of an earlier attempt could not be ended (%s). What it acknowledges is discarded, but it "
-                "uses the cluster until it ends: kill it by hand",
+                "uses the cluster until it ends: kill it manually",
                 driver,
                 error,  # noqa: TRY401 - the page folds the trace away
             )
             return
-        log.info("driver %s of an earlier attempt was %s, and the cluster is told to end it", driver, status)
+        log.info("driver %s of an earlier attempt was %s, and the cluster is asked to end it", driver, status)
 
     def _last(self) -> tuple[str, str] | None:
         """Give the execution whose driver was submitted last, and the driver."""

@@ -99,7 +99,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             `"blocking"`: with none of them. None: as the edges say (`Pipelined`), which are blocking by themselves.
         conn_id: the Spark connection; inside a group the group's, else `spark_default`.
         airflow_api_conn_id: the connection to Airflow's own API, used where a failover has other tasks run again; None
-            to clear by hand. Inside a group the group's.
+            to clear manually. Inside a group the group's.
         name: the application's name in Spark (templated); job and uid by default.
         **kwargs: everything else that `SparkSubmitOperator` takes.
 
@@ -167,7 +167,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         Raises:
             AirflowFailException: the epoch has failed, and no retry follows, or the application failed of what no retry
                 cures (semantics F4); or stages that it reads from must run again first, and somebody has to clear them
-                by hand: the text says what.
+                manually: the text says what.
             AirflowSkipException: the epoch is completed, with this stage or without it (semantics B3, F6); running it
                 again would fold its input in twice.
             StageFailedError: the application failed, declined, or never opened an epoch.
@@ -367,7 +367,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         else:
             self.log.info("restoring from checkpoint %d", handover.restore.checkpoint)
         for owed in handover.backlog:
-            self.log.info("first it reads what it owes: epoch %s", _run_of(owed.epoch, owed.slice))
+            self.log.info("first it reads its backlog: epoch %s", _run_of(owed.epoch, owed.slice))
         for replayed in handover.replay:
             self.log.warning("its input is read again: epoch %s", _run_of(replayed.epoch, replayed.slice))
 

@@ -61,7 +61,11 @@ def let_others_run_again(
     stages = [each.stage for each in restarted]
     named = ", ".join(stages)
     if conn_id is None:
-        log.warning("%s must run again too, and the DAG clears by hand: %s", named, where.by_hand([*stages, stage]))
+        log.warning(
+            "%s must run again too, and Cairn clears no task of this DAG (airflow_api_conn_id=None): %s",
+            named,
+            where.by_hand([*stages, stage]),
+        )
         return
     try:
         with AirflowApiHook(conn_id) as api:

@@ -72,7 +72,7 @@ class StageRun:
         return self._error(prefix + _ending(returncode, report))
 
     def check_acknowledged(self) -> None:
-        """Make sure, after an application that ended well, that its epoch has what the stage owes it.
+        """Make sure, after an application that ended well, that its epoch has the stage's acknowledgement.
 
         Raises:
             StageFailedError: it did not acknowledge, because it declined or never opened an epoch.

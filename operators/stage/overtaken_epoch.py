@@ -1,7 +1,7 @@
 """What tasks do whose epoch another run has overtaken: they run again by themselves (semantics C2, D5, S1, T2).
 
 The epoch's next attempt stands on another checkpoint, so all that had run has to run again. Each of three may come
-first, and each does what is still to be done: a stage that begins, a stage that was told to stop, the task that waits.
+first, and each does what is still to be done: a stage that begins, a stage that stopped, the task that waits.
 What they clear is compared first (`clearing`), and triggering again gives the same checkpoint (T9); so it makes no
 difference how many of them come, and one that dies is followed by another.
 """
@@ -37,7 +37,7 @@ Never at once: a task that begins anew before Airflow has seen the end of its la
 """
 
 LOOK_AGAIN_AFTER = timedelta(seconds=15)
-"""How long a stage waits in the line before it asks again, as the task that triggers does."""
+"""How long a stage waits in the queue before it asks again, as the task that triggers does."""
 
 
 def wait_in_line(answer: Queued) -> NoReturn:
@@ -104,7 +104,7 @@ def _trigger_again(where: Where, trigger: TaskRef | None, conn_id: str | None, c
         "Downstream switched on"
     )
     if conn_id is None or trigger is None:
-        raise AirflowFailException(f"{why}. Clear by hand: {remedy}")
+        raise AirflowFailException(f"{why}. Clear manually: {remedy}")
     try:
         with AirflowApiHook(conn_id) as api:
             given_up = _clear_trigger(api, where, trigger, f"Cairn: checkpoint {checkpoint} was overtaken; {note}")

@@ -1,4 +1,4 @@
-"""What a stage does that finds stages before it running again: it lets them, and comes back (semantics F1, B1)."""
+"""A stage whose upstreams have to run again: its task is rescheduled until they have (semantics F1, B1)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def let_upstreams_run(
     known = {*answer.upstreams, *(each.stage for each in answer.restarted)}
     remedy = where.by_hand({*known, stage})
     if conn_id is None:
-        raise AirflowFailException(f"{why}. The DAG clears by hand (airflow_api_conn_id=None): {remedy}")
+        raise AirflowFailException(f"{why}. Cairn clears no task of this DAG (airflow_api_conn_id=None): {remedy}")
     try:
         with AirflowApiHook(conn_id) as api:
             note = note_of(answer.checkpoint, answer.attempt, f"`{stage}` reads from it")

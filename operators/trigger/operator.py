@@ -78,7 +78,7 @@ class TriggerCheckpointOperator(TriggerOperator):
     gives its runs no interval is refused where the DAG is parsed (Airflow's default for cron expressions gives none),
     and so is a run without one.
 
-    Where too many checkpoints are pending the request takes a place in the line and waits, outside of any worker slot
+    Where too many checkpoints are pending the request takes a place in the queue and waits, outside of any worker slot
     (semantics T2); so does a periodic one until `min_pause` is over (T3). By default it waits in the triggerer, which
     sees in the head that its turn has come. A checkpoint or a place whose DAG run has ended holds up no other run. A
     run that cannot be asked about counts as running, and so does one that this deployment does not know, unless both
@@ -98,7 +98,7 @@ class TriggerCheckpointOperator(TriggerOperator):
             window of time; `epoch.slice` has none, and no run is skipped because another has read its interval.
         master_hooks: what is asked before the stages begin, and whose answers are kept in the checkpoint: a list of
             `MasterHook`s. Hooks of installed packages come on top.
-        listeners: who is told how the checkpoint ended: a list of `CheckpointListener`s. Listeners of installed
+        listeners: notified how the checkpoint ended: a list of `CheckpointListener`s. Listeners of installed
             packages come on top.
         restore_from: the folder of a savepoint that the job starts from while it has no checkpoint (templated); read
             with `aws_conn_id`. A run's conf may name one too: `{"cairn": {"restore_from": …}}`.
@@ -111,7 +111,7 @@ class TriggerCheckpointOperator(TriggerOperator):
             checkpoints are pending; more than 0.
         kind: who asks; None: `PERIODIC` for scheduled, backfilled and asset-triggered runs, `MANUAL` for others.
         retries: tries after the first. Not 0 by default, because Airflow itself can fail a deferred task that did
-            nothing wrong (see `CheckpointSensor`); the next try finds its place in the line, or its checkpoint (T9).
+            nothing wrong (see `CheckpointSensor`); the next try finds its place in the queue, or its checkpoint (T9).
         retry_delay: seconds (or a timedelta) between two tries.
         retry_policy: fails the task at once where another try would meet the same: state that no stage claims, or that
             cannot be restored at its parallelism, a wrong name, conf or savepoint's folder (semantics F4); or where the

@@ -1,4 +1,4 @@
-"""In-flight data: what upstreams wrote in epochs that this stage owes, read before what they write now (B3, F6).
+"""In-flight data: what upstreams wrote in the epochs of this stage's backlog, read before what they write now (B3, F6).
 
 The restored checkpoint's metadata names the files. An upstream that was left out in such an epoch too has nothing in
 flight for it: what it writes when it catches up covers that epoch.
@@ -26,7 +26,7 @@ class Backlog:
         self._found: dict[tuple[str, str], StageContents] = {}
 
     def take(self, stage: str, execution: Execution) -> StageContents | None:
-        """Give where to put what an execution wrote; None if this stage does not owe it."""
+        """Give where to put what an execution wrote; None if it is not in this stage's backlog."""
         at = stage, execution.token
         return self._found.setdefault(at, StageContents(stage)) if at in self._wanted else None
 
@@ -39,7 +39,7 @@ class Backlog:
         missing = sorted(uid for uid, _ in self._wanted - self._found.keys())
         if missing:
             raise DocumentError(
-                "the restored checkpoint does not name the in-flight data that this stage owes", of=", ".join(missing)
+                "the restored checkpoint does not name the in-flight data of this backlog", of=", ".join(missing)
             )
 
     def readable(self, now: StageContents) -> StageContents:

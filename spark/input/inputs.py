@@ -2,7 +2,7 @@
 
 By default an upstream has acknowledged, or reading it is an error. With `at_least_once` it may still run. Whether it
 has acknowledged is looked at once an epoch, when it is first read: what was read then is what the stage's
-acknowledgement names, and the rest is owed.
+acknowledgement names, and the rest is its backlog.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Inputs:
     Args:
         files: the job's files.
         handover: names the upstreams.
-        backlog: what the stage owes.
+        backlog: the stage's own.
     """
 
     def __init__(self, files: JobFiles, handover: Handover, backlog: Backlog) -> None:

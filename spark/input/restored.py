@@ -37,7 +37,7 @@ class Carried:
         """Values that go on; `Epoch.put` adds to them."""
 
     def load(self, files: JobFiles, pointer: RestorePointer | None, backlog: Backlog) -> None:
-        """Read the stage's part of a checkpoint, and what it owes; nothing where there is no pointer (semantics R2).
+        """Read the stage's part of a checkpoint, and its backlog; nothing where there is no pointer (semantics R2).
 
         Raises:
             GoneError: its metadata is gone.

@@ -15,14 +15,14 @@ from ...checkpoint.store.job_files import JobFiles
 
 
 def slices_of(handover: Handover) -> list[Slice]:
-    """Give every slice that the application must fold in, oldest first: what it owes, what is read again, its own."""
+    """Give every slice that the application must fold in, oldest first: its backlog, what is read again, its own."""
     return [*(older for _, older in older_of(handover)), handover.slice]
 
 
 def older_of(handover: Handover) -> list[tuple[str, Slice]]:
     """Give the older epochs that the application must fold in, oldest first, each with its slice.
 
-    Of an epoch in which the stage took part only what upstreams wrote is owed (semantics B2).
+    Of an epoch in which the stage took part only what upstreams wrote is in the backlog (semantics B2).
     """
     older: list[OwedEpoch | ReplayedEpoch] = [*handover.backlog, *handover.replay]
     return [(each.epoch, each.slice) for each in older if each.slice is not None]

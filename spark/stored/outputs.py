@@ -25,7 +25,7 @@ _READ_OPTIONS = {
     # A session may be set to read on over a missing or broken file, which would lose rows of state without a word.
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
-    # Parquet's writer keeps a checksum with every page. Unless its reader is told to look, a byte that flipped on the
+    # Parquet's writer keeps a checksum with every page. Unless its reader compares it, a byte that flipped on the
     # medium gives other rows and no error (measured).
     "parquet.page.verify-checksum.enabled": "true",
 }
@@ -71,7 +71,7 @@ def of_checkpoint(
         files: the job's files.
         ref: the metadata.
         wanted: tells whether to keep what the stage of this uid left.
-        in_flight: gives where to put what an execution wrote and a reader owes, None to pass it over (semantics B3).
+        in_flight: where to put what an execution wrote, for a reader's backlog (semantics B3); None: pass it over.
 
     Raises:
         GoneError: there is no such metadata.

@@ -52,7 +52,7 @@ def group(edge: str = "Pipelined() >>", options: str = "") -> str:
 def test_a_connection_that_is_not_there(dag_file: DagFile, dag_processor: Supervisor) -> None:
     error = dag_file.error(group())
     assert "the stages a, b form one region" in error
-    assert "airflow_api_conn_id=None to clear by hand" in error
+    assert "airflow_api_conn_id=None to clear manually" in error
     assert "group=`epoch` airflow_api_conn_id=`cairn_airflow_api`" in error
     assert dag_processor.asked == ["cairn_airflow_api"]
 

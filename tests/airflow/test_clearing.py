@@ -136,7 +136,7 @@ def test_a_region_of_one_stage_needs_no_connection(pipeline: Pipeline, said: Sai
     pipeline.begin("c")
     pipeline.fail("c")
     assert "stage c failed; checkpoint 2" in said.text
-    assert "by hand" not in said.text
+    assert "manually" not in said.text
 
 
 @pytest.mark.parametrize("why", ["undefined", "refused", "overloaded", "by choice"])
@@ -197,7 +197,7 @@ def test_a_try_that_finds_the_api_down_leaves_it_to_the_next(job: Job, connectio
     pipeline.airflow.refuses = 400
     with ApiStandIn(pipeline.airflow) as api:
         connect(connections, api)
-        with pytest.raises(AirflowApiError, match=f"the next try tries again, or clear by hand.*{BY_HAND}"):
+        with pytest.raises(AirflowApiError, match=f"the next try tries again, or clear manually.*{BY_HAND}"):
             pipeline.next_try("b")
 
 

@@ -30,7 +30,7 @@ from tests.airflow.conftest import Said
 from tests.support.airflow_stage import DagRun, Job, Ti, context
 from tests.support.shut_down import shut_down
 
-IN_LINE = "place 1 in the line"
+IN_LINE = "place 1 in the queue"
 
 
 def waiting(job: Job, run_id: str = "r2", *, run_type: str = "manual", **options: Any) -> RequestTrigger:
@@ -115,7 +115,7 @@ def test_it_wakes_the_task_once_asking_helps(
     job.trigger("r1")
     found = payload(waiting(job), said, lambda: then(job))
     assert found == {"status": "ask", "detail": "the request would be answered otherwise now", "kind": None}
-    assert "ALREADY_QUEUED: place 1 in the line" in said.text
+    assert "ALREADY_QUEUED: place 1 in the queue" in said.text
 
 
 def at(job: Job, *moments_ms: int) -> tuple[Coordinator, list[float]]:
@@ -213,7 +213,7 @@ def test_it_asks_about_those_before_it_as_far_as_places_are_free(job: Job, airfl
     third = waiting(job, "r3", recheck_interval=OFTEN)
     complete(job)
     asked = airflow(r2=["running", "success"])
-    assert payload(third)["detail"] == "the DAG run r2, which is before this one in the line, has ended"
+    assert payload(third)["detail"] == "the DAG run r2, which is before this one in the queue, has ended"
     assert asked == [("flights", "r2")] * 2
 
 

@@ -123,7 +123,7 @@ def test_if_only_the_pause_fails_the_savepoint_is_named(job: Job, target: str, d
 def test_without_a_connection_a_person_pauses_it(job: Job, target: str, said: Said) -> None:
     job.complete("r1")
     assert stop(job, target, airflow_api_conn_id=None)["stopped"]
-    assert "pause its DAG by hand" in said.text
+    assert "pause its DAG manually" in said.text
     with pytest.raises(InvalidConfigError, match=r"drain needs the connection to Airflow's API.*task=`stop`"):
         operator(job, target, airflow_api_conn_id=None, drain=True)
     with pytest.raises(InvalidConfigError, match=r"drain must be True or False.*drain=`'yes'`"):

@@ -314,7 +314,7 @@ def test_an_epoch_is_not_taken_up_beside_another(world: World) -> None:  # seman
     world.trigger("a")
     world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")
     world.trigger("b")
-    detail = "checkpoint 2 is pending, max_concurrent_checkpoints is 1, and the epoch has place 1 in the line"
+    detail = "checkpoint 2 is pending, max_concurrent_checkpoints is 1, and the epoch has place 1 in the queue"
     assert world.coordinator().begin("a", "clean", "try-1") == Queued(1, detail)
     world.coordinator().abort(2, Reason.JOB_FAILURE, "by hand")
     assert isinstance(world.coordinator().begin("a", "clean", "try-1"), Submit)

@@ -129,7 +129,7 @@ def test_a_stage_that_was_left_out(
     lines = shown(storage, capsys, "2")
     assert "  acknowledged   3 of 4 stages, 6 of 8 subtasks" in lines
     assert any(re.match(r"airports +0/2 +kept from 1 +- ", line) for line in lines)
-    assert "airports was left out, and owes: b" in lines
+    assert "airports was left out, and has in its backlog: b" in lines
     assert "airports reads before its own: b" in shown(storage, capsys, "3")
     found = json.loads("".join(shown(storage, capsys, "2", "--json")))
     assert found["checkpoint"]["left_out"] == ["airports"]

@@ -47,7 +47,7 @@ def test_a_checkpoint_completes_without_a_stage_that_lags(
     assert api.run_state(JOB, "e2") == "success", api.explain(JOB, "e2")
     assert "left_out" not in api.xcom(JOB, "e2", "epoch.wait_for_checkpoint")
     assert (owed(gates, "e2", "read"), owed(gates, "e2", "slow")) == ([], ["e1"])
-    assert "first it reads what it owes: epoch e1" in api.log(JOB, "e2", "epoch.slow")
+    assert "first it reads its backlog: epoch e1" in api.log(JOB, "e2", "epoch.slow")
     job = JobStore(storage, JOB)
     assert job.outcomes() == [(1, 1, "COMPLETED"), (2, 1, "COMPLETED")]
     assert job.unreferenced() == []

@@ -125,4 +125,4 @@ def test_the_author_learns_that_the_connection_is_missing(airflow: AirflowHome) 
     finally:
         file.unlink()
     assert "the stages first, second form one region" in error
-    assert "or write airflow_api_conn_id=None to clear by hand" in error
+    assert "or write airflow_api_conn_id=None to clear manually" in error

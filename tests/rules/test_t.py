@@ -116,7 +116,7 @@ def test_too_many_pending_checkpoints_decline_the_next_one(world: World) -> None
     answer = world.coordinator().trigger(world.request("b"))
     assert answer == Declined(
         Reason.TOO_MANY_CONCURRENT_CHECKPOINTS,
-        "checkpoint 1 of DAG run run a is pending and max_concurrent_checkpoints is 1; place 1 in the line",
+        "checkpoint 1 of DAG run run a is pending and max_concurrent_checkpoints is 1; place 1 in the queue",
         position=1,
     )
 
