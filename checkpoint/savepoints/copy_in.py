@@ -8,10 +8,10 @@ against the savepoint's checksum: on the way, or by the server that has copied i
 from __future__ import annotations
 
 import hashlib
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ...storage.errors import GoneError
 from ...storage.port import ObjectStore
@@ -36,6 +36,8 @@ from ..store import side_lists
 from ..store.job_files import JobFiles
 from ..store.jsonl import Spool
 from . import savepoint_format
+from .copying import Move, in_order
+from .files import FolderFiles
 from .integrity import Savepoint, SavepointProgress
 
 AT_ONCE = 8
@@ -43,19 +45,6 @@ AT_ONCE = 8
 
 COPY_BYTES = 8 * 1024 * 1024
 """How much of a file is read at once."""
-
-
-class FolderFiles(JobFiles):
-    """A savepoint's folder, read as the job's that it was taken of.
-
-    Args:
-        folder: a store that is rooted at the savepoint's folder.
-        job: the job that it was taken of.
-    """
-
-    def __init__(self, folder: ObjectStore, job: str) -> None:
-        super().__init__(folder, job)
-        self.prefix = ""
 
 
 @dataclass(slots=True)
@@ -141,19 +130,7 @@ class ImportCopy:
 
     def _here(self) -> Iterator[Line]:
         """Yield the savepoint's lines as they are here, in their order, each once its file stands."""
-        due: deque[Future[Line] | Line] = deque()
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            try:
-                for line in self._lines():
-                    due.append(self._moved(line, pool))
-                    while len(due) > 4 * AT_ONCE:
-                        yield _result(due.popleft())
-                while due:
-                    yield _result(due.popleft())
-            finally:
-                for each in due:
-                    if isinstance(each, Future):
-                        each.cancel()
+        return in_order((self._moved(line) for line in self._lines()), AT_ONCE)
 
     def _lines(self) -> Iterator[Line]:
         for line in savepoint_format.read(self._folder):
@@ -166,11 +143,11 @@ class ImportCopy:
             elif not isinstance(line, savepoint_format.SavepointHeader):
                 yield line
 
-    def _moved(self, line: Line, pool: ThreadPoolExecutor) -> Future[Line] | Line:
+    def _moved(self, line: Line) -> Move | Line:
         if isinstance(line, HandleLine):
             # Bound now: the next stage's outputs take the place of these.
             there, here = self._folders(line.handle)
-            return pool.submit(self._file, line, there, here)
+            return partial(self._file, line, there, here)
         if isinstance(line, StageLine | InFlightLine):
             self._at = line.stage
             self._outputs = {each.id: (each, self._output(line.stage, each)) for each in line.outputs}
@@ -318,10 +295,6 @@ def _count(copied: Copied, line: Line) -> None:
         copied.in_flight += 1
     elif isinstance(line, HookLine):
         copied.hooks += 1
-
-
-def _result(line: Future[Line] | Line) -> Line:
-    return line.result() if isinstance(line, Future) else line
 
 
 def _full(error: OSError) -> InvalidStateError:

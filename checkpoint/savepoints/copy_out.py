@@ -8,10 +8,9 @@ them.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ...storage.checksums import SHA256, Hasher, algorithm_of
 from ...storage.errors import GoneError
@@ -25,12 +24,10 @@ from ..store.file_check import GONE
 from ..store.job_files import JobFiles
 from ..store.jsonl import Spool
 from . import savepoint_format
+from .copying import in_order
 from .files import SavepointFiles
 from .integrity import PIECE_BYTES, SavepointProgress
 from .savepoint_format import METADATA, SavepointEnd, SavepointHeader
-
-_AHEAD = 8
-"""For each file that is copied at once, lines that are read ahead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,20 +94,7 @@ class Copying:
 
     def _carried(self) -> Iterator[Line]:
         travelling = map(savepoint_format.travelling, metadata_file.read(self.files, self.source.metadata))
-        if self.parallel == 1:
-            yield from map(self._carry, travelling)
-            return
-        under_way: deque[Future[Line]] = deque()
-        with ThreadPoolExecutor(self.parallel) as pool:
-            try:
-                for line in travelling:
-                    under_way.append(pool.submit(self._carry, line))
-                    while under_way and (under_way[0].done() or len(under_way) > self.parallel * _AHEAD):
-                        yield under_way.popleft().result()
-                while under_way:
-                    yield under_way.popleft().result()
-            finally:
-                pool.shutdown(cancel_futures=True)
+        return in_order((partial(self._carry, line) for line in travelling), self.parallel)
 
     def _carry(self, line: Line) -> Line:
         """Copy the files that a line names; gives the line as it stands in the savepoint."""

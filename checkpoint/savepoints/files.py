@@ -36,7 +36,7 @@ class FolderOwner:
     request: RequestId
 
 
-class SavepointFiles(JobFiles):
+class FolderFiles(JobFiles):
     """The folder of one savepoint, with the keys that its files have in the job.
 
     Args:
@@ -47,6 +47,10 @@ class SavepointFiles(JobFiles):
     def __init__(self, folder: ObjectStore, job: str) -> None:
         super().__init__(folder, job)
         self.prefix = ""
+
+
+class SavepointFiles(FolderFiles):
+    """The folder of one savepoint that is being made, or thrown away."""
 
     def claim(self, request: str) -> None:
         """Make the folder the request's, where it is empty; leave it where it is that already.

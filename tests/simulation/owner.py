@@ -10,8 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from airflow_cairn.checkpoint import Coordinator, Runtime
 from airflow_cairn.checkpoint.documents.entries import SavepointEntry
@@ -32,23 +31,6 @@ ELSEWHERE = "fghijklmnopqrstuvwxyz"
 """What the epochs of other jobs begin with, one after the other; those of this job begin with `e`."""
 
 KEEP = 2
-
-
-class Here:
-    """Stands for a pool of threads: does all of it at once, in the process that asks."""
-
-    def __init__(self, _threads: int) -> None:
-        pass
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        pass
-
-    def submit(self, work: Callable[..., Any], *args: Any) -> Any:
-        """Do it."""
-        return work(*args)
 
 
 def stop(job: Job) -> None:

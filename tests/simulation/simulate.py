@@ -71,7 +71,7 @@ def short_memories(held: int) -> Iterator[None]:
             (head_store, "WRITE_LOG", WRITE_LOG),
             (hook_answers, "call", call_here),
             (attempt_documents, "MAX_HELD", held),
-            (copy_in, "ThreadPoolExecutor", owner.Here),
+            (copy_in, "AT_ONCE", 1),
         ):
             stack.enter_context(put_in_place(where, attribute, value))
         yield

@@ -1,0 +1,61 @@
+"""Files are moved several at once, and their lines come out in order (semantics P1, R6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Event
+
+import pytest
+
+from airflow_cairn.checkpoint.documents.metadata import Line, Trailer
+from airflow_cairn.checkpoint.savepoints.copying import in_order
+
+DEADLINE_S = 60
+
+
+def _line(number: int) -> Line:
+    return Trailer(number, 0, 0, 0)
+
+
+@pytest.mark.parametrize("parallel", [1, 4])
+def test_lines_come_in_their_order(parallel: int) -> None:  # semantics P1
+    moves = [_line(number) if number % 3 else (lambda number=number: _line(number)) for number in range(100)]
+    assert list(in_order(moves, parallel)) == [_line(number) for number in range(100)]
+
+
+def test_a_file_that_is_moved_sooner_waits_for_those_before_it() -> None:  # semantics P1, R6
+    second = Event()
+
+    def first() -> Line:
+        assert second.wait(DEADLINE_S), "both are moved at once"
+        return _line(1)
+
+    def other() -> Line:
+        second.set()
+        return _line(2)
+
+    assert list(in_order([first, other], 2)) == [_line(1), _line(2)]
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_what_fails_is_raised_in_its_place_and_the_rest_is_not_begun(parallel: int) -> None:  # semantics R6
+    failed = Event()
+    begun: list[int] = []
+
+    def fails() -> Line:
+        failed.set()
+        raise OSError("no disk")
+
+    def later(number: int) -> Callable[[], Line]:
+        def move() -> Line:
+            assert failed.wait(DEADLINE_S)
+            begun.append(number)
+            return _line(number)
+
+        return move
+
+    lines = in_order([lambda: _line(0), fails, *(later(number) for number in range(1000))], parallel)
+    assert next(lines) == _line(0)
+    with pytest.raises(OSError, match="no disk"):
+        list(lines)
+    assert len(begun) < 1000
