@@ -22,8 +22,8 @@ from typing import Any
 import pendulum
 from airflow.sdk import DAG, CronDataIntervalTimetable
 
-from ..checkpoint import CheckpointConfig
-from ..operators import CheckpointedTaskGroup, SparkEpochOperator
+from airflow_cairn.checkpoint import CheckpointConfig
+from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
 
 APPLICATIONS = Path(__file__).parent / "applications"
 FIRST_DAY = pendulum.datetime(2001, 1, 1, tz="UTC")

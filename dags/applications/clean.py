@@ -7,7 +7,7 @@ from datetime import datetime
 
 from pyspark.sql import functions as F
 
-from ...spark import Epoch
+from airflow_cairn.spark import Epoch
 
 
 def local(moment: str | None) -> datetime:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ...spark import Epoch
+from airflow_cairn.spark import Epoch
 
 KEY = ["origin", "destination"]
 BUCKET_MINUTES = 10

@@ -1,0 +1,19 @@
+"""The examples are written as a user writes them: Airflow and Spark run them as files, which are in no package."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from scripts.setup.base import ROOT
+
+EXAMPLES = sorted(path for path in (ROOT / "dags").rglob("*.py") if path.name != "__init__.py")
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_no_example_imports_by_its_place(path: Path) -> None:
+    imports = [each for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, ast.ImportFrom)]
+    assert [ast.unparse(each) for each in imports if each.level] == []
+    assert any((each.module or "").startswith("airflow_cairn.") for each in imports)
