@@ -223,7 +223,7 @@ class Failed:
     for_good: bool = False
     """Whether that is because a try had failed that nothing but a person follows by another (semantics F4)."""
     paused: bool = False
-    """Whether it ended because the DAG was paused; `tolerated` too: the epoch goes on afterwards (semantics S1)."""
+    """Whether the DAG's pause is waited out; `tolerated` too: the epoch goes on afterwards (semantics S1)."""
     trigger_first: bool = False
     """Whether only the task that triggers can open the next attempt, which stands on another checkpoint (T7, T8)."""
     left_behind: bool = False

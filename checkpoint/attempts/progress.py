@@ -255,8 +255,9 @@ def _ended(head: Head, place: EpochCompleted | EpochEnded | EpochUnknown) -> Pro
     if newest.status is Status.COMPLETED or (newest.tolerated and place.rewind is not None):
         reason, why = Reason.CHECKPOINT_COORDINATOR_SUSPEND, rewinds.undone(head, newest)
         return Failed(newest.id, newest.attempt, reason, f"{why}: clear the whole run, so that it runs again")
-    # A pause that is over is waited out no more; what is waited for is a place.
-    return replace(failed(newest), paused=newest.paused and head.stopped is Stopped.PAUSED)
+    # However it ended, it goes on only when the pause is over; then what is waited for is a place.
+    found = failed(newest)
+    return replace(found, paused=found.tolerated and head.stopped is Stopped.PAUSED)
 
 
 def _answer(ended: EndedEntry) -> EpochCompleted | _NotCompleted:

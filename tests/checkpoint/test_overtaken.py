@@ -161,6 +161,20 @@ def test_a_full_history_keeps_what_a_pause_has_ended(monkeypatch: pytest.MonkeyP
     assert {tuple(epochs) for epochs in world.folded().values()} == {("a", "d", "e", "f", "c", "b")}
 
 
+def test_who_waits_for_an_overtaken_epoch_learns_of_a_pause() -> None:  # semantics C2, S1
+    """Only a task may ask whether it is over, so the task that waits must know that it is to ask."""
+    world = World(config=TWO)
+    for epoch in ("a", "b"):
+        world.coordinator().trigger(world.request(epoch, _owner(epoch)))
+    world.run_epoch("b")
+    world.coordinator().pause()
+    found = world.coordinator().go_on("a")
+    assert isinstance(found, Failed)
+    assert (found.reason, found.tolerated, found.paused) == (Reason.CHECKPOINT_SUBSUMED, True, True)
+    world.coordinator().unpause()
+    assert isinstance(world.coordinator().go_on("a"), Waiting)
+
+
 def test_no_stage_of_a_doomed_attempt_is_submitted() -> None:  # semantics C2
     world = _overlapping("clean")
     answer = world.coordinator().begin("b", "routes", "routes of b")
