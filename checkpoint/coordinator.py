@@ -44,7 +44,8 @@ from .savepoints.start_from import AS_USUAL, Importing, ImportWish, Runs, Starte
 from .savepoints.take import OnProgress, OpenFolder, SavepointRequest, Savepoints, in_silence
 from .store import completed_epochs, newer_documents, verification
 from .store.attempt_documents import AttemptDocuments
-from .store.head_store import Decision, HeadStore, changed
+from .store.before_swap import open_heads
+from .store.head_store import Decision, changed
 from .store.job_files import JobFiles
 from .store.references import Known
 
@@ -67,7 +68,7 @@ class Coordinator:
         runtime = runtime or system_runtime()
         self._runtime = runtime
         self.files = JobFiles(store, job)
-        self._heads = HeadStore(self.files, runtime)
+        self._heads = open_heads(self.files, runtime)
         self.ownership = Ownership(self._heads)
         """Who owns the job (semantics W8)."""
         self._documents = AttemptDocuments(self.files, self._heads.held)

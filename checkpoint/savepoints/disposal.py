@@ -21,6 +21,7 @@ from ..errors import DocumentError, InvalidConfigError, NoSavepointError, Savepo
 from ..reasons import Status
 from ..runtime import Runtime, system_runtime
 from ..store import verification
+from ..store.before_swap import open_heads
 from ..store.head_store import Decision, HeadStore, changed
 from ..store.job_files import JobFiles
 from ..validation import check_whole
@@ -105,7 +106,7 @@ def dispose(
             "so all the same",
             savepoint=found.uri,
         )
-    heads = HeadStore(JobFiles(store, found.job), runtime)
+    heads = open_heads(JobFiles(store, found.job), runtime)
     if any(entry.uri == found.uri and not entry.ended for entry in heads.load().savepoints):
         raise SavepointRefusedError(
             "the savepoint is being made; wait for its end, or until its time has run out",
@@ -195,7 +196,7 @@ def prune(
         runtime: clock and ids.
         series: only savepoints whose request id begins so.
     """
-    head = HeadStore(JobFiles(store, job), runtime).load()
+    head = open_heads(JobFiles(store, job), runtime).load()
     mine = tuple(entry for entry in head.savepoints if entry.request.startswith(series))
     disposed: list[Disposal] = []
     kept: list[tuple[str, str]] = []
@@ -258,7 +259,7 @@ def _heads(store: ObjectStore) -> Iterator[tuple[str, Head | CairnError]]:
         if name == RESERVED:
             continue
         try:
-            head = HeadStore(JobFiles(store, name), system_runtime()).load()
+            head = open_heads(JobFiles(store, name), system_runtime()).load()
         except CairnError as error:
             # A store that does not answer is not the job's fault, and what can be no job's name is none's folder.
             if error.kind not in (ErrorKind.DATA, ErrorKind.INVALID):

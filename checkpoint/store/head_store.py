@@ -1,9 +1,14 @@
-"""Changes the head: read, decide, write if unchanged (semantics W2, T6, D3).
+"""The head of a job, and the loop that changes it: read, decide, write if unchanged (semantics W2, T6, D3).
 
-A decision is computed on the version read and lands only if that version still stands, so nothing slips in between.
+A decision is computed on one version and lands only if that version still stands, so nothing slips in between.
+
+**Which version is fresh enough.** A version that this process knows may be outdated. What a decision changes needs no
+other: the swap itself shows that the version stood. What changes nothing counts only on a version that was read in this
+call, and what fails counts only if that version is still the newest. Otherwise the newest is read, and the decision is
+made again.
+
 A lost answer is settled by the head's own log of write ids: ours in it means that it landed, however many swaps came
 after. Where the log has moved past it, the decision is simply made again: every decision recognises its own outcome.
-What fails on a version that no longer stands means nothing, and is tried again on the newer one.
 """
 
 from __future__ import annotations
@@ -14,18 +19,18 @@ from typing import Generic, TypeVar
 
 from ...storage.errors import CairnError, GoneError, OutcomeUnknownError, UnavailableError
 from ...storage.port import Lost
-from ..decisions import savepoint_waits
-from ..decisions.transitions import bounded
 from ..documents import codec, layout
 from ..documents.attempt import PendingDocument
 from ..documents.head import WRITE_LOG, Head
-from ..documents.invariants import check_invariants
 from ..errors import HeadLostError, InvalidStateError, TooMuchContentionError
 from ..runtime import Runtime
-from . import attempt_documents, completed_epochs, ended_acks
 from .job_files import JobFiles, encode
 
 R = TypeVar("R")
+
+BeforeSwap = Callable[[Head, Head, int], Head]
+"""Takes the version decided on, the decided one and the time in milliseconds; gives what is to be swapped in, once all
+that has to stand before that does. Called again for each version."""
 
 MAX_TRIES = 64
 """Versions of the head that one change may lose against before it gives up."""
@@ -60,11 +65,13 @@ class HeadStore:
     Args:
         files: the job's part of the store.
         runtime: clock and ids.
+        before_swap: what is done before each swap.
     """
 
-    def __init__(self, files: JobFiles, runtime: Runtime) -> None:
+    def __init__(self, files: JobFiles, runtime: Runtime, before_swap: BeforeSwap) -> None:
         self._files = files
         self._runtime = runtime
+        self._before_swap = before_swap
         self._last: _Version | None = None
         """What this process has read or written last; it decides nothing by itself."""
         self._own = False
@@ -123,8 +130,7 @@ class HeadStore:
         Args:
             decide: takes the head and the time in milliseconds; may read the store; may be called several times, each
                 time on a newer head, and must recognise what it has already achieved.
-            known: begin with the version that this process knows already. That saves a read where the decision lands,
-                which shows that the version stood; where nothing is to change, the head is read after all.
+            known: begin with the version that this process knows already, which saves a read where the decision lands.
 
         Returns:
             The head that the decision left (or found, where it changes nothing), and the decision's result.
@@ -150,21 +156,12 @@ class HeadStore:
                     raise
                 version, fresh = newer, True
                 continue
-            if decision.head is None:
-                if fresh:
-                    return version.head, decision.result
-                version, fresh = self._load(), True
-                continue
-            # In the same swap as an epoch's end, in whichever way it ends (semantics P2).
-            wanted = bounded(version.head, savepoint_waits.settle(decision.head, now_ms))
-            wanted = ended_acks.counted(self._files, version.head, wanted)
-            wanted = completed_epochs.keep(version.head, wanted)
-            check_invariants(version.head, wanted)
-            wanted = completed_epochs.shelved(self._files, version.head, wanted, self._runtime.new_token)
-            attempt_documents.set_aside(self._files, version.head, wanted)
-            written = self._swap(version, wanted)
-            if written is not None:
-                return written, decision.result
+            if decision.head is not None:
+                written = self._swap(version, self._before_swap(version.head, decision.head, now_ms))
+                if written is not None:
+                    return written, decision.result
+            elif fresh:
+                return version.head, decision.result
             version, fresh = self._load(), True
         raise TooMuchContentionError(
             "the head kept changing; nothing was written, try again", job=self._files.job, tries=MAX_TRIES

@@ -9,7 +9,8 @@ from airflow_cairn.checkpoint import Runtime
 from airflow_cairn.checkpoint.documents.head import CompletedNote
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.store import acks, attempt_documents, completed_epochs
-from airflow_cairn.checkpoint.store.head_store import Decision, HeadStore
+from airflow_cairn.checkpoint.store.before_swap import open_heads
+from airflow_cairn.checkpoint.store.head_store import Decision
 from tests.checkpoint.cluster import Cluster
 from tests.checkpoint.operation import EPOCH, Operation, Run
 from tests.checkpoint.world import TIMEOUT, World
@@ -87,7 +88,7 @@ def _complete(world: World) -> Run:
 def _complete_with_a_full_list(world: World) -> Run:
     run = _complete(world)
     note = CompletedNote("e0", 1)
-    heads = HeadStore(world.files, Runtime(world.clock, world.new_token))
+    heads = open_heads(world.files, Runtime(world.clock, world.new_token))
     heads.update(lambda head, _now_ms: Decision(None, replace(head, noted=(note,))))
     return run
 

@@ -19,7 +19,8 @@ from airflow_cairn.checkpoint.documents.head import CompletedNote
 from airflow_cairn.checkpoint.errors import CheckpointError, InvalidConfigError, NoCheckpointError, RewindRefusedError
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, Status
 from airflow_cairn.checkpoint.store import head_store
-from airflow_cairn.checkpoint.store.head_store import Decision, HeadStore
+from airflow_cairn.checkpoint.store.before_swap import open_heads
+from airflow_cairn.checkpoint.store.head_store import Decision
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
 from tests.checkpoint.world import CONFIG, TIMEOUT, World
@@ -250,7 +251,7 @@ def test_what_was_noted_before_a_rewind_does_not_count_after_it(monkeypatch: pyt
     world = World(config=THREE)
     for epoch in ("e1", "e2", "e3", "e4"):
         world.run_epoch(epoch)
-    heads = HeadStore(world.files, Runtime(world.clock, world.new_token))
+    heads = open_heads(world.files, Runtime(world.clock, world.new_token))
     heads.update(lambda head, _now_ms: Decision(None, replace(head, noted=(*head.noted, CompletedNote("e4", 4)))))
     world.coordinator().rewind(3)
     assert "e4" not in world.coordinator().head().completions()

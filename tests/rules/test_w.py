@@ -27,6 +27,7 @@ from airflow_cairn.checkpoint.errors import (
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, Status
 from airflow_cairn.checkpoint.runtime import Runtime
 from airflow_cairn.checkpoint.store import acks
+from airflow_cairn.checkpoint.store.before_swap import open_heads
 from airflow_cairn.checkpoint.store.head_store import MAX_TRIES, Decision, HeadStore
 from airflow_cairn.checkpoint.store.job_files import JobFiles, encode
 from airflow_cairn.storage import (
@@ -56,7 +57,7 @@ T = TypeVar("T")
 
 
 def _heads(world: World, store: ObjectStore | None = None) -> HeadStore:
-    return HeadStore(JobFiles(store or world.store, JOB), Runtime(world.clock, world.new_token))
+    return open_heads(JobFiles(store or world.store, JOB), Runtime(world.clock, world.new_token))
 
 
 def _swap_once(world: World) -> None:
