@@ -186,7 +186,7 @@ class TooMuchContentionError(CheckpointError):
 
 
 class ListenerError(CheckpointError):
-    """A listener failed when it was told how a checkpoint ended; its notice is kept (semantics C4, D4)."""
+    """A listener failed when it was notified how a checkpoint ended; its notice is kept (semantics C4, D4)."""
 
     kind = ErrorKind.CONFLICT
 

@@ -18,7 +18,7 @@ from .validation import check_distinct
 
 @dataclass(frozen=True, slots=True)
 class TriggerRequest:
-    """A wish to start an epoch's next attempt."""
+    """A request to start an epoch's next attempt."""
 
     epoch: str
     """The epoch's name (`layout.epoch_name` of the run id)."""

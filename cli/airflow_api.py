@@ -16,7 +16,7 @@ from ..storage.names import shorten
 from ..storage.printable import printable
 
 TOKEN = "CAIRN_AIRFLOW_TOKEN"
-"""The variable that holds the token; an argument would show it to everybody on the machine."""
+"""The variable that holds the token; an argument would show it to every user of the machine."""
 TIMEOUT_S = 30.0
 """For each step of a request."""
 WAITS_S = (0.5, 2.0, 5.0)
@@ -29,7 +29,7 @@ _OVERLOADED = frozenset({429, 500, 502, 503, 504})
 
 
 class AirflowUnavailableError(CairnError):
-    """Airflow's API could not be reached, or answered what it should not; the same request may be sent again."""
+    """Airflow's API could not be reached, or its answer cannot be used; the same request may be sent again."""
 
     kind = ErrorKind.UNAVAILABLE
 
@@ -83,7 +83,7 @@ class AirflowApi:
         Raises:
             NoSuchDagError: Airflow has no such DAG.
             AirflowRefusedError: it does not take the token, or it does not have the right.
-            AirflowUnavailableError: it could not be reached, or answered what it should not.
+            AirflowUnavailableError: it could not be reached, or its answer cannot be used.
         """
         status, found = self.send("GET", _dag(dag_id))
         if status == _NOT_FOUND:
@@ -98,7 +98,7 @@ class AirflowApi:
         Raises:
             NoSuchDagError: Airflow has no such DAG, or it is paused.
             AirflowRefusedError: it does not take the token, or it does not have the right.
-            AirflowUnavailableError: it could not be reached, or answered what it should not.
+            AirflowUnavailableError: it could not be reached, or its answer cannot be used.
         """
         if self.is_paused(job, dag_id):
             raise NoSuchDagError("the DAG is paused, so a run of it would not start: unpause it", job=job, dag=dag_id)
@@ -113,7 +113,7 @@ class AirflowApi:
 
         Raises:
             AirflowRefusedError: Airflow does not take the token, or it does not have the right.
-            AirflowUnavailableError: it could not be reached, or answered what it should not.
+            AirflowUnavailableError: it could not be reached, or its answer cannot be used.
         """
         now = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat()
         status, found = self.send("POST", f"{_dag(dag_id)}/dagRuns", {"dag_run_id": run_id, "logical_date": now})
@@ -130,7 +130,7 @@ class AirflowApi:
 
         Raises:
             AirflowRefusedError: Airflow does not take the token, or it does not have the right.
-            AirflowUnavailableError: it could not be reached, or answered what it should not.
+            AirflowUnavailableError: it could not be reached, or its answer cannot be used.
         """
         status, found = self.send("GET", f"{_dag(dag_id)}/dagRuns/{quote(run_id, safe='')}")
         if status == _NOT_FOUND:
@@ -145,7 +145,7 @@ class AirflowApi:
         Raises:
             NoSuchDagError: Airflow has no such DAG.
             AirflowRefusedError: it does not take the token, or it does not have the right.
-            AirflowUnavailableError: it could not be reached, or answered what it should not.
+            AirflowUnavailableError: it could not be reached, or its answer cannot be used.
         """
         status, found = self.send("PATCH", f"{_dag(dag_id)}?update_mask=is_paused", {"is_paused": True})
         if status == _NOT_FOUND:
@@ -199,7 +199,7 @@ class AirflowApi:
         """Give the error for an answer that is none."""
         detail: Any = found.get("detail", "") if isinstance(found, dict) else ""
         return AirflowUnavailableError(
-            "Airflow's API answered what it should not", host=self._host, status=status, detail=printable(str(detail))
+            "the answer of Airflow's API cannot be used", host=self._host, status=status, detail=printable(str(detail))
         )
 
     def _connection(self) -> HTTPConnection:

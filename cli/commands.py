@@ -243,7 +243,7 @@ def _job(store: ObjectStore, name: str, way_out: str = "") -> Coordinator:
 def _check_root(store: ObjectStore) -> None:
     """Tell a storage with no job in it from one that is not there.
 
-    A bucket that is not there says so itself; a prefix in one is there as soon as somebody names it.
+    A bucket that is not there says so itself; a prefix in one is there as soon as a command names it.
 
     Raises:
         GoneError: the folder does not exist.

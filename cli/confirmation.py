@@ -26,7 +26,7 @@ def checkpoint(options: argparse.Namespace) -> Outcome:
         InvalidNameError: the request's id is outside the grammar (semantics W1).
         NoSuchDagError: Airflow has no such DAG, or it is paused.
         AirflowRefusedError: it does not take the token, or it does not have the right.
-        AirflowUnavailableError: it could not be reached, or answered what it should not.
+        AirflowUnavailableError: it could not be reached, or its answer cannot be used.
     """
     return ask(options.job, options.dag or options.job, options.airflow_url, options.request_id, os.environ)
 
@@ -54,7 +54,7 @@ def ask(
         InvalidNameError: the request's id is outside the grammar (semantics W1).
         NoSuchDagError: Airflow has no such DAG, or it is paused.
         AirflowRefusedError: it does not take the token, or it does not have the right.
-        AirflowUnavailableError: it could not be reached, or answered what it should not.
+        AirflowUnavailableError: it could not be reached, or its answer cannot be used.
     """
     runtime = runtime or system_runtime()
     request = runtime.new_token() if request_id is None else request_id

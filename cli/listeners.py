@@ -72,8 +72,8 @@ def forget(
 
 
 def _lines(head: Head, listener: str, notices: Iterable[Notice], *, yes: bool) -> Iterator[str]:
-    told = "is never told" if yes else "would never be told"
-    yield f"{listener} {told} how these checkpoints ended:"
+    notified = "is never notified" if yes else "would never be notified"
+    yield f"{listener} {notified} how these checkpoints ended:"
     for each in notices:
         why = f" ({each.reason})" if each.reason else ""
         yield f"  {each.checkpoint}, {run_of_head(head, each.epoch)}: {each.status}{why}"

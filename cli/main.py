@@ -166,7 +166,10 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("job", metavar="JOB")
     verb.add_argument("listener", metavar="NAME")
     verb.add_argument(
-        "--checkpoint", metavar="ID", type=_checkpoint_id, help="only the notice of this one, because it cannot be told"
+        "--checkpoint",
+        metavar="ID",
+        type=_checkpoint_id,
+        help="only the notice of this one, because it cannot be delivered",
     )
     verb.add_argument("--yes", action="store_true", help="do it; without this, only say which notices they are")
     verb.set_defaults(run=commands.forget_listener)
@@ -227,7 +230,7 @@ def _parser() -> argparse.ArgumentParser:
     verb = _command(verbs, "savepoints", "list the savepoints that a job remembers, newest first")
     verb.add_argument("job", metavar="JOB")
     verb.set_defaults(run=commands.savepoints)
-    verb = _command(verbs, "dispose", "throw a savepoint away, unless a job needs it")
+    verb = _command(verbs, "dispose", "delete a savepoint, unless a job needs it")
     verb.add_argument("path", metavar="PATH", help="the savepoint's folder")
     verb.add_argument("--force", action="store_true", help="also where a job needs it; says what is lost")
     verb.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")

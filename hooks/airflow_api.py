@@ -33,13 +33,13 @@ _OVERLOADED = frozenset({429, 500, 502, 503, 504})
 
 
 class AirflowApiError(CairnError):
-    """Airflow's API could not be reached, or answered what it should not; trying later may help."""
+    """Airflow's API could not be reached, or its answer cannot be used; trying later may help."""
 
     kind = ErrorKind.UNAVAILABLE
 
 
 class AirflowApiRefusedError(AirflowApiError):
-    """Airflow's API does not accept who we are or what we may do; only another connection or right helps."""
+    """Airflow's API refuses the login, or the user lacks a right; only another connection or right helps."""
 
     kind = ErrorKind.FORBIDDEN
 

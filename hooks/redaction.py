@@ -25,7 +25,7 @@ _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 def redaction_conf(
     conf: Mapping[str, Any], *, environ: Mapping[str, str], binary: str, properties_file: str | None = None
 ) -> dict[str, str]:
-    """Give the conf that keeps credentials hidden, where somebody has set an expression of their own.
+    """Give the conf that keeps credentials hidden, where a site has set an expression of its own.
 
     Args:
         conf: what the operator submits with.

@@ -31,7 +31,7 @@ class RestoreLatestCheckpointOperator(BaseOperator):
         aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None for boto3's own chain.
         required: fail where the job has no completed checkpoint.
         master_hooks: the job's; they go back too. Hooks of installed packages come on top.
-        listeners: the job's; they are told what was aborted. Listeners of installed packages come on top.
+        listeners: the job's; they are notified of what was aborted. Listeners of installed packages come on top.
         allow_non_restored_state: leave state behind that no master hook claims (semantics T7).
         retry_policy: fails the task at once where no retry would cure the error (semantics F4).
         **kwargs: what every operator takes.

@@ -50,8 +50,8 @@ COME_BACK_AFTER = timedelta(seconds=10)
 class CheckpointSensor(BaseSensorOperator):
     """Waits until every stage of this run's epoch has acknowledged, completes the checkpoint, and cleans up after it.
 
-    The checkpoint completes as soon as somebody sees the last acknowledgement: the task of the stage that gave it, the
-    trigger, or this task: the first that comes (semantics D3). Listeners are told and old files deleted by this task.
+    The checkpoint completes as soon as a task sees the last acknowledgement: the task of the stage that gave it, the
+    trigger, or this task: the first that comes (semantics D3). This task notifies listeners and deletes old files.
 
     Deferrable by default: it waits in the triggerer and takes no worker slot. With `deferrable=False` the sensor's
     `mode` decides, `poke` or `reschedule`. A storage that cannot be reached is asked again until `timeout`. That the
@@ -214,7 +214,7 @@ class CheckpointSensor(BaseSensorOperator):
         raise AssertionError("defer() does not return")
 
     def _look(self, settings: JobSettings, ti: RuntimeTaskInstanceProtocol) -> dict[str, Any] | None:
-        """Look once; give the result once the epoch is completed, by us or by anybody else."""
+        """Look once; give the result once the epoch is completed, by this task or by another."""
         try:
             with settings.naming_connection():
                 return self._look_at_store(settings, ti)

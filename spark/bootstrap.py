@@ -81,7 +81,7 @@ def bootstrap_savepoint(
         InvalidStateError: what is given is no DataFrame, or cannot be keyed so.
         UnsupportedStorageError: the target's scheme is unknown.
         InvalidKeyError: the target is of no accepted form.
-        SavepointRefusedError: the target lies in a job's folder, or somebody else's files are in the savepoint's.
+        SavepointRefusedError: the target lies in a job's folder, or the savepoint's folder holds other files.
     """
     target = check_storage_uri(target)
     groups = dict(max_parallelism or {})

@@ -239,7 +239,7 @@ class Epoch(EpochFacts):
         Args:
             name: the state's name.
             per_subtask: a list of JSON items for each subtask, as many as the stage's `parallelism`, if it names one.
-            mode: `split`: evenly among the subtasks, untouched at the same parallelism. `union`: everybody gets all
+            mode: `split`: evenly among the subtasks, untouched at the same parallelism. `union`: each gets all
                 items. `broadcast`: all hold the same items, of which one copy is kept.
 
         Raises:

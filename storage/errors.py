@@ -36,7 +36,7 @@ class ErrorKind(StrEnum):
 
 
 RETRIED = frozenset({ErrorKind.CONFLICT, ErrorKind.FENCED, ErrorKind.FORBIDDEN, ErrorKind.UNAVAILABLE})
-"""Kinds of errors that a retry may cure, unless the class says otherwise: somebody else was first, another attempt is
+"""Kinds of errors that a retry may cure, unless the class says otherwise: another process was first, another attempt is
 open, credentials that have run out are renewed by the next try, or the store answers again."""
 
 

@@ -45,7 +45,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The condition did not hold: somebody else's object stands there, or (for a swap) none at all."""
+    """The condition did not hold: another object is there, or (for a swap) none at all."""
 
     etag: str | None
     """Tag of what stands there now, None where nothing does or it is not known."""
@@ -231,7 +231,7 @@ class ObjectStore(ABC):
         """Delete objects in batches; one that is not there counts as deleted. Returns what could not be deleted."""
 
     def sync(self, keys: Iterable[str]) -> None:  # noqa: ARG002
-        """Wait until objects that somebody else has written are on the disk, and the folders that lead to them.
+        """Wait until objects that another process has written are on the disk, and the folders that lead to them.
 
         What this store writes itself is durable when the call returns. Spark writes to local files and does not wait.
 

@@ -78,7 +78,7 @@ def compare_and_clear(
 ) -> Cleared:
     """Clear what has to run again and does not do so by itself, in one request.
 
-    Between looking and clearing lie milliseconds in which somebody else may clear too; then a task that has just begun
+    Between looking and clearing lie milliseconds in which another process may clear too; then a task that has just begun
     begins once more. Nothing is lost by that: its execution is claimed anew.
 
     Args:

@@ -14,14 +14,14 @@ log = logging.getLogger(__name__)
 
 
 def tell(coordinator: Coordinator, given: Sequence[CheckpointListener]) -> None:
-    """Tell what is still to be told; a job without listeners pays no request.
+    """Notify the listeners of what they do not know yet; a job without listeners pays no request.
 
     Args:
         coordinator: the job's.
         given: the DAG's listeners; those of installed packages come on top.
 
     Raises:
-        ListenerError: a listener failed; all others have been told, and its notice is kept.
+        ListenerError: a listener failed; all others have been notified, and its notice is kept.
         InvalidConfigError: a listener of an installed package cannot be used.
         UnavailableError: the store did not answer; the next task calls the listeners that were not called.
     """
@@ -30,11 +30,11 @@ def tell(coordinator: Coordinator, given: Sequence[CheckpointListener]) -> None:
         calls = coordinator.deliver(listeners)
         if calls:
             names = ", ".join(each.name for each in listeners)
-            log.info("told listeners how checkpoints ended: %s", names)
+            log.info("notified listeners how checkpoints ended: %s", names)
 
 
 def tell_if_possible(coordinator: Coordinator, given: Sequence[CheckpointListener]) -> None:
-    """Tell what is still to be told, where the task has something else to do: what goes wrong is only logged.
+    """Notify the listeners, where the task has something else to do: what goes wrong is only logged.
 
     Args:
         coordinator: the job's.
@@ -43,4 +43,4 @@ def tell_if_possible(coordinator: Coordinator, given: Sequence[CheckpointListene
     try:
         tell(coordinator, given)
     except CairnError:
-        log.exception("the listeners could not be told; their notices are kept, and the next task tells them")
+        log.exception("the listeners could not be notified; their notices are kept, and the next task notifies them")

@@ -43,7 +43,7 @@ def check_awaited(
     states: Mapping[TaskRef, str],
     why: Callable[[str], str],
 ) -> None:
-    """See that somebody can still acknowledge.
+    """Check that a stage can still acknowledge.
 
     Args:
         job: the job's name.

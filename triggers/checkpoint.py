@@ -30,7 +30,7 @@ class CheckpointTrigger(LookingTrigger):
 
     It keeps nothing: after a triggerer's restart another one goes on from the store. What it looks at costs a few
     listings; acknowledgements are read once, when all are there and it completes the checkpoint. That needs the store
-    alone: the DAG's listeners are told by the task. A store that cannot be reached is logged and asked
+    alone: the task notifies the DAG's listeners. A store that cannot be reached is logged and asked
     again, until the sensor's own timeout; other errors end the wait. A failure that the job tolerates is resumed
     again and does not end it (semantics D5).
 

@@ -25,7 +25,7 @@ class RequestTrigger(LookingTrigger):
 
     The head alone says when a request would be answered otherwise than before; that is one read a look. During the
     pause it looks when that ends, and every `recheck_interval` whether the job was stopped. What the head does not say
-    is that the DAG run of somebody before it has ended: that it asks Airflow every `recheck_interval`, through the
+    is that the DAG run of a request before it has ended: that it asks Airflow every `recheck_interval`, through the
     triggerer's own channel, which needs no connection. So the task is woken once, when asking helps. The first look
     comes after `poll_interval`: the task has just looked, and clocks that differ must not send the request back and
     forth.

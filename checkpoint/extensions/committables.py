@@ -34,7 +34,7 @@ class Committable:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointNotice:
-    """How a checkpoint ended, as a listener is told."""
+    """How a checkpoint ended, for a listener."""
 
     checkpoint: int
     epoch: str

@@ -77,7 +77,7 @@ def in_silence(_: SavepointProgress) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SavepointRequest:
-    """A wish for a savepoint."""
+    """A request for a savepoint."""
 
     target: str | None
     """URI of the folder below which the savepoint's own folder is made; outside of the job. None: the job's default,
@@ -221,8 +221,8 @@ class Savepoints:
             return f"{run_of_head(self._heads.load(), entry.epoch)} to complete"
         names = ", ".join(self.held_by_listeners(entry))
         return (
-            f"these listeners to be told that a checkpoint has completed: {names}. The sensor of the run tells them: "
-            "clear it if it has failed. One that no longer exists is given up by "
+            f"these listeners to be notified that a checkpoint has completed: {names}. The sensor of the run does "
+            "that: clear it if it has failed. To drop one that no longer exists, type "
             f"`cairn forget-listener {self._files.job} NAME --yes`"
             if names
             else "the command or task that takes it to go on"

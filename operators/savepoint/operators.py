@@ -263,14 +263,14 @@ class _Tenths:
 
 
 class DisposeSavepointOperator(BaseOperator):
-    """Throws savepoints away: one, or what is too old or too many of a job's (semantics P3).
+    """Disposes of savepoints: one, or those of a job that are too old or too many (semantics P3).
 
     One that is still needed is not deleted. If that is the one named, the task fails with the reason; of a history it
     is left out, and a warning says why.
 
     Args:
         storage: URI of the storage whose jobs are asked whether they need it (templated).
-        savepoint: the folder of the one to throw away (templated).
+        savepoint: the folder of the one to dispose of (templated).
         force: also if it is needed. Only with `savepoint`.
         job: whose history to cut (templated); not with `savepoint`.
         keep: so many of the newest savepoints stay; at least 1.
@@ -282,7 +282,7 @@ class DisposeSavepointOperator(BaseOperator):
         **kwargs: what every operator takes.
 
     Raises:
-        InvalidConfigError: it is not clear what to throw away, no storage is given, or an option is out of its bounds.
+        InvalidConfigError: it is not clear what to dispose of, no storage is given, or an option is out of its bounds.
         InvalidNameError: the job's name is outside the grammar (semantics W1).
         UnsupportedStorageError: the storage's or the savepoint's scheme is none of ours.
     """
@@ -318,11 +318,11 @@ class DisposeSavepointOperator(BaseOperator):
         history = job is not None or keep is not None or max_age is not None or bool(series)
         if (savepoint is None) is not history:
             raise InvalidConfigError(
-                "give either the savepoint to throw away, or the job whose history to cut, with keep or max_age",
+                "give either the savepoint to dispose of, or the job whose history to cut, with keep or max_age",
                 task=self.task_id,
             )
         if history and ((keep is None and max_age is None) or force):
-            raise InvalidConfigError("a history is cut by keep or max_age, and never by force", task=self.task_id)
+            raise InvalidConfigError("force is for one savepoint; keep and max_age cut a history", task=self.task_id)
         check_storage_and_job(storage, "any" if savepoint is not None else job, task=self.task_id)
         if not isinstance(force, bool):
             raise InvalidConfigError("force must be True or False", task=self.task_id, force=shorten(force))

@@ -27,7 +27,7 @@ def savepoint_dag(
     dag_id: str | None = None,
     **dag_options: Any,
 ) -> DAG:
-    """Make a DAG with two tasks: one takes a savepoint, the other throws old ones away.
+    """Make a DAG with two tasks: one takes a savepoint, the other disposes of old ones.
 
     The job need not be active for it, and pausing this DAG pauses no job. Only savepoints that this DAG has taken count
     and go. Give the result a name at the top level of a DAG file.

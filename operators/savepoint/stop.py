@@ -35,10 +35,9 @@ LISTENERS_S = 30.0
 class StopWithSavepointOperator(SavepointOperator):
     """Stops a job with a savepoint (semantics P2); in a DAG of its own, never in the job's.
 
-    No epoch of the job begins any more; the one that is under way finishes, and is waited for as a
-    `SavepointOperator` waits; the savepoint holds it; the job's listeners are told of it; in the moment in which the
-    savepoint is complete the job has stopped. Then the job's DAG is paused. If the savepoint fails, the job goes on,
-    and so does its DAG.
+    No other epoch of the job begins. The task waits for the one that is under way, as a `SavepointOperator` does; the
+    savepoint holds it, and the job's listeners are notified of it. The job stops at the moment when the savepoint
+    completes. Then the task pauses the job's DAG. If the savepoint fails, the job goes on, and so does its DAG.
 
     Args:
         drain: let a last run begin and finish first; in its stages `epoch.draining` is true.

@@ -21,7 +21,7 @@ class StageFailedError(CheckpointError):
 
 
 class StageIncurableError(StageFailedError):
-    """It failed of what another try would only repeat: the application itself is wrong, or missing (semantics F4)."""
+    """The stage failed with an error that another try would only repeat: its application is wrong, or missing (F4)."""
 
     kind = ErrorKind.INVALID
 

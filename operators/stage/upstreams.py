@@ -66,5 +66,5 @@ def let_upstreams_run(
     # One that ended a moment ago may have acknowledged since. What is claimed now is found by the try that comes back.
     if left and isinstance(begin_again(), UpstreamsNotReady):
         raise AirflowFailException(f"{why}, and nothing will start them: {where.by_hand({*left, stage})}")
-    log.info("%s; %s. This task comes back after them", why, cleared)
+    log.info("%s; %s. This task runs again after them", why, cleared)
     raise AirflowRescheduleException(datetime.now(UTC) + COME_BACK_AFTER)

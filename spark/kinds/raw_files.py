@@ -1,7 +1,7 @@
 """Raw files as state: a model, an index, the checkpoint folder of a Structured Streaming query (semantics A4, R4).
 
 A folder is copied into the checkpoint file by file, by Hadoop's file systems inside the JVM, so it may lie wherever
-Spark reads and writes: on the driver's disk, in S3, in HDFS. It is looked at before and after: one that somebody writes
+Spark reads and writes: on the driver's disk, in S3, in HDFS. It is looked at before and after: one that is written
 to meanwhile is refused, and not half of it kept.
 """
 

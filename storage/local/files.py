@@ -44,7 +44,7 @@ def is_folder(name: str, parent: int) -> bool:
 
 
 def try_lock(fd: int) -> bool:
-    """Take the lock of an open file; False if somebody holds it."""
+    """Take the lock of an open file; False if another holds it."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -76,7 +76,7 @@ def open_folder(root_fd: int, segments: Sequence[str], *, make: bool = False) ->
     Args:
         root_fd: the root.
         segments: the names on the way down; none gives the root itself.
-        make: make the folders that are missing, and again where somebody removes one meanwhile.
+        make: make the folders that are missing, and again where another process removes one meanwhile.
 
     Raises:
         NoSuchFileError: it does not exist and `make` is off (or it kept vanishing).

@@ -299,7 +299,7 @@ class LocalStore(ObjectStore):
                             self._make_durable(parent, key)
                         return Written(tag)
                     except FileNotFoundError:
-                        continue  # somebody removed the empty folder between making it and linking into it
+                        continue  # another removed the empty folder between making it and linking into it
                     except FileExistsError:
                         standing = self._standing(root, folders, name, key)
                         return Lost(None) if standing is None else standing

@@ -396,7 +396,7 @@ def test_a_stop_is_not_reported_before_its_sinks_have_committed(world: World) ->
     assert (entry.status, entry.source is not None) == (Status.PENDING, True)
     coordinator = world.coordinator()
     assert coordinator.held_by_listeners(entry) == ("sink",)
-    assert "these listeners to be told that a checkpoint has completed: sink. The sensor" in coordinator.awaited_by(
+    assert "these listeners to be notified that a checkpoint has completed: sink. The sensor" in coordinator.awaited_by(
         entry
     )
     assert coordinator.head().stopped is None, "the sensor and the triggers still run, and tell the sink"

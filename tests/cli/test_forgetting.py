@@ -38,7 +38,7 @@ def test_without_yes_it_only_says_what_it_would_do(world: World, capsys: pytest.
     before = world.coordinator().head()
     assert cairn(world, JOB, "warehouse") == 0
     assert capsys.readouterr().out.splitlines() == [
-        "warehouse would never be told how these checkpoints ended:",
+        "warehouse would never be notified how these checkpoints ended:",
         "  1, a: COMPLETED",
         "  2, b: FAILED (CHECKPOINT_DECLINED)",
         "Nothing was changed. What stages have staged for it would neither be committed nor dropped.",
@@ -51,7 +51,7 @@ def test_with_yes_it_gives_up_the_notices_of_that_listener_alone(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cairn(world, JOB, "warehouse", "--yes") == 0
-    assert capsys.readouterr().out.splitlines()[0] == "warehouse is never told how these checkpoints ended:"
+    assert capsys.readouterr().out.splitlines()[0] == "warehouse is never notified how these checkpoints ended:"
     assert waiting(world) == [(2, ("mail",))]
     assert cairn(world, JOB, "mail", "--yes", "--json") == 0
     told = json.loads(capsys.readouterr().out)
@@ -77,7 +77,7 @@ def test_a_listener_that_nothing_waits_for_is_an_error(
 def test_one_notice_alone_is_given_up(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     assert cairn(world, JOB, "warehouse", "--checkpoint", "2") == 0
     assert capsys.readouterr().out.splitlines()[:2] == [
-        "warehouse would never be told how these checkpoints ended:",
+        "warehouse would never be notified how these checkpoints ended:",
         "  2, b: FAILED (CHECKPOINT_DECLINED)",
     ]
     assert waiting(world) == [(1, ("warehouse",)), (2, ("warehouse", "mail"))]
