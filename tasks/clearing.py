@@ -78,8 +78,8 @@ def compare_and_clear(
 ) -> Cleared:
     """Clear what has to run again and does not do so by itself, in one request.
 
-    Between looking and clearing lie milliseconds in which another process may clear too; then a task that has just begun
-    begins once more. Nothing is lost by that: its execution is claimed anew.
+    Between looking and clearing lie milliseconds in which another process may clear too; then a task that has just
+    begun begins once more. Nothing is lost by that: its execution is claimed anew.
 
     Args:
         api: opened by the caller.

@@ -198,8 +198,8 @@ class StageDrivers:
         last = self._last()
         if last is None or last[0] != token:
             raise AirflowException(
-                f"Airflow's state of this task no longer says which driver runs (key {LAST_DRIVER}): a user or a program removed "
-                "it. The next try submits another one"
+                f"Airflow's state of this task no longer says which driver runs (key {LAST_DRIVER}): it was "
+                "removed. The next try submits another one"
             )
         return last[1]
 

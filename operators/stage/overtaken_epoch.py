@@ -117,7 +117,7 @@ def _trigger_again(where: Where, trigger: TaskRef | None, conn_id: str | None, c
 def _clear_trigger(api: AirflowApiHook, where: Where, trigger: TaskRef, note: str) -> bool:
     """Clear the task that triggers if it has ended; tell whether Airflow has given it up, and it was left alone.
 
-    Nothing is compared: where another task has cleared it since, and it has triggered, triggering again changes nothing.
+    Nothing is compared: where another task cleared it since, and it has triggered, triggering again changes nothing.
     """
     facts = api.task_facts(where.dag_id, where.run_id, trigger)
     if facts is None or facts.state in GIVEN_UP:

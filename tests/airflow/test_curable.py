@@ -39,8 +39,8 @@ def errors(of: type[CairnError] = CairnError) -> Iterator[type[CairnError]]:
 def test_the_table_says_of_each_error_whether_a_retry_may_cure_it() -> None:  # semantics F4
     for room in ROOMS:
         package = importlib.import_module(f"airflow_cairn.{room}")
-        for module in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"{package.__name__}.{module.name}")
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
     page = (Path(DOCS) / "reference/errors.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| (yes|no) \|", page, re.MULTILINE)
     assert len(rows) == len({name for name, _, _ in rows}), "each stands once"

@@ -205,7 +205,7 @@ def test_the_only_way_back_is_not(job: Job, target: str, said: Said) -> None:  #
         ({}, "give either the savepoint to dispose of, or the job whose history to cut"),
         ({"savepoint": "file:///x", "job": "flights"}, "give either the savepoint"),
         ({"job": "flights"}, "force is for one savepoint; keep and max_age cut a history"),
-        ({"job": "flights", "keep": 3, "force": True}, "never by force"),
+        ({"job": "flights", "keep": 3, "force": True}, "force is for one savepoint"),
         ({"job": "flights", "keep": 0}, "keep"),
         ({"job": "flights", "max_age": timedelta(0)}, "max_age must be a timedelta of more than zero"),
         ({"savepoint": "file:///x", "storage": None}, "no storage is given"),
