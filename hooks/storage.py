@@ -8,7 +8,7 @@ from airflow.sdk import BaseHook
 
 from ..spark.output.committer import s3a_conf
 from ..storage import ObjectStore, S3Options, open_store
-from ..storage.uris import check_storage_uri
+from ..storage.uris import parse_storage_uri
 from .aws_connection import s3_options_of
 
 
@@ -33,7 +33,8 @@ class CheckpointStorageHook(BaseHook):
 
     def __init__(self, storage: str, aws_conn_id: str | None = None) -> None:
         super().__init__()
-        self.storage = check_storage_uri(storage)
+        self._where = parse_storage_uri(storage)
+        self.storage = str(self._where)
         self.aws_conn_id = aws_conn_id
 
     def __repr__(self) -> str:
@@ -43,7 +44,7 @@ class CheckpointStorageHook(BaseHook):
     @property
     def is_s3(self) -> bool:
         """Whether the storage is an S3 store."""
-        return self.storage.startswith("s3://")
+        return self._where.scheme == "s3"
 
     @cached_property
     def s3_options(self) -> S3Options | None:
@@ -65,7 +66,7 @@ class CheckpointStorageHook(BaseHook):
             InvalidConfigError: the connection says what Cairn cannot follow.
             UnsupportedStorageError: boto3 refuses the options.
         """
-        return open_store(self.storage, s3=self.s3_options)
+        return open_store(self._where, s3=self.s3_options)
 
     def driver_environment(self) -> dict[str, str]:
         """Give the credentials as environment variables, for the process that runs a driver in client mode.

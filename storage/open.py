@@ -5,11 +5,11 @@ from __future__ import annotations
 from .clock import Fraction, Sleeper, TokenSource, new_token, system_fraction, system_sleep
 from .port import ObjectStore
 from .s3.options import S3Options
-from .uris import parse_storage_uri
+from .uris import StorageUri, parse_storage_uri
 
 
 def open_store(
-    uri: str,
+    uri: str | StorageUri,
     *,
     s3: S3Options | None = None,
     token: TokenSource = new_token,
@@ -36,4 +36,4 @@ def open_store(
         return LocalStore(where.path, token=token, sleep=sleep, fraction=fraction)
     from .s3.store import S3Store
 
-    return S3Store(str(where), s3, token=token, sleep=sleep, fraction=fraction)
+    return S3Store(where, s3, token=token, sleep=sleep, fraction=fraction)

@@ -43,16 +43,15 @@ def parse_storage_uri(uri: object) -> StorageUri:
     """Take a storage URI apart, without any I/O.
 
     Args:
-        uri: `file:///absolute/folder` or `s3://bucket/prefix`.
-
-    Returns:
-        Its parts.
+        uri: `file:///absolute/folder` or `s3://bucket/prefix`; one that was taken apart is given back as it is.
 
     Raises:
         UnsupportedStorageError: another scheme, or an S3 Express bucket (semantics W6).
         InvalidKeyError: a relative path, a query, a fragment, a user, a host, or a folder name that Spark would read
             as a pattern.
     """
+    if isinstance(uri, StorageUri):
+        return uri
     if not isinstance(uri, str):
         raise _invalid(uri, "it is no text")
     match = _SCHEME.match(uri)

@@ -26,7 +26,7 @@ from ..clock import Fraction, Sleeper, TokenSource, new_token, system_fraction, 
 from ..errors import BucketGoneError, GoneError, UnsupportedStorageError
 from ..names import check_key
 from ..port import Blob, DeleteFailures, ObjectStat, ObjectStore, PendingUpload, WriteResult
-from ..uris import parse_storage_uri
+from ..uris import StorageUri, parse_storage_uri
 from .copy import Copier, copy_across
 from .delete import delete
 from .faults import NO_CREDENTIALS, NoAnswer, Refused
@@ -66,7 +66,7 @@ class S3Store(ObjectStore):
 
     def __init__(
         self,
-        uri: str,
+        uri: str | StorageUri,
         options: S3Options | None = None,
         *,
         token: TokenSource = new_token,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
@@ -10,7 +10,7 @@ import pytest
 
 from airflow_cairn.checkpoint.documents.metadata import Line, Trailer
 from airflow_cairn.checkpoint.savepoints import copying
-from airflow_cairn.checkpoint.savepoints.copying import in_order
+from airflow_cairn.checkpoint.savepoints.copying import Move, in_order
 
 DEADLINE_S = 60
 
@@ -39,11 +39,10 @@ def test_a_file_that_is_moved_sooner_waits_for_those_before_it() -> None:  # sem
     assert list(in_order([first, other], 2)) == [_line(1), _line(2)]
 
 
-@pytest.mark.parametrize("parallel", [1, 2])
 def test_what_fails_is_raised_in_its_place_and_the_rest_is_not_begun(
-    parallel: int, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # semantics R6
-    over = Event()
+    read, over = Event(), Event()
     begun: list[int] = []
 
     class Pool(ThreadPoolExecutor):
@@ -53,19 +52,34 @@ def test_what_fails_is_raised_in_its_place_and_the_rest_is_not_begun(
             super().shutdown(wait)
 
     def fails() -> Line:
+        assert read.wait(DEADLINE_S)
         raise OSError("no disk")
 
-    def later(number: int) -> Callable[[], Line]:
-        def move() -> Line:
-            begun.append(number)
-            assert over.wait(DEADLINE_S)
-            return _line(number)
+    def later() -> Line:
+        begun.append(1)
+        assert over.wait(DEADLINE_S)
+        return _line(2)
 
-        return move
+    def moves() -> Iterator[Move]:
+        yield lambda: _line(0)
+        yield fails
+        for _ in range(10):
+            yield later
+        read.set()
 
     monkeypatch.setattr(copying, "ThreadPoolExecutor", Pool)
-    lines = copying.in_order([lambda: _line(0), fails, *(later(number) for number in range(1000))], parallel)
+    lines = in_order(moves(), 2)
     assert next(lines) == _line(0)
     with pytest.raises(OSError, match="no disk"):
         list(lines)
-    assert len(begun) <= parallel, "what was under way"
+    assert len(begun) <= 2, "what was under way when it failed"
+
+
+def test_one_at_a_time_begins_nothing_after_what_fails() -> None:  # semantics R6
+    def fails() -> Line:
+        raise OSError("no disk")
+
+    lines = in_order([lambda: _line(0), fails, lambda: pytest.fail("it has begun")], 1)
+    assert next(lines) == _line(0)
+    with pytest.raises(OSError, match="no disk"):
+        next(lines)

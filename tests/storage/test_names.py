@@ -17,7 +17,7 @@ from airflow_cairn.storage import (
     open_store,
 )
 from airflow_cairn.storage.names import NAME_GRAMMAR, check_key, check_name, check_prefix
-from airflow_cairn.storage.uris import check_storage_uri
+from airflow_cairn.storage.uris import check_storage_uri, parse_storage_uri
 from tests.storage.hostile import HOSTILE_KEYS, HOSTILE_NAMES
 
 
@@ -104,6 +104,12 @@ def test_a_key_that_passes_stays_below_the_root(key: str):
 def test_storage_uris_are_normalised(uri: str, normal: str):
     assert check_storage_uri(uri) == normal
     assert check_storage_uri(normal) == normal
+
+
+def test_a_uri_that_was_taken_apart_is_handed_on_as_it_is():
+    where = parse_storage_uri("s3a://lake/state/")
+    assert parse_storage_uri(where) is where
+    assert open_store(where, s3=S3Options(region="eu-west-1")).uri == "s3://lake/state"
 
 
 @pytest.mark.parametrize(
