@@ -15,6 +15,7 @@ from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.spark_start import fast_conf
 from scripts.harness.wait import wait_until
 from scripts.s3a_jars import s3a_jars
+from scripts.setup.base import ROOT
 from scripts.setup.venv import VENV
 from tests.e2e.scenario import Scenario
 from tests.e2e.store import JobStore
@@ -22,6 +23,8 @@ from tests.e2e.store import JobStore
 HERE = Path(__file__).parent
 READER = HERE / "dags" / "applications" / "reader.py"
 """The application of stages that make no Spark job."""
+NO_JVM = {"spark.test.driver": "stand-in"}
+"""The conf of stages whose driver is a process without a JVM, because only Airflow's behaviour is asked."""
 HEARTBEAT_TIMEOUT_S = 12
 CLEARS, LOOKS = "cairn", "looks"
 ON_A_SCHEDULE = "on_a_schedule"
@@ -39,12 +42,17 @@ for word in "$@"; do
         spark.cairn.epoch=*) epoch=${{word#*=}} ;;
         spark.cairn.stage=*) stage=${{word#*=}} ;;
         spark.cairn.handover=*) handover=${{word#*=}} ;;
+        spark.test.driver=stand-in) stand_in=yes ;;
     esac
 done
 echo "$job $epoch $stage $handover" >> "$CAIRN_TEST_GATES/submitted"
+if [ "$stand_in" = yes ]; then
+    exec "{python}" "{stand_in}" "$@"
+fi
 exec "{real}" "$@"
 """
-"""A `spark-submit` that writes down for which execution it was started; see `Gates.submitted`."""
+"""A `spark-submit` that writes down for which execution it was started (`Gates.submitted`), and starts the real one
+unless the conf asks for a driver without a JVM."""
 
 
 def spark_conf() -> dict[str, str]:
@@ -120,7 +128,8 @@ def _commands(folder: Path) -> Path:
     """Put a `spark-submit` that notes what it is asked before the real one."""
     folder.mkdir()
     script = folder / "spark-submit"
-    script.write_text(NOTING.format(real=VENV / "bin" / "spark-submit"))
+    programs = {"python": VENV / "bin" / "python", "stand_in": ROOT / "tests" / "support" / "driver_stand_in.py"}
+    script.write_text(NOTING.format(real=VENV / "bin" / "spark-submit", **programs))
     script.chmod(0o755)
     return folder
 
@@ -152,7 +161,7 @@ def airflow(shared: Path, storage: str) -> Iterator[AirflowHome]:
         "CAIRN_TEST_GATES": str(shared / "gates"),
         "CAIRN_TEST_SPARK_CONF": json.dumps(spark_conf()),
         "CAIRN_TEST_S3_JARS": ",".join(str(jar) for jar in s3a_jars()),
-        "CAIRN_TEST_READER": json.dumps({"application": str(READER), "conf": spark_conf()}),
+        "CAIRN_TEST_READER": json.dumps({"application": str(READER), "conf": NO_JVM}),
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
     }
     home = AirflowHome(shared / "airflow", env=env, heartbeat_timeout=HEARTBEAT_TIMEOUT_S, parallelism=3, users=USERS)

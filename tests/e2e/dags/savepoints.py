@@ -19,7 +19,7 @@ KEPT = "s3://savepoints/kept"
 KEEPING: dict[str, Any] = {
     "application": str(APPLICATIONS / "keeping.py"),
     "application_args": [os.environ["CAIRN_TEST_GATES"]],
-    "conf": json.loads(os.environ["CAIRN_TEST_SPARK_CONF"]),
+    "conf": json.loads(os.environ["CAIRN_TEST_READER"])["conf"],
     "retries": 0,
 }
 FIRST_EVENT, LAST_EVENT = datetime(2020, 1, 1, tzinfo=UTC), datetime(2020, 1, 4, 11, tzinfo=UTC)
@@ -59,7 +59,7 @@ with (
             os.environ["CAIRN_TEST_GATES"],
             *(str(int(each.timestamp()) // HOUR_S) for each in (FIRST_EVENT, LAST_EVENT)),
         ],
-        conf=KEEPING["conf"],
+        conf=json.loads(os.environ["CAIRN_TEST_SPARK_CONF"]),
         retries=0,
     )
 

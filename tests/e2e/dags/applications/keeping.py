@@ -1,4 +1,4 @@
-"""A stage with a real file as its state and without a Spark session, which is most of what a driver's start costs.
+"""A stage with a real file as its state, without a Spark session and without a JVM (tests/support/driver_stand_in.py).
 
 Its state is a list of the runs that it has read, in order, each with enough beside it that the list does not fit into
 the acknowledgement (semantics A4). It can be held as `reader.py` can, at the point of its stage's name.
@@ -6,12 +6,12 @@ the acknowledgement (semantics A4). It can be held as `reader.py` can, at the po
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from typing import Any, cast
 
-from counting import stop_at  # type: ignore[import-not-found]  # Spark finds it in this folder
-from pyspark import SparkConf, SparkContext
+from counting import stop_at  # type: ignore[import-not-found]  # Python finds it in this folder
 
 from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.documents.attempt import Handover
@@ -21,13 +21,12 @@ from airflow_cairn.spark.handover.conf import parse
 FILLER = "x" * 30_000
 
 if __name__ == "__main__":
-    SparkContext._ensure_initialized()
-    handed = parse(SparkConf().get)
+    handed = parse(json.loads(os.environ["CAIRN_TEST_DRIVER_CONF"]).get)
     store = handed.open_store()
     handover, _ = Coordinator(store, handed.job).files.read(Handover, handed.handover_key)
     # No DataFrame is read or written, so nobody asks for the session.
     with Epoch(cast(Any, None), store, handover) as epoch:
-        stop_at(sys.argv[1], f"{epoch.job}/{epoch.run_id}/{epoch.attempt}/{epoch.stage}", os.getppid())
+        stop_at(sys.argv[1], f"{epoch.job}/{epoch.run_id}/{epoch.attempt}/{epoch.stage}", os.getpid())
         (before,) = epoch.list_state("filled") or [[]]
         epoch.snapshot_list("filled", [[*before, f"{epoch.run_id} {FILLER}"]])
         epoch.put("folded", [*epoch.get("folded", []), epoch.run_id])

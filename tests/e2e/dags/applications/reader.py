@@ -1,6 +1,6 @@
 """A stage that acknowledges without a Spark job, where it is only asked what Airflow does and what an epoch reads.
 
-It starts no session, which is most of what a driver's start costs; `spark-submit` and its JVM are as in any stage.
+It has no session and no JVM (tests/support/driver_stand_in.py); all else is as in any driver in client mode.
 
 Its state is a list of the runs that it has read, in order; an epoch folded in twice or left out shows there.
 
@@ -16,8 +16,6 @@ import sys
 import threading
 from pathlib import Path
 
-from pyspark import SparkConf, SparkContext
-
 from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument, SubtaskAck
@@ -31,15 +29,13 @@ from airflow_cairn.spark.handover.conf import parse
 def main() -> int:
     """Note and acknowledge; gives the exit status."""
     gates = Path(os.environ["CAIRN_TEST_GATES"])
-    SparkContext._ensure_initialized()
-    handed = parse(SparkConf().get)
+    handed = parse(json.loads(os.environ["CAIRN_TEST_DRIVER_CONF"]).get)
     coordinator = Coordinator(handed.open_store(), handed.job)
     handover, _ = coordinator.files.read(Handover, handed.handover_key)
     where = f"{handover.job}/{layout.run_id_of(handover.epoch)}/{handover.attempt}"
     owes = [layout.run_id_of(each.epoch) for each in handover.backlog]
     note(gates / "read" / where / handover.stage, json.dumps({"sources": handover.slice.sources, "owes": owes}))
-    # The parent is the JVM of spark-submit, as of any driver in client mode.
-    note(gates / "reached" / where / handover.stage, str(os.getppid()))
+    note(gates / "reached" / where / handover.stage, str(os.getpid()))
     pause = threading.Event()
     while (gates / "hold" / where / handover.stage).exists():
         pause.wait(0.05)
