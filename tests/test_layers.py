@@ -234,7 +234,7 @@ sys.meta_path.insert(0, Blocker())
 
 def _with_blocker(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", _BLOCKER + code]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.mark.parametrize("name", _BLOCKED)

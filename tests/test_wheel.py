@@ -24,7 +24,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.Path:
     shutil.copytree(ROOT, source, ignore=ignored)
     code = "import sys; from setuptools.build_meta import build_wheel; print(build_wheel(sys.argv[1]))"
     command = [sys.executable, "-c", code, str(source.parent)]
-    done = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr
     return zipfile.Path(source.parent / done.stdout.splitlines()[-1])
 

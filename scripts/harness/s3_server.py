@@ -77,7 +77,7 @@ class S3Server(Service):
             ]
             process = RealProcess("versitygw", command, self.root / "versitygw.log", env=env)
             try:
-                process.wait_until(lambda: is_listening(self.port), 30, f"versitygw on port {self.port}")
+                process.wait_until(lambda: is_listening(self.port), 300, f"versitygw on port {self.port}")
             except ProcessDiedError:
                 process.stop()
                 if not tries_left:

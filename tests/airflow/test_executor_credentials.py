@@ -61,7 +61,7 @@ def test_executors_elsewhere(
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=600,
             check=False,
         )
     assert "rows: 100" in done.stdout, done.stdout[-3000:] + done.stderr[-6000:]

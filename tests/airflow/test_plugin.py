@@ -21,7 +21,7 @@ def modules_after(code: str, folder: Path) -> set[str]:
     """Give the modules that a fresh interpreter has loaded after running `code`."""
     script = f"{code}\nimport sys\nprint('\\n'.join(sys.modules))"
     command = [sys.executable, "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, cwd=folder)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True, cwd=folder)
     return set(done.stdout.splitlines())
 
 

@@ -202,10 +202,11 @@ def test_depth_counts_structure_and_not_text() -> None:  # semantics W5
 
 def test_texts_that_never_close_cost_no_more_than_others() -> None:  # semantics W5
     hostile = b'"' + b'\\"[' * 340_000
-    started = time.perf_counter()
+    started = time.thread_time()
     with pytest.raises(DocumentError):
         codec.parse(hostile, key="k")
-    assert time.perf_counter() - started < 2
+    # Of a processor, so no other process lengthens it. A search from each of its quotes would be quadratic: minutes.
+    assert time.thread_time() - started < 10
 
 
 def test_too_large_is_refused_before_it_is_parsed() -> None:  # semantics W5

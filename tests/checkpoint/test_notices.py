@@ -180,7 +180,7 @@ def test_a_notifier_killed_by_the_system_is_followed_by_another(tmp_path: Path) 
     complete_told(world, "a")
     process = multiprocessing.get_context("spawn").Process(target=_notify_and_die, args=(store.as_uri(), note))
     process.start()
-    process.join(60)
+    process.join(300)
     assert process.exitcode == -signal.SIGKILL
     assert note.read_text() == "1"
     listener = Listener()

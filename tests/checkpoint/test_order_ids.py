@@ -90,7 +90,7 @@ def test_the_process_that_triggers_is_killed_when_it_has_moved_the_sequence(worl
         target=_ask_and_die, args=(world.store.uri, dsn, world.clock.now_ms)
     )
     process.start()
-    process.join(60)
+    process.join(300)
     assert process.exitcode == -signal.SIGKILL
     assert position(dsn) == (2 * SIZE, True), "the sequence was moved"
     assert triggered(world, "b", hook) == range_of(2), "the same ids"

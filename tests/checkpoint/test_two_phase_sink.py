@@ -107,7 +107,7 @@ def test_a_notifier_that_is_killed(world: World, dsn: str, when: str) -> None:  
     complete(world, dsn, "a")
     process = multiprocessing.get_context("spawn").Process(target=_notify_and_die, args=(world.store.uri, dsn, when))
     process.start()
-    process.join(60)
+    process.join(300)
     assert process.exitcode == -signal.SIGKILL
     assert rows(dsn, "orders") == (ONCE if when == "after" else [])
     assert [world.coordinator().deliver([orders_sink(dsn)]) for _ in range(2)] == [1, 0]

@@ -28,7 +28,7 @@ from airflow_cairn.storage import open_store
 from airflow_cairn.storage.errors import ForbiddenError, StorageError, UnavailableError
 from tests.checkpoint.world import World
 
-PATIENCE_S = 60
+PATIENCE_S = 300
 
 
 @pytest.fixture

@@ -25,7 +25,8 @@ READER = HERE / "dags" / "applications" / "reader.py"
 """The application of stages that make no Spark job."""
 NO_JVM = {"spark.test.driver": "stand-in"}
 """The conf of stages whose driver is a process without a JVM, because only Airflow's behaviour is asked."""
-HEARTBEAT_TIMEOUT_S = 12
+HEARTBEAT_TIMEOUT_S = 20
+"""A supervisor tells of itself every second; one that a busy machine keeps waiting is not to be taken for dead."""
 CLEARS, LOOKS = "cairn", "looks"
 ON_A_SCHEDULE = "on_a_schedule"
 """Runs every five seconds."""

@@ -168,4 +168,4 @@ def kill_task(jvm: psutil.Process) -> None:
     task, supervisor = above[0], above[1]
     for victim in (supervisor, task):
         victim.send_signal(signal.SIGKILL)
-    psutil.wait_procs([supervisor, task], timeout=10)
+    psutil.wait_procs([supervisor, task], timeout=300)

@@ -37,7 +37,7 @@ def test_a_zombie_acknowledges_late_8(scenario: Scenario) -> None:
     files = scenario.store.files
     assert list(files.listing("chk-0000000001/state/b/"))
     scenario.release("e1", 1, "b.written")
-    zombie.wait(timeout=60)
+    zombie.wait(timeout=600)
     assert list(files.listing("chk-0000000001/state/b/")) == []
     scenario.release("e1", 2, "b.written")
     scenario.check(
@@ -109,7 +109,7 @@ def test_no_callback_comes_12(scenario: Scenario) -> None:
         logs = (airflow.home / "logs" / "dag_processor").rglob("failover.py.log")
         return any(late in log.read_text() for log in logs)
 
-    wait_until(came, 240, "the late callback", interval=5)
+    wait_until(came, 600, "the late callback", interval=5)
     assert scenario.store.coordinator.head() == before
 
 
@@ -152,8 +152,8 @@ def test_a_checkpoint_expires_16(airflow: AirflowHome, gates: Gates, storage: st
         api.trigger(name, "e1")
     for name, store in stores.items():
         gates.wait_until_reached(name, "e1", 1, "b")
-        wait_until(partial(_expired, store), 240, f"{name} to expire")
-    wait_until(lambda: stores[some].coordinator.head().pending, 60, "the next attempt")
+        wait_until(partial(_expired, store), 600, f"{name} to expire")
+    wait_until(lambda: stores[some].coordinator.head().pending, 600, "the next attempt")
     gates.release(some, "e1", 1, "b")
     assert api.wait_for_run(some, "e1") == "success", api.explain(some, "e1")
     assert [api.task(some, "e1", stage).try_number for stage in "ab"] == [1, 1]

@@ -32,7 +32,7 @@ def run(airflow: AirflowHome, dag_id: str, run_id: str) -> None:
 
 
 def ended(airflow: AirflowHome, dag_id: str, run_id: str, state: str) -> None:
-    airflow.api.wait_for_run(dag_id, run_id, timeout=240)
+    airflow.api.wait_for_run(dag_id, run_id)
     assert airflow.api.run_state(dag_id, run_id) == state, airflow.api.explain(dag_id, run_id)
 
 
@@ -101,7 +101,7 @@ def test_what_runs_is_marked(airflow: AirflowHome, gates: Gates, storage: str) -
     job = JobStore(storage, dag_id)
     driver = under_way(airflow, gates, dag_id, "e1")
     mark(airflow, dag_id, "e1", "success", SECOND)
-    wait_until(lambda: gone(driver), 120, "the driver of the marked task to end")
+    wait_until(lambda: gone(driver), 600, "the driver of the marked task to end")
     ended(airflow, dag_id, "e1", "success")
     assert api.task(dag_id, "e1", SECOND).try_number == 2
     assert "cleared, to run again: second" in api.log(dag_id, "e1", WAIT)
@@ -111,7 +111,7 @@ def test_what_runs_is_marked(airflow: AirflowHome, gates: Gates, storage: str) -
     driver = under_way(airflow, gates, dag_id, "e2")
     mark(airflow, dag_id, "e2", "failed", SECOND)
     ended(airflow, dag_id, "e2", "failed")
-    wait_until(lambda: gone(driver), 120, "the driver of the marked task to end")
+    wait_until(lambda: gone(driver), 600, "the driver of the marked task to end")
     run(airflow, dag_id, "e3")
     assert folded(storage, dag_id) == ["e1", "e3"]
     clear_run(airflow, dag_id, "e2")
@@ -125,7 +125,7 @@ def test_a_run_is_deleted(airflow: AirflowHome, gates: Gates, storage: str) -> N
     driver = under_way(airflow, gates, dag_id, "e1")
     mark(airflow, dag_id, "e1", "failed")  # the page deletes no run that is running
     airflow.api.request("DELETE", f"/dags/{dag_id}/dagRuns/e1")
-    wait_until(lambda: gone(driver), 120, "the driver of the deleted run to end")
+    wait_until(lambda: gone(driver), 600, "the driver of the deleted run to end")
     run(airflow, dag_id, "e2")
     head = JobStore(storage, dag_id).coordinator.head()
     assert [entry.epoch for entry in head.completed] == [layout.epoch_name("e2")]

@@ -22,7 +22,7 @@ def test_what_a_lagging_driver_has_not_read_is_replayed_by_the_next(
         gates.hold(JOB, "e1", 1, stage)
     api.trigger(JOB, "e1")
     for stage in ("count", "gate"):
-        gates.wait_until_reached(JOB, "e1", 1, stage, timeout=300)
+        gates.wait_until_reached(JOB, "e1", 1, stage)
     gates.release(JOB, "e1", 1, "gate")
     api.wait_for_task(JOB, "e1", "epoch.wait_for_checkpoint", states={"success"})
     assert api.xcom(JOB, "e1", "epoch.wait_for_checkpoint")["left_out"] == ["count"]

@@ -44,7 +44,7 @@ class Runs:
 
     def ended(self, *runs: str) -> None:
         for run in runs:
-            self.airflow.api.wait_for_run(self.dag_id, run, timeout=300)
+            self.airflow.api.wait_for_run(self.dag_id, run)
             state = self.airflow.api.run_state(self.dag_id, run)
             assert state == "success", self.airflow.api.explain(self.dag_id, run)
 
@@ -82,7 +82,7 @@ def test_after_an_expiry_that_another_run_overtook(airflow: AirflowHome, gates: 
     runs.held_at("e1", "second")
     gates.hold(runs.dag_id, "e2", 1, "first")
     airflow.api.trigger(runs.dag_id, "e2")
-    wait_until(lambda: runs.coordinator.head().waiting != (), 120, "e2 to wait in the line")
+    wait_until(lambda: runs.coordinator.head().waiting != (), 600, "e2 to wait in the line")
     assert runs.coordinator.abort(1, Reason.CHECKPOINT_EXPIRED, "not complete in time")
     gates.wait_until_reached(runs.dag_id, "e2", 1, "first")
     gates.release(runs.dag_id, "e1", 1, "second")
@@ -102,7 +102,7 @@ def test_after_a_pause_that_another_run_overtook(airflow: AirflowHome, gates: Ga
     runs.held_at("e1", "first")
     api.pause(runs.dag_id)
     gates.release(runs.dag_id, "e1", 1, "first")
-    wait_until(lambda: job.head().stopped is Stopped.PAUSED, 120, "the stage to see the pause")
+    wait_until(lambda: job.head().stopped is Stopped.PAUSED, 600, "the stage to see the pause")
     job.unpause()
     _begin_another(job)
     api.unpause(runs.dag_id)

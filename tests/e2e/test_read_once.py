@@ -23,7 +23,7 @@ def test_a_run_by_hand_inside_a_day_that_was_read_is_skipped(airflow: AirflowHom
     def two_days() -> bool:
         return [run["state"] for run in api.runs(DAG_ID)] == ["success", "success"]
 
-    wait_until(two_days, 180, "two scheduled days")
+    wait_until(two_days, 600, "two scheduled days")
     days = [(1, 1, "COMPLETED"), (2, 1, "COMPLETED")]
     assert job.outcomes() == days
 

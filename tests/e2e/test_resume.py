@@ -133,7 +133,7 @@ def take(shell: Shell, job: str) -> str:
 def run_its_schedule(airflow: AirflowHome, job: str) -> None:
     """Let a DAG's schedule run, which has one run."""
     airflow.api.unpause(job)
-    wait_until(lambda: airflow.api.runs(job), 120, f"a run of {job}")
+    wait_until(lambda: airflow.api.runs(job), 600, f"a run of {job}")
     (run,) = airflow.api.runs(job)
     assert airflow.api.wait_for_run(job, run["dag_run_id"]) == "success", airflow.api.explain(job, run["dag_run_id"])
 

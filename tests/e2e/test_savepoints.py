@@ -91,7 +91,7 @@ def run(airflow: AirflowHome, dag_id: str, run_id: str, logical_date: datetime |
 
 
 def ended(airflow: AirflowHome, dag_id: str, run_id: str) -> None:
-    airflow.api.wait_for_run(dag_id, run_id, timeout=240)
+    airflow.api.wait_for_run(dag_id, run_id)
     assert airflow.api.run_state(dag_id, run_id) == "success", airflow.api.explain(dag_id, run_id)
 
 
@@ -157,13 +157,13 @@ def test_a_stop_in_the_middle_of_an_epoch(airflow: AirflowHome, gates: Gates, la
     gates.wait_until_reached(name, "e1", 1, "second")
 
     with cairn(airflow, s3_server, "stop", name, "--target", KEPT, "--wait", "--json") as stop:
-        wait_until(lambda: job.coordinator.head().stopping(), 60, "the stop to hold the job")
+        wait_until(lambda: job.coordinator.head().stopping(), 600, "the stop to hold the job")
         api.trigger(name, "e2")
         api.wait_for_task(name, "e2", trigger, states={"deferred"})
         assert api.xcom(name, "e2", trigger, "cairn_declined")["reason"] == HELD
         assert [each.epoch for each in job.coordinator.head().pending] == ["e1"]
         gates.release(name, "e1", 1, "second")
-        out, err = stop.communicate(timeout=240)
+        out, err = stop.communicate(timeout=600)
     assert stop.returncode == 0, err
     stopped = json.loads(out)
     assert (stopped["stopped"], stopped["status"]) == ("shutdown", COMPLETED)
@@ -173,7 +173,7 @@ def test_a_stop_in_the_middle_of_an_epoch(airflow: AirflowHome, gates: Gates, la
     assert job.coordinator.head().pending == ()
 
     with cairn(airflow, s3_server, "resume", name, "--json") as resume:
-        out, err = resume.communicate(timeout=60)
+        out, err = resume.communicate(timeout=600)
     assert resume.returncode == 0, err
     assert (json.loads(out)["was_stopped"], json.loads(out)["checkpoint"]) == ("shutdown", 1)
     api.unpause(name)
@@ -250,7 +250,7 @@ def cairn(airflow: AirflowHome, s3_server: S3Server, *words: str) -> Iterator[su
     login = httpx.post(
         f"{airflow.url}/auth/token",
         json={"username": CLEARS, "password": airflow.passwords[CLEARS]},
-        timeout=60,
+        timeout=300,
         trust_env=False,
     )
     login.raise_for_status()

@@ -37,15 +37,15 @@ def test_windows_meet_and_what_a_pause_missed_is_one_run(airflow: AirflowHome) -
     assert facts["timetable_summary"] == "every 5 seconds"
     api.unpause(ON_A_SCHEDULE)
     try:
-        wait_until(lambda: len(windows()) >= 2, 120, "two runs of the schedule")
+        wait_until(lambda: len(windows()) >= 2, 600, "two runs of the schedule")
         api.pause(ON_A_SCHEDULE)
         before = windows()
-        wait_until(lambda: pendulum.now("UTC") > before[-1][1] + 5 * STEP, 120, "several runs to be missed")
+        wait_until(lambda: pendulum.now("UTC") > before[-1][1] + 5 * STEP, 600, "several runs to be missed")
         api.trigger(ON_A_SCHEDULE, "by_hand", logical_date=pendulum.now("UTC"))
         by_hand = api.run(ON_A_SCHEDULE, "by_hand")
         assert by_hand["data_interval_start"] == by_hand["data_interval_end"] == by_hand["logical_date"]
         api.unpause(ON_A_SCHEDULE)
-        wait_until(lambda: len(windows()) >= len(before) + 2, 120, "the schedule to go on")
+        wait_until(lambda: len(windows()) >= len(before) + 2, 600, "the schedule to go on")
     finally:
         api.pause(ON_A_SCHEDULE)
     after = windows()
@@ -63,7 +63,7 @@ def test_a_pause_stops_the_job_and_its_end_starts_it(airflow: AirflowHome, gates
     gates.wait_until_reached(PAUSED, run, 1, "clean")
     api.pause(PAUSED)
     gates.release(PAUSED, run, 1, "clean")
-    wait_until(lambda: job.coordinator.head().stopped is Stopped.PAUSED, 120, "the job to be stopped")
+    wait_until(lambda: job.coordinator.head().stopped is Stopped.PAUSED, 600, "the job to be stopped")
     assert job.outcomes() == [(1, 1, "CHECKPOINT_COORDINATOR_SUSPEND")]
     assert job.coordinator.head().pending == ()
     api.unpause(PAUSED)

@@ -107,4 +107,4 @@ def order(airflow: AirflowHome, number: int) -> str:
             (run["dag_run_id"] for run in airflow.api.runs("source_events") if run["dag_run_id"] not in before), None
         )
 
-    return wait_until(appeared, 60, f"a run for order {number}", interval=0.5)
+    return wait_until(appeared, 600, f"a run for order {number}", interval=0.5)

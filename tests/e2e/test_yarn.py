@@ -71,7 +71,7 @@ def airflow(tmp_path: Path, yarn: YarnCluster, job: JobStore, gates: Path) -> It
         "CAIRN_TEST_SPARK_CONF": json.dumps(conf),
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "yarn", "extra": extra}),
     }
-    home = AirflowHome(tmp_path / "airflow", env=env, heartbeat_timeout=15)
+    home = AirflowHome(tmp_path / "airflow", env=env, heartbeat_timeout=20)
     shutil.copytree(HERE / "yarn_dags", home.dags_folder, dirs_exist_ok=True)
     with home:
         home.api.wait_for_dag(DAG)
@@ -118,7 +118,7 @@ def test_stages_run_in_containers_of_yarn(airflow: AirflowHome, yarn: YarnCluste
     airflow.api.trigger(DAG, "e2")
     (gates / "hold-e2-1").touch()
     reached = gates / "reached-e2-1"
-    wait_until(reached.exists, 120, "the driver of e2 to open its epoch")
+    wait_until(reached.exists, 600, "the driver of e2 to open its epoch")
     driver = psutil.Process(int(reached.read_text())).parent()
     assert driver is not None
     assert "org.apache.spark.deploy.yarn.ApplicationMaster" in driver.cmdline()
@@ -127,10 +127,10 @@ def test_stages_run_in_containers_of_yarn(airflow: AirflowHome, yarn: YarnCluste
     assert airflow.api.run_state(DAG, "e2") == "success", airflow.api.explain(DAG, "e2")
     airflow.api.trigger(DAG, "e3")
     (gates / "hold-e3-1").touch()
-    wait_until((gates / "reached-e3-1").exists, 120, "the driver of e3 to open its epoch")
-    wait_until(lambda: follows_its_driver(airflow, "e3"), 120, "the task of e3 to ask YARN about its driver")
+    wait_until((gates / "reached-e3-1").exists, 600, "the driver of e3 to open its epoch")
+    wait_until(lambda: follows_its_driver(airflow, "e3"), 600, "the task of e3 to ask YARN about its driver")
     kill_worker(airflow, "e3")
-    wait_until(lambda: is_taken_over(job), 120, "the retry to take over the driver of e3")
+    wait_until(lambda: is_taken_over(job), 600, "the retry to take over the driver of e3")
     (gates / "hold-e3-1").unlink()
     airflow.api.wait_for_run(DAG, "e3")
     assert airflow.api.run_state(DAG, "e3") == "success", airflow.api.explain(DAG, "e3")

@@ -225,7 +225,7 @@ coordinator = Coordinator(open_store(sys.argv[1]), "flights")
 print(stats.stats(coordinator.head()).completed, [row.id for row in views.checkpoints(coordinator)])
 """
     command = [sys.executable, "-c", program, tmp_path.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert (done.stdout, done.returncode) == ("1 [1]\n", 0), done.stderr
 
 

@@ -403,7 +403,7 @@ def test_a_hook_that_hangs_is_left_behind(world: World) -> None:  # semantics T7
     stop = threading.Event()
     ids = Ids()
     ids.timeout = timedelta(milliseconds=50)
-    ids.answer = lambda: stop.wait(60)
+    ids.answer = lambda: stop.wait(300)
     try:
         with pytest.raises(MasterHookError, match=r"was not done with trigger after 0\.05 s"):
             triggered(world, "a", ids)
@@ -411,7 +411,7 @@ def test_a_hook_that_hangs_is_left_behind(world: World) -> None:  # semantics T7
         assert left.daemon, "it does not keep its process from ending"
     finally:
         stop.set()
-    left.join(60)
+    left.join(300)
     assert not left.is_alive()
     assert world.coordinator().head().pending == ()
 

@@ -137,7 +137,7 @@ def test_a_seed_runs_the_same_way_in_any_process(hashes: str) -> None:
         env={**os.environ, "PYTHONHASHSEED": hashes},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=True,
     )
     assert done.stdout.strip() == hashlib.sha256("\n".join(run(plan(7, 3000))[0].trace).encode()).hexdigest()

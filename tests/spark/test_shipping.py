@@ -39,7 +39,7 @@ def isolated(zip_path: Path, code: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
         cwd="/",
     )
 

@@ -72,7 +72,7 @@ class Submitter:
             capture_output=True,
             text=True,
             check=False,
-            timeout=240,
+            timeout=600,
         )
 
 

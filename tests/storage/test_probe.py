@@ -50,7 +50,7 @@ def rclone(tmp_path: Path) -> Iterator[str]:
     command = [program, "serve", "s3", "--addr", f"{LOOPBACK}:{port}", "--auth-key", "access,secret", "served"]
     process = RealProcess("rclone", command, tmp_path / "rclone.log", cwd=tmp_path)
     try:
-        process.wait_until(lambda: is_listening(port), 30, "rclone to listen")
+        process.wait_until(lambda: is_listening(port), 300, "rclone to listen")
         yield f"http://{LOOPBACK}:{port}"
     finally:
         process.stop()

@@ -74,7 +74,7 @@ def test_cleared_tasks_run_again(home: AirflowHome) -> None:
     home.api.trigger("trivial", "r2", conf={"x": 1})
     assert home.api.wait_for_run("trivial", "r2") == "success"
     home.api.clear("trivial", "r2", ["give"])
-    wait_until(lambda: home.api.task("trivial", "r2", "give").try_number == 2, 30, "the second try")
+    wait_until(lambda: home.api.task("trivial", "r2", "give").try_number == 2, 600, "the second try")
     assert home.api.wait_for_run("trivial", "r2") == "success"
     assert [one.try_number for one in home.api.tries("trivial", "r2", "give")] == [1, 2]
     assert home.api.task("trivial", "r2", "wait").try_number == 1

@@ -36,7 +36,7 @@ def test_spark_writes_and_reads_by_the_magic_committer(s3_server: S3Server, s3_b
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]

@@ -36,6 +36,6 @@ def test_a_child_hears_what_its_parent_ignores(number: int) -> None:
         check=True,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=300,
     )
     assert ended.stdout.split() == ["True", "False"]

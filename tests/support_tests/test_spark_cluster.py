@@ -37,7 +37,7 @@ def test_the_workers_do_the_work_and_everything_ends(tmp_path: Path) -> None:
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=600,
             check=False,
         )
         assert done.returncode == 0, done.stderr[-4000:]

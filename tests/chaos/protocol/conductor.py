@@ -25,7 +25,7 @@ from tests.chaos.protocol.tasks import RETRIES, Process, Run, Task
 from tests.chaos.report import Figures, Violation
 from tests.support.s3_proxy import S3Proxy
 
-SILENCE_S = 120.0
+SILENCE_S = 600.0
 """When nothing is heard for so long though a process runs, the job is stuck."""
 MAX_CLEARS, MAX_IDLE, LOOKS, TAIL = 3, 3, 40, 150
 PATIENT = 8
@@ -434,7 +434,7 @@ class Conductor:
         for pid in list(process.standing):
             self.note(f"#{process.number} {process.role} goes on")
             process.standing.discard(pid)
-            wait_until(partial(_stands, pid), 60, f"process {pid} to stand still")
+            wait_until(partial(_stands, pid), 600, f"process {pid} to stand still")
             self._signal(pid, signal.SIGCONT)
 
     def _signal(self, pid: int, number: signal.Signals) -> None:

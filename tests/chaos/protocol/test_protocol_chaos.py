@@ -12,7 +12,7 @@ from tests.chaos.protocol.play import ROOT, Stage, play, stage
 from tests.chaos.report import Figures
 from tests.chaos.stored import Folder
 
-pytestmark = [pytest.mark.s3, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.s3, pytest.mark.timeout(1800)]
 
 SEEDS = range(1000, 1010)
 

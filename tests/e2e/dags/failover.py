@@ -139,7 +139,8 @@ pipeline(
     aws_conn_id="failover_s3",
 )
 for name, tolerable in {"some": 1, "none": 0}.items():
-    impatient = CheckpointConfig(timeout=timedelta(seconds=45), tolerable_failed_checkpoints=tolerable)
+    # Long enough for three tasks to start on a busy machine: b is to stand when it is over.
+    impatient = CheckpointConfig(timeout=timedelta(seconds=90), tolerable_failed_checkpoints=tolerable)
     in_pieces(f"failover_16_{name}", impatient, READER | {"retries": 0})
 pipeline("failover_17", TWO, runs=3)
 pipeline("failover_19", TWO, [("a", "b")], airflow_api_conn_id="refused_api")
