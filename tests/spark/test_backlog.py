@@ -133,7 +133,7 @@ def test_an_upstream_that_wrote_nothing_in_an_epoch_has_nothing_in_flight() -> N
 
 
 def test_in_flight_data_that_the_checkpoint_does_not_name_is_an_error() -> None:  # semantics B3
-    with pytest.raises(DocumentError, match=r"in-flight data that this stage owes .*of=`weather`"):
+    with pytest.raises(DocumentError, match=r"in-flight data of this backlog .*of=`weather`"):
         loaded(*ALL[:3])
     with pytest.raises(DocumentError, match="of=`clean, clean, weather`"):
         Carried("routes").load(JobFiles(MemoryStore(), "flights"), None, Backlog(OWED))
