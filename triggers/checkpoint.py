@@ -13,7 +13,7 @@ from airflow.triggers.base import TriggerEvent
 from ..checkpoint import Coordinator
 from ..checkpoint.answers import Failed, Progress, Ready, Waiting
 from ..checkpoint.errors import CheckpointFailedError
-from .polling import LookingTrigger
+from .polling import PollingTrigger
 
 READY = "ready"
 AGAIN = "again"
@@ -25,7 +25,7 @@ RECHECK_INTERVAL = timedelta(minutes=5)
 """After this long the task looks, also where the store says nothing new: only it may ask Airflow who still runs."""
 
 
-class CheckpointTrigger(LookingTrigger):
+class CheckpointTrigger(PollingTrigger):
     """Looks at the store every `poll_interval` seconds, in a thread, and yields exactly one event.
 
     It keeps nothing: after a triggerer's restart another one goes on from the store. What it looks at costs a few

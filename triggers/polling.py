@@ -18,7 +18,7 @@ ERROR = "error"
 R = TypeVar("R")
 
 
-class LookingTrigger(BaseTrigger):
+class PollingTrigger(BaseTrigger):
     """A trigger that keeps nothing: after a triggerer's restart another one goes on from the store.
 
     Args:

@@ -15,12 +15,12 @@ from ..checkpoint.documents.layout import run_id_of
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.reasons import Reason
 from ..tasks.dag_runs import is_queued, state_of
-from .polling import LookingTrigger
+from .polling import PollingTrigger
 
 ASK = "ask"
 
 
-class RequestTrigger(LookingTrigger):
+class RequestTrigger(PollingTrigger):
     """Looks at the head of the job every `poll_interval` seconds and yields exactly one event (semantics T2, T3).
 
     The head alone says when a request would be answered otherwise than before; that is one read a look. During the

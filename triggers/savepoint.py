@@ -10,12 +10,12 @@ from airflow.triggers.base import TriggerEvent
 
 from ..checkpoint import Coordinator
 from ..checkpoint.documents.entries import SavepointEntry
-from .polling import LookingTrigger
+from .polling import PollingTrigger
 
 ASK = "ask"
 
 
-class SavepointTrigger(LookingTrigger):
+class SavepointTrigger(PollingTrigger):
     """Looks at the head of the job every `poll_interval` seconds and yields exactly one event (semantics P1, T4).
 
     Whether the savepoint has got its checkpoint, failed, or is unknown by now: the task asks for it again and learns it
