@@ -71,7 +71,8 @@ class Audit:
             self.check(found == (ref["size_bytes"], ref["sha256"]), "missing", f"a list of completed epochs: {ref}")
         # A list of completed epochs whose swap came too late lies in the next checkpoint's folder, and goes with that.
         next_folder = f"chk-{head['next_id']:010d}/epochs-"
-        standing = {key for key in objects if key.startswith("chk-") and not key.startswith(next_folder)}
+        too_late = {key for key in objects.keys() - referred if key.startswith(next_folder)}
+        standing = {key for key in objects if key.startswith("chk-")} - too_late
         self.check(standing == referred, "left over", f"nothing refers to {sorted(standing - referred)[:8]}")
         self.check(not self._folder.uploads(), "left over", f"uploads are pending: {self._folder.uploads()[:3]}")
         for entry in head.get("savepoints", []):
