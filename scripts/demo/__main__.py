@@ -53,16 +53,20 @@ def main() -> int:
     """Run the demonstration.
 
     Returns:
-        0 if every state row equals the plain pass's.
+        0 if every state row equals the plain pass's, 130 if Ctrl-C came before they were compared.
     """
     options = _arguments()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    status = 130
     try:
         with tempfile.TemporaryDirectory(prefix="cairn-demo-") as folder:
-            return _run(options, Path(folder))
+            status = _run(options, Path(folder))
+            if not options.keep:
+                return status
     except KeyboardInterrupt:
-        say("stopped; every process that the demonstration started has been ended")
-        return 130
+        pass
+    say("stopped; every process that the demonstration started has been ended")
+    return status
 
 
 def _arguments() -> argparse.Namespace:
@@ -269,7 +273,8 @@ def _what_next(options: argparse.Namespace, uri: str) -> None:
 def _keep(home: AirflowHome, uri: str) -> None:
     print(f"\nAirflow stays up at {home.url}  (user: admin, password: {home.password})")
     print(f"Checkpoints are in {uri}. Press Ctrl-C to end everything.", flush=True)
-    threading.Event().wait()
+    with contextlib.suppress(KeyboardInterrupt):
+        threading.Event().wait()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sys
@@ -18,10 +19,22 @@ from scripts.setup.base import ROOT
 
 pytestmark = pytest.mark.e2e
 
+FIRST_DAY_AGAIN = {
+    "dag_run_id": "again",
+    "logical_date": "2001-01-01T12:00:00Z",
+    "data_interval_start": "2001-01-01T00:00:00Z",
+    "data_interval_end": "2001-01-02T00:00:00Z",
+    "conf": {"cairn": {"read_again": True}},
+}
+"""A run by hand."""
+
 
 def demo(tmp_path: Path, *options: str) -> RealProcess:
     """Start the demonstration."""
-    return RealProcess("demo", [sys.executable, "-m", "scripts.demo", *options], tmp_path / "demo.log", cwd=ROOT)
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    command = [sys.executable, "-m", "scripts.demo", *options]
+    return RealProcess("demo", command, tmp_path / "demo.log", cwd=ROOT, env={**os.environ, "TMPDIR": str(temporary)})
 
 
 def ended(process: RealProcess, timeout: float) -> str:
@@ -30,69 +43,61 @@ def ended(process: RealProcess, timeout: float) -> str:
     return process.log.read_text()
 
 
-def check(printed: str) -> None:
-    """Check what it says when a driver was killed in the second of two epochs."""
+def ctrl_c(process: RealProcess, tmp_path: Path) -> str:
+    """Press Ctrl-C: every process ends, and the demonstration's folder goes. Gives what was printed."""
+    family = process.family()
+    assert len(family) > 4
+    (folder,) = (tmp_path / "tmp").glob("cairn-demo-*")
+    psutil.Process(process.pid).send_signal(signal.SIGINT)
+    printed = ended(process, 600)
+    wait_until(lambda: not [each for each in family if each.is_running()], 600, "all processes to be gone")
+    assert "every process that the demonstration started has been ended" in printed
+    assert process.family() == []
+    assert not folder.exists()
+    return printed
+
+
+def test_all_rows_are_equal_and_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
+    """On S3, with KEEP=1: one driver is killed in the second epoch, and the state equals one plain pass.
+
+    It prints an address and a login that work. Ctrl-C comes while another run's Spark driver works, and ends it too.
+    """
+    # semantics F2, R1
+    flights = tmp_path / "own-flights.parquet"
+    write_flights(flights, 3)
+    options = ["--epochs", "2", "--kill", "clean@2", "--storage", "s3", "--flights", str(flights)]
+    process = demo(tmp_path, *options, "--keep")
+    process.wait_until(lambda: "Press Ctrl-C" in process.log.read_text(), 1200, "the end of the demonstration")
+    printed = process.log.read_text()
     assert "SIGKILL to the Spark driver" in printed
     assert "STATE ROWS EQUAL" in printed
     assert "nothing is left over" in printed
     assert "FAILED JOB_FAILOVER_REGION" in printed
-
-
-def test_it_ends_with_all_rows_equal(tmp_path: Path) -> None:
-    """On S3: one driver is killed in the second epoch, and the state equals one plain pass (semantics F2, R1)."""
-    flights = tmp_path / "own-flights.parquet"
-    write_flights(flights, 3)
-    options = ["--epochs", "2", "--kill", "clean@2", "--storage", "s3", "--flights", str(flights)]
-    process = demo(tmp_path, *options)
-    printed = ended(process, 1200)
-    assert process.returncode == 0, printed
-    check(printed)
-    assert process.family() == []
-
-
-def test_keep_leaves_airflow_up_until_ctrl_c(tmp_path: Path) -> None:
-    """On files, with KEEP=1: it comes out the same, and prints an address and a login that work (semantics F2, R1)."""
-    process = demo(tmp_path, "--epochs", "2", "--kill", "routes@2", "--keep")
-    process.wait_until(lambda: "Press Ctrl-C" in process.log.read_text(), 1200, "the end of the demonstration")
-    printed = process.log.read_text()
-    check(printed)
     found = re.search(r"stays up at (\S+)  \(user: (\S+), password: (\S+)\)", printed)
     assert found is not None
     api = AirflowApi(found[1], found[2], found[3])
     assert [run["state"] for run in api.runs("flights")] == ["success", "success"]
+    api.request("POST", "/dags/flights/dagRuns", json=FIRST_DAY_AGAIN)
     api.close()
-    psutil.Process(process.pid).send_signal(signal.SIGINT)
-    ended(process, 60)
-    assert process.family() == []
+    process.wait_until(lambda: drivers(process.family()), 600, "a Spark driver")
+    printed = ctrl_c(process, tmp_path)
+    assert process.returncode == 0, printed
 
 
-def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
-    """Ctrl-C while Spark drivers run ends every process and removes the folder."""
+def test_ctrl_c_before_the_end(tmp_path: Path) -> None:
+    """On files, with the generated input: it ends by what Ctrl-C ends any command with."""
     process = demo(tmp_path, "--epochs", "1", "--kill", "none")
-    process.wait_until(lambda: "clean acknowledged" in process.log.read_text(), 600, "the first stage")
-    process.wait_until(lambda: drivers(process.family()), 300, "a Spark driver")
-    family = process.family()
-    assert len(family) > 4
-    folder = storage_folder(process.log.read_text()).parent
-    assert folder.exists()
-    psutil.Process(process.pid).send_signal(signal.SIGINT)
-    printed = ended(process, 60)
+    # The plain pass is a Spark driver too, and Airflow starts beside it.
+    process.wait_until(lambda: drivers(process.family()), 600, "a Spark driver")
+    process.wait_until(lambda: len(process.family()) > 4, 600, "Airflow to start")
+    printed = ctrl_c(process, tmp_path)
     assert process.returncode == 130, printed
-    wait_until(lambda: not [each for each in family if each.is_running()], 10, "all processes to be gone")
-    assert "every process that the demonstration started has been ended" in printed
-    assert not folder.exists()
+    assert "storage: file://" in printed
 
 
 def drivers(family: list[psutil.Process]) -> list[psutil.Process]:
     """Give the Spark drivers among some processes."""
     return [each for each in family if each.is_running() and "SparkSubmit" in " ".join(each.cmdline())]
-
-
-def storage_folder(printed: str) -> Path:
-    """Read the storage's folder off what the demonstration printed."""
-    found = re.search(r"storage: file://(\S+)", printed)
-    assert found is not None
-    return Path(found[1])
 
 
 @pytest.mark.parametrize(
@@ -109,6 +114,6 @@ def storage_folder(printed: str) -> Path:
 def test_bad_options_are_refused_at_once(tmp_path: Path, options: list[str], message: str) -> None:
     """Before anything is started."""
     process = demo(tmp_path, *options)
-    printed = ended(process, 60)
+    printed = ended(process, 600)
     assert process.returncode == 2
     assert message in printed
