@@ -44,7 +44,7 @@ class EpochCompleted:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class InputRefused:
     """A source has nothing that the epoch may read; no checkpoint was made."""
 
     source: str
@@ -64,7 +64,7 @@ class AlreadyRead:
     """The newest retained checkpoint that holds none of it; None: there is none, or the job has read nothing since."""
 
 
-TriggerAnswer = Triggered | Declined | EpochCompleted | AlreadyRead | Refused
+TriggerAnswer = Triggered | Declined | EpochCompleted | AlreadyRead | InputRefused
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class NothingToDo:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenUp:
+class AbandonedRegion:
     """The last try of a stage has failed, and the checkpoint goes on without its region (semantics F6)."""
 
     checkpoint: int
@@ -246,7 +246,7 @@ def failed(newest: EndedEntry) -> Failed:
     )
 
 
-FailAnswer = FailedOver | NothingToDo | EpochCompleted | GivenUp | Failed
+FailAnswer = FailedOver | NothingToDo | EpochCompleted | AbandonedRegion | Failed
 
 BeginAnswer = (
     Submit

@@ -29,7 +29,7 @@ from .handover import conf
 from .input import hook_answers
 from .input.backlog import Backlog
 from .input.inputs import Inputs
-from .input.restored import Carried
+from .input.restored import RestoredState
 from .kinds import list_state, raw_files, small_state
 from .output.before_snapshot import BeforeSnapshot
 from .output.committables import Committables
@@ -76,7 +76,7 @@ class Epoch(EpochFacts):
         self._before_snapshot = BeforeSnapshot(runtime.now_ms)
         self._fence = Fence(self._coordinator, handover, runtime.now_ms)
         self._outputs = Outputs(handover.stage, self._writer, self._before_snapshot, self._fence)
-        self._carried = Carried(handover.stage)
+        self._carried = RestoredState(handover.stage)
         self._backlog = Backlog(handover.backlog)
         self._committables = Committables(handover.stage)
         self._inputs = Inputs(self._files, handover, self._backlog)

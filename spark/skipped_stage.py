@@ -11,7 +11,7 @@ from ..checkpoint.errors import CheckpointFailedError
 from ..checkpoint.reasons import AckAnswer
 from .acknowledging import acknowledgement
 from .input.backlog import Backlog
-from .input.restored import Carried
+from .input.restored import RestoredState
 
 
 def acknowledge_skipped(coordinator: Coordinator, epoch: str, stage: str, claimant: str) -> bool:
@@ -48,7 +48,7 @@ def acknowledge_skipped(coordinator: Coordinator, epoch: str, stage: str, claima
             checkpoint=handover.checkpoint,
             epochs=", ".join(sorted(run_id_of(each) for each in older)),
         )
-    carried = Carried(stage)
+    carried = RestoredState(stage)
     carried.load(coordinator.files, handover.restore, Backlog(()))
     ack = acknowledgement(handover, handover.token, carried.outputs, carried.values, AckMetrics())
     return coordinator.acknowledge(replace(ack, skipped=True)) is AckAnswer.SUCCESS

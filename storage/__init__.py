@@ -25,7 +25,7 @@ from .errors import (
     UnsupportedStorageError,
 )
 from .open import open_store
-from .port import Blob, DeleteFailure, Lost, ObjectStat, ObjectStore, PendingUpload, WriteResult, Written
+from .port import Blob, ConditionFailed, DeleteFailure, ObjectStat, ObjectStore, PendingUpload, WriteResult, Written
 from .probe import ensure_probed, probe
 from .s3.options import S3Options
 
@@ -33,6 +33,7 @@ __all__ = [
     "Blob",
     "BucketGoneError",
     "CairnError",
+    "ConditionFailed",
     "ConflictError",
     "DeleteFailure",
     "DocumentError",
@@ -42,7 +43,6 @@ __all__ = [
     "InvalidKeyError",
     "InvalidNameError",
     "InvalidRequestError",
-    "Lost",
     "NewerFormatError",
     "ObjectStat",
     "ObjectStore",

@@ -1,8 +1,9 @@
 """The object-store port: what Cairn asks of a store, and the promises it builds on.
 
 Keys are relative to the store's root, use `/`, and every segment matches the grammar of semantics W1. A conditional
-write has two answers, `Written` and `Lost`; a lost answer is settled inside the adapter by a write id that travels with
-the object, and where that is impossible `OutcomeUnknownError` says so: then nothing may be deleted (semantics W2).
+write has two answers, `Written` and `ConditionFailed`; a lost answer is settled inside the adapter by a write id that
+travels with the object, and where that is impossible `OutcomeUnknownError` says so: then nothing may be deleted
+(semantics W2).
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class ConditionFailed:
     """The condition did not hold: another object is there, or (for a swap) none at all."""
 
     etag: str | None
     """Tag of what stands there now, None where nothing does or it is not known."""
 
 
-WriteResult = Written | Lost
+WriteResult = Written | ConditionFailed
 """How a conditional write ended; an outcome that is not known is an `OutcomeUnknownError`."""
 
 
@@ -121,8 +122,8 @@ class ObjectStore(ABC):
     def create(self, key: str, data: bytes) -> WriteResult:
         """Write an object only if none is there (`If-None-Match: *`).
 
-        Returns `Lost` if another writer's object stands there. A caller whose object has a name that only it uses, or
-        whose content is the same from every writer, may take `Lost` as done after comparing.
+        Returns `ConditionFailed` if another writer's object is there. A caller whose object has a name that only it
+        uses, or whose content is the same from every writer, may take that as done after comparing.
 
         Raises:
             ConflictError: 409 until the tries ran out; nothing landed.
@@ -147,7 +148,7 @@ class ObjectStore(ABC):
     def replace(self, key: str, data: bytes, *, expected_etag: str) -> WriteResult:
         """Swap an object only if it still has `expected_etag` (`If-Match`).
 
-        Returns `Lost` (with `etag=None` if the object is gone: semantics W3) if it has not.
+        Returns `ConditionFailed` (with `etag=None` if the object is gone: semantics W3) if it has not.
 
         Raises:
             ConflictError: 409 until the tries ran out; nothing landed.

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from .errors import GoneError, StorageError, UnsupportedStorageError
 from .names import RESERVED, check_name
-from .port import Blob, Lost, ObjectStore, WriteResult, Written
+from .port import Blob, ConditionFailed, ObjectStore, WriteResult, Written
 
 log = logging.getLogger(__name__)
 
@@ -155,7 +155,7 @@ class _Probe:
             )
 
     def _won(self, answer: WriteResult, check: str, key: str) -> str:
-        if isinstance(answer, Lost):
+        if isinstance(answer, ConditionFailed):
             raise self._failed(check, "written", f"refused, as if tag {answer.etag} stood there", key)
         return answer.etag
 

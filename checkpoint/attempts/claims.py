@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...storage.errors import DocumentError, GoneError
-from ...storage.port import Lost
+from ...storage.port import ConditionFailed
 from ..answers import (
+    AbandonedRegion,
     BeginAnswer,
     Cancelled,
     Failed,
-    GivenUp,
     Reconnect,
     Restarted,
     StageAcknowledged,
@@ -138,7 +138,7 @@ class Claims:
             # What finally fails from here on, the person who asked for this try has not seen (semantics F4).
             by_hand = False
             unready = self._unready(request, current)
-            if isinstance(unready, readiness.Lost):
+            if isinstance(unready, readiness.LostInputs):
                 answer = self._fail_over(request, current, unready.why, missing=unready.missing)
             elif unready is not None:
                 return unready
@@ -167,7 +167,7 @@ class Claims:
 
     def _unready(
         self, request: ClaimRequest, current: _Current
-    ) -> Cancelled | UpstreamsNotReady | readiness.Lost | None:
+    ) -> Cancelled | UpstreamsNotReady | readiness.LostInputs | None:
         """Say why the stage may not begin; None if it may."""
         cancelled = cancellation.pass_on(self._files, current.document, request.stage)
         if cancelled is not None:
@@ -279,7 +279,7 @@ class Claims:
         anew = request.by_hand and not again and give_up.was_given_up(self._files, stage, current.execution)
         report = FailureReport(request.epoch, stage, why, missing=missing, anew=anew, again=again)
         answer = self._failover.fail_over(report, current.execution.token)
-        if isinstance(answer, GivenUp):
+        if isinstance(answer, AbandonedRegion):
             raise CheckpointFailedError(
                 "nothing was submitted: the stage was given up, and the checkpoint goes on without it. Its input is "
                 "kept for the next epoch; to have it in this one, clear the stage now",
@@ -333,7 +333,7 @@ class Claims:
             current.document, request.stage, request.claimant, durable=durable, try_number=request.try_number
         )
         key = layout.handover(current.execution.home, request.stage, current.execution.token)
-        if not isinstance(self._files.create(key, handover), Lost):
+        if not isinstance(self._files.create(key, handover), ConditionFailed):
             return handover, True
         try:
             return self._files.read(Handover, key)[0], False

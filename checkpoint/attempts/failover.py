@@ -22,7 +22,7 @@ from ..documents.entries import PendingEntry
 from ..documents.head import Head
 from ..errors import AlreadyReadError
 from ..executions import carry_over, claimants, holders
-from ..executions.carry_over import Carried
+from ..executions.carry_over import CarryOver
 from ..failures.restarts import Exhausted, Restart
 from ..reasons import Reason
 from ..runtime import Runtime
@@ -67,7 +67,7 @@ class _Failing:
     now_ms: int
     entry: PendingEntry
     document: PendingDocument
-    carried: Carried
+    carried: CarryOver
     report: FailureReport
     why: str
 

@@ -8,7 +8,7 @@ count.
 
 from __future__ import annotations
 
-from ..answers import GivenUp
+from ..answers import AbandonedRegion
 from ..completion import settle
 from ..decisions import partial_completion
 from ..documents import layout
@@ -25,7 +25,7 @@ from ..store.job_files import JobFiles
 
 def give_up(
     files: JobFiles, head: Head, entry: PendingEntry, document: PendingDocument, stage: str, detail: str
-) -> GivenUp | None:
+) -> AbandonedRegion | None:
     """Note that no try of the stage follows in this attempt; None where the attempt is lost without it.
 
     Args:
@@ -56,7 +56,7 @@ def give_up(
     failed = affected(document.stages, seen.given_up - seen.acknowledged)
     if not partial_completion.may_fail(head, document, failed):
         return None
-    return GivenUp(entry.id, tuple(sorted(failed)))
+    return AbandonedRegion(entry.id, tuple(sorted(failed)))
 
 
 def was_given_up(files: JobFiles, stage: str, execution: Execution) -> bool:

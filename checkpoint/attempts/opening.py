@@ -33,7 +33,7 @@ from ..documents.run_window import run_of_slice
 from ..documents.text import one_line
 from ..errors import NonRestoredStateError, SourceMovedError, UndeliveredNoticesError
 from ..executions import claimants
-from ..executions.carry_over import NOTHING, Carried
+from ..executions.carry_over import NOTHING, CarryOver
 from ..failures.restarts import Restart, left
 from ..reasons import RequestKind, Status
 from ..runtime import Runtime
@@ -55,7 +55,7 @@ class Opening:
     """Who asks, where no attempt was before; later ones are of that one's kind."""
     before: PendingEntry | EndedEntry | None = None
     """The attempt that it follows; None for an epoch's first."""
-    carried: Carried = NOTHING
+    carried: CarryOver = NOTHING
     """What it takes over from that one, if both restore the same."""
     cause: str = ""
     """Why it is opened, for people; empty for an epoch's first."""
@@ -238,7 +238,7 @@ class Opener:
             return state_assignment.match((), stages)
         return state_assignment.match(choice.stages, stages, job=self._files.job, checkpoint=choice.pointer.checkpoint)
 
-    def _carried(self, head: Head, opening: Opening, restored_from: int | None, *, draining: bool) -> Carried:
+    def _carried(self, head: Head, opening: Opening, restored_from: int | None, *, draining: bool) -> CarryOver:
         """Give what the attempt takes over; nothing where it starts from something else than the one before."""
         before, carried = opening.before, opening.carried
         if before is not None and (before.restored_from, before.base) != (restored_from, head.latest_id()):
@@ -253,7 +253,7 @@ class Opener:
             return carried.nothing()
         return carried
 
-    def _executions(self, head: Head, opening: Opening, carried: Carried, token: str) -> dict[str, Execution]:
+    def _executions(self, head: Head, opening: Opening, carried: CarryOver, token: str) -> dict[str, Execution]:
         attempt = opening.before.attempt + 1 if opening.before else 1
         return {
             stage.uid: carried.executions.get(stage.uid)

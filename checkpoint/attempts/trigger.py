@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from ...storage.errors import CairnError
-from ..answers import AlreadyRead, EpochCompleted, Refused, TriggerAnswer, Triggered
+from ..answers import AlreadyRead, EpochCompleted, InputRefused, TriggerAnswer, Triggered
 from ..completion import restore, settle
 from ..config import AT_LEAST_ONCE
 from ..decisions import abandoned, admission, partial_completion, queue, restore_choice, savepoint_waits, transitions
@@ -130,7 +130,7 @@ class CheckpointTrigger:
             return Decision(admission.answer(settled, request, verdict), changed(head, settled))
         choice = restore.choose(self._files, settled)
         placed = self._placement.place(settled, request, call.fixed, choice)
-        if isinstance(placed, AlreadyRead | Refused):
+        if isinstance(placed, AlreadyRead | InputRefused):
             return Decision(placed, changed(head, _refused(settled, request, placed, now_ms)))
         call.fixed, lines = placed
         answer, opened = self._open(call, settled, call.fixed, choice, now_ms)
@@ -208,7 +208,7 @@ def _replaced(head: Head, pending: PendingEntry, document: PendingDocument | Non
     return transitions.abort(head, pending, ending, now_ms)
 
 
-def _refused(head: Head, request: TriggerRequest, refusal: AlreadyRead | Refused, now_ms: int) -> Head:
+def _refused(head: Head, request: TriggerRequest, refusal: AlreadyRead | InputRefused, now_ms: int) -> Head:
     """Take a request out of the line whose epoch has nothing to read, and note why a source refused it."""
     head = replace(head, waiting=queue.leave(head.waiting, request.epoch))
     if isinstance(refusal, AlreadyRead):

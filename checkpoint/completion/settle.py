@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from ...storage.errors import DocumentError, GoneError
 from ..decisions import overtaken, partial_completion, savepoint_entries, savepoint_waits, transitions
-from ..decisions.partial_completion import Seen, Without
+from ..decisions.partial_completion import StageReports, Without
 from ..decisions.transitions import Ending
 from ..documents.attempt import PendingDocument
 from ..documents.entries import PendingEntry
@@ -83,14 +83,14 @@ def _without(files: JobFiles, head: Head, entry: PendingEntry, document: Pending
     return without
 
 
-def look(files: JobFiles, entry: PendingEntry, document: PendingDocument) -> Seen:
+def look(files: JobFiles, entry: PendingEntry, document: PendingDocument) -> StageReports:
     """See who has acknowledged and who was given up: a listing for each checkpoint in which executions are at home.
 
     A second one where regions may fail.
     """
     acknowledged = acks.marked(files, document.executions, "acks")
     given_up = acks.marked(files, document.executions, "failures") if entry.regional else frozenset()
-    return Seen(acknowledged, given_up)
+    return StageReports(acknowledged, given_up)
 
 
 def settle(files: JobFiles, head: Head, now_ms: int) -> Head:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ..answers import Declined, EpochCompleted, Refused, TriggerAnswer, Triggered
+from ..answers import Declined, EpochCompleted, InputRefused, TriggerAnswer, Triggered
 from ..documents.attempt import Owner, PendingDocument
 from ..documents.entries import EndedEntry
 from ..documents.head import Head
@@ -71,7 +71,7 @@ def why_not_begun(answer: TriggerAnswer) -> tuple[Reason, str] | None:
         return None if asks_again else (answer.reason, answer.detail)
     if isinstance(answer, EpochCompleted):
         return Reason.TRIGGER_CHECKPOINT_FAILURE, f"it has completed before, in checkpoint {answer.checkpoint}"
-    if isinstance(answer, Refused):
+    if isinstance(answer, InputRefused):
         return Reason.TRIGGER_CHECKPOINT_FAILURE, f"{answer.source}: {answer.detail}"
     return (
         Reason.TRIGGER_CHECKPOINT_FAILURE,

@@ -16,7 +16,7 @@ from . import transitions
 
 
 @dataclass(frozen=True, slots=True)
-class GivenUp:
+class Superseded:
     """What counts no more once the job has started from a savepoint."""
 
     back_to: int
@@ -46,10 +46,10 @@ class GivenUp:
         return "; ".join(part for part in parts if part) or "nothing"
 
 
-NOTHING = GivenUp(0)
+NOTHING = Superseded(0)
 
 
-def given_up(head: Head, back_to: int) -> GivenUp:
+def given_up(head: Head, back_to: int) -> Superseded:
     """Say what counts no more once the job has gone back.
 
     Args:
@@ -62,7 +62,7 @@ def given_up(head: Head, back_to: int) -> GivenUp:
         counts = ended.status is Status.COMPLETED and head.rewind_of(ended.id) is None
         if ended.id > back_to and counts:
             held.setdefault(ended.id, (ended.epoch,))
-    return GivenUp(
+    return Superseded(
         back_to,
         tuple(entry.id for entry in head.completed if entry.id > back_to),
         tuple(dict.fromkeys(epoch for each in sorted(held) for epoch in held[each])),

@@ -34,7 +34,7 @@ class Without:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class StageReports:
     """What the markers of an attempt's executions say."""
 
     acknowledged: frozenset[str]
@@ -59,7 +59,9 @@ def rule_of(request: TriggerRequest) -> LeaveOut | None:
     )
 
 
-def decide(head: Head, entry: PendingEntry, document: PendingDocument, seen: Seen, now_ms: int) -> Without | None:
+def decide(
+    head: Head, entry: PendingEntry, document: PendingDocument, seen: StageReports, now_ms: int
+) -> Without | None:
     """Say whether the checkpoint may complete now, and without whom; None while it is to wait.
 
     Args:

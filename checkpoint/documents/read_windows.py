@@ -36,7 +36,7 @@ def check_moment(text: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Window:
+class ReadWindow:
     """A half-open window of time."""
 
     start: datetime
@@ -62,7 +62,7 @@ def _short(moment: datetime, whole_days: bool) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S}" if moment.second or moment.microsecond else f"{moment:%Y-%m-%d %H:%M}"
 
 
-def window_of(start: str | None, end: str | None) -> Window | None:
+def window_of(start: str | None, end: str | None) -> ReadWindow | None:
     """Give a window that a slice names; None where it names none, or one without length.
 
     Args:
@@ -72,7 +72,7 @@ def window_of(start: str | None, end: str | None) -> Window | None:
     if end is None:
         return None
     try:
-        found = Window(_moment(start), _moment(end))
+        found = ReadWindow(_moment(start), _moment(end))
     except ValueError:
         return None  # an author's own words, of which only the author knows the order
     return found if found.start < found.end else None
@@ -93,9 +93,9 @@ class WindowText:
             raise ValueError(f"expected a window of time, found {self.start} to {self.end}")
 
     @property
-    def window(self) -> Window:
+    def window(self) -> ReadWindow:
         """The window."""
-        return Window(_moment(self.start), _moment(self.end))
+        return ReadWindow(_moment(self.start), _moment(self.end))
 
 
 class Overlap(StrEnum):
@@ -131,7 +131,7 @@ class ReadWindows:
         """The first moment after everything read; None: nothing."""
         return self.windows[-1].window.end if self.windows else None
 
-    def overlap(self, window: Window) -> Overlap:
+    def overlap(self, window: ReadWindow) -> Overlap:
         """Say how much of a window was read."""
         shared = [each.window for each in self.windows if _meet(each.window, window)]
         if any(each.start <= window.start and window.end <= each.end for each in shared):
@@ -142,16 +142,16 @@ class ReadWindows:
             return Overlap.UNKNOWN
         return Overlap.NONE
 
-    def shared(self, window: Window) -> tuple[Window, ...]:
+    def shared(self, window: ReadWindow) -> tuple[ReadWindow, ...]:
         """Give the windows read of which some lies in a window."""
         return tuple(each.window for each in self.windows if _meet(each.window, window))
 
-    def having(self, window: Window) -> ReadWindows:
+    def having(self, window: ReadWindow) -> ReadWindows:
         """Give the set with one window more."""
-        merged: list[Window] = []
+        merged: list[ReadWindow] = []
         for each in sorted([*(each.window for each in self.windows), window]):
             if merged and each.start <= merged[-1].end:
-                merged[-1] = Window(merged[-1].start, max(merged[-1].end, each.end))
+                merged[-1] = ReadWindow(merged[-1].start, max(merged[-1].end, each.end))
             else:
                 merged.append(each)
         dropped, kept = merged[:-MAX_WINDOWS], merged[-MAX_WINDOWS:]
@@ -165,15 +165,15 @@ class ReadWindows:
 NOTHING_READ = ReadWindows()
 
 
-def unknown_before(window: Window) -> ReadWindows:
+def unknown_before(window: ReadWindow) -> ReadWindows:
     """Give the set of a state that has read a window, and of which it is not known what it had read before."""
     return ReadWindows((text_of(window),), window.end.isoformat())
 
 
-def _meet(one: Window, other: Window) -> bool:
+def _meet(one: ReadWindow, other: ReadWindow) -> bool:
     return max(one.start, other.start) < min(one.end, other.end)
 
 
-def text_of(window: Window) -> WindowText:
+def text_of(window: ReadWindow) -> WindowText:
     """Give a window as a document has it."""
     return WindowText(window.end.isoformat(), None if window.start == _FIRST else window.start.isoformat())

@@ -9,10 +9,10 @@ from __future__ import annotations
 from .attempt import Slice
 from .head import Head
 from .layout import run_id_of
-from .read_windows import Window, WindowText, text_of, window_of
+from .read_windows import ReadWindow, WindowText, text_of, window_of
 
 
-def run_text(run_id: str, window: Window | WindowText | None) -> str:
+def run_text(run_id: str, window: ReadWindow | WindowText | None) -> str:
     """Name a run, with the window that it reads where that is known.
 
     Args:
@@ -44,7 +44,7 @@ def run_of_head(head: Head, epoch: str) -> str:
     return run_text(run_id_of(epoch), head.window_of(epoch))
 
 
-def window_read_by(slice_: Slice) -> Window | None:
+def window_read_by(slice_: Slice) -> ReadWindow | None:
     """Give the window that an epoch reads; None where a source chooses something else, or it reads none.
 
     Args:

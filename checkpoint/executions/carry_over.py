@@ -22,7 +22,7 @@ from . import input_damage
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class CarryOver:
     """What is taken over."""
 
     executions: Mapping[str, Execution]
@@ -39,12 +39,12 @@ class Carried:
     failed: frozenset[str] = frozenset()
     """Stages that have failed by themselves, or are about to run again anyway."""
 
-    def nothing(self) -> Carried:
+    def nothing(self) -> CarryOver:
         """Take over nothing, and still know what was before."""
         return replace(self, executions={}, acknowledged=frozenset(), hooks=None)
 
 
-NOTHING = Carried({}, frozenset())
+NOTHING = CarryOver({}, frozenset())
 
 
 def carry(
@@ -57,7 +57,7 @@ def carry(
     again: bool = False,
     running: bool = True,
     missing: Collection[str] = (),
-) -> Carried:
+) -> CarryOver:
     """Choose what a new attempt takes over: three listings for each checkpoint in which executions are at home.
 
     Where something runs again, what it reads from others is looked at too (semantics F1).
@@ -94,7 +94,7 @@ def carry(
     sound = {spec.uid: executions[spec.uid] for spec in stages if spec.uid not in out}
     hooks = before.hooks if before.hooks is not None and before.hooks.token not in rejected else None
     failed = declined | ({restart} if restart else frozenset())
-    return Carried(sound, acknowledged & sound.keys(), hooks, declined, before, begun, failed)
+    return CarryOver(sound, acknowledged & sound.keys(), hooks, declined, before, begun, failed)
 
 
 def carried_by(
@@ -107,7 +107,7 @@ def carried_by(
     restart: str | None = None,
     running: bool = True,
     at_least_once: bool | None = None,
-) -> Carried:
+) -> CarryOver:
     """Choose what the epoch's next attempt takes over from the one before, which has ended (semantics F2).
 
     Args:

@@ -16,10 +16,10 @@ from ..documents import layout
 from ..documents.attempt import Execution, Handover, PendingDocument
 from ..store import acks
 from ..store.job_files import JobFiles
-from .carry_over import Carried
+from .carry_over import CarryOver
 
 
-def by(carried: Carried, executions: Mapping[str, Execution]) -> frozenset[str]:
+def by(carried: CarryOver, executions: Mapping[str, Execution]) -> frozenset[str]:
     """Give the stages that had begun in the attempt before and run again in the next (semantics F1).
 
     Args:
@@ -32,7 +32,7 @@ def by(carried: Carried, executions: Mapping[str, Execution]) -> frozenset[str]:
     return frozenset(uid for uid in carried.begun if uid in executions and executions[uid] != before.executions[uid])
 
 
-def claimants(files: JobFiles, carried: Carried, executions: Mapping[str, Execution]) -> dict[str, str]:
+def claimants(files: JobFiles, carried: CarryOver, executions: Mapping[str, Execution]) -> dict[str, str]:
     """Give the stages that have to run again for the next attempt, each with the task that held it last.
 
     Those that have failed by themselves have none: Airflow tries them again, or a person does.

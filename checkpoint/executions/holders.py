@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from ...storage.errors import DocumentError, GoneError, OutcomeUnknownError
-from ...storage.port import Lost
+from ...storage.port import ConditionFailed
 from ..documents import layout
 from ..documents.attempt import Execution, Handover
 from ..store.job_files import JobFiles
@@ -64,7 +64,7 @@ def record(files: JobFiles, handover: Handover | DocumentError, claimant: str, t
         standing, blob = files.read(Handover, key)
         if standing == handover:
             named = replace(handover, claimant=claimant, try_number=try_number)
-            return not isinstance(files.replace(key, named, expected_etag=blob.etag), Lost)
+            return not isinstance(files.replace(key, named, expected_etag=blob.etag), ConditionFailed)
     return False
 
 

@@ -17,7 +17,7 @@ from . import claimants, input_damage
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LostInputs:
     """What a stage is to read is gone or altered."""
 
     missing: frozenset[str]
@@ -26,7 +26,7 @@ class Lost:
     """What is wrong, for people; of the first of them."""
 
 
-def look(files: JobFiles, document: PendingDocument, stage: str) -> UpstreamsNotReady | Lost | None:
+def look(files: JobFiles, document: PendingDocument, stage: str) -> UpstreamsNotReady | LostInputs | None:
     """Say why a stage may not begin; None if it may.
 
     Nothing is asked in an epoch's first attempt, for a stage that reads what is there (B2), and for one that has
@@ -59,4 +59,4 @@ def look(files: JobFiles, document: PendingDocument, stage: str) -> UpstreamsNot
     if not wrong:
         return None
     first = min(wrong)
-    return Lost(frozenset(wrong), one_line(f"what {first} wrote cannot be read: {wrong[first]}"))
+    return LostInputs(frozenset(wrong), one_line(f"what {first} wrote cannot be read: {wrong[first]}"))

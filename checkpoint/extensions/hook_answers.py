@@ -88,7 +88,7 @@ class HookAnswers:
             # Past the timeout an answer counts for nothing, and must not stand for a later attempt to find (D2).
             self._triggered_at_ms(document)
             made = HookAnswersDocument(self._files.job, ref.home, ref.token, ref.names, answers)
-            # Lost means that another process has asked them too: what it wrote stays.
+            # A failed condition means that another process has asked them too: what it wrote stays.
             self._files.create(layout.hook_answers(ref.home, ref.token), made)
         except (MasterHookError, InvalidStateError, GoneError, DocumentError) as error:
             # The last two say that the checkpoint to go back to has been damaged; the next trigger chooses anew.

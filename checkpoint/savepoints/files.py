@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...storage.errors import GoneError
-from ...storage.port import DeleteFailure, Lost, ObjectStore
+from ...storage.port import ConditionFailed, DeleteFailure, ObjectStore
 from ..documents import codec
 from ..documents.attempt import Job, RequestId
 from ..documents.strict_json import from_json, to_json
@@ -67,7 +67,7 @@ class SavepointFiles(FolderFiles):
         standing = [found.key for _, found in zip(range(2), self.listing(""), strict=False)]
         if not standing:
             data = codec.encode({"kind": KIND, "format": codec.FORMAT, **to_json(mine)})
-            if not isinstance(self.create_bytes(REQUEST, data), Lost):
+            if not isinstance(self.create_bytes(REQUEST, data), ConditionFailed):
                 return
         if self.owner() != mine or self._is_whole():
             raise SavepointRefusedError(

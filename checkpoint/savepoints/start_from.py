@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from ...storage.port import ObjectStore
 from ..completion import settle
 from ..decisions import savepoint_entries, state_assignment
-from ..decisions.imports import NOTHING, GivenUp, given_up, imported
+from ..decisions.imports import NOTHING, Superseded, given_up, imported
 from ..decisions.state_assignment import (
     ALLOWING,
     check_claimed_by_hooks,
@@ -88,7 +88,7 @@ class Started:
     """None for a job that was not new and comes from no savepoint that it remembers."""
     files: int = 0
     size_bytes: int = 0
-    gave_up: GivenUp = NOTHING
+    gave_up: Superseded = NOTHING
     allowed: bool = False
     """Whether a start that had not allowed it was told by this call that the restore may leave state behind."""
 
@@ -102,7 +102,7 @@ class StartPlan:
     size_bytes: int
     standing: int | None
     """The checkpoint in which the job has started from it before: it would do nothing, unless told `again`."""
-    gives_up: GivenUp
+    gives_up: Superseded
 
 
 class Importing:
@@ -350,7 +350,9 @@ class Importing:
                 )
             return spool.reference(key)
 
-    def _check_agreed(self, head: Head, origin: SavepointOrigin, wish: ImportWish, agreed: StartPlan | None) -> GivenUp:
+    def _check_agreed(
+        self, head: Head, origin: SavepointOrigin, wish: ImportWish, agreed: StartPlan | None
+    ) -> Superseded:
         found = given_up(head, self._back_to(head, origin))
         if agreed is not None and (found, origin) != (agreed.gives_up, agreed.origin):
             raise ResumeRefusedError(
@@ -492,5 +494,5 @@ def _allowing(head: Head, record: ImportRecord, wish: ImportWish) -> Head | None
     return replace(head, imports=tuple(imports))
 
 
-def _started(record: ImportRecord, copied: Copied, gave_up: GivenUp, *, created: bool = False) -> Started:
+def _started(record: ImportRecord, copied: Copied, gave_up: Superseded, *, created: bool = False) -> Started:
     return Started(record.checkpoint, created, record.origin, copied.files, copied.size_bytes, gave_up)

@@ -8,12 +8,12 @@ for each attempt.
 
 from __future__ import annotations
 
-from ..answers import AlreadyRead, Refused
+from ..answers import AlreadyRead, InputRefused
 from ..decisions.restore_choice import RestoreChoice
 from ..documents.attempt import Slice
 from ..documents.head import Head
 from ..documents.layout import run_id_of
-from ..documents.read_windows import Overlap, ReadWindows, Window, unknown_before
+from ..documents.read_windows import Overlap, ReadWindow, ReadWindows, unknown_before
 from ..documents.run_window import window_read_by
 from ..errors import AlreadyReadError
 
@@ -49,7 +49,7 @@ def read_by(choice: RestoreChoice) -> ReadWindows:
     return found
 
 
-def judge(head: Head, choice: RestoreChoice, epoch: str, slice_: Slice) -> AlreadyRead | Refused | None:
+def judge(head: Head, choice: RestoreChoice, epoch: str, slice_: Slice) -> AlreadyRead | InputRefused | None:
     """Say whether an epoch's first attempt, or one that is triggered again, may read its window.
 
     Args:
@@ -63,7 +63,7 @@ def judge(head: Head, choice: RestoreChoice, epoch: str, slice_: Slice) -> Alrea
     """
     if is_empty(slice_):
         # The last run of a job that drains reads nothing on purpose (semantics P2).
-        return None if head.drains(epoch) else Refused(INTERVAL, NO_INTERVAL)
+        return None if head.drains(epoch) else InputRefused(INTERVAL, NO_INTERVAL)
     window, read = window_read_by(slice_), read_by(choice)
     if window is None or slice_.again:
         return None
@@ -71,7 +71,7 @@ def judge(head: Head, choice: RestoreChoice, epoch: str, slice_: Slice) -> Alrea
     if overlap is Overlap.NONE:
         return None
     if overlap is Overlap.UNKNOWN:
-        return Refused(
+        return InputRefused(
             INTERVAL,
             f"whether {window} has been read is not known: the job remembers what it has read from {read.exact_from} "
             f"on. Nothing was read. If no run has read it yet, {AGAIN}, which reads it without this check",
@@ -81,7 +81,7 @@ def judge(head: Head, choice: RestoreChoice, epoch: str, slice_: Slice) -> Alrea
         return AlreadyRead(epoch, str(window), holder, back_to)
     shared = ", ".join(str(each) for each in read.shared(window)[:3])
     back = f"go back to before it by `cairn rewind {head.job} --to {back_to}`, or " if back_to else ""
-    return Refused(
+    return InputRefused(
         INTERVAL,
         f"some of {window} has been read: checkpoint {holder} has read {shared}. Nothing was read. Trigger a run for "
         f"what is left, or {back}{AGAIN}, which reads all of {window}",
@@ -103,7 +103,7 @@ def gap_before(choice: RestoreChoice, slice_: Slice) -> tuple[str, ...]:
     window, newest = window_read_by(slice_), read_by(choice).newest
     if window is None or newest is None or window.start <= newest:
         return ()
-    return (f"no run has read {Window(newest, window.start)}: a backfill can read it later",)
+    return (f"no run has read {ReadWindow(newest, window.start)}: a backfill can read it later",)
 
 
 def read_after(choice: RestoreChoice, epoch: str, slice_: Slice, *, job: str) -> ReadWindows:
@@ -133,11 +133,11 @@ def read_after(choice: RestoreChoice, epoch: str, slice_: Slice, *, job: str) ->
     return read.having(window)
 
 
-def _holder(head: Head, choice: RestoreChoice, window: Window) -> int:
+def _holder(head: Head, choice: RestoreChoice, window: ReadWindow) -> int:
     found = (each.id for each in head.completed if each.read.overlap(window) in (Overlap.ALL, Overlap.SOME))
     return next(found, choice.pointer.checkpoint if choice.pointer else 0)
 
 
-def _back_to(head: Head, window: Window) -> int | None:
+def _back_to(head: Head, window: ReadWindow) -> int | None:
     free = [each.id for each in head.completed[:-1] if each.read and each.read.overlap(window) is Overlap.NONE]
     return max(free, default=None)

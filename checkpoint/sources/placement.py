@@ -11,8 +11,8 @@ from dataclasses import replace
 from functools import partial
 
 from ...storage.errors import GoneError
-from ...storage.port import Lost
-from ..answers import AlreadyRead, Refused
+from ...storage.port import ConditionFailed
+from ..answers import AlreadyRead, InputRefused
 from ..decisions.restore_choice import RestoreChoice
 from ..decisions.state_assignment import ALLOWING, check_claimed_by_sources
 from ..documents import layout
@@ -30,12 +30,12 @@ from .calls import call
 from .interval import DataInterval
 
 
-def positions_at(choice: RestoreChoice, sources: tuple[Source, ...], shelf: Shelf) -> dict[str, Json] | Refused:
+def positions_at(choice: RestoreChoice, sources: tuple[Source, ...], shelf: Shelf) -> dict[str, Json] | InputRefused:
     """Give what the newest completed epoch had read, also where its checkpoint is damaged and will be replayed."""
     positions: dict[str, Json] = dict(choice.slice.positions or {}) if choice.slice else {}
     for epoch in choice.replay:
         moved = advanced(positions, epoch.slice, sources, shelf)
-        if isinstance(moved, Refused):
+        if isinstance(moved, InputRefused):
             return moved
         positions = moved
     return positions
@@ -60,7 +60,7 @@ def claimed(positions: Mapping[str, Json], sources: tuple[Source, ...], read: Re
 
 def read(
     slice_: Slice, sources: tuple[Source, ...], run: RunFacts, positions: Mapping[str, Json]
-) -> tuple[Slice, tuple[str, ...]] | Refused:
+) -> tuple[Slice, tuple[str, ...]] | InputRefused:
     """Ask each source what the epoch reads.
 
     Args:
@@ -76,7 +76,7 @@ def read(
     for source in sources:
         answer = call(source.name, "read", partial(source.read, run, positions.get(source.name)))
         if isinstance(answer, Refusal):
-            return Refused(source.name, answer.text)
+            return InputRefused(source.name, answer.text)
         log.extend(f"{source.name}: {line}" for line in answer.log)
         slice_ = replace(slice_, sources={**(slice_.sources or {}), source.name: answer.part})
         if answer.window is not None:
@@ -86,24 +86,26 @@ def read(
 
 def place(
     slice_: Slice, sources: tuple[Source, ...], positions: Mapping[str, Json], base: int | None, shelf: Shelf
-) -> Slice | Refused:
+) -> Slice | InputRefused:
     """Give the slice with the positions after it, as an attempt on top of checkpoint `base` has them."""
     after = advanced(positions, slice_, sources, shelf)
-    return after if isinstance(after, Refused) else replace(slice_, positions=after, base=base or 0)
+    return after if isinstance(after, InputRefused) else replace(slice_, positions=after, base=base or 0)
 
 
 def advanced(
     positions: Mapping[str, Json], slice_: Slice, sources: tuple[Source, ...], shelf: Shelf
-) -> dict[str, Json] | Refused:
+) -> dict[str, Json] | InputRefused:
     """Move the positions over what a slice reads. A source that the DAG no longer has keeps its position."""
     after = dict(positions)
     by_name = {source.name: source for source in sources}
     for name, part in (slice_.sources or {}).items():
         if name not in by_name:
-            return Refused(name, f"the epoch reads from the source {name!r}, which the DAG no longer has: put it back")
+            return InputRefused(
+                name, f"the epoch reads from the source {name!r}, which the DAG no longer has: put it back"
+            )
         moved = call(name, "advance", partial(by_name[name].advance, after.get(name), part, shelf))
         if isinstance(moved, Refusal):
-            return Refused(name, moved.text)
+            return InputRefused(name, moved.text)
         after[name] = moved
     return after
 
@@ -122,7 +124,7 @@ class Placement:
 
     def place(
         self, head: Head, request: TriggerRequest, fixed: Slice | None, choice: RestoreChoice
-    ) -> tuple[Slice, tuple[str, ...]] | AlreadyRead | Refused:
+    ) -> tuple[Slice, tuple[str, ...]] | AlreadyRead | InputRefused:
         """Fix what the epoch reads, if nothing has, and move the sources' positions over it (semantics T8).
 
         A window that the restored state has read is not read again, and a position that no source claims is an error.
@@ -150,7 +152,7 @@ class Placement:
                 request = replace(request, slice=replace(request.slice, start=request.slice.end))
         self._check_sources(head, request, choice)
         placed = self._placed(head, request, fixed, choice)
-        if isinstance(placed, Refused):
+        if isinstance(placed, InputRefused):
             return placed
         # What the epoch's first trigger has fixed counts, which may be something else.
         return already_read.judge(head, choice, request.epoch, placed[0]) or placed
@@ -170,25 +172,25 @@ class Placement:
 
     def _placed(
         self, head: Head, request: TriggerRequest, fixed: Slice | None, choice: RestoreChoice
-    ) -> tuple[Slice, tuple[str, ...]] | Refused:
+    ) -> tuple[Slice, tuple[str, ...]] | InputRefused:
         shelf = JobShelf(self._files, request.epoch, head.next_id, self._new_token)
         positions = positions_at(choice, request.sources, shelf)
-        if isinstance(positions, Refused):
+        if isinstance(positions, InputRefused):
             return positions
         positions = claimed(positions, request.sources, already_read.read_by(choice))
         log: tuple[str, ...] = ()
-        placed: Slice | Refused | None = None
+        placed: Slice | InputRefused | None = None
         if request.run is None:
             fixed = fixed or self._fix_slice(head, request)
             if not positions and not fixed.sources:
                 return fixed, ()
         else:
             found = self._read_once(head, request, request.run, fixed, positions, shelf)
-            if isinstance(found, Refused):
+            if isinstance(found, InputRefused):
                 return found
             fixed, log, placed = found
         placed = placed or place(fixed, request.sources, positions, head.latest_id(), shelf)
-        return placed if isinstance(placed, Refused) else (placed, log)
+        return placed if isinstance(placed, InputRefused) else (placed, log)
 
     def _read_once(
         self,
@@ -198,7 +200,7 @@ class Placement:
         fixed: Slice | None,
         positions: Mapping[str, Json],
         shelf: JobShelf,
-    ) -> tuple[Slice, tuple[str, ...], Slice | None] | Refused:
+    ) -> tuple[Slice, tuple[str, ...], Slice | None] | InputRefused:
         """Ask the sources what the epoch reads, unless that stands already; give also the slice as placed, if known."""
         if fixed is None:
             fixed = self._stored_slice(request.epoch)
@@ -207,11 +209,11 @@ class Placement:
         if fixed is not None:
             return fixed, (), None
         asked = read(request.slice, request.sources, replace(run, shelf=shelf), positions)
-        if isinstance(asked, Refused):
+        if isinstance(asked, InputRefused):
             return asked
         wanted, log = asked
         placed = place(wanted, request.sources, positions, head.latest_id(), shelf)
-        if isinstance(placed, Refused):
+        if isinstance(placed, InputRefused):
             return placed
         # Without positions: they belong to an attempt, and what they stand on may change until the next.
         fixed = self._fix_slice(head, replace(request, slice=wanted))
@@ -221,7 +223,7 @@ class Placement:
         """Store the epoch's slice at its first trigger and give what is stored (semantics T8)."""
         key = layout.epoch_slice(request.epoch)
         wanted = EpochDocument(self._files.job, request.epoch, request.slice)
-        if isinstance(self._files.create(key, wanted), Lost):
+        if isinstance(self._files.create(key, wanted), ConditionFailed):
             self._say_if_restored(head, request.epoch)
             return self._files.read(EpochDocument, key)[0].slice
         return request.slice

@@ -172,5 +172,5 @@ def set_aside(files: JobFiles, old: Head, new: Head) -> None:
     for entry in old.pending:
         ended = new.ended_by_id(entry.id)
         if entry.document is not None and ended is not None and ended.status is not Status.COMPLETED:
-            # Lost means that somebody else has set it aside: the content is the same.
+            # A failed condition means that somebody else has set it aside: the content is the same.
             files.create(layout.pending(entry.id, entry.token), entry.document)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from ...storage.errors import CairnError, GoneError, OutcomeUnknownError, UnavailableError
-from ...storage.port import Lost
+from ...storage.port import ConditionFailed
 from ..documents import codec, layout
 from ..documents.attempt import PendingDocument
 from ..documents.head import WRITE_LOG, Head
@@ -188,10 +188,10 @@ class HeadStore:
                 # No other version came next: ours may still be under way. Sending it again with the same write id is
                 # safe, because at most one of the two finds the old version.
                 continue
-            if not isinstance(answer, Lost):
+            if not isinstance(answer, ConditionFailed):
                 self._last, self._own = _Version(head, answer.etag), True
                 return head
-            # "Lost" may mean that a client below us sent it twice and the first one won (semantics W2).
+            # "ConditionFailed" may mean that a client below us sent it twice and the first one won (semantics W2).
             return head if write_id in self._load().head.writes else None
         raise OutcomeUnknownError(
             "the answers of a swap of the head were lost again and again; whether it landed is not known. Delete "

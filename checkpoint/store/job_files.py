@@ -10,7 +10,7 @@ from typing import IO, TypeVar
 
 from ...storage.checksums import Hasher
 from ...storage.errors import BucketGoneError, DocumentError, GoneError, OutcomeUnknownError, UnavailableError
-from ...storage.port import Blob, DeleteFailure, Lost, ObjectStat, ObjectStore, PendingUpload, Written
+from ...storage.port import Blob, ConditionFailed, DeleteFailure, ObjectStat, ObjectStore, PendingUpload, Written
 from ..documents import codec, layout
 from ..documents.acknowledgement import AckDocument, AckPart, DeclineDocument
 from ..documents.attempt import (
@@ -149,7 +149,7 @@ class JobFiles:
             raise DocumentError("the document belongs to another job", key=where, expected=self.job, found=found)
         return document
 
-    def create(self, key: str, document: object) -> Written | Lost:
+    def create(self, key: str, document: object) -> Written | ConditionFailed:
         """Write a document that is made once (semantics W4: what it means is judged by the head).
 
         Raises:
@@ -166,7 +166,7 @@ class JobFiles:
             )
         return self.create_bytes(key, data)
 
-    def replace(self, key: str, document: object, *, expected_etag: str) -> Written | Lost:
+    def replace(self, key: str, document: object, *, expected_etag: str) -> Written | ConditionFailed:
         """Write a document anew, if it is still as it was read.
 
         Args:
@@ -181,7 +181,7 @@ class JobFiles:
         with _standing_bucket():
             return self.store.replace(self.full(key), encode(document), expected_etag=expected_etag)
 
-    def create_bytes(self, key: str, data: bytes) -> Written | Lost:
+    def create_bytes(self, key: str, data: bytes) -> Written | ConditionFailed:
         """Write bytes that are made once; after a lost answer, the same content standing there counts as written.
 
         Raises:
@@ -247,17 +247,17 @@ class JobFiles:
             if len(piece) < READ_BYTES or offset > ref.size_bytes:
                 return (offset, digest.hexdigest()) == (ref.size_bytes, ref.sha256)
 
-    def _settle(self, key: str, data: bytes, unknown: OutcomeUnknownError) -> Written | Lost | None:
+    def _settle(self, key: str, data: bytes, unknown: OutcomeUnknownError) -> Written | ConditionFailed | None:
         """Learn what came of a create whose answer was lost; None if nothing stands there (semantics W2)."""
         try:
             found = self.get(key, max_bytes=len(data))
         except GoneError:
             return None
         except DocumentError:
-            return Lost(None)  # larger than ours, so not ours
+            return ConditionFailed(None)  # larger than ours, so not ours
         except UnavailableError as error:
             raise unknown from error
-        return Written(found.etag) if found.data == data else Lost(found.etag)
+        return Written(found.etag) if found.data == data else ConditionFailed(found.etag)
 
     def stat(self, key: str) -> ObjectStat:
         """Give size, tag and checksum of one object.

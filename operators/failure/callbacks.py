@@ -14,7 +14,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ...checkpoint import Coordinator
-from ...checkpoint.answers import EpochCompleted, Failed, FailedOver, GivenUp, Restarted
+from ...checkpoint.answers import AbandonedRegion, EpochCompleted, Failed, FailedOver, Restarted
 from ...checkpoint.documents.run_window import run_of_slice
 from ...checkpoint.ways_out import LEFT_BEHIND, WAYS_OUT
 from ...tasks.clearing import note_of
@@ -66,7 +66,7 @@ def _failed_over(context: Context, stage: StageTask, coordinator: Coordinator, s
     answer = report(context, uid, coordinator)
     if isinstance(answer, EpochCompleted):
         return f"epoch {ti.run_id} is completed by checkpoint {answer.checkpoint}; nothing to restore"
-    if isinstance(answer, GivenUp):
+    if isinstance(answer, AbandonedRegion):
         return (
             f"stage {uid} failed, and no other try follows; checkpoint {answer.checkpoint} goes on without "
             f"{', '.join(answer.stages)}, whose input is kept for the next epoch"

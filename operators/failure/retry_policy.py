@@ -13,7 +13,7 @@ from airflow.sdk import timezone
 from airflow.sdk.definitions.retry_policy import RetryDecision, RetryPolicy
 
 from ...checkpoint import NoRestart
-from ...checkpoint.answers import EpochCompleted, Failed, GivenUp
+from ...checkpoint.answers import AbandonedRegion, EpochCompleted, Failed
 from ...checkpoint.documents import layout
 from ...checkpoint.errors import InvalidConfigError
 from ..graph.stages import stage_task
@@ -72,7 +72,7 @@ class CheckpointRetryPolicy(RetryPolicy):
         answer = report(told, stage.uid, coordinator)
         if isinstance(answer, Failed) and answer.job_failed:
             return RetryDecision.fail(answer.detail)
-        if isinstance(answer, GivenUp):
+        if isinstance(answer, AbandonedRegion):
             return RetryDecision.fail(f"checkpoint {answer.checkpoint} goes on without {', '.join(answer.stages)}")
         if isinstance(answer, EpochCompleted):
             return RetryDecision.default()

@@ -11,7 +11,7 @@ from airflow.sdk import RetryPolicy, timezone
 from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException
 
 from ...checkpoint import CheckpointConfig, Coordinator, RequestKind, TriggerRequest
-from ...checkpoint.answers import AlreadyRead, Declined, EpochCompleted, Refused, TriggerAnswer, Triggered
+from ...checkpoint.answers import AlreadyRead, Declined, EpochCompleted, InputRefused, TriggerAnswer, Triggered
 from ...checkpoint.decisions.admission import reason_of, turn_of
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.attempt import Owner, Slice, StageSpec
@@ -342,7 +342,7 @@ class TriggerCheckpointOperator(TriggerOperator):
             raise TriggerDeclinedError(
                 f"no checkpoint was triggered: {answer.reason}: {answer.detail}", job=settings.job, epoch=ti.run_id
             )
-        if isinstance(answer, Refused):
+        if isinstance(answer, InputRefused):
             raise SourceRefusedError(
                 f"no checkpoint was triggered: {answer.detail}", job=settings.job, epoch=ti.run_id, source=answer.source
             )

@@ -21,7 +21,7 @@ VALUE = "value"
 """Kind of a small value: in `values`, or where it was too large for an acknowledgement among the outputs (A4)."""
 
 
-class Carried:
+class RestoredState:
     """One stage's part of the restored checkpoint.
 
     Args:

@@ -24,7 +24,7 @@ from ...checkpoint.store.job_files import JobFiles
 from ...storage.checksums import SHA256, checksum_of, is_checksum
 from ...storage.errors import CairnError, UnsupportedStorageError
 from ...storage.names import order
-from ...storage.port import Lost, ObjectStat
+from ...storage.port import ConditionFailed, ObjectStat
 from ..stored import key_groups
 from ..stored.outputs import File, Stored
 from . import committer, empty_files
@@ -109,7 +109,7 @@ class Writer:
         path = output.folder + name
         with self.waiting():
             answer = self._files.create_bytes(path, data)
-        if isinstance(answer, Lost):
+        if isinstance(answer, ConditionFailed):
             raise InvalidStateError("a file of this driver's own name stands there", key=self._files.full(path))
         content = None if is_checksum(answer.etag) else checksum_of(data)
         return Stored(output, [File(0, StateHandle(output.id, path, len(data), answer.etag, content))])

@@ -26,9 +26,9 @@ from ..errors import GoneError, InvalidKeyError, OutcomeUnknownError, Unavailabl
 from ..names import check_key, check_prefix, shorten
 from ..port import (
     Blob,
+    ConditionFailed,
     DeleteFailure,
     DeleteFailures,
-    Lost,
     ObjectStat,
     ObjectStore,
     PendingUpload,
@@ -160,7 +160,7 @@ class LocalStore(ObjectStore):
         """Swap an object only if its content still has the tag `expected_etag`.
 
         Returns:
-            `Written`, or `Lost` with the tag of what stands there, None if nothing does (semantics W3).
+            `Written`, or `ConditionFailed` with the tag of what stands there, None if nothing does (semantics W3).
 
         Raises:
             UnavailableError: another process held the object's lock until the tries ran out; nothing was written.
@@ -176,7 +176,7 @@ class LocalStore(ObjectStore):
                 ):
                     found = tag_of(chunks(present))
                     if found != expected_etag:
-                        return Lost(found)
+                        return ConditionFailed(found)
                     self._step("compared")
                     with temp_file(root, self._token) as temp:
                         self._fill(temp, lambda file: file.write(data))
@@ -185,7 +185,7 @@ class LocalStore(ObjectStore):
                     self._make_durable(parent, key)
                     return Written(tag_of([data]))
             except NoSuchFileError:
-                return Lost(None)
+                return ConditionFailed(None)
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectStat]:
         """Yield the objects under `prefix` in the order of their UTF-8 bytes; without tags, which would cost a read.
@@ -302,19 +302,19 @@ class LocalStore(ObjectStore):
                         continue  # another removed the empty folder between making it and linking into it
                     except FileExistsError:
                         standing = self._standing(root, folders, name, key)
-                        return Lost(None) if standing is None else standing
+                        return ConditionFailed(None) if standing is None else standing
         raise UnavailableError(
             "the folder of this object was removed each time it was made. Try again", store=self.describe(), key=key
         )
 
-    def _standing(self, root: int, folders: Sequence[str], name: str, key: str) -> Lost | None:
-        """Tell what stands in the way of a create: `Lost` for an object, None for nothing."""
+    def _standing(self, root: int, folders: Sequence[str], name: str, key: str) -> ConditionFailed | None:
+        """Tell what stands in the way of a create: `ConditionFailed` for an object, None for nothing."""
         try:
             with opened(open_folder(root, folders)) as parent:
                 if is_folder(name, parent):
                     raise InvalidKeyError("a folder of other objects stands there. Choose another key", key=key)
                 with opened(open_file(name, parent, key)) as fd:
-                    return Lost(tag_of(chunks(fd)))
+                    return ConditionFailed(tag_of(chunks(fd)))
         except NoSuchFileError:
             return None
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..errors import ConflictError, OutcomeUnknownError, StorageError
-from ..port import Lost, WriteResult, Written
+from ..port import ConditionFailed, WriteResult, Written
 from .faults import Fault, NoAnswer, Refused
 from .retries import Patience
 
@@ -28,7 +28,7 @@ WRITE_ID = "cairn-write-id"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class StoredObject:
     """What stands at a key."""
 
     etag: str
@@ -50,7 +50,7 @@ class ConditionalWrite:
     write_id: str
     expected_etag: str | None
     send: Callable[[], str]
-    look: Callable[[], Seen | None]
+    look: Callable[[], StoredObject | None]
     explain: Callable[[Fault], StorageError]
 
     def run(self, patience: Patience) -> WriteResult:
@@ -102,15 +102,15 @@ class ConditionalWrite:
         if self.expected_etag is None:
             if seen is not None and seen.write_id is None and may_have_landed:
                 raise self._unknown("and what stands there carries no write id", fault) from fault
-            return None if seen is None else Lost(seen.etag)
+            return None if seen is None else ConditionFailed(seen.etag)
         if seen is not None and seen.etag == self.expected_etag:
             return None
         return self._lost(None if seen is None else seen.etag, may_have_landed, fault)
 
-    def _lost(self, etag: str | None, may_have_landed: bool, fault: Fault) -> Lost:
+    def _lost(self, etag: str | None, may_have_landed: bool, fault: Fault) -> ConditionFailed:
         if may_have_landed and self.expected_etag is not None:
             raise self._unknown("and the object has been changed or deleted since", fault) from fault
-        return Lost(etag)
+        return ConditionFailed(etag)
 
     def _given_up(self, fault: Fault, may_have_landed: bool) -> StorageError:
         if may_have_landed:

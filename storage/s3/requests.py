@@ -13,7 +13,7 @@ from ..clock import TokenSource
 from ..errors import ForbiddenError, GoneError, InvalidKeyError, StorageError
 from ..names import MAX_KEY_BYTES, check_key, check_prefix, shorten
 from ..port import WriteResult
-from .conditional_write import WRITE_ID, ConditionalWrite, Seen
+from .conditional_write import WRITE_ID, ConditionalWrite, StoredObject
 from .faults import Fault, explain
 from .retries import Patience
 
@@ -97,13 +97,13 @@ class Wire:
         """Give the error that a fault amounts to."""
         return explain(fault, store=self.store, doing=operation, key=about)
 
-    def look(self, key: str) -> Seen | None:
+    def look(self, key: str) -> StoredObject | None:
         """Tell what stands at a key, None for nothing."""
         try:
             answer = self.facts(key)
         except GoneError:
             return None
-        return Seen(answer["ETag"], answer.get("Metadata", {}).get(WRITE_ID))
+        return StoredObject(answer["ETag"], answer.get("Metadata", {}).get(WRITE_ID))
 
     def facts(self, key: str, **params: str) -> Any:
         """Ask what an object is, without its content.

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from airflow_cairn.checkpoint import RegionalCheckpoints
-from airflow_cairn.checkpoint.answers import EpochCompleted, Failed, GivenUp, Ready
+from airflow_cairn.checkpoint.answers import AbandonedRegion, EpochCompleted, Failed, Ready
 from tests.checkpoint.world import CONFIG, World
 
 ALIGNMENT = timedelta(minutes=1)
@@ -31,10 +31,10 @@ def complete_without(world: World, epoch: str, *left_out: str) -> int:
     return checkpoint
 
 
-def fail_for_good(world: World, epoch: str, stage: str) -> GivenUp | Failed:
+def fail_for_good(world: World, epoch: str, stage: str) -> AbandonedRegion | Failed:
     """Let the last try of a stage fail."""
     claimant = world.new_claimant()
     world.submit(epoch, stage, claimant)
     answer = world.coordinator().fail(epoch, stage, claimant, "killed", final=True)
-    assert isinstance(answer, GivenUp | Failed), answer
+    assert isinstance(answer, AbandonedRegion | Failed), answer
     return answer

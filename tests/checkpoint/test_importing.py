@@ -13,7 +13,7 @@ import pytest
 
 from airflow_cairn.checkpoint.answers import Declined, EpochCompleted, Triggered
 from airflow_cairn.checkpoint.decisions import imports, transitions
-from airflow_cairn.checkpoint.decisions.imports import GivenUp
+from airflow_cairn.checkpoint.decisions.imports import Superseded
 from airflow_cairn.checkpoint.documents import list_reference
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.documents.metadata import InFlightLine, Line, MetadataHeader, StageLine
@@ -34,7 +34,7 @@ from airflow_cairn.checkpoint.savepoints.start_from import ImportWish
 from airflow_cairn.checkpoint.sources import files as source_files
 from airflow_cairn.checkpoint.sources import seen_files
 from airflow_cairn.checkpoint.store import metadata_file, side_lists
-from airflow_cairn.storage import Lost, ObjectStore, UnavailableError, open_store
+from airflow_cairn.storage import ConditionFailed, ObjectStore, UnavailableError, open_store
 from airflow_cairn.storage.checksums import SHA256, checksum_of
 from tests.checkpoint import world as world_module
 from tests.checkpoint.lagging import UNALIGNED, complete_without, run_some
@@ -63,7 +63,7 @@ def test_a_new_job_starts_from_it_and_needs_it_no_more(old: World) -> None:  # s
     new = World()
     told: list[SavepointProgress] = []
     found = new.coordinator().start_from(folder, on_progress=told.append)
-    assert (found.checkpoint, found.created, found.gave_up) == (1, True, GivenUp(0))
+    assert (found.checkpoint, found.created, found.gave_up) == (1, True, Superseded(0))
     assert (told[-1].files_done, told[-1].bytes_done) == (told[-1].files, told[-1].size_bytes)
     assert (found.files, found.size_bytes) == (told[-1].files, told[-1].size_bytes)
     thrown_away(folder)
@@ -152,7 +152,7 @@ def test_what_the_savepoint_does_not_hold_runs_again(old: World) -> None:  # sem
     old.run_epoch("e3")
     pending = old.trigger("e4").pending.checkpoint
     found = old.coordinator().start_from(folder)
-    assert found.gave_up == GivenUp(2, (3,), ("e3",), (pending,), ("e4",))
+    assert found.gave_up == Superseded(2, (3,), ("e3",), (pending,), ("e4",))
     assert found.gave_up.said == "checkpoints 3; epochs e3; pending 4"
     head = old.coordinator().head()
     ended = head.ended_by_id(pending)
@@ -237,7 +237,7 @@ def test_one_of_a_checkpoint_that_was_rewound_goes_back_before_it(old: World) ->
     old.coordinator().rewind(1)
     old.run_epoch("e2")
     found = old.coordinator().start_from(folder)
-    assert found.gave_up == GivenUp(1, (3,), ("e2",))
+    assert found.gave_up == Superseded(1, (3,), ("e2",))
     spans = [(each.to, each.through) for each in old.coordinator().head().rewinds]
     assert spans == [(1, 3)]
 
@@ -258,7 +258,7 @@ def test_another_jobs_savepoint_replaces_all_that_was(old: World) -> None:  # se
 
 def test_another_job_may_have_the_same_runs_under_the_same_ids(old: World) -> None:  # semantics T5
     folder = saved(old, job="rides")
-    assert old.coordinator().start_plan(folder).gives_up == GivenUp(0, (1, 2), ("e1", "e2"))
+    assert old.coordinator().start_plan(folder).gives_up == Superseded(0, (1, 2), ("e1", "e2"))
 
 
 def test_whoever_is_replaced_while_he_copies_is_told(old: World) -> None:  # semantics R6
@@ -598,7 +598,7 @@ class OneServer(MemoryStore):
     ) -> tuple[str, ...] | None:
         assert tuple(algorithms) == (SHA256,)
         data = source.get(source_key).data
-        if source.stat(source_key).etag != etag or isinstance(self.create(key, data), Lost):
+        if source.stat(source_key).etag != etag or isinstance(self.create(key, data), ConditionFailed):
             return None
         self.copied.append(source_key)
         return (f"sha256:{'0' * 64}" if self.lies else checksum_of(data),)

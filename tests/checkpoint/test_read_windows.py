@@ -14,7 +14,7 @@ from airflow_cairn.checkpoint.answers import (
     AlreadyRead,
     Failed,
     FailedOver,
-    Refused,
+    InputRefused,
     TriggerAnswer,
     Triggered,
     TriggerFirst,
@@ -25,8 +25,8 @@ from airflow_cairn.checkpoint.documents.read_windows import (
     MAX_WINDOWS,
     NOTHING_READ,
     Overlap,
+    ReadWindow,
     ReadWindows,
-    Window,
     WindowText,
 )
 from airflow_cairn.checkpoint.reasons import Reason
@@ -44,8 +44,8 @@ def day(number: float) -> str:
     return (DAY_0 + timedelta(days=number)).isoformat()
 
 
-def window(start: float, end: float) -> Window:
-    return Window(DAY_0 + timedelta(days=start), DAY_0 + timedelta(days=end))
+def window(start: float, end: float) -> ReadWindow:
+    return ReadWindow(DAY_0 + timedelta(days=start), DAY_0 + timedelta(days=end))
 
 
 class Daily(World):
@@ -93,7 +93,7 @@ def test_a_run_by_hand_inside_a_scheduled_day_changes_nothing(job: Daily) -> Non
 def test_a_run_that_overlaps_in_part_is_refused_with_both_windows(job: Daily, part: tuple[float, float]) -> None:
     job.days["part"] = part
     answer = job.ask("part")  # semantics T8
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, InputRefused)
     for text in (str(window(*part)), str(window(1, 4)), "read_again"):
         assert text in answer.detail
     assert job.coordinator().head().declined[-1].epoch == "part"
@@ -182,7 +182,7 @@ def test_a_source_takes_over_what_plain_intervals_have_read(job: Daily) -> None:
         request = replace(World.request(job, epoch), sources=(DataInterval(),), run=facts)
         return job.coordinator().trigger(request)
 
-    assert isinstance(asked("by_hand", 2, 3), Refused)
+    assert isinstance(asked("by_hand", 2, 3), InputRefused)
     answer = asked("d4", 3, 5)
     assert isinstance(answer, Triggered)
     assert (answer.pending.slice.start, answer.pending.slice.end) == (day(4), day(5)), "the rest"
@@ -195,12 +195,12 @@ def test_what_a_checkpoint_of_an_older_version_had_read_is_not_guessed() -> None
     job.days = {f"d{number}": (number, number + 1) for number in range(1, 8)}
     job.run_epoch("d3")
     _forget_windows(job)
-    assert isinstance(job.ask("d2"), Refused)
+    assert isinstance(job.ask("d2"), InputRefused)
     job.days["by_hand"] = (3, 4)
     assert isinstance(job.ask("by_hand"), AlreadyRead)
     job.run_epoch("d4")
     answer = job.ask("d2")
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, InputRefused)
     assert f"from {day(4)} on" in answer.detail
     job.again = frozenset({"d2"})
     job.run_epoch("d2")

@@ -17,7 +17,15 @@ from airflow_cairn.checkpoint import (
     NoRestart,
     RegionalCheckpoints,
 )
-from airflow_cairn.checkpoint.answers import Failed, FailedOver, GivenUp, NothingToDo, Ready, Submit, UpstreamsNotReady
+from airflow_cairn.checkpoint.answers import (
+    AbandonedRegion,
+    Failed,
+    FailedOver,
+    NothingToDo,
+    Ready,
+    Submit,
+    UpstreamsNotReady,
+)
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.acknowledgement import DeclineDocument
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
@@ -430,7 +438,7 @@ def test_a_region_that_may_fail_is_left_out_instead(incurable: bool) -> None:  #
     claimant = world.new_claimant()
     world.submit("a", "routes", claimant)
     answer = world.coordinator().fail("a", "routes", claimant, "boom", curable=not incurable)
-    assert isinstance(answer, GivenUp)
+    assert isinstance(answer, AbandonedRegion)
     progress = world.coordinator().progress("a")
     assert isinstance(progress, Ready)
     world.coordinator().complete(progress.checkpoint)
@@ -446,7 +454,7 @@ def test_only_a_person_runs_a_region_that_was_given_up(world: World) -> None:  #
         JOB, 1, "a", "routes", handover.token, Reason.CHECKPOINT_DECLINED, "AnalysisException: x", incurable=True
     )
     world.coordinator().decline(decline)
-    assert isinstance(world.coordinator().fail("a", "routes", "one", "x", final=True, curable=False), GivenUp)
+    assert isinstance(world.coordinator().fail("a", "routes", "one", "x", final=True, curable=False), AbandonedRegion)
     with pytest.raises(CheckpointFailedError, match="the stage was given up, and the checkpoint goes on without it"):
         world.coordinator().begin("a", "routes", world.new_claimant())
     assert isinstance(world.coordinator().begin("a", "routes", world.new_claimant(), by_hand=True), Submit)

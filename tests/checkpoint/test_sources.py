@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_cairn.checkpoint import CheckpointConfig, Runtime
-from airflow_cairn.checkpoint.answers import Refused, Triggered
+from airflow_cairn.checkpoint.answers import InputRefused, Triggered
 from airflow_cairn.checkpoint.attempts.opening import Opener, Opening
 from airflow_cairn.checkpoint.documents.attempt import Limits, Slice
 from airflow_cairn.checkpoint.errors import (
@@ -188,7 +188,7 @@ def test_a_source_that_moves_while_an_epoch_waits_for_its_retry_is_refused(folde
     folder.give_up("1")
     there, folder.source = folder.source, FileSource(f"file://{tmp_path / 'elsewhere'}")
     answer = folder.trigger("1")
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, InputRefused)
     assert f"was at {there.uri}" in answer.detail
     folder.source = there
     assert folder.run("1") == ["a"]
@@ -201,7 +201,7 @@ def test_a_failed_epoch_that_a_newer_one_overtook_reads_nothing_twice(folder: Fo
     folder.put("b")
     assert folder.run("2") == ["a", "b"]
     answer = folder.trigger("1")
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, InputRefused)
     assert "has read a" in answer.detail
     assert folder.run("3") == []
 
@@ -286,7 +286,7 @@ def test_a_file_that_changed(tmp_path: Path, world: World, on_change: str, expec
     folder.put("a", size=2)
     answer = folder.trigger("2")
     if expected is None:
-        assert isinstance(answer, Refused)
+        assert isinstance(answer, InputRefused)
         assert "the first is a" in answer.detail
         return
     assert folder.names(answer) == expected

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_cairn.checkpoint import Coordinator
-from airflow_cairn.checkpoint.answers import AlreadyRead, Declined, EpochCompleted, Refused, Triggered
+from airflow_cairn.checkpoint.answers import AlreadyRead, Declined, EpochCompleted, InputRefused, Triggered
 from airflow_cairn.checkpoint.decisions.ownership import RunState
 from airflow_cairn.checkpoint.documents.attempt import Owner, Slice, StageSpec
 from airflow_cairn.checkpoint.documents.entries import SavepointEntry
@@ -52,7 +52,7 @@ def stands(world: World, request: str = "upgrade") -> SavepointEntry:
 def refusing(world: World) -> Coordinator:
     """A coordinator of a job whose source has nothing for any run."""
     coordinator = world.coordinator()
-    coordinator._trigger._placement.place = lambda *_: Refused("events", "no asset has been updated")  # type: ignore[method-assign]
+    coordinator._trigger._placement.place = lambda *_: InputRefused("events", "no asset has been updated")  # type: ignore[method-assign]
     return coordinator
 
 
@@ -98,7 +98,7 @@ def of_a_run_that_has_ended(world: World) -> None:
 def stages_changed_and_source_refuses(world: World) -> None:
     """The attempt ends because the DAG has changed, and its trigger then finds nothing to read."""
     request = replace(world.request("e2", Owner("dag", "e2")), stages=STAGES[:3])
-    assert isinstance(refusing(world).trigger(request), Refused)
+    assert isinstance(refusing(world).trigger(request), InputRefused)
 
 
 def no_restart_is_left(world: World) -> None:
@@ -215,7 +215,7 @@ def test_and_settled_when_its_dag_run_ends_meanwhile(world: World) -> None:  # s
 
 
 def refused_by_its_source(world: World) -> None:
-    assert isinstance(refusing(world).trigger(world.request(LAST)), Refused)
+    assert isinstance(refusing(world).trigger(world.request(LAST)), InputRefused)
 
 
 def paused_and_periodic(world: World) -> None:

@@ -16,7 +16,7 @@ from airflow_cairn.checkpoint.answers import (
     Declined,
     EpochCompleted,
     Failed,
-    Refused,
+    InputRefused,
     StageAcknowledged,
     Submit,
     TriggerAnswer,
@@ -233,7 +233,7 @@ class World:
             answer = self.ask(epoch)
             if isinstance(answer, Declined):
                 continue  # its attempt has expired, and somebody waits
-            if isinstance(answer, Refused):
+            if isinstance(answer, InputRefused):
                 refused.append(epoch)
             else:
                 self.run_epoch(epoch)

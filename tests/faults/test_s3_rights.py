@@ -16,7 +16,7 @@ from airflow_cairn.checkpoint.config import RegionalCheckpoints
 from airflow_cairn.checkpoint.errors import CheckpointFailedError
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, Status
 from airflow_cairn.cli.main import main
-from airflow_cairn.storage import ForbiddenError, Lost, S3Options, ensure_probed, probe
+from airflow_cairn.storage import ConditionFailed, ForbiddenError, S3Options, ensure_probed, probe
 from airflow_cairn.storage.s3.store import S3Store
 from scripts.harness.s3_server import S3Server
 from tests.checkpoint.world import JOB, TIMEOUT, World
@@ -125,7 +125,7 @@ def test_a_head_request_that_is_refused_is_asked_as_a_get(through: Open) -> None
     store = through(lambda _right, request: request.method != "HEAD")
     probe(store, nonce="n")
     store.create("a", b"first")
-    assert isinstance(store.create("a", b"second"), Lost), "what settles a refused create"
+    assert isinstance(store.create("a", b"second"), ConditionFailed), "what settles a refused create"
     assert store.stat("a").size_bytes == len(b"first")
     store.create("empty", b"")
     assert store.stat("empty").size_bytes == 0

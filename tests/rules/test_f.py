@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from airflow_cairn.checkpoint import FixedDelayRestart, RegionalCheckpoints
-from airflow_cairn.checkpoint.answers import EpochCompleted, Failed, FailedOver, GivenUp, Ready, Restarted, Waiting
+from airflow_cairn.checkpoint.answers import (
+    AbandonedRegion,
+    EpochCompleted,
+    Failed,
+    FailedOver,
+    Ready,
+    Restarted,
+    Waiting,
+)
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from tests.checkpoint.exchanges import ALL_PIPELINED, CHAIN
@@ -81,7 +89,7 @@ def test_a_region_that_failed_is_left_out(world: World) -> None:  # semantics F6
     world.config = REGIONAL
     world.run_epoch("a")
     run_some(world, "b", "clean")
-    assert fail_for_good(world, "b", "routes") == GivenUp(2, ("report", "routes"))
+    assert fail_for_good(world, "b", "routes") == AbandonedRegion(2, ("report", "routes"))
     assert isinstance(world.coordinator().progress("b"), Waiting), "the others go on"
     world.run_stage("b", "airports")
     assert world.coordinator().progress("b") == Ready(2, ("report", "routes"))
@@ -105,7 +113,7 @@ def test_a_decline_waits_for_what_the_operator_says(world: World) -> None:  # se
     run_some(world, "a", "clean", "airports")
     world.decline(world.submit("a", "routes", "first").handover)
     assert isinstance(world.coordinator().progress("a"), Waiting)
-    assert isinstance(world.coordinator().fail("a", "routes", "first", "x", final=True), GivenUp)
+    assert isinstance(world.coordinator().fail("a", "routes", "first", "x", final=True), AbandonedRegion)
     world.coordinator().complete(1)
     world.audit("a")
 
@@ -116,7 +124,7 @@ def test_too_many_failed_regions_fail_the_attempt(world: World) -> None:  # sema
     answer = fail_for_good(world, "a", "routes")
     assert answer == Failed(1, 1, Reason.JOB_FAILURE, "routes: killed"), "with what reads from it: two of four"
     assert world.coordinator().progress("a") == answer
-    assert isinstance(fail_for_good(world, "a", "airports"), GivenUp), (
+    assert isinstance(fail_for_good(world, "a", "airports"), AbandonedRegion), (
         "one of four, in the attempt that the next try opens"
     )
     assert isinstance(fail_for_good(world, "a", "routes"), Failed)
@@ -128,7 +136,7 @@ def test_after_so_many_in_a_row_the_next_must_be_whole(world: World) -> None:  #
     world.config = REGIONAL
     for epoch in ("a", "b"):
         run_some(world, epoch, "clean", "airports")
-        assert isinstance(fail_for_good(world, epoch, "routes"), GivenUp)
+        assert isinstance(fail_for_good(world, epoch, "routes"), AbandonedRegion)
         world.coordinator().complete(world.pending_id(epoch))
     run_some(world, "c", "clean", "airports")
     assert isinstance(fail_for_good(world, "c", "routes"), Failed)

@@ -33,11 +33,11 @@ from airflow_cairn.checkpoint.store.job_files import JobFiles, encode
 from airflow_cairn.storage import (
     BucketGoneError,
     CairnError,
+    ConditionFailed,
     DeleteFailure,
     DocumentError,
     ForbiddenError,
     InvalidNameError,
-    Lost,
     ObjectStore,
     OutcomeUnknownError,
     PendingUpload,
@@ -198,7 +198,7 @@ def test_losing_again_and_again_ends(world: World) -> None:
 
         def replace(self, key: str, data: bytes, *, expected_etag: str) -> WriteResult:
             self.tries += 1
-            return Lost("another")
+            return ConditionFailed("another")
 
     world.trigger("a")
     store = AlwaysLost(world.store)
@@ -309,7 +309,7 @@ def test_a_create_whose_answer_was_lost_knows_its_own_from_another_s(world: Worl
     for other in (b"short", b"somebody else's, and longer"):
         store = OthersCome(world.store)
         store.other = other
-        assert isinstance(JobFiles(store, JOB).create_bytes(f"chk-0000000001/{len(other)}", b"mine"), Lost)
+        assert isinstance(JobFiles(store, JOB).create_bytes(f"chk-0000000001/{len(other)}", b"mine"), ConditionFailed)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from airflow_cairn.checkpoint.documents.metadata import HandleLine, InFlightLine
 from airflow_cairn.checkpoint.documents.strict_json import Json
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.store import acks, hook_documents, metadata_file
-from airflow_cairn.storage import DocumentError, GoneError, Lost
+from airflow_cairn.storage import ConditionFailed, DocumentError, GoneError
 
 if TYPE_CHECKING:
     from tests.simulation.processes import Job
@@ -185,6 +185,6 @@ class Driver:
         if leaves_upload:
             self._job.memory.begin_upload(self._files.full(f"{folder}part-1"))
         written = self._files.create_bytes(f"{folder}part-0", data)
-        assert written.etag is not None or isinstance(written, Lost)
+        assert written.etag is not None or isinstance(written, ConditionFailed)
         self._outputs.append(Output(kind, name, folder))
         self._handles.append(StateHandle(f"{kind}.{name}", f"{folder}part-0", len(data), written.etag or ""))

@@ -20,7 +20,7 @@ from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument
 from airflow_cairn.checkpoint.documents.head import Head
 from airflow_cairn.checkpoint.documents.metadata import HandleLine
 from airflow_cairn.checkpoint.executions import carry_over
-from airflow_cairn.checkpoint.executions.carry_over import Carried
+from airflow_cairn.checkpoint.executions.carry_over import CarryOver
 from airflow_cairn.checkpoint.extensions import committables
 from airflow_cairn.checkpoint.extensions.hook_answers import HookAnswers
 from airflow_cairn.checkpoint.extensions.listeners import Notices
@@ -126,8 +126,8 @@ def _no_note(original: Any) -> Any:
 
 @_plant("the readers of a failed stage carry over", carry_over, "carry")
 def _readers_carry(original: Any) -> Any:
-    def carry(files: Any, before: Any, stages: Any, **options: Any) -> Carried:
-        found: Carried = original(files, before, stages, **options)
+    def carry(files: Any, before: Any, stages: Any, **options: Any) -> CarryOver:
+        found: CarryOver = original(files, before, stages, **options)
         acknowledged = acks.marked(files, before.executions, "acks")
         return replace(found, executions={**{uid: before.executions[uid] for uid in acknowledged}, **found.executions})
 
@@ -231,7 +231,7 @@ def _not_put_back(original: Any) -> Any:
 
 @_plant("what was asked where a hook then failed is taken over", carry_over, "carry", lambda kind: kind.hooked)
 def _withdrawn_answers(original: Any) -> Any:
-    def carry(files: Any, before: Any, stages: Any, **options: Any) -> Carried:
+    def carry(files: Any, before: Any, stages: Any, **options: Any) -> CarryOver:
         return replace(original(files, before, stages, **options), hooks=before.hooks)
 
     return carry

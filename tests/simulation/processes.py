@@ -13,7 +13,15 @@ from dataclasses import replace
 from functools import partial
 
 from airflow_cairn.checkpoint import Coordinator, RequestKind, RunFacts, Runtime, TriggerRequest
-from airflow_cairn.checkpoint.answers import EpochCompleted, Ready, Refused, Submit, TriggerAnswer, Triggered, Waiting
+from airflow_cairn.checkpoint.answers import (
+    EpochCompleted,
+    InputRefused,
+    Ready,
+    Submit,
+    TriggerAnswer,
+    Triggered,
+    Waiting,
+)
 from airflow_cairn.checkpoint.decisions.ownership import RunState
 from airflow_cairn.checkpoint.documents.attempt import Handover, Owner, Slice, StageSpec
 from airflow_cairn.checkpoint.errors import (
@@ -104,7 +112,7 @@ class Job:
         answer = coordinator.trigger(request, state_of)
         if isinstance(answer, EpochCompleted):
             self.auditor.completed(answer.epoch, answer.checkpoint)
-        elif isinstance(answer, Refused):
+        elif isinstance(answer, InputRefused):
             self.auditor.check(self.auditor.source, "refused without a source (T8)", answer)
             self.overtaken.add(request.epoch)
         elif isinstance(answer, Triggered):
@@ -286,7 +294,7 @@ class Job:
             if isinstance(answer, EpochCompleted):
                 counts = epoch in self.auditor.folded
                 self.auditor.check(counts, "said completed of what counts no more (R5, T9)", answer)
-            if isinstance(answer, EpochCompleted | Refused):
+            if isinstance(answer, EpochCompleted | InputRefused):
                 return
             # Another epoch may have completed in between: then nothing carries over, and it all runs again. What is
             # restored may have been damaged: then the attempt that follows has hooks of its own to be asked.

@@ -26,7 +26,7 @@ from airflow_cairn.checkpoint.store.job_files import JobFiles, reference
 from airflow_cairn.spark import Epoch
 from airflow_cairn.spark.input import slices, upstream
 from airflow_cairn.spark.input.backlog import Backlog
-from airflow_cairn.spark.input.restored import Carried
+from airflow_cairn.spark.input.restored import RestoredState
 from airflow_cairn.spark.stored.outputs import StageContents, Stored
 from airflow_cairn.storage.errors import DocumentError
 from tests.checkpoint.lagging import UNALIGNED, complete_without, run_some
@@ -56,7 +56,7 @@ def in_flight(stage: str, execution: Execution, *names: str) -> list[Line]:
     return [line, *(HandleLine(0, handle) for handle in handles)]
 
 
-def loaded(*lines: list[Line], owed: tuple[OwedEpoch, ...] = OWED) -> tuple[Backlog, Carried]:
+def loaded(*lines: list[Line], owed: tuple[OwedEpoch, ...] = OWED) -> tuple[Backlog, RestoredState]:
     """Let a stage restore a checkpoint that holds these lines."""
     store = MemoryStore()
     whole: list[Line] = [
@@ -67,7 +67,7 @@ def loaded(*lines: list[Line], owed: tuple[OwedEpoch, ...] = OWED) -> tuple[Back
     ]
     data = metadata_file.encode(whole)
     store.put("flights/chk-0000000002/_metadata-x", data)
-    backlog, carried = Backlog(owed), Carried("routes")
+    backlog, carried = Backlog(owed), RestoredState("routes")
     pointer = RestorePointer(2, reference("chk-0000000002/_metadata-x", data))
     carried.load(JobFiles(store, "flights"), pointer, backlog)
     return backlog, carried
@@ -136,7 +136,7 @@ def test_in_flight_data_that_the_checkpoint_does_not_name_is_an_error() -> None:
     with pytest.raises(DocumentError, match=r"in-flight data of this backlog .*of=`weather`"):
         loaded(*ALL[:3])
     with pytest.raises(DocumentError, match="of=`clean, clean, weather`"):
-        Carried("routes").load(JobFiles(MemoryStore(), "flights"), None, Backlog(OWED))
+        RestoredState("routes").load(JobFiles(MemoryStore(), "flights"), None, Backlog(OWED))
 
 
 def test_a_stage_that_lagged_twice_finds_both_epochs_in_flight() -> None:  # semantics B3
@@ -148,7 +148,7 @@ def test_a_stage_that_lagged_twice_finds_both_epochs_in_flight() -> None:  # sem
     run_some(world, "c", "clean")
     at = world.submit("c", "airports").handover
     backlog = Backlog(at.backlog)
-    Carried("airports").load(world.files, at.restore, backlog)
+    RestoredState("airports").load(world.files, at.restore, backlog)
     now = upstream.load(world.files, at.upstream, "clean")
     chosen = upstream.choose(backlog.readable(now), None, None)
     read = [

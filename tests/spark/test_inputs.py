@@ -15,7 +15,7 @@ from airflow_cairn.spark import Epoch
 from airflow_cairn.spark.input import slices
 from airflow_cairn.spark.input.backlog import Backlog
 from airflow_cairn.spark.input.inputs import Inputs
-from airflow_cairn.spark.input.restored import Carried
+from airflow_cairn.spark.input.restored import RestoredState
 from airflow_cairn.spark.stored.outputs import Stored
 from tests.checkpoint.early import EARLY, EarlyWorld
 from tests.checkpoint.world import CONFIG
@@ -31,7 +31,7 @@ STAGES = (StageSpec("report"), StageSpec("routes", ("report",)))
 def opened(world: EarlyWorld, handover: Handover) -> Inputs:
     """What the driver of an execution can read, once it has restored."""
     backlog = Backlog(handover.backlog)
-    Carried(handover.stage).load(world.files, handover.restore, backlog)
+    RestoredState(handover.stage).load(world.files, handover.restore, backlog)
     return Inputs(world.files, handover, backlog)
 
 

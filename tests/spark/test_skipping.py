@@ -13,7 +13,7 @@ from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.spark import Epoch
 from airflow_cairn.spark.input.backlog import Backlog
 from airflow_cairn.spark.input.inputs import Inputs
-from airflow_cairn.spark.input.restored import Carried
+from airflow_cairn.spark.input.restored import RestoredState
 from airflow_cairn.spark.skipped_stage import acknowledge_skipped
 from airflow_cairn.spark.stored.outputs import StageContents, of_acknowledgement
 from tests.checkpoint.early import EARLY, EarlyWorld
@@ -33,7 +33,7 @@ MAPPED = (
 
 def opened(world: World, handover: Handover) -> Inputs:
     backlog = Backlog(handover.backlog)
-    Carried(handover.stage).load(world.files, handover.restore, backlog)
+    RestoredState(handover.stage).load(world.files, handover.restore, backlog)
     return Inputs(world.files, handover, backlog)
 
 
@@ -47,7 +47,7 @@ def test_state_and_tables_go_on_as_they_were() -> None:  # semantics R3
     world.trigger("b")
     assert acknowledge_skipped(world.coordinator(), "b", "report", "the sensor")
     routes = world.submit("b", "routes").handover
-    restored = Carried("report")
+    restored = RestoredState("report")
     restored.load(world.files, routes.restore, Backlog(()))
     skipped = left(world, routes, "report")
     assert skipped.skipped
@@ -62,7 +62,7 @@ def test_state_and_tables_go_on_as_they_were() -> None:  # semantics R3
     assert acknowledge_skipped(world.coordinator(), "b", "routes", "the sensor")
     world.coordinator().complete(2)
     world.trigger("c")
-    after = Carried("report")
+    after = RestoredState("report")
     after.load(world.files, world.submit("c", "report").handover.restore, Backlog(()))
     assert after.outputs == restored.outputs
 

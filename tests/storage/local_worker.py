@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from airflow_cairn.storage import Lost, Written
+from airflow_cairn.storage import ConditionFailed, Written
 from airflow_cairn.storage.local.store import LocalStore
 
 
@@ -61,7 +61,7 @@ def count(root: str, key: str, increments: str) -> None:
         while True:
             blob = store.get(key)
             answer = store.replace(key, str(int(blob.data) + 1).encode(), expected_etag=blob.etag)
-            if not isinstance(answer, Lost):
+            if not isinstance(answer, ConditionFailed):
                 break
     print("done", flush=True)
 

@@ -18,11 +18,11 @@ import boto3
 import pytest
 
 from airflow_cairn.storage import (
+    ConditionFailed,
     DocumentError,
     GoneError,
     InvalidKeyError,
     InvalidRequestError,
-    Lost,
     ObjectStore,
     PendingUpload,
     Written,
@@ -63,13 +63,13 @@ def test_what_is_created_is_read_back_by_every_handle(backend: Backend):
 
 def test_a_create_never_overwrites(store: ObjectStore):  # semantics W2
     etag = tag(store.create("job/a", b"mine"))
-    assert store.create("job/a", b"theirs") == Lost(etag)
+    assert store.create("job/a", b"theirs") == ConditionFailed(etag)
     assert store.get("job/a").data == b"mine"
 
 
 def test_a_create_of_equal_bytes_is_lost_too(store: ObjectStore):
     etag = tag(store.create("job/a", b"same"))
-    assert store.create("job/a", b"same") == Lost(etag)
+    assert store.create("job/a", b"same") == ConditionFailed(etag)
 
 
 def test_a_create_from_a_file_is_a_create(store: ObjectStore):  # semantics W2, C5
@@ -79,7 +79,7 @@ def test_a_create_from_a_file_is_a_create(store: ObjectStore):  # semantics W2, 
         written = tag(store.create_from("k/large", source))
         assert store.get("k/large").data == data
         assert store.stat("k/large").etag == written
-        assert store.create_from("k/large", source) == Lost(written)
+        assert store.create_from("k/large", source) == ConditionFailed(written)
         source.truncate(0)
         tag(store.create_from("k/empty", source))
     assert store.get("k/empty").data == b""
@@ -89,22 +89,22 @@ def test_a_swap_needs_the_present_tag(store: ObjectStore):  # semantics W2
     first = tag(store.create("head.json", b"1"))
     second = tag(store.replace("head.json", b"2", expected_etag=first))
     assert second != first
-    assert store.replace("head.json", b"3", expected_etag=first) == Lost(second)
+    assert store.replace("head.json", b"3", expected_etag=first) == ConditionFailed(second)
     blob = store.get("head.json")
     assert (blob.data, blob.etag) == (b"2", second)
 
 
 def test_a_swap_on_an_absent_key_is_lost_and_makes_nothing(store: ObjectStore):  # semantics W3
     some = tag(store.create("there", b"x"))
-    assert store.replace("absent", b"y", expected_etag=some) == Lost(None)
-    assert store.replace("no/folder/here", b"y", expected_etag=some) == Lost(None)
+    assert store.replace("absent", b"y", expected_etag=some) == ConditionFailed(None)
+    assert store.replace("no/folder/here", b"y", expected_etag=some) == ConditionFailed(None)
     assert keys(store) == ["there"]
 
 
 def test_a_deleted_key_can_be_created_again_and_not_swapped(store: ObjectStore):
     etag = tag(store.create("a/b", b"x"))
     assert store.delete(["a/b"]) == []
-    assert store.replace("a/b", b"y", expected_etag=etag) == Lost(None)
+    assert store.replace("a/b", b"y", expected_etag=etag) == ConditionFailed(None)
     assert isinstance(store.create("a/b", b"z"), Written)
 
 
@@ -237,7 +237,7 @@ def test_a_copy_never_overwrites(store: ObjectStore):  # semantics W4
     present = store.stat("deep/to").etag
     store.delete(["from"])
     tag(store.create("from", b"changed"))
-    assert store.copy("from", "deep/to") == Lost(present)
+    assert store.copy("from", "deep/to") == ConditionFailed(present)
     assert store.get("deep/to").data == b"source"
     assert keys(store) == ["deep/to", "from"]
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from airflow_cairn.storage import (
+    ConditionFailed,
     DeleteFailure,
     ForbiddenError,
     GoneError,
     InvalidKeyError,
-    Lost,
     ObjectStore,
     UnavailableError,
     UnsupportedStorageError,
@@ -210,7 +210,7 @@ def test_a_file_swapped_between_opening_and_locking_is_looked_at_anew(store: Loc
     late = LocalStore(root, step=step)
     answer = late.replace("head.json", b"ours", expected_etag=first.etag)
     assert isinstance(others[0], Written)
-    assert answer == Lost(others[0].etag)
+    assert answer == ConditionFailed(others[0].etag)
     assert store.get("head.json").data == b"theirs"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_cairn.storage import Lost, Written
+from airflow_cairn.storage import ConditionFailed, Written
 from airflow_cairn.storage.local.folders import HIDDEN
 from airflow_cairn.storage.local.store import LocalStore
 
@@ -123,7 +123,7 @@ def test_a_creator_killed_at_any_step_leaves_all_or_nothing(workers: Workers, st
     kill(worker)
     assert [found.key for found in store.list("")] == before == (["chk-1/a"] if step in LANDED else [])
     answer = store.create("chk-1/a", b"ours")
-    assert isinstance(answer, Lost if step in LANDED else Written)
+    assert isinstance(answer, ConditionFailed if step in LANDED else Written)
     assert store.get("chk-1/a").data == (b"theirs" if step in LANDED else b"ours")
     tag = store.stat("chk-1/a").etag
     assert tag
@@ -144,7 +144,7 @@ def test_a_swapper_killed_at_any_step_leaves_old_or_new(workers: Workers, step: 
     assert store.get("head.json").data == (b"theirs" if step in LANDED else b"old")
     kill(worker)
     answer = store.replace("head.json", b"ours", expected_etag=old.etag)
-    assert isinstance(answer, Lost if step in LANDED else Written)
+    assert isinstance(answer, ConditionFailed if step in LANDED else Written)
     assert store.get("head.json").data == (b"theirs" if step in LANDED else b"ours")
     assert isinstance(store.create("other", b""), Written)
     assert leftovers(workers.root) == []

@@ -8,9 +8,9 @@ import pytest
 
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.storage import (
+    ConditionFailed,
     ConflictError,
     ForbiddenError,
-    Lost,
     ObjectStore,
     OutcomeUnknownError,
     S3Options,
@@ -129,7 +129,7 @@ def test_a_replayed_create_is_not_taken_for_somebody_elses(store: ObjectStore, p
 def test_a_lost_create_tells_who_stands_there(store: ObjectStore, direct: ObjectStore, proxy: S3Proxy):
     theirs = tag(direct.create("head.json", b"theirs"))
     proxy.rules.append(Rule("PUT", "head.json", lose_the_answer))
-    assert store.create("head.json", b"ours") == Lost(theirs)
+    assert store.create("head.json", b"ours") == ConditionFailed(theirs)
     assert store.get("head.json").data == b"theirs"
 
 
@@ -181,7 +181,7 @@ def test_a_swap_whose_object_is_deleted_meanwhile_is_unknown(store: ObjectStore,
 def test_a_clean_refusal_of_a_swap_is_lost_not_unknown(store: ObjectStore, direct: ObjectStore):
     first = tag(direct.create("head.json", b"0"))
     second = tag(direct.replace("head.json", b"1", expected_etag=first))
-    assert store.replace("head.json", b"ours", expected_etag=first) == Lost(second)
+    assert store.replace("head.json", b"ours", expected_etag=first) == ConditionFailed(second)
 
 
 def test_a_409_is_sent_again_and_nothing_is_looked_up(store: ObjectStore, proxy: S3Proxy, waits: Waits):

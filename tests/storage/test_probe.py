@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from airflow_cairn.storage import (
+    ConditionFailed,
     ForbiddenError,
-    Lost,
     ObjectStore,
     S3Options,
     UnsupportedStorageError,
@@ -89,8 +89,8 @@ def test_a_server_that_is_right_one_request_at_a_time_but_races_is_refused():
     with FakeS3(racing=True) as fake:
         store = s3_at(fake.url)
         assert isinstance(store.create("a", b"1"), Written)
-        assert isinstance(store.create("a", b"2"), Lost)
-        assert isinstance(store.replace("a", b"2", expected_etag='"stale"'), Lost)
+        assert isinstance(store.create("a", b"2"), ConditionFailed)
+        assert isinstance(store.replace("a", b"2", expected_etag='"stale"'), ConditionFailed)
         error = refused(store)
         assert error.fields["check"] == "16 creates of one key started together"
         assert error.fields["expected"] == "exactly 1 winner"
@@ -163,7 +163,7 @@ class Breaks(LocalStore):
 
 
 def test_a_swap_that_writes_and_denies_it_is_refused(tmp_path: Path):
-    denies = Breaks(tmp_path, lambda answer: Lost(None))
+    denies = Breaks(tmp_path, lambda answer: ConditionFailed(None))
     assert refused(denies).fields["check"] == "a swap with the present tag"
 
 
@@ -214,7 +214,7 @@ def test_a_broken_record_proves_nothing(tmp_path: Path, record: bytes):
 
 
 def test_a_refused_store_is_not_recorded(tmp_path: Path):
-    denies = Breaks(tmp_path, lambda answer: Lost(None))
+    denies = Breaks(tmp_path, lambda answer: ConditionFailed(None))
     for nonce in ("n1", "n2"):
         with pytest.raises(UnsupportedStorageError):
             ensure_probed(denies, nonce=nonce)

@@ -11,13 +11,13 @@ import pytest
 from airflow_cairn.storage import (
     BucketGoneError,
     CairnError,
+    ConditionFailed,
     DeleteFailure,
     DocumentError,
     ForbiddenError,
     GoneError,
     InvalidKeyError,
     InvalidRequestError,
-    Lost,
     ObjectStore,
     OutcomeUnknownError,
     S3Options,
@@ -225,7 +225,7 @@ def test_a_copy_stays_on_the_server_where_the_server_copies_once():
         store = fake_store(fake)
         store.create("from", b"x")
         assert isinstance(store.copy("from", "to"), Written)
-        assert isinstance(store.copy("from", "to"), Lost)
+        assert isinstance(store.copy("from", "to"), ConditionFailed)
         assert fake.copies == 8 + 2
         assert sorted(fake.objects) == ["lake/from", "lake/to"]
         with pytest.raises(GoneError) as raised:

@@ -10,8 +10,8 @@ from functools import lru_cache
 
 from airflow_cairn.storage import (
     Blob,
+    ConditionFailed,
     GoneError,
-    Lost,
     ObjectStat,
     ObjectStore,
     PendingUpload,
@@ -58,7 +58,7 @@ class MemoryStore(ObjectStore):
         with self._lock:
             standing = self._objects.get(check_key(key))
             if standing is not None:
-                return Lost(_tag(standing))
+                return ConditionFailed(_tag(standing))
             self._objects[key] = bytes(data)
             return Written(_tag(data))
 
@@ -66,9 +66,9 @@ class MemoryStore(ObjectStore):
         with self._lock:
             standing = self._objects.get(check_key(key))
             if standing is None:
-                return Lost(None)
+                return ConditionFailed(None)
             if _tag(standing) != expected_etag:
-                return Lost(_tag(standing))
+                return ConditionFailed(_tag(standing))
             self._objects[key] = bytes(data)
             return Written(_tag(data))
 
