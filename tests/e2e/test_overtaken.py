@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, TriggerRequest
-from airflow_cairn.checkpoint.answers import EpochCompleted, Submit, Triggered
+from airflow_cairn.checkpoint.answers import Declined, EpochCompleted, Submit, Triggered
+from airflow_cairn.checkpoint.decisions.ownership import RunState
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.documents.entries import Stopped
@@ -96,7 +97,10 @@ def test_after_an_expiry_that_another_run_overtook(airflow: AirflowHome, gates: 
 
 
 def test_after_a_pause_that_another_run_overtook(airflow: AirflowHome, gates: Gates, storage: str) -> None:
-    """semantics S1, T2, C2: the pause ends e1's attempt, another epoch completes, and e1 runs again on top of it."""
+    """semantics S1, T2, C2: the pause ends e1's attempt, another epoch completes, and e1 runs again on top of it.
+
+    e1 keeps its place over the pause. So the other one comes first only because it takes e1's run for ended.
+    """
     runs = Runs(airflow, gates, storage, "overtaken_pause")
     api, job = airflow.api, runs.coordinator
     runs.held_at("e1", "first")
@@ -119,7 +123,11 @@ def _begin_another(job: Coordinator) -> None:
     """Do what another run's trigger does; it is no run of this Airflow, so that it cannot come too late."""
     stages = (StageSpec("first"), StageSpec("second", ("first",)))
     config = CheckpointConfig(retained=3)
-    answer = job.trigger(TriggerRequest(layout.epoch_name("another"), Slice(), stages, config))
+    request = TriggerRequest(layout.epoch_name("another"), Slice(), stages, config)
+    waits = job.trigger(request)
+    assert isinstance(waits, Declined)
+    assert waits.position == 2
+    answer = job.trigger(request, lambda _: RunState.ENDED)
     assert isinstance(answer, Triggered), answer
 
 
