@@ -51,7 +51,7 @@ class Shelf(Protocol):
 
 
 class NoShelf:
-    """Where nobody has given one: keeps nothing."""
+    """The default shelf: keeps nothing."""
 
     def fix(self, source: str, values: Iterable[Json], note: Callable[[], Json]) -> tuple[Shelved, Json]:  # noqa: ARG002
         """Refuse.

@@ -17,13 +17,12 @@ from ..decisions import overtaken, queue
 from ..decisions.abandoned import StateOf, always_running, without_ended
 from ..decisions.epoch import EpochEnded, EpochPending, EpochUnknown
 from ..documents.attempt import PendingDocument
-from ..documents.entries import EndedEntry, Stopped, WaitingRequest
+from ..documents.entries import EndedEntry, Stopped
 from ..documents.head import Head
 from ..documents.run_window import run_of_head
 from ..errors import AlreadyReadError, InvalidConfigError, JobPausedError
 from ..executions import carry_over, claimants
 from ..failures.restarts import Exhausted
-from ..reasons import RequestKind
 from ..runtime import Runtime
 from ..store import completed_epochs
 from ..store.attempt_documents import AttemptDocuments
@@ -230,8 +229,7 @@ def _turn(
         detail = f"the job is being stopped with the savepoint {stopping.uri}; it goes on only if that fails"
         return head, Queued(newest.id, detail)
     head = without_ended(head, state_of, document.owner, epoch, places, now_ms)
-    place = WaitingRequest(epoch, newest.kind or RequestKind.MANUAL, now_ms, document.owner, newest.window)
-    line = queue.come_back(head.waiting, place)
+    line = queue.come_back(head.waiting, newest, document.owner, now_ms)
     position = queue.position(line, epoch)
     if position <= places - len(head.pending):
         return head, None

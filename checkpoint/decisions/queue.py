@@ -6,7 +6,8 @@ taken by coming, not by clocks, so hosts whose clocks differ cannot overtake eac
 
 from __future__ import annotations
 
-from ..documents.entries import WaitingRequest
+from ..documents.attempt import Owner
+from ..documents.entries import EndedEntry, PendingEntry, WaitingRequest
 from ..documents.head import MAX_WAITING
 from ..reasons import RequestKind
 
@@ -41,14 +42,23 @@ def join(line: tuple[WaitingRequest, ...], wish: WaitingRequest) -> tuple[Waitin
     return None if last is None or last.epoch == wish.epoch else leave(joined, last.epoch)
 
 
-def come_back(line: tuple[WaitingRequest, ...], place: WaitingRequest) -> tuple[WaitingRequest, ...]:
+def come_back(
+    line: tuple[WaitingRequest, ...], attempt: PendingEntry | EndedEntry, owner: Owner | None, now_ms: int
+) -> tuple[WaitingRequest, ...]:
     """Let an epoch that goes on after its attempt has ended be the first of its kind: it is the oldest (semantics T2).
 
-    Who has a place keeps it. A full line drops its last periodic request for it, or takes it in all the same: there are
-    never more of them than checkpoints may be pending.
+    An epoch that has a place keeps it. A full line drops its last periodic request for it, or takes it in all the same:
+    there are never more of them than checkpoints may be pending.
+
+    Args:
+        line: as it is.
+        attempt: the epoch's newest one.
+        owner: the DAG run that the epoch belongs to.
+        now_ms: the time, milliseconds since 1970 UTC.
     """
-    if holds(line, place.epoch):
+    if holds(line, attempt.epoch):
         return line
+    place = WaitingRequest(attempt.epoch, attempt.kind or RequestKind.MANUAL, now_ms, owner, attempt.window)
     before = next((i for i, each in enumerate(line) if each.kind.rank >= place.kind.rank), len(line))
     joined = (*line[:before], place, *line[before:])
     if len(joined) <= MAX_WAITING:

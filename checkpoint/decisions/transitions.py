@@ -20,13 +20,12 @@ from ..documents.entries import (
     RewindRecord,
     Slowest,
     Stopped,
-    WaitingRequest,
 )
 from ..documents.head import MAX_HISTORY, MAX_LATE, MAX_OTHERS, MAX_RESTARTED, MAX_RESTORES, MAX_UNFINISHED, Head
 from ..documents.read_windows import NOTHING_READ, ReadWindows
 from ..documents.text import one_line
 from ..failures import counting
-from ..reasons import Reason, RequestKind, Status
+from ..reasons import Reason, Status
 from . import queue, savepoint_entries, savepoint_waits
 from .partial_completion import Without
 
@@ -235,8 +234,7 @@ def _come_back(head: Head, entry: PendingEntry, now_ms: int) -> Head:
     """Give the epoch of an attempt that has ended, and that goes on by itself, its place in the line."""
     if entry.owner is None:
         return head
-    place = WaitingRequest(entry.epoch, entry.kind or RequestKind.MANUAL, now_ms, entry.owner, entry.window)
-    return replace(head, waiting=queue.come_back(head.waiting, place))
+    return replace(head, waiting=queue.come_back(head.waiting, entry, entry.owner, now_ms))
 
 
 def fail_trigger(head: Head, reason: Reason, detail: str, tolerable: int, now_ms: int) -> Head:

@@ -1,6 +1,6 @@
 """Moves the files of a savepoint, several at once, and gives the lines that name them in their order (P1, R6).
 
-A line comes out once its files stand. So whoever writes the lines down names nothing that is not there.
+A line comes out once its files are there, so what is written from the lines names no file that is missing.
 """
 
 from __future__ import annotations

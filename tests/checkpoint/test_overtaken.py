@@ -121,7 +121,7 @@ def test_a_full_history_keeps_what_waits_in_the_line(monkeypatch: pytest.MonkeyP
 
 
 def test_the_completion_that_overtakes_an_older_attempt_gives_its_epoch_a_place() -> None:  # semantics C2, T2
-    """In the same swap: nobody looks at the job between."""
+    """In the same swap, before any other look at the job."""
     world = World(config=TWO)
     for epoch in ("older", "newer"):
         world.coordinator().trigger(world.request(epoch, _owner(epoch)))

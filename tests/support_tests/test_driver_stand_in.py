@@ -14,7 +14,7 @@ from tests.support.driver_stand_in import CONF, split
 
 
 def test_it_becomes_the_application_in_the_same_process(tmp_path: Path) -> None:
-    """Whoever kills the process that was started kills the driver."""
+    """A kill of the process that was started is a kill of the driver."""
     application = tmp_path / "app.py"
     application.write_text(f"import os, sys; print(os.getpid(), sys.argv[1:], os.environ['{CONF}']); sys.exit(3)")
     words = ["--master", "local[2]", "--conf", "a.b=c=d", "--name", "x", "--verbose", str(application), "one", "--two"]
