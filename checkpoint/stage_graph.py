@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
 
 from ..storage.names import check_name
 from .config import AT_LEAST_ONCE, CheckpointConfig
@@ -28,11 +29,12 @@ def check_stages(stages: tuple[StageSpec, ...], config: CheckpointConfig) -> Non
     """
     if not stages:
         raise InvalidConfigError("a job needs at least one stage: list what must acknowledge in `stages`", stages="()")
-    uids = [stage.uid for stage in stages]
-    for uid in uids:
-        check_name("stage", uid)
-        if uids.count(uid) > 1:
-            raise InvalidConfigError("two stages have the same uid; give each its own", stage=uid)
+    uids: set[str] = set()
+    for stage in stages:
+        check_name("stage", stage.uid)
+        if stage.uid in uids:
+            raise InvalidConfigError("two stages have the same uid; give each its own", stage=stage.uid)
+        uids.add(stage.uid)
     for stage in stages:
         for upstream in stage.upstream:
             if upstream not in uids:
@@ -58,14 +60,13 @@ def check_stages(stages: tuple[StageSpec, ...], config: CheckpointConfig) -> Non
                 stage=stage.uid,
                 member_of=stage.member_of,
             )
-    for stage in stages:
-        if stage.uid in consumers(stages, stage.uid):
-            circle = sorted(
-                uid for uid in uids if uid in consumers(stages, stage.uid) and stage.uid in consumers(stages, uid)
-            )
-            raise InvalidConfigError(
-                "these stages read from each other in a circle; take one of the edges out", stages=", ".join(circle)
-            )
+    try:
+        TopologicalSorter({stage.uid: stage.upstream for stage in stages}).prepare()
+    except CycleError as error:
+        circle = sorted(set(error.args[1]))
+        raise InvalidConfigError(
+            "these stages read from each other in a circle; take one of the edges out", stages=", ".join(circle)
+        ) from None
     if config.mode == AT_LEAST_ONCE:
         pipelined = [f"{uid} to {stage.uid}" for stage in stages for uid in stage.pipelined]
         if pipelined:
@@ -78,13 +79,29 @@ def check_stages(stages: tuple[StageSpec, ...], config: CheckpointConfig) -> Non
         check_fits(stages)
 
 
-def consumers(stages: tuple[StageSpec, ...], uid: str) -> frozenset[str]:
-    """Give the stages that read, directly or through others, what `uid` writes; `uid` itself only in a circle."""
+def consumers(stages: tuple[StageSpec, ...], uids: Iterable[str]) -> frozenset[str]:
+    """Give the stages that read, directly or through others, what one of `uids` writes."""
+    readers: dict[str, list[str]] = {stage.uid: [] for stage in stages}
+    for stage in stages:
+        for uid in stage.upstream:
+            readers[uid].append(stage.uid)
+    return _reached_from(uids, readers)
+
+
+def producers(stages: tuple[StageSpec, ...], uid: str) -> frozenset[str]:
+    """Give the stages whose outputs `uid` reads, directly or through others."""
+    return _reached_from([uid], {stage.uid: stage.upstream for stage in stages})
+
+
+def _reached_from(uids: Iterable[str], edges: Mapping[str, Iterable[str]]) -> frozenset[str]:
+    """Follow the edges from `uids`, each once: a job may have hundreds of stages, and every claim asks."""
     found: set[str] = set()
-    frontier = {uid}
-    while frontier:
-        frontier = {s.uid for s in stages if frontier & set(s.upstream)} - found
-        found |= frontier
+    todo = [after for uid in uids for after in edges[uid]]
+    while todo:
+        uid = todo.pop()
+        if uid not in found:
+            found.add(uid)
+            todo += edges[uid]
     return frozenset(found)
 
 
@@ -100,11 +117,6 @@ def members_of(stages: tuple[StageSpec, ...], upstream: tuple[str, ...]) -> dict
         if stage.member_of is not None:
             found.setdefault(stage.member_of, []).append(stage.uid)
     return {name: tuple(uids) for name, uids in found.items() if set(uids) <= set(upstream)}
-
-
-def producers(stages: tuple[StageSpec, ...], uid: str) -> frozenset[str]:
-    """Give the stages whose outputs `uid` reads, directly or through others."""
-    return frozenset(stage.uid for stage in stages if uid in consumers(stages, stage.uid))
 
 
 MAX_PARALLELISM = 32_768

@@ -130,7 +130,7 @@ def may_fail(head: Head, document: PendingDocument, failed: frozenset[str]) -> b
 
 def closed(stages: tuple[StageSpec, ...], uids: Collection[str]) -> frozenset[str]:
     """Give the stages and all that read from them, directly or through others."""
-    return frozenset(uids).union(*(consumers(stages, uid) for uid in uids))
+    return frozenset(uids) | consumers(stages, uids)
 
 
 def owed_after(document: PendingDocument, left_out: Collection[str]) -> dict[str, tuple[OwedEpoch, ...]]:
