@@ -2,6 +2,9 @@
 
 Any process may hold one at any moment: an Airflow task, a callback, a trigger, the command line, a Spark driver. It
 keeps nothing; every decision is one conditional write of the head, and the next process finds the truth there.
+
+What it offers is done by its parts. Where a part does it alone, the part's method is the coordinator's: no call is
+forwarded, and each is described where it is defined.
 """
 
 from __future__ import annotations
@@ -11,37 +14,31 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ..storage.port import ObjectStore
-from .answers import BeginAnswer, EpochCompleted, FailAnswer, Progress, Restarted, TriggerAnswer
+from .answers import BeginAnswer, FailAnswer
 from .attempts.claims import ClaimRequest, Claims
 from .attempts.failover import Failover, FailureReport
 from .attempts.progress import Finishing
 from .attempts.resume import TakingUp
-from .attempts.stage_reports import StageSide, Standing
+from .attempts.stage_reports import StageSide
 from .attempts.trigger import CheckpointTrigger
-from .cleanup.cleaner import Cleaner, CleanReport
+from .cleanup.cleaner import Cleaner
 from .completion import restore, settle
 from .decisions import admission, overtaken, queue, restore_choice, transitions
 from .decisions.abandoned import StateOf, always_running
 from .decisions.epoch import EpochUnknown
-from .decisions.rewinds import Rewound
-from .documents.acknowledgement import AckDocument, DeclineDocument
-from .documents.attempt import Handover, PendingDocument
-from .documents.entries import EndedEntry, PendingEntry, SavepointEntry
+from .documents.attempt import Handover
 from .documents.head import Head
 from .errors import NoCheckpointError
 from .executions import unacknowledged
 from .executions.driver_takeover import Drivers
 from .extensions.hook_answers import HookAnswers
-from .extensions.listeners import CheckpointListener, Notices
+from .extensions.listeners import Notices
 from .extensions.master_hooks import MasterHook
 from .lifecycle import Rewinding
 from .ownership import Ownership
-from .reasons import AckAnswer, Reason
-from .request import TriggerRequest
 from .runtime import Runtime, system_runtime
-from .savepoints.integrity import SavepointProgress
-from .savepoints.start_from import AS_USUAL, Importing, ImportWish, Runs, Started, StartPlan
-from .savepoints.take import OnProgress, OpenFolder, SavepointRequest, Savepoints, in_silence
+from .savepoints.start_from import Importing
+from .savepoints.take import Savepoints
 from .store import completed_epochs, newer_documents, verification
 from .store.attempt_documents import AttemptDocuments
 from .store.before_swap import open_heads
@@ -71,20 +68,50 @@ class Coordinator:
         self._heads = open_heads(self.files, runtime)
         self.ownership = Ownership(self._heads)
         """Who owns the job (semantics W8)."""
-        self._documents = AttemptDocuments(self.files, self._heads.held)
-        self._trigger = CheckpointTrigger(self.files, self._heads, self._documents, runtime)
-        self._failover = Failover(self.files, self._heads, self._documents, runtime)
-        taking_up = TakingUp(self.files, self._heads, self._documents, runtime)
+        self._documents = documents = AttemptDocuments(self.files, self._heads.held)
+        self.pending_document = documents.readable
+
+        self._trigger = CheckpointTrigger(self.files, self._heads, documents, runtime)
+        self.trigger = self._trigger.trigger
+        self._failover = Failover(self.files, self._heads, documents, runtime)
+        taking_up = TakingUp(self.files, self._heads, documents, runtime)
+        self._claims = Claims(self.files, self._heads, documents, self._failover, taking_up)
+        self.to_run_again = self._claims.to_run_again
+        self.stand_in = self._claims.stand_in
+
+        reports = StageSide(self.files, self._heads, documents)
+        self.acknowledge = reports.acknowledge
+        self.decline = reports.decline
+        self.standing = reports.standing
+
         known = Known()
-        self._claims = Claims(self.files, self._heads, self._documents, self._failover, taking_up)
-        self._finishing = Finishing(self.files, self._heads, self._documents, taking_up, known)
-        self._stage_side = StageSide(self.files, self._heads, self._documents)
-        self._notices = Notices(self.files, self._heads, self._documents)
+        finishing = Finishing(self.files, self._heads, documents, taking_up, known)
+        self.progress = finishing.progress
+        self.go_on = finishing.go_on
+        self.complete = finishing.complete
+        self.complete_if_last = finishing.complete_if_last
+        self.abort = finishing.abort
+        self.clean = Cleaner(self.files, self._heads, documents, known).clean
+
+        notices = Notices(self.files, self._heads, documents)
+        self.deliver = notices.deliver
+        self.forget_listener = notices.forget
         self._hook_answers = HookAnswers(self.files, self._heads)
-        self._rewinding = Rewinding(self.files, self._heads)
-        self._importing = Importing(self.files, self._heads, runtime)
-        self._savepoints = Savepoints(self.files, self._heads)
-        self._cleaner = Cleaner(self.files, self._heads, self._documents, known)
+        self.ask_hooks = self._hook_answers.ask
+
+        rewinding = Rewinding(self.files, self._heads)
+        self.rewind_plan = rewinding.plan
+        self.rewind = rewinding.rewind
+        savepoints = Savepoints(self.files, self._heads)
+        self.savepoint = savepoints.take
+        self.check_savepoint = savepoints.check
+        self.look_for_savepoint = savepoints.look
+        self.awaited_by = savepoints.awaited_by
+        self.held_by_listeners = savepoints.held_by_listeners
+        self.give_up_stop = savepoints.give_up_stop
+        importing = Importing(self.files, self._heads, runtime)
+        self.start_plan = importing.plan
+        self.start_from = importing.start
 
     @property
     def job(self) -> str:
@@ -99,18 +126,6 @@ class Coordinator:
         """Look at the head and at what it refers to, again where it changed meanwhile; see `HeadStore.observe`."""
         return self._heads.observe(lambda head, _now_ms: look(head))
 
-    def pending_document(self, entry: PendingEntry | EndedEntry) -> PendingDocument | None:
-        """Read what an attempt expects or expected; None where that is gone or broken."""
-        return self._documents.readable(entry)
-
-    def trigger(self, request: TriggerRequest, state_of: StateOf = always_running) -> TriggerAnswer:
-        """Make a checkpoint pending for the epoch, or say why not; see `CheckpointTrigger.trigger`."""
-        return self._trigger.trigger(request, state_of)
-
-    def give_up_stop(self, epoch: str, detail: str) -> bool:
-        """Fail a stop that waits for an epoch of which no attempt will begin; see `Savepoints.give_up_stop`."""
-        return self._savepoints.give_up_stop(epoch, detail)
-
     def still_waits(self, turn: admission.Turn) -> admission.StillWaits | None:
         """Say whether a request still waits, for one read of the head; see `requesting.still_waits`."""
         return self._heads.observe(lambda head, now_ms: admission.still_waits(head, turn, now_ms))
@@ -118,10 +133,6 @@ class Coordinator:
     def held_up_by(self, turn: admission.Turn) -> admission.HeldUp:
         """Say whose DAG runs hold up a request that waits; see `requesting.held_up_by`."""
         return self._heads.observe(lambda head, _now_ms: admission.held_up_by(head, turn))
-
-    def ask_hooks(self, document: PendingDocument, hooks: Sequence[MasterHook]) -> bool:
-        """Ask the master hooks of a checkpoint that was triggered; see `HookAnswers.ask`."""
-        return self._hook_answers.ask(document, hooks)
 
     def restore_hooks(
         self,
@@ -151,10 +162,6 @@ class Coordinator:
             ClaimRequest(epoch, stage, claimant, by_hand, came_back, drivers, try_number, first_try, state_of)
         )
 
-    def to_run_again(self, epoch: str) -> tuple[Restarted, ...]:
-        """Give the stages that a failover has replaced and that are not claimed since; see `Claims`."""
-        return self._claims.to_run_again(epoch)
-
     def why_unacknowledged(self, epoch: str, stage: str) -> str:
         """Say why a stage has not acknowledged although its task has ended, as far as the store tells.
 
@@ -175,10 +182,6 @@ class Coordinator:
 
         return self.observe(look)
 
-    def stand_in(self, epoch: str, stage: str, claimant: str) -> Handover | None:
-        """Give the handover of a stage that will not run; see `Claims.stand_in`."""
-        return self._claims.stand_in(epoch, stage, claimant)
-
     def fail(
         self,
         epoch: str,
@@ -194,41 +197,9 @@ class Coordinator:
         report = FailureReport(epoch, stage, detail, final=final, curable=curable)
         return self._failover.fail(report, claimant, unknown=unknown)
 
-    def acknowledge(self, ack: AckDocument) -> AckAnswer:
-        """Acknowledge all subtasks of an execution; see `StageSide.acknowledge`."""
-        return self._stage_side.acknowledge(ack)
-
-    def decline(self, decline: DeclineDocument) -> None:
-        """Say that an execution will not acknowledge; see `StageSide.decline`."""
-        self._stage_side.decline(decline)
-
-    def standing(self, handover: Handover) -> Standing:
-        """Say whether an execution may still count; see `StageSide.standing`."""
-        return self._stage_side.standing(handover)
-
     def was_overtaken(self, handover: Handover) -> bool:
         """Tell whether an execution counts no more because its epoch was overtaken; see `overtaken.was_overtaken`."""
         return self._heads.observe(lambda head, _now_ms: overtaken.was_overtaken(head, handover))
-
-    def progress(self, epoch: str) -> Progress:
-        """Say how far the epoch's checkpoint is; see `Finishing.progress`."""
-        return self._finishing.progress(epoch)
-
-    def go_on(self, epoch: str, state_of: StateOf = always_running) -> Progress:
-        """Say how far the epoch's checkpoint is; go on after a failure within the limit; see `Finishing.go_on`."""
-        return self._finishing.go_on(epoch, state_of)
-
-    def complete(self, checkpoint: int) -> EpochCompleted:
-        """Complete a checkpoint whose every stage has acknowledged; see `Finishing.complete`."""
-        return self._finishing.complete(checkpoint)
-
-    def complete_if_last(self, epoch: str, stage: str) -> EpochCompleted | None:
-        """Complete the checkpoint if all have acknowledged, for a stage that has; see `Finishing.complete_if_last`."""
-        return self._finishing.complete_if_last(epoch, stage)
-
-    def abort(self, checkpoint: int, reason: Reason, detail: str) -> bool:
-        """End a pending checkpoint; see `Finishing.abort`."""
-        return self._finishing.abort(checkpoint, reason, detail)
 
     def pause(self) -> None:
         """Take no periodic requests, because the DAG is paused; end what is pending, drop what waits (semantics S1).
@@ -269,18 +240,6 @@ class Coordinator:
 
         self._heads.update(decide)
 
-    def deliver(self, listeners: Sequence[CheckpointListener]) -> int:
-        """Tell listeners how checkpoints ended, at least once each; see `Notices.deliver`."""
-        return self._notices.deliver(listeners)
-
-    def forget_listener(self, name: str, checkpoint: int | None = None) -> int:
-        """Give up the notices of a listener that no longer exists, or one of them; see `Notices.forget`."""
-        return self._notices.forget(name, checkpoint)
-
-    def clean(self) -> CleanReport:
-        """Delete what nothing refers to; see `Cleaner.clean`."""
-        return self._cleaner.clean()
-
     def restore_latest(self, *, required: bool = False) -> restore_choice.RestoreChoice:
         """Abort what is pending, find the newest completed checkpoint that is whole, and record it (R1, R2, R5).
 
@@ -311,14 +270,6 @@ class Coordinator:
             )
         return choice
 
-    def rewind_plan(self, to: int) -> Rewound:
-        """Say what a rewind would do, and change nothing; see `Rewinding.plan`."""
-        return self._rewinding.plan(to)
-
-    def rewind(self, to: int, *, abort_pending: bool = False, agreed: Rewound | None = None) -> Rewound:
-        """Make an older retained checkpoint the newest one; see `Rewinding.rewind`."""
-        return self._rewinding.rewind(to, abort_pending=abort_pending, agreed=agreed)
-
     def is_new_epoch(self, epoch: str) -> bool:
         """Tell whether no run has asked for the epoch's checkpoint yet, as far as head, history and notes know.
 
@@ -331,50 +282,6 @@ class Coordinator:
             return not waits and completed_epochs.where_is(self.files, head, epoch) == EpochUnknown()
 
         return self.observe(look)
-
-    def start_plan(self, folder: ObjectStore) -> StartPlan:
-        """Say what starting from a savepoint would do, and change nothing; see `Importing.plan`."""
-        return self._importing.plan(folder)
-
-    def start_from(
-        self,
-        folder: ObjectStore,
-        wish: ImportWish = AS_USUAL,
-        *,
-        agreed: StartPlan | None = None,
-        runs: Runs | None = None,
-        on_progress: Callable[[SavepointProgress], None] = lambda _: None,
-        open_folder: OpenFolder | None = None,
-    ) -> Started:
-        """Start the job from a savepoint: copy it in, as the newest checkpoint; see `Importing.start`."""
-        return self._importing.start(
-            folder, wish, agreed=agreed, runs=runs, on_progress=on_progress, open_folder=open_folder
-        )
-
-    def savepoint(
-        self,
-        request: SavepointRequest,
-        open_folder: OpenFolder,
-        on_progress: OnProgress = in_silence,
-    ) -> SavepointEntry:
-        """Take a savepoint, or go on with one; see `Savepoints.take`."""
-        return self._savepoints.take(request, open_folder, on_progress)
-
-    def check_savepoint(self, request: SavepointRequest) -> None:
-        """See that a savepoint would be taken, and change nothing; see `Savepoints.check`."""
-        self._savepoints.check(request)
-
-    def look_for_savepoint(self, request: str) -> SavepointEntry | None:
-        """Give the savepoint of a request as it stands; see `Savepoints.look`."""
-        return self._savepoints.look(request)
-
-    def held_by_listeners(self, entry: SavepointEntry) -> tuple[str, ...]:
-        """Name the listeners that hold a stop; see `Savepoints.held_by_listeners`."""
-        return self._savepoints.held_by_listeners(entry)
-
-    def awaited_by(self, entry: SavepointEntry) -> str:
-        """Say what a savepoint that is pending waits for; see `Savepoints.awaited_by`."""
-        return self._savepoints.awaited_by(entry)
 
     def verify(self, checkpoint: int | None = None, *, deep: bool = False) -> list[verification.Verification]:
         """Check the files of one retained checkpoint, or of all, newest first (semantics R1, W9).

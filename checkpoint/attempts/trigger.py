@@ -15,7 +15,7 @@ from ..answers import AlreadyRead, EpochCompleted, InputRefused, TriggerAnswer, 
 from ..completion import restore, settle
 from ..config import AT_LEAST_ONCE
 from ..decisions import abandoned, admission, partial_completion, queue, restore_choice, savepoint_waits, transitions
-from ..decisions.abandoned import StateOf, without_ended
+from ..decisions.abandoned import StateOf, always_running, without_ended
 from ..decisions.epoch import EpochPending, EpochPlace, EpochUnknown
 from ..decisions.ownership import take_ownership
 from ..decisions.transitions import Ending
@@ -68,7 +68,7 @@ class CheckpointTrigger:
         self._opener = Opener(files, runtime)
         self._placement = Placement(files, runtime.new_token)
 
-    def trigger(self, request: TriggerRequest, state_of: StateOf) -> TriggerAnswer:
+    def trigger(self, request: TriggerRequest, state_of: StateOf = always_running) -> TriggerAnswer:
         """Make a checkpoint pending for the epoch, or say why not (semantics T1 to T6, T8, T9).
 
         A request that has to wait takes a place in the line; who has ended is passed over. What is free belongs to the

@@ -18,8 +18,8 @@ from airflow.sdk.exceptions import (
 )
 
 from airflow_cairn.checkpoint import CheckpointConfig, NoRestart, RegionalCheckpoints
-from airflow_cairn.checkpoint.cleanup.cleaner import CleanReport
-from airflow_cairn.checkpoint.coordinator import Coordinator
+from airflow_cairn.checkpoint.attempts.progress import Finishing
+from airflow_cairn.checkpoint.cleanup.cleaner import Cleaner, CleanReport
 from airflow_cairn.checkpoint.documents.head import MAX_UNFINISHED
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidConfigError
@@ -240,11 +240,11 @@ def test_poke(job: Job) -> None:
 def test_a_store_that_is_away_is_asked_again(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fault cannot be caused on local files."""
 
-    def away(self: Coordinator, epoch: str, state_of: object) -> None:
+    def away(self: Finishing, epoch: str, state_of: object) -> None:
         raise UnavailableError("the store did not answer")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Coordinator, "go_on", away)
+        patched.setattr(Finishing, "go_on", away)
         assert not sensor(job).poke(at())
         with pytest.raises(TaskDeferred):
             sensor(job).execute(at())
@@ -253,10 +253,10 @@ def test_a_store_that_is_away_is_asked_again(job: Job, monkeypatch: pytest.Monke
 def test_cleaning_never_fails_the_task(job: Job, monkeypatch: pytest.MonkeyPatch, said: Said) -> None:
     """semantics C3: the checkpoint is complete, whatever becomes of the old files."""
 
-    def broken(self: Coordinator) -> CleanReport:
+    def broken(self: Cleaner) -> CleanReport:
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr(Coordinator, "clean", broken)
+    monkeypatch.setattr(Cleaner, "clean", broken)
     job.trigger(RUN)
     job.acknowledge(job.begin(RUN))
     assert sensor(job).execute(at())["checkpoint"] == 1
