@@ -27,7 +27,7 @@ from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument, Outp
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.storage import S3Options
 from airflow_cairn.storage.clock import new_token
-from airflow_cairn.storage.s3.requests import Wire
+from airflow_cairn.storage.s3.requests import S3Requests
 from airflow_cairn.storage.s3.store import S3Store
 from scripts.harness.s3_server import REGION, S3Server
 
@@ -47,7 +47,7 @@ class _Requests:
 
     def __init__(self, store: S3Store) -> None:
         self.count: Counter[str] = Counter()
-        wire: Wire = store._wire
+        wire: S3Requests = store._wire
         inner = wire.call
 
         def call(operation: str, params: dict[str, object]) -> object:

@@ -17,9 +17,9 @@ from ..storage.port import ObjectStore
 from .answers import BeginAnswer, FailAnswer
 from .attempts.claims import ClaimRequest, Claims
 from .attempts.failover import Failover, FailureReport
-from .attempts.progress import Finishing
-from .attempts.resume import TakingUp
-from .attempts.stage_reports import StageSide
+from .attempts.progress import CheckpointProgress
+from .attempts.resume import Resumption
+from .attempts.stage_reports import ExecutionReports
 from .attempts.trigger import CheckpointTrigger
 from .cleanup.cleaner import Cleaner
 from .completion import restore, settle
@@ -44,7 +44,7 @@ from .store.attempt_documents import AttemptDocuments
 from .store.before_swap import open_heads
 from .store.head_store import Decision, changed
 from .store.job_files import JobFiles
-from .store.references import Known
+from .store.references import LastWritten
 
 R = TypeVar("R")
 
@@ -74,18 +74,18 @@ class Coordinator:
         self._trigger = CheckpointTrigger(self.files, self._heads, documents, runtime)
         self.trigger = self._trigger.trigger
         self._failover = Failover(self.files, self._heads, documents, runtime)
-        taking_up = TakingUp(self.files, self._heads, documents, runtime)
+        taking_up = Resumption(self.files, self._heads, documents, runtime)
         self._claims = Claims(self.files, self._heads, documents, self._failover, taking_up)
         self.to_run_again = self._claims.to_run_again
         self.stand_in = self._claims.stand_in
 
-        reports = StageSide(self.files, self._heads, documents)
+        reports = ExecutionReports(self.files, self._heads, documents)
         self.acknowledge = reports.acknowledge
         self.decline = reports.decline
         self.standing = reports.standing
 
-        known = Known()
-        finishing = Finishing(self.files, self._heads, documents, taking_up, known)
+        known = LastWritten()
+        finishing = CheckpointProgress(self.files, self._heads, documents, taking_up, known)
         self.progress = finishing.progress
         self.go_on = finishing.go_on
         self.complete = finishing.complete

@@ -14,7 +14,7 @@ from ..checkpoint.documents.head import Head
 from ..checkpoint.documents.layout import run_id_of
 from ..checkpoint.documents.run_window import run_of_head
 from ..checkpoint.errors import ResumeRefusedError
-from ..checkpoint.savepoints.start_from import ImportWish, Started, StartPlan
+from ..checkpoint.savepoints.start_from import ImportOptions, Started, StartPlan
 from ..checkpoint.savepoints.take import OpenFolder
 from ..storage import ensure_probed
 from ..storage.port import ObjectStore
@@ -46,7 +46,7 @@ def resume(
     goes_back = plan.standing is None or options.again
     if goes_back and plan.gives_up.anything and not options.yes:
         _ask(head, plan)
-    wish = ImportWish(options.allow_non_restored_state, options.claim, options.again)
+    wish = ImportOptions(options.allow_non_restored_state, options.claim, options.again)
     with ProgressLine("copied") as bar:
         found = coordinator.start_from(
             savepoint, wish, agreed=plan if goes_back else None, on_progress=bar.show, open_folder=opened

@@ -37,7 +37,7 @@ from ..store.head_store import HeadStore
 from ..store.job_files import JobFiles
 from . import cancellation, give_up
 from .failover import Failover, FailureReport
-from .resume import TakingUp
+from .resume import Resumption
 
 MAX_TRIES = 32
 """Attempts that may replace each other under one `begin` before it gives up."""
@@ -97,7 +97,7 @@ class Claims:
         heads: HeadStore,
         documents: AttemptDocuments,
         failover: Failover,
-        taking_up: TakingUp,
+        taking_up: Resumption,
     ) -> None:
         self._files = files
         self._heads = heads

@@ -24,9 +24,9 @@ from ..store import acks, completed_epochs, hook_documents
 from ..store.attempt_documents import AttemptDocuments
 from ..store.head_store import Decision, HeadStore, changed
 from ..store.job_files import JobFiles
-from ..store.references import Known
+from ..store.references import LastWritten
 from . import cancellation, next_attempt
-from .resume import Resumed, TakingUp
+from .resume import Resumed, Resumption
 
 NO_ATTEMPT = (
     "no checkpoint of the epoch is known: none was triggered, or the last one ended so long ago that the history "
@@ -41,7 +41,7 @@ class _NotCompleted:
     why: str
 
 
-class Finishing:
+class CheckpointProgress:
     """Completes and aborts the checkpoints of one job.
 
     Args:
@@ -53,7 +53,7 @@ class Finishing:
     """
 
     def __init__(
-        self, files: JobFiles, heads: HeadStore, documents: AttemptDocuments, taking_up: TakingUp, known: Known
+        self, files: JobFiles, heads: HeadStore, documents: AttemptDocuments, taking_up: Resumption, known: LastWritten
     ) -> None:
         self._files = files
         self._heads = heads

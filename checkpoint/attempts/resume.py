@@ -43,7 +43,7 @@ class Resumed(Enum):
     """Only the task that triggers can open the next attempt."""
 
 
-class TakingUp:
+class Resumption:
     """Takes up the epochs of one job.
 
     Args:

@@ -50,7 +50,7 @@ class Standing:
         return self.current or self.awaited
 
 
-class StageSide:
+class ExecutionReports:
     """The coordinator as one execution of one stage sees it.
 
     Args:

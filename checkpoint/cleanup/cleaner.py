@@ -22,7 +22,7 @@ from ..store import completed_epochs
 from ..store.attempt_documents import AttemptDocuments
 from ..store.head_store import HeadStore
 from ..store.job_files import JobFiles
-from ..store.references import Known
+from ..store.references import LastWritten
 from .live import Live, find_live
 
 MAX_FOREIGN = 100
@@ -56,7 +56,7 @@ class Cleaner:
         known: what this process has just written, and need not read again.
     """
 
-    def __init__(self, files: JobFiles, heads: HeadStore, documents: AttemptDocuments, known: Known) -> None:
+    def __init__(self, files: JobFiles, heads: HeadStore, documents: AttemptDocuments, known: LastWritten) -> None:
         self._files = files
         self._heads = heads
         self._documents = documents

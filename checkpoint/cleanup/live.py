@@ -20,7 +20,7 @@ from ..reasons import Status
 from ..store import metadata_file
 from ..store.attempt_documents import AttemptDocuments
 from ..store.job_files import JobFiles
-from ..store.references import Known, Referred, keys_of
+from ..store.references import LastWritten, References, keys_of
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class Live:
         return any(checkpoint <= (layout.checkpoint_of(broken) or 0) for broken in self.unknown)
 
 
-def find_live(files: JobFiles, documents: AttemptDocuments, head: Head, known: Known) -> Live:
+def find_live(files: JobFiles, documents: AttemptDocuments, head: Head, known: LastWritten) -> Live:
     """Find what is alive: reads the documents of attempts and the metadata of every retained checkpoint.
 
     Args:
@@ -109,7 +109,7 @@ def _claims(document: PendingDocument | None) -> set[str]:
 
 
 def _keep_attempt(
-    files: JobFiles, known: Known, live: Live, document: PendingDocument, rejected: Collection[str]
+    files: JobFiles, known: LastWritten, live: Live, document: PendingDocument, rejected: Collection[str]
 ) -> None:
     live.tokens.update(
         (execution.home, uid, execution.token)
@@ -124,13 +124,13 @@ def _keep_attempt(
         _keep_completed(files, known, live, document.restore.metadata)
 
 
-def _keep_completed(files: JobFiles, known: Known, live: Live, ref: DocumentRef) -> None:
+def _keep_completed(files: JobFiles, known: LastWritten, live: Live, ref: DocumentRef) -> None:
     if ref.key in live.keys:
         return
     live.keys.add(ref.key)
     referred = known.of(ref)
     if referred is None:
-        referred = Referred()
+        referred = References()
         try:
             for _ in referred.through(metadata_file.read(files, ref)):
                 pass

@@ -22,7 +22,7 @@ from ..errors import CheckpointError, CheckpointNotReadyError
 from ..store import acks, hook_documents, metadata_file
 from ..store.job_files import JobFiles
 from ..store.jsonl import Spool
-from ..store.references import Referred
+from ..store.references import References
 from .left_out_lines import LeftOut
 
 IN_CHECKPOINT = frozenset({"state", "table", "list", "files", "value"})
@@ -61,7 +61,7 @@ class Assembler:
         self._tables: dict[str, str] = {}
         self._table_files: Counter[str] = Counter()
         self._owners: dict[str, str] = {}
-        self.referred = Referred()
+        self.referred = References()
         """What the metadata refers to, once it is written."""
 
     def write(self) -> Assembled:

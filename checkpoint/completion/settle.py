@@ -19,7 +19,7 @@ from ..errors import CheckpointNotReadyError
 from ..reasons import Reason
 from ..store import acks, attempt_documents, completed_epochs, hook_documents
 from ..store.job_files import JobFiles
-from ..store.references import Known
+from ..store.references import LastWritten
 from .assemble import Assembler, BrokenAckError, FinalizeError
 
 
@@ -29,7 +29,7 @@ def complete(
     entry: PendingEntry,
     now_ms: int,
     document: PendingDocument | None = None,
-    known: Known | None = None,
+    known: LastWritten | None = None,
 ) -> Head:
     """Give the head in which the checkpoint has completed or, where it cannot, has been aborted.
 

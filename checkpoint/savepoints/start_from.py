@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class ImportWish:
+class ImportOptions:
     """How a job is to be started from a savepoint (semantics R3, R6)."""
 
     allow_non_restored_state: bool = False
@@ -60,11 +60,11 @@ class ImportWish:
     """Whether checkpoints of the job's own may be given up; with False that is refused."""
 
 
-AS_USUAL = ImportWish()
+DEFAULT_OPTIONS = ImportOptions()
 
 
 @dataclass(frozen=True, slots=True)
-class Runs:
+class JobShape:
     """What the job runs, where known: a savepoint that does not fit is refused before anything is given up."""
 
     stages: tuple[StageSpec, ...]
@@ -149,10 +149,10 @@ class Importing:
     def start(
         self,
         folder: ObjectStore,
-        wish: ImportWish = AS_USUAL,
+        wish: ImportOptions = DEFAULT_OPTIONS,
         *,
         agreed: StartPlan | None = None,
-        runs: Runs | None = None,
+        runs: JobShape | None = None,
         on_progress: Callable[[SavepointProgress], None] = lambda _: None,
         open_folder: Callable[[str], ObjectStore] | None = None,
     ) -> Started:
@@ -211,7 +211,7 @@ class Importing:
         self._finish_claim(folder)
         return started
 
-    def _without_reading(self, head: Head, folder: ObjectStore, wish: ImportWish) -> Started | None:
+    def _without_reading(self, head: Head, folder: ObjectStore, wish: ImportOptions) -> Started | None:
         """Give the answer where the savepoint need not be looked at; it may be gone by now."""
         claimed = _claimed(head, folder)
         if claimed is not None:
@@ -232,7 +232,7 @@ class Importing:
                 raise
             return record
 
-    def _stands(self, record: ImportRecord, wish: ImportWish) -> Started:
+    def _stands(self, record: ImportRecord, wish: ImportOptions) -> Started:
         """Answer a caller that names again what the job has started from, and is gone since."""
 
         def decide(head: Head, _now_ms: int) -> Decision[Started]:
@@ -263,7 +263,7 @@ class Importing:
         return savepoint
 
     def _open(
-        self, folder: ObjectStore, savepoint: Savepoint, wish: ImportWish, agreed: StartPlan | None
+        self, folder: ObjectStore, savepoint: Savepoint, wish: ImportOptions, agreed: StartPlan | None
     ) -> ImportEntry | Started:
         """Hand out an id for the copies, or find that there is nothing to do."""
         origin = _origin(folder, savepoint)
@@ -285,7 +285,7 @@ class Importing:
 
         return self._heads.update(decide)[1]
 
-    def _finish(self, opened: ImportEntry, copied: Copied, wish: ImportWish, agreed: StartPlan | None) -> Started:
+    def _finish(self, opened: ImportEntry, copied: Copied, wish: ImportOptions, agreed: StartPlan | None) -> Started:
         """Make the copies the newest checkpoint."""
         gave_up = NOTHING
 
@@ -351,7 +351,7 @@ class Importing:
             return spool.reference(key)
 
     def _check_agreed(
-        self, head: Head, origin: SavepointOrigin, wish: ImportWish, agreed: StartPlan | None
+        self, head: Head, origin: SavepointOrigin, wish: ImportOptions, agreed: StartPlan | None
     ) -> Superseded:
         found = given_up(head, self._back_to(head, origin))
         if agreed is not None and (found, origin) != (agreed.gives_up, agreed.origin):
@@ -440,7 +440,7 @@ class Importing:
         self._heads.update(decide)
 
 
-def _check_fits(found: Savepoint, runs: Runs, wish: ImportWish, **where: str) -> None:
+def _check_fits(found: Savepoint, runs: JobShape, wish: ImportOptions, **where: str) -> None:
     """See what the next trigger would see (semantics R3, R4); what a lagging stage owes is left to that."""
     if not wish.allow_non_restored_state and not runs.allow_non_restored_state:
         allowing = f"{ALLOWING}. For this start alone: allow_non_restored_state beside restore_from"
@@ -478,13 +478,13 @@ def _standing(head: Head, same: Callable[[SavepointOrigin], bool]) -> ImportReco
     return next((each for each in found if head.rewind_of(each.checkpoint) is None), None)
 
 
-def _told(head: Head, record: ImportRecord, wish: ImportWish) -> tuple[Started, Head | None]:
+def _told(head: Head, record: ImportRecord, wish: ImportOptions) -> tuple[Started, Head | None]:
     """Answer a caller that names again what the job has started from."""
     after = _allowing(head, record, wish)
     return Started(record.checkpoint, False, record.origin, allowed=after is not None), after
 
 
-def _allowing(head: Head, record: ImportRecord, wish: ImportWish) -> Head | None:
+def _allowing(head: Head, record: ImportRecord, wish: ImportOptions) -> Head | None:
     """Give the head in which the next restore may leave state behind; None where that is so, or not wished, or past."""
     latest = head.latest_completed()
     allows = wish.allow_non_restored_state and not record.allow_non_restored_state

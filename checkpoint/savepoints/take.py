@@ -71,7 +71,7 @@ class _Start:
     owing: tuple[str, ...] = ()
 
 
-def in_silence(_: SavepointProgress) -> None:
+def no_progress(_: SavepointProgress) -> None:
     """Say nothing of how far the copying is."""
 
 
@@ -131,7 +131,7 @@ class Savepoints:
         self._heads = heads
 
     def take(
-        self, request: SavepointRequest, open_folder: OpenFolder, on_progress: OnProgress = in_silence
+        self, request: SavepointRequest, open_folder: OpenFolder, on_progress: OnProgress = no_progress
     ) -> SavepointEntry:
         """Take a savepoint, or go on with one (semantics P1).
 

@@ -15,7 +15,7 @@ from ..documents.metadata import HandleLine, Line, MetadataHeader, StageLine
 
 
 @dataclass(slots=True)
-class Referred:
+class References:
     """Keys and epochs that lines of metadata refer to."""
 
     keys: set[str] = field(default_factory=set)
@@ -39,17 +39,17 @@ class Referred:
             yield line
 
 
-class Known:
+class LastWritten:
     """What the metadata refers to that this process has written last."""
 
     def __init__(self) -> None:
-        self._last: tuple[DocumentRef, Referred] | None = None
+        self._last: tuple[DocumentRef, References] | None = None
 
-    def note(self, ref: DocumentRef, referred: Referred) -> None:
+    def note(self, ref: DocumentRef, referred: References) -> None:
         """Take note of metadata that was written."""
         self._last = ref, referred
 
-    def of(self, ref: DocumentRef) -> Referred | None:
+    def of(self, ref: DocumentRef) -> References | None:
         """Give what metadata refers to, if it is what was written last."""
         return self._last[1] if self._last is not None and self._last[0] == ref else None
 

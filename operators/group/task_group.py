@@ -31,7 +31,7 @@ from ..stage.overtaken_epoch import GroupTasks
 from ..trigger.checks import check_config, check_poll_interval, fit_schedule
 from ..trigger.intervals import check_intervals
 from ..trigger.operator import TriggerCheckpointOperator
-from ..trigger.start_from_savepoint import RunWish, check_wish
+from ..trigger.start_from_savepoint import RunOptions, check_wish
 from .checks import check_last, check_reads, check_uids, stages_in
 from .regions import tooltip_of
 
@@ -135,7 +135,7 @@ class CheckpointedTaskGroup(TaskGroup):
         self._config = fit_schedule(self.dag, check_config(config, group=self.group_id), group=self.group_id)
         check_slice_detail(slice_detail, group=self.group_id)
         self._slice_detail = slice_detail
-        wish = RunWish(restore_from, allow_non_restored_state, claim)
+        wish = RunOptions(restore_from, allow_non_restored_state, claim)
         self._start = check_wish(wish, storage, job, group=self.group_id)
         check_savepoint_target(self._config.savepoint_target, storage, job, group=self.group_id)
         with naming(group=self.group_id):

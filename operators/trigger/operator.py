@@ -21,7 +21,7 @@ from ...checkpoint.extensions.hook_answers import close_all
 from ...checkpoint.extensions.listeners import CheckpointListener, check_listeners
 from ...checkpoint.extensions.master_hooks import MasterHook, check_hooks
 from ...checkpoint.reasons import Reason
-from ...checkpoint.savepoints.start_from import Runs
+from ...checkpoint.savepoints.start_from import JobShape
 from ...checkpoint.source import Source, check_sources
 from ...checkpoint.stage_graph import check_stages
 from ...storage.errors import CairnError, ErrorKind
@@ -52,7 +52,7 @@ from .checks import check_config, check_poll_interval, check_specs, fit_schedule
 from .intervals import check_intervals
 from .last_run import make_room
 from .run_facts import kind_of, run_facts, slice_of
-from .start_from_savepoint import RunWish, check_wish, start_if_asked, wish_of
+from .start_from_savepoint import RunOptions, check_wish, start_if_asked, wish_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -203,8 +203,8 @@ class TriggerCheckpointOperator(TriggerOperator):
         if self.has_dag():
             check_intervals(self.dag, reads_window, has_source=bool(self.sources), task=self.task_id)
 
-    def _wish(self) -> RunWish:
-        return RunWish(self.restore_from, self.allow_non_restored_state, self.claim)
+    def _wish(self) -> RunOptions:
+        return RunOptions(self.restore_from, self.allow_non_restored_state, self.claim)
 
     def take_stages_from(self, tasks: Sequence[StageTask]) -> None:
         """Let tasks be the stages, and the edges between them say what reads what, wherever the DAG draws those edges.
@@ -320,7 +320,7 @@ class TriggerCheckpointOperator(TriggerOperator):
             tell_if_possible(coordinator, self.listeners)
             with settings.naming_connection():
                 names = tuple(source.name for source in self.sources)
-                runs = Runs(request.stages, request.hooks, self.config.allow_non_restored_state, names)
+                runs = JobShape(request.stages, request.hooks, self.config.allow_non_restored_state, names)
                 start_if_asked(context, settings, coordinator, self._wish(), runs)
                 answer = self._ask(coordinator, request, ti)
         except CairnError as error:

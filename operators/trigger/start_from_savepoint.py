@@ -13,7 +13,7 @@ from ...checkpoint.documents.layout import epoch_name
 from ...checkpoint.documents.run_window import run_of_head
 from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.savepoints.savepoint_uri import savepoint_folder
-from ...checkpoint.savepoints.start_from import ImportWish, Runs, Started
+from ...checkpoint.savepoints.start_from import ImportOptions, JobShape, Started
 from ...checkpoint.savepoints.target import is_in_job
 from ...storage.names import shorten
 from ...storage.port import ObjectStore
@@ -32,7 +32,7 @@ _FROM, _ALLOW, _CLAIM, _AGAIN = "restore_from", "allow_non_restored_state", "cla
 
 
 @dataclass(frozen=True, slots=True)
-class RunWish:
+class RunOptions:
     """What a DAG says, or a DAG run's conf, about where the job starts from."""
 
     restore_from: str | None = None
@@ -45,7 +45,7 @@ class RunWish:
     """Of a conf: the run reads its window although the job has read some of it (semantics T8)."""
 
 
-def check_wish(wish: RunWish, storage: object, job: object, **where: str | None) -> RunWish:
+def check_wish(wish: RunOptions, storage: object, job: object, **where: str | None) -> RunOptions:
     """Check what a DAG says about its start, as far as it is known without a look at the savepoint.
 
     Args:
@@ -101,7 +101,7 @@ def check_restore_from(restore_from: object, storage: object, job: object, **whe
         )
 
 
-def wish_of(conf: object) -> RunWish:
+def wish_of(conf: object) -> RunOptions:
     """Read what a DAG run's conf says to Cairn: the object under `cairn`.
 
     Args:
@@ -112,7 +112,7 @@ def wish_of(conf: object) -> RunWish:
     """
     found = conf.get(CONF_KEY) if isinstance(conf, Mapping) else None
     if found is None:
-        return RunWish()
+        return RunOptions()
     types = {_FROM: str, _ALLOW: bool, _CLAIM: bool, _AGAIN: bool}
     if not isinstance(found, Mapping) or not found.keys() <= types.keys():
         raise InvalidConfigError(
@@ -124,14 +124,14 @@ def wish_of(conf: object) -> RunWish:
             raise InvalidConfigError(
                 f"dag_run.conf[{CONF_KEY!r}][{name!r}] must be a {types[name].__name__}", conf=shorten(value)
             )
-    wish = RunWish(found.get(_FROM), found.get(_ALLOW, False), found.get(_CLAIM, False), found.get(_AGAIN, False))
+    wish = RunOptions(found.get(_FROM), found.get(_ALLOW, False), found.get(_CLAIM, False), found.get(_AGAIN, False))
     if wish.restore_from is None and found.keys() - {_AGAIN}:
         raise InvalidConfigError(f"dag_run.conf[{CONF_KEY!r}] says how to start and not from what: give {_FROM!r} too")
     return wish
 
 
 def start_if_asked(
-    context: Context, settings: JobSettings, coordinator: Coordinator, dag: RunWish, runs: Runs
+    context: Context, settings: JobSettings, coordinator: Coordinator, dag: RunOptions, runs: JobShape
 ) -> Started | None:
     """Start the job from a savepoint, where this run's conf says so, or the DAG does and the job is new.
 
@@ -161,7 +161,7 @@ def start_if_asked(
     elif dag.restore_from is None or not _concerns(coordinator.head(), dag.restore_from):
         return None
     told = dag if said.restore_from is None else said
-    wish = ImportWish(told.allow_non_restored_state, told.claim, only_if_new=told is dag)
+    wish = ImportOptions(told.allow_non_restored_state, told.claim, only_if_new=told is dag)
     check_restore_from(told.restore_from, settings.storage, settings.job)
 
     def opened(uri: str) -> ObjectStore:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from ..errors import ConflictError, OutcomeUnknownError, StorageError
 from ..port import ConditionFailed, WriteResult, Written
 from .faults import Fault, NoAnswer, Refused
-from .retries import Patience
+from .retries import RetryPolicy
 
 WRITE_ID = "cairn-write-id"
 """Name of the metadata entry that tells whose write an object is."""
@@ -53,7 +53,7 @@ class ConditionalWrite:
     look: Callable[[], StoredObject | None]
     explain: Callable[[Fault], StorageError]
 
-    def run(self, patience: Patience) -> WriteResult:
+    def run(self, patience: RetryPolicy) -> WriteResult:
         """Send until the outcome is known.
 
         Raises:

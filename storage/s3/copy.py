@@ -22,7 +22,7 @@ from ..errors import InvalidRequestError
 from ..port import WriteResult
 from .delete import delete
 from .faults import NoAnswer, Refused
-from .requests import Wire
+from .requests import S3Requests
 
 MAX_COPY_BYTES = 5 * 1024**3
 """What CopyObject and PutObject take at once; larger objects need a multipart copy."""
@@ -41,7 +41,7 @@ class Copier:
         wire: the way to the store.
     """
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: S3Requests) -> None:
         self._wire = wire
         self._lock = threading.Lock()
         self._honoured: bool | None = None
@@ -128,7 +128,7 @@ class Copier:
 
 
 def copy_across(
-    source: Wire, source_key: str, target: Wire, key: str, etag: str, algorithms: Sequence[str]
+    source: S3Requests, source_key: str, target: S3Requests, key: str, etag: str, algorithms: Sequence[str]
 ) -> tuple[str, ...] | None:
     """Copy an object between two prefixes of one server; see `ObjectStore.copy_from`.
 
@@ -160,7 +160,13 @@ def copy_across(
 
 
 def _copied(
-    source: Wire, source_key: str, target: Wire, key: str, etag: str, algorithm: str, condition: dict[str, str]
+    source: S3Requests,
+    source_key: str,
+    target: S3Requests,
+    key: str,
+    etag: str,
+    algorithm: str,
+    condition: dict[str, str],
 ) -> Any:
     try:
         answer = target.patience.ask(

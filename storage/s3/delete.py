@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from ..errors import ForbiddenError
 from ..port import DeleteFailure, DeleteFailures
 from .faults import Refused
-from .requests import Wire
+from .requests import S3Requests
 
 
-def delete(wire: Wire, keys: Sequence[str]) -> DeleteFailures:
+def delete(wire: S3Requests, keys: Sequence[str]) -> DeleteFailures:
     """Delete `keys`, a page a request; gives those that stayed, with the store's reason."""
     full = {wire.full(key, marker=True): key for key in keys}
     names = list(full)
@@ -21,7 +21,7 @@ def delete(wire: Wire, keys: Sequence[str]) -> DeleteFailures:
     return failures
 
 
-def _delete_page(wire: Wire, names: list[str], full: dict[str, str]) -> dict[str, str]:
+def _delete_page(wire: S3Requests, names: list[str], full: dict[str, str]) -> dict[str, str]:
     final: dict[str, str] = {}
     left, passing = names, dict[str, str]()
     for _ in wire.patience.attempts():

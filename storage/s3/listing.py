@@ -10,10 +10,10 @@ from ..errors import UnsupportedStorageError
 from ..names import order, shorten
 from ..port import ObjectStat, PendingUpload
 from .faults import Refused
-from .requests import Wire
+from .requests import S3Requests
 
 
-def objects(wire: Wire, prefix: str, start_after: str | None) -> Iterator[ObjectStat]:
+def objects(wire: S3Requests, prefix: str, start_after: str | None) -> Iterator[ObjectStat]:
     """Yield the objects under `prefix`, after `start_after` if given.
 
     Raises:
@@ -39,7 +39,7 @@ def objects(wire: Wire, prefix: str, start_after: str | None) -> Iterator[Object
             yield ObjectStat(key, entry["Size"], entry.get("ETag"))
 
 
-def folders(wire: Wire, prefix: str) -> Iterator[str]:
+def folders(wire: S3Requests, prefix: str) -> Iterator[str]:
     """Yield the names of the folders directly under `prefix`, bare."""
     full = wire.full_prefix(prefix)
     for page in _pages(wire, prefix, {"Prefix": full, "Delimiter": "/"}):
@@ -47,7 +47,7 @@ def folders(wire: Wire, prefix: str) -> Iterator[str]:
             yield entry["Prefix"][len(full) : -1]
 
 
-def uploads(wire: Wire, prefix: str) -> Iterator[PendingUpload]:
+def uploads(wire: S3Requests, prefix: str) -> Iterator[PendingUpload]:
     """Yield the pending multipart uploads under `prefix` (semantics W7)."""
     asked: dict[str, Any] = {"Prefix": wire.full_prefix(prefix), "MaxUploads": wire.page_size}
     while True:
@@ -60,7 +60,7 @@ def uploads(wire: Wire, prefix: str) -> Iterator[PendingUpload]:
         asked |= {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page.get("NextUploadIdMarker", "")}
 
 
-def _page_of_uploads(wire: Wire, asked: dict[str, Any]) -> Any:
+def _page_of_uploads(wire: S3Requests, asked: dict[str, Any]) -> Any:
     try:
         return wire.send("list_multipart_uploads", **asked)
     except Refused as fault:
@@ -71,7 +71,7 @@ def _page_of_uploads(wire: Wire, asked: dict[str, Any]) -> Any:
         return wire.send("list_multipart_uploads", **{k: v for k, v in asked.items() if k != "UploadIdMarker"})
 
 
-def _pages(wire: Wire, prefix: str, params: dict[str, str]) -> Iterator[dict[str, Any]]:
+def _pages(wire: S3Requests, prefix: str, params: dict[str, str]) -> Iterator[dict[str, Any]]:
     asked: dict[str, Any] = {"MaxKeys": wire.page_size, **params}
     while True:
         page = wire.ask("list_objects_v2", prefix, **asked)

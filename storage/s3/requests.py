@@ -15,13 +15,13 @@ from ..names import MAX_KEY_BYTES, check_key, check_prefix, shorten
 from ..port import WriteResult
 from .conditional_write import WRITE_ID, ConditionalWrite, StoredObject
 from .faults import Fault, explain
-from .retries import Patience
+from .retries import RetryPolicy
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
+class S3Requests:
     """The way to a prefix in a bucket.
 
     Args:
@@ -38,7 +38,7 @@ class Wire:
     prefix: str
     store: str
     call: Callable[[str, dict[str, Any]], Any]
-    patience: Patience
+    patience: RetryPolicy
     token: TokenSource
     page_size: int
 

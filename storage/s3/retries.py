@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryPolicy:
     """How long a call is kept up."""
 
     max_attempts: int

@@ -32,8 +32,8 @@ from .delete import delete
 from .faults import NO_CREDENTIALS, NoAnswer, Refused
 from .listing import folders, objects, uploads
 from .options import S3Options
-from .requests import Wire
-from .retries import Patience
+from .requests import S3Requests
+from .retries import RetryPolicy
 
 _CHUNK = 1 << 20
 _CONNECTIONS = 32
@@ -83,12 +83,12 @@ class S3Store(ObjectStore):
         client = _client(options, self._uri)
         self._endpoint = str(client.meta.endpoint_url)
         endpoint = urlsplit(self._endpoint)
-        self._wire = Wire(
+        self._wire = S3Requests(
             bucket=where.bucket,
             prefix=f"{where.path}/" if where.path else "",
             store=f"{self._uri} at {endpoint.scheme}://{endpoint.netloc.rpartition('@')[2]}",
             call=lambda operation, params: _call(client, operation, params),
-            patience=Patience(options.max_attempts, sleep, fraction),
+            patience=RetryPolicy(options.max_attempts, sleep, fraction),
             token=token,
             page_size=page_size,
         )

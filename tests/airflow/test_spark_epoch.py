@@ -20,7 +20,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleExcept
 
 from airflow_cairn.checkpoint import CheckpointConfig, TriggerRequest
 from airflow_cairn.checkpoint.answers import Ready
-from airflow_cairn.checkpoint.attempts.progress import Finishing
+from airflow_cairn.checkpoint.attempts.progress import CheckpointProgress
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.documents.entries import Stopped
 from airflow_cairn.checkpoint.documents.layout import epoch_name
@@ -192,10 +192,10 @@ def test_a_completion_that_fails_does_not_fail_the_stage(
 ) -> None:
     """The fault cannot be caused on local files: the store is away for that one moment."""
 
-    def away(self: Finishing, epoch: str, stage: str) -> None:
+    def away(self: CheckpointProgress, epoch: str, stage: str) -> None:
         raise UnavailableError("the store did not answer")
 
-    monkeypatch.setattr(Finishing, "complete_if_last", away)
+    monkeypatch.setattr(CheckpointProgress, "complete_if_last", away)
     job.trigger(RUN)
     assert stage(job).execute(context(Ti(run_id=RUN))) is not None
     assert "the checkpoint is left to the task that waits for it: the store did not answer" in said.text

@@ -17,9 +17,9 @@ from airflow_cairn.checkpoint.errors import (
     NonRestoredStateError,
     NoSavepointError,
 )
-from airflow_cairn.checkpoint.savepoints.start_from import ImportWish
+from airflow_cairn.checkpoint.savepoints.start_from import ImportOptions
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
-from airflow_cairn.operators.trigger.start_from_savepoint import RunWish, wish_of
+from airflow_cairn.operators.trigger.start_from_savepoint import RunOptions, wish_of
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.errors import UnavailableError
 from airflow_cairn.storage.local.store import LocalStore
@@ -101,7 +101,7 @@ def test_a_run_may_be_told_to_go_back(job: Job, kept: Path, said: Said) -> None:
 def test_a_retry_finds_what_its_first_try_has_copied_and_deleted(job: Job, kept: Path, tmp_path: Path) -> None:
     """semantics R6: the first try died between the start and its checkpoint."""
     folder = Path(shutil.copytree(kept / "first", tmp_path / "claimed"))
-    job.coordinator.start_from(open_store(f"file://{folder}"), ImportWish(claim=True))
+    job.coordinator.start_from(open_store(f"file://{folder}"), ImportOptions(claim=True))
     assert not [found for found in folder.rglob("*") if found.is_file()]
     assert operator(job).execute(told(asked(tmp_path, "claimed", claim=True)))["restored_from"] == 1
 
@@ -195,7 +195,7 @@ def test_there_is_no_savepoint(job: Job, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("conf", [None, {}, {"theirs": {"restore_from": 1}}, {"cairn": {}}])
 def test_a_run_need_not_say_anything(conf: dict[str, Any] | None) -> None:
-    assert wish_of(conf) == RunWish()
+    assert wish_of(conf) == RunOptions()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from airflow_cairn.checkpoint.documents.entries import SavepointEntry
 from airflow_cairn.checkpoint.errors import InvalidConfigError, NoSavepointError, SavepointRefusedError
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.checkpoint.savepoints.disposal import Disposal, HistoryRule, dispose, plan, prune
-from airflow_cairn.checkpoint.savepoints.start_from import ImportWish
+from airflow_cairn.checkpoint.savepoints.start_from import ImportOptions
 from airflow_cairn.storage import DeleteFailure, ObjectStore, UnavailableError
 from airflow_cairn.storage.port import DeleteFailures
 from tests.checkpoint.savepoints import TARGET, Below, asked, assert_whole, folder, standing, take
@@ -121,7 +121,7 @@ class Locked(Below):
 
 def _claimed(world: World, entry: SavepointEntry) -> None:
     """A job has started from it and owns it, and could not delete it yet."""
-    world.coordinator().start_from(Locked(world.store, entry.uri), ImportWish(claim=True))
+    world.coordinator().start_from(Locked(world.store, entry.uri), ImportOptions(claim=True))
 
 
 def _half_started(world: World, entry: SavepointEntry) -> None:
@@ -418,7 +418,7 @@ def test_one_that_was_copied_over_a_jobs_folder_is_never_deleted(world: World, a
         ):
             dispose(world.store, target, runtime, opened, force=force)
     with pytest.raises(SavepointRefusedError, match="a job lives in the savepoint's folder"):
-        Coordinator(world.store, "new", runtime).start_from(target, ImportWish(claim=True), open_folder=opened)
+        Coordinator(world.store, "new", runtime).start_from(target, ImportOptions(claim=True), open_folder=opened)
     assert [key for key in before if key not in world.memory.all_keys()] == [], "nothing was deleted"
     assert Coordinator(world.store, "new").head().revision == 0
     Coordinator(world.store, "new", runtime).start_from(target)

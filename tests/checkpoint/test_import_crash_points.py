@@ -15,7 +15,7 @@ import pytest
 
 from airflow_cairn.checkpoint.errors import CheckpointError, NoSavepointError, ResumeRefusedError
 from airflow_cairn.checkpoint.savepoints import copy_in
-from airflow_cairn.checkpoint.savepoints.start_from import ImportWish
+from airflow_cairn.checkpoint.savepoints.start_from import ImportOptions
 from airflow_cairn.storage import ObjectStore, UnavailableError
 from tests.checkpoint.saved import audit_started, saved
 from tests.checkpoint.world import World
@@ -23,7 +23,7 @@ from tests.support.memory_store import MemoryStore
 from tests.support.parsed_once import parsed_once
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore, RecordingStore
 
-CLAIM = ImportWish(claim=True)
+CLAIM = ImportOptions(claim=True)
 
 
 pytestmark = pytest.mark.large

@@ -30,7 +30,7 @@ from airflow_cairn.checkpoint.reasons import Reason, RequestKind
 from airflow_cairn.checkpoint.savepoints import copy_in
 from airflow_cairn.checkpoint.savepoints.integrity import SavepointProgress
 from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA
-from airflow_cairn.checkpoint.savepoints.start_from import ImportWish
+from airflow_cairn.checkpoint.savepoints.start_from import ImportOptions
 from airflow_cairn.checkpoint.sources import files as source_files
 from airflow_cairn.checkpoint.sources import seen_files
 from airflow_cairn.checkpoint.store import metadata_file, side_lists
@@ -46,7 +46,7 @@ from tests.support.memory_store import MemoryStore
 from tests.support.shut_down import shut_down
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore, RecordingStore
 
-REFUSING = ImportWish(give_up=False)
+REFUSING = ImportOptions(give_up=False)
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_it_can_be_started_from_once_more_if_that_is_meant(old: World) -> None:
     new = World()
     new.coordinator().start_from(folder)
     new.run_epoch("e3")
-    found = new.coordinator().start_from(folder, ImportWish(again=True))
+    found = new.coordinator().start_from(folder, ImportOptions(again=True))
     assert (found.checkpoint, found.created, found.gave_up.epochs) == (3, True, ("e3",))
     audit_started(new, "e1", "e2")
     assert new.run_epoch("e3") == 4
@@ -121,7 +121,7 @@ def test_whoever_went_back_behind_it_may_start_from_it(old: World) -> None:  # s
 
 
 def test_only_a_new_job_starts_from_it(old: World) -> None:  # semantics R1
-    folder, only_if_new = saved(old), ImportWish(only_if_new=True)
+    folder, only_if_new = saved(old), ImportOptions(only_if_new=True)
     new = World()
     assert new.coordinator().start_from(folder, only_if_new).created
     new.run_epoch("e3")
@@ -222,7 +222,7 @@ def test_whoever_copies_for_longer_than_that_is_told(old: World) -> None:  # sem
 
 
 def test_half_a_deletion_of_a_claimed_one_is_in_the_plan(old: World) -> None:  # semantics R6
-    folder, claim, new = saved(old), ImportWish(claim=True), World()
+    folder, claim, new = saved(old), ImportOptions(claim=True), World()
     with suppress(UnavailableError):
         new.coordinator().start_from(FaultyStore(folder, 1, Fault.FAILS), claim)
     assert [each.key for each in folder.list("")] == [METADATA]
@@ -395,11 +395,13 @@ def test_what_was_not_allowed_at_first_can_be_allowed_by_naming_it_again(old: Wo
     with pytest.raises(NonRestoredStateError, match=re.escape(told)):
         new.trigger("e3")
     ids = new.coordinator().head().next_id
-    allowed = new.coordinator().start_from(folder, ImportWish(allow_non_restored_state=True))
+    allowed = new.coordinator().start_from(folder, ImportOptions(allow_non_restored_state=True))
     assert (allowed.checkpoint, allowed.created, allowed.allowed, allowed.files) == (1, False, True, 0)
     before = new.coordinator().head()
     assert before.next_id == ids, "nothing is copied again"
-    assert not new.coordinator().start_from(folder, ImportWish(allow_non_restored_state=True)).allowed, "it is already"
+    assert not new.coordinator().start_from(folder, ImportOptions(allow_non_restored_state=True)).allowed, (
+        "it is already"
+    )
     assert not new.coordinator().start_from(folder).allowed, "and stays so"
     assert new.coordinator().head() == before
     new.run_epoch("e3")
@@ -410,18 +412,18 @@ def test_what_was_not_allowed_at_first_can_be_allowed_by_naming_it_again(old: Wo
 def test_what_has_been_copied_and_is_gone_may_be_named_again(old: World, claim: bool) -> None:  # semantics R1, R3, R6
     """A task that is retried, and whoever allows its state to be left behind then."""
     new, folder = World(stages=RENAMED), saved(old)
-    new.coordinator().start_from(folder, ImportWish(claim=claim))
+    new.coordinator().start_from(folder, ImportOptions(claim=claim))
     if not claim:
         thrown_away(folder)
     before = new.coordinator().head()
-    again = new.coordinator().start_from(folder, ImportWish(claim=claim))
+    again = new.coordinator().start_from(folder, ImportOptions(claim=claim))
     assert (again.checkpoint, again.created, again.allowed) == (1, False, False)
     plan = new.coordinator().start_plan(folder)
     assert (plan.standing, plan.gives_up.anything) == (1, False)
     assert new.coordinator().head() == before
     with pytest.raises(NoSavepointError, match="its _metadata is missing"):
-        new.coordinator().start_from(folder, ImportWish(again=True))
-    assert new.coordinator().start_from(folder, ImportWish(allow_non_restored_state=True)).allowed
+        new.coordinator().start_from(folder, ImportOptions(again=True))
+    assert new.coordinator().start_from(folder, ImportOptions(allow_non_restored_state=True)).allowed
     new.run_epoch("e3")
 
 
@@ -448,7 +450,7 @@ def test_what_comes_after_its_restore_is_not_allowed_by_it(old: World) -> None: 
     new.coordinator().start_from(folder)
     new.run_epoch("e3")
     before = new.coordinator().head()
-    assert not new.coordinator().start_from(folder, ImportWish(allow_non_restored_state=True)).allowed
+    assert not new.coordinator().start_from(folder, ImportOptions(allow_non_restored_state=True)).allowed
     assert new.coordinator().head() == before
 
 
@@ -456,14 +458,14 @@ def test_whoever_copied_beside_one_who_did_not_allow_it_allows_it(old: World) ->
     """Both copy under the same names; the other one's swap is the one that lands."""
     new, folder = World(stages=RENAMED), saved(old)
     beside = InterleavingStore(new.store, "create", 2, lambda: new.coordinator().start_from(folder))
-    found = new.coordinator(beside).start_from(folder, ImportWish(allow_non_restored_state=True))
+    found = new.coordinator(beside).start_from(folder, ImportOptions(allow_non_restored_state=True))
     assert (found.checkpoint, found.created, found.allowed) == (1, False, True)
     new.run_epoch("e3")
 
 
 def test_state_may_be_left_behind_by_the_restore_from_it_alone(old: World) -> None:  # semantics R3
     new = World(stages=RENAMED)
-    new.coordinator().start_from(saved(old), ImportWish(allow_non_restored_state=True))
+    new.coordinator().start_from(saved(old), ImportOptions(allow_non_restored_state=True))
     new.run_epoch("e3")
     assert new.folded() == {**{uid: ["e1", "e2", "e3"] for uid in ("clean", "routes", "airports")}, "summary": ["e3"]}
     new.stages = STAGES
@@ -555,7 +557,7 @@ def test_the_files_keep_short_names_however_often_they_move(old: World) -> None:
 
 
 def test_a_savepoint_that_is_claimed_is_deleted_once_it_is_copied(old: World) -> None:  # semantics R6
-    folder, claim = saved(old), ImportWish(claim=True)
+    folder, claim = saved(old), ImportOptions(claim=True)
     folder.create("notes.txt", b"not the savepoint's")
     new = World()
     found = new.coordinator().start_from(folder, claim)
@@ -680,10 +682,10 @@ def test_one_that_was_taken_and_not_made_by_hand(old: World) -> None:  # semanti
     entry = take(old)
     new = World()
     place = Below(old.store, entry.uri)
-    assert new.coordinator().start_from(place, ImportWish(claim=True)).created
+    assert new.coordinator().start_from(place, ImportOptions(claim=True)).created
     assert list(place.list("")) == [], "with the note that says whose the folder is"
     audit_started(new, "e1", "e2")
-    old.coordinator().start_from(Below(old.store, take(old, asked("mine")).uri), ImportWish(claim=True))
+    old.coordinator().start_from(Below(old.store, take(old, asked("mine")).uri), ImportOptions(claim=True))
     assert [each.request for each in old.coordinator().head().savepoints] == ["by hand"], "its own is forgotten"
 
 

@@ -19,7 +19,7 @@ from airflow_cairn.checkpoint.documents.entries import SavepointEntry, Stopped
 from airflow_cairn.checkpoint.errors import CheckpointError, NoSavepointError, SavepointRefusedError
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.checkpoint.savepoints import disposal, files
-from airflow_cairn.checkpoint.savepoints.start_from import ImportWish
+from airflow_cairn.checkpoint.savepoints.start_from import ImportOptions
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
 from tests.checkpoint.operation import EPOCH, Operation, Run, forked, prepared, writes_of
@@ -368,7 +368,7 @@ def _known(world: World, request: str) -> SavepointEntry | None:
 def _start(world: World) -> None:
     entry = _known(world, "n1")
     if entry is not None:
-        world.coordinator().start_from(folder(world, entry), ImportWish(claim=True))
+        world.coordinator().start_from(folder(world, entry), ImportOptions(claim=True))
 
 
 def _dispose_first(world: World) -> None:

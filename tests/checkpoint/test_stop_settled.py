@@ -18,7 +18,7 @@ from airflow_cairn.checkpoint.documents.entries import SavepointEntry
 from airflow_cairn.checkpoint.errors import CheckpointError
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind, Status
 from airflow_cairn.checkpoint.restart_strategies import NoRestart
-from airflow_cairn.checkpoint.savepoints.start_from import ImportWish
+from airflow_cairn.checkpoint.savepoints.start_from import ImportOptions
 from airflow_cairn.storage import UnavailableError
 from tests.checkpoint.saved import saved
 from tests.checkpoint.savepoints import asked, assert_whole, take
@@ -112,7 +112,7 @@ def rewound(world: World) -> None:
 
 
 def started_from_another(world: World) -> None:
-    world.coordinator().start_from(saved(world, checkpoint=1), ImportWish(again=True))
+    world.coordinator().start_from(saved(world, checkpoint=1), ImportOptions(again=True))
 
 
 WAYS: dict[str, tuple[Way, Reason]] = {

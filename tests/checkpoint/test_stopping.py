@@ -17,7 +17,7 @@ from airflow_cairn.checkpoint.documents.attempt import Owner
 from airflow_cairn.checkpoint.documents.entries import SavepointEntry, Stopped
 from airflow_cairn.checkpoint.errors import CheckpointError, InvalidConfigError, SavepointRefusedError
 from airflow_cairn.checkpoint.reasons import Reason, Status
-from airflow_cairn.checkpoint.savepoints.start_from import ImportWish
+from airflow_cairn.checkpoint.savepoints.start_from import ImportOptions
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
 from tests.checkpoint.saved import saved
@@ -61,7 +61,7 @@ def test_an_idle_job_stops_at_once(world: World) -> None:  # semantics P2
 
 def test_the_job_starts_from_it_and_has_lost_nothing(world: World) -> None:  # semantics P2, R6, T9
     entry = stop(world)
-    found = world.coordinator().start_from(folder(world, entry), ImportWish(give_up=False))
+    found = world.coordinator().start_from(folder(world, entry), ImportOptions(give_up=False))
     assert found.created
     assert world.coordinator().head().stopped is None
     assert isinstance(world.ask("e1"), EpochCompleted)

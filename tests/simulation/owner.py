@@ -19,7 +19,7 @@ from airflow_cairn.checkpoint.errors import NoSavepointError
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.checkpoint.savepoints import disposal, savepoint_format
 from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA, SavepointEnd, SavepointHeader
-from airflow_cairn.checkpoint.savepoints.start_from import ImportWish
+from airflow_cairn.checkpoint.savepoints.start_from import ImportOptions
 from airflow_cairn.checkpoint.savepoints.take import SavepointRequest
 from airflow_cairn.storage import GoneError
 from tests.checkpoint.savepoints import TARGET, Below
@@ -69,7 +69,7 @@ def start(job: Job) -> None:
     if job.rng.random() < 0.4:
         with suppress(GoneError):  # somebody is throwing it away
             uri = _of_another_job(job, entry)
-    wish = ImportWish(claim=job.rng.random() < 0.4, again=job.rng.random() < 0.3)
+    wish = ImportOptions(claim=job.rng.random() < 0.4, again=job.rng.random() < 0.3)
 
     def body() -> None:
         coordinator, place = job.coordinator(), Below(job.store, uri)

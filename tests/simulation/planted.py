@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_cairn.checkpoint.attempts import resume, trigger
 from airflow_cairn.checkpoint.attempts.claims import Claims
-from airflow_cairn.checkpoint.attempts.stage_reports import StageSide
+from airflow_cairn.checkpoint.attempts.stage_reports import ExecutionReports
 from airflow_cairn.checkpoint.cleanup import cleaner, live
 from airflow_cairn.checkpoint.cleanup.cleaner import Cleaner
 from airflow_cairn.checkpoint.completion import assemble, left_out_lines, restore
@@ -107,7 +107,7 @@ def _no_carryable(original: Any) -> Any:
     return lambda files, attempts, head, known: original(files, attempts, replace(head, history=()), known)
 
 
-@_plant("state is deleted when the outcome is unknown", StageSide, "acknowledge")
+@_plant("state is deleted when the outcome is unknown", ExecutionReports, "acknowledge")
 def _delete_unknown(original: Any) -> Any:
     def acknowledge(self: Any, ack: AckDocument) -> AckAnswer:
         try:
@@ -134,7 +134,7 @@ def _readers_carry(original: Any) -> Any:
     return carry
 
 
-@_plant("the second driver of an execution deletes the first one's files", StageSide, "acknowledge")
+@_plant("the second driver of an execution deletes the first one's files", ExecutionReports, "acknowledge")
 def _duplicate_deletes(original: Any) -> Any:
     def acknowledge(self: Any, ack: AckDocument) -> AckAnswer:
         answer: AckAnswer = original(self, ack)
