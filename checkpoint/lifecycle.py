@@ -1,7 +1,7 @@
 """Rewinding a job: an older retained checkpoint becomes the newest again, and the epochs after it run again (R1, R5).
 
 One swap of the head. What completed after that checkpoint leaves the store, and `Head.rewinds` keeps, as long as the
-job lives, that it no longer counts; its ids stay used (T5), and its outcome in the history stands (D3). Nothing that
+job lives, that it no longer counts; its ids stay used (T5), and the history keeps its outcome (D3). Nothing that
 ended before the rewind lends anything to a later attempt: a cleaner may have followed a head in which it was dead.
 """
 
@@ -49,8 +49,8 @@ class Rewinding:
     def rewind(self, to: int, *, abort_pending: bool = False, agreed: Rewound | None = None) -> Rewound:
         """Make an older retained checkpoint the one that the next epoch restores (semantics R1, R5).
 
-        The checkpoint is verified first. Epochs that complete again get new ids. Who was told that an undone checkpoint
-        had completed is told nothing: what was committed outside stays there.
+        The checkpoint is verified first. Epochs that complete again get new ids. No listener hears that a checkpoint
+        was undone: what a sink has committed outside stays there.
 
         Args:
             to: the checkpoint's id.

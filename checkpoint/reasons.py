@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """Where a checkpoint stands. It leaves `PENDING` once, and does not come back (semantics D3)."""
+    """What has become of a checkpoint. It leaves `PENDING` once, and does not come back (semantics D3)."""
 
     PENDING = "PENDING"
     COMPLETED = "COMPLETED"
@@ -42,7 +42,7 @@ class Reason(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> Reason | None:
-        """Read a reason of version 0.1 that no part of Cairn gives any more as the one that stands for it now."""
+        """Read a reason of version 0.1 that no part of Cairn gives any more as the one that replaces it."""
         return {
             "NOT_ALL_REQUIRED_TASKS_RUNNING": cls.TRIGGER_CHECKPOINT_FAILURE,
             "CHECKPOINT_DECLINED_TASK_NOT_READY": cls.CHECKPOINT_DECLINED,
@@ -54,7 +54,7 @@ class RequestKind(StrEnum):
     """Who asks for a checkpoint; the earlier here, the sooner it is admitted (semantics T2)."""
 
     MANUAL = "manual"
-    """A person, by hand: ignores the pause (semantics T3)."""
+    """A user: ignores the pause (semantics T3)."""
     PERIODIC = "periodic"
     """A schedule."""
 
@@ -65,7 +65,7 @@ class RequestKind(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> RequestKind | None:
-        """Read the kinds that version 0.1 knew besides: somebody had asked for those by hand, too."""
+        """Read the other kinds of version 0.1, which were manual too."""
         return cls.MANUAL if value in ("savepoint", "forced") else None
 
 
@@ -82,12 +82,12 @@ DECLINES = frozenset(
 
 
 class AckAnswer(StrEnum):
-    """What a stage is told about its acknowledgement (semantics A2)."""
+    """The answer to a stage's acknowledgement (semantics A2)."""
 
     SUCCESS = "SUCCESS"
     """The first from an expected execution: it counts."""
     DUPLICATE = "DUPLICATE"
-    """One of the same execution stands already; the first one stays, and the cleaner takes this one's state."""
+    """The same execution has acknowledged before: the first one stays, and the cleaner takes this one's state."""
     UNKNOWN = "UNKNOWN"
     """No such stage or execution was ever expected; its state is deleted."""
     DISCARDED = "DISCARDED"

@@ -41,7 +41,7 @@ class Shelf(Protocol):
     """Keeps lists of values that are too long for an epoch's documents."""
 
     def fix(self, source: str, values: Iterable[Json], note: Callable[[], Json]) -> tuple[Shelved, Json]:
-        """Keep what the epoch reads, unless that was done before; give what stands, and its note."""
+        """Keep what the epoch reads, unless that was done before; give what is kept, and its note."""
 
     def put(self, source: str, values: Iterable[Json]) -> Shelved:
         """Keep a part of what has been read so far."""
@@ -51,7 +51,7 @@ class Shelf(Protocol):
 
 
 class NoShelf:
-    """The default shelf: keeps nothing."""
+    """The default: keeps nothing."""
 
     def fix(self, source: str, values: Iterable[Json], note: Callable[[], Json]) -> tuple[Shelved, Json]:  # noqa: ARG002
         """Refuse.
@@ -135,7 +135,7 @@ class Source(Protocol):
     def advance(self, position: Json, part: Json, shelf: Shelf, /) -> Json | Refusal:
         """Give the position after `part`, or refuse because some of it was read before.
 
-        The same in, the same out; what is too long for a document is read from the shelf and put there.
+        The same in, the same out; what is too long for a document is read from `shelf` and put there.
         """
 
 

@@ -17,7 +17,7 @@ from .validation import check_whole
 def check_stages(stages: tuple[StageSpec, ...], config: CheckpointConfig) -> None:
     """Check a job's stages: at least one, uids unique and within the grammar, upstreams known, no cycle.
 
-    So are parallelism and maximum, each and together (semantics R4), and that what could be owed fits (B2).
+    So are parallelism and maximum, each and together (semantics R4), and that the longest possible backlogs fit (B2).
 
     Args:
         stages: what must acknowledge.
@@ -106,7 +106,7 @@ def _reached_from(uids: Iterable[str], edges: Mapping[str, Iterable[str]]) -> fr
 
 
 def members_of(stages: tuple[StageSpec, ...], upstream: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """Give the names that stand for several of a stage's upstreams, each with those in the order of the job.
+    """Give the names that cover several of a stage's upstreams, each with those in the order of the job.
 
     Args:
         stages: of the job.
@@ -165,7 +165,7 @@ _EXECUTION = Execution("0" * 16, 10**10, 10**6)
 
 
 def check_fits(stages: Iterable[StageSpec]) -> None:
-    """See that the documents of the next attempt hold what is owed if every stage reads before all its upstreams.
+    """See that the documents of the next attempt hold the backlogs if every stage reads before all its upstreams.
 
     Raises:
         InvalidConfigError: they do not.
@@ -175,7 +175,7 @@ def check_fits(stages: Iterable[StageSpec]) -> None:
     size = len(codec.encode(to_json(owed)))
     if size > MAX_OWED_BYTES:
         raise InvalidConfigError(
-            "the job has too many stages and edges for mode='at_least_once': what could be owed does not fit into a "
+            "the job has too many stages and edges for mode='at_least_once': their backlogs may not fit into a "
             "checkpoint's documents. Split the job, or use mode='exactly_once'",
             edges=sum(len(each) for each in edges.values()),
             size_bytes=size,

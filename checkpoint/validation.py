@@ -56,7 +56,7 @@ def check_named(kind: str, found: Sequence[Any], of: type, otherwise: str) -> No
 
 
 def check_distinct(kind: str, names: Iterable[object]) -> None:
-    """Check names of which each may stand once.
+    """Check names of which each may be used once.
 
     Args:
         kind: what they name, in the singular, for the message.

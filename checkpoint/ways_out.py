@@ -15,7 +15,7 @@ class WayOut:
     meaning: str
     """What happened, and why."""
     remedy: str
-    """What to do next; `{job}` and `{storage}` stand for the job's name and the storage root."""
+    """What to do next; `{job}` and `{storage}` are replaced by the job's name and the storage root."""
     waiting_helps: bool = True
     """Whether a task that waits for the checkpoint may be tried again: a stage's own retry can open another attempt."""
 
@@ -126,8 +126,8 @@ def rows(job: str = "JOB", storage: str = "ROOT") -> list[tuple[str, str, str]]:
     """Give the table for the documentation: reason, meaning, remedy.
 
     Args:
-        job: what stands for the job's name.
-        storage: what stands for the storage root.
+        job: what replaces `{job}`.
+        storage: what replaces `{storage}`.
     """
     return [
         (f"`{reason}`", way.meaning, way.remedy.format(job=job, storage=storage)) for reason, way in WAYS_OUT.items()

@@ -92,8 +92,8 @@ class Cleaner:
         """Yield what lies in the folders of ids that the head has handed out, the epochs' lists, and their slices.
 
         In the folders of other ids a trigger may be writing. What is none of these is passed over, and noted in
-        `foreign`: somebody's tool has left it there, and Cairn deletes nothing that it has not written. Where so many
-        slices stand that looking at them would cost requests (version 0.1 kept them all), those of the epochs in `done`
+        `foreign`: another tool has written it, and Cairn deletes only what it has written itself. Where so many
+        slices are left that looking at them costs requests (version 0.1 kept them all), those of the epochs in `done`
         are named unseen.
         """
         slices = 0
@@ -123,7 +123,7 @@ class Cleaner:
             return live.holds(key)
         if epoch in live.epochs or live.unknown:
             return True
-        # Whoever triggers it again, however late, reads the same; only after it has completed nobody does.
+        # A later trigger of the epoch, however late, reads the same; only once it has completed none does.
         try:
             return not isinstance(completed_epochs.where_is(self._files, head, epoch), EpochCompleted)
         except CompletedEpochsLostError:

@@ -70,7 +70,7 @@ class Assembler:
         Raises:
             CheckpointNotReadyError: a stage has not acknowledged, or the master hooks have not answered.
             BrokenAckError: a marker, or what the hooks answered, cannot be used.
-            FinalizeError: it may not be written, other metadata stands there already, or what this checkpoint takes
+            FinalizeError: it may not be written, other metadata is there already, or what this checkpoint takes
                 over from the one that was restored can no longer be looked up.
         """
         key = layout.metadata(self._document.checkpoint, self._document.token, self._left_out.stages)
@@ -85,12 +85,12 @@ class Assembler:
             try:
                 created = spool.create(self._files, key)
             except ForbiddenError as error:
-                # Asking again would end alike, and the epoch would hang until somebody mends the rights (semantics C6).
+                # Asking again fails too, and the epoch would hang until an operator grants the right (semantics C6).
                 raise FinalizeError(
                     f"the store refuses to have the metadata written: {error.message}", key=self._files.full(key)
                 ) from error
             if not created:
-                raise FinalizeError("other metadata stands there already", key=self._files.full(key))
+                raise FinalizeError("other metadata is there already", key=self._files.full(key))
             return Assembled(
                 metadata=spool.reference(key),
                 size_bytes=self._size_bytes,

@@ -1,6 +1,6 @@
-"""What the metadata says of stages that a checkpoint leaves out: lent state, what they owe, what is in flight (B3, F6).
+"""What the metadata says of stages that a checkpoint leaves out: lent state, backlog, data in flight (B3, F6).
 
-A stage whose task was skipped acknowledges, and so lends nothing; but what it owed before stays in flight too (B2).
+A stage whose task was skipped acknowledges, and so lends nothing; but its backlog stays in flight too (B2).
 
 The lender is the checkpoint that was restored. It is kept from the cleaner while this one is pending, and once this one
 is complete its metadata names every file that is still needed, so that no second rule is needed to keep them.
@@ -35,11 +35,11 @@ class LeftOut:
         self._in_flight = _inputs(owed for each in self._owed.values() for owed in each)
 
     def awaits(self, stage: str) -> bool:
-        """Tell whether somebody who is left out has still to read what the stage wrote in this checkpoint."""
+        """Tell whether a stage that is left out has still to read what this stage wrote in this checkpoint."""
         return (stage, self._document.executions[stage].token) in self._in_flight
 
     def lent(self) -> Iterator[Line]:
-        """Yield the lines of the stages that are left out: what the restored checkpoint says of each, and what it owes.
+        """Yield the lines of the stages that are left out: what the restored checkpoint says of each, and its backlog.
 
         Nothing is read where there are none.
 
@@ -68,10 +68,10 @@ class LeftOut:
                 yield StageLine(spec.uid, execution, spec.parallelism or 0, owes=self._owed[spec.uid])
 
     def in_flight(self, kept: Iterable[OwedEpoch] = ()) -> Iterator[Line]:
-        """Yield what was in flight before, as far as somebody has still to read it; nothing is read where no stage has.
+        """Yield what was in flight before, as far as a stage has still to read it; nothing is read where none has.
 
         Args:
-            kept: what stages go on owing that take part, because they were skipped.
+            kept: the backlog of stages that take part but keep it, because they were skipped.
 
         Raises:
             GoneError: the restored checkpoint's metadata is gone.

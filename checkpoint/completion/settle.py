@@ -96,11 +96,11 @@ def look(files: JobFiles, entry: PendingEntry, document: PendingDocument) -> Sta
 def settle(files: JobFiles, head: Head, now_ms: int) -> Head:
     """End every pending checkpoint that is older than its timeout (semantics D2), and each that was overtaken (C2).
 
-    The one function that does so: each decision about the job begins with it, so that it makes no difference who comes
-    first. A checkpoint that all stages have acknowledged completes, however late that is seen. Where regions may fail,
+    The one function that does so: each decision about the job begins with it, so it makes no difference which process
+    is first. A checkpoint that all stages have acknowledged completes, however late that is seen. If regions may fail,
     those that are silent count as failed then, and the checkpoint completes without them if it may (semantics F6).
 
-    What the history forgets in it stands in the head's list of completed epochs.
+    Completed epochs that leave the history here are in the head's list of completed epochs.
 
     Args:
         files: the job's files.

@@ -55,7 +55,7 @@ class Output:
     mode: ListMode | None = None
     """Of a list state: how it is given out."""
     items: Json = None
-    """Of a small list state: the items of each subtask, for broadcast state the one copy. None: they stand in its file
+    """Of a small list state: the items of each subtask, for broadcast state the one copy. None: they are in its file
     (semantics A4)."""
     key_groups: Annotated[int, AtLeast(1)] | None = field(default=None, metadata=SPARSE)
     """Of a keyed state: how many key groups there are. Each file holds a contiguous range, sorted (semantics R4)."""
@@ -85,7 +85,7 @@ class StateHandle:
 class SubtaskAck:
     """One subtask's acknowledgement (semantics A1); a stage without state has one with no handles (A4).
 
-    A subtask with more files than fit into one document stands several times in a row, each with some of them.
+    A subtask with more files than fit into one document is listed several times in a row, each with some of them.
     """
 
     index: Count
@@ -128,7 +128,7 @@ class AckDocument:
     metrics: AckMetrics = field(default_factory=AckMetrics)
     subtasks: tuple[SubtaskAck, ...] = ()
     parts: tuple[DocumentRef, ...] = ()
-    """Where the subtasks stand if they do not fit into one marker; then `subtasks` is empty."""
+    """Where the subtasks are if they do not fit into one marker; then `subtasks` is empty."""
     committables: dict[OutputName, Json] = field(default_factory=dict, metadata=SPARSE)
     """What it has staged outside, to be committed when the checkpoint completes (semantics C4)."""
     consumed: dict[Stage, Token] = field(default_factory=dict, metadata=SPARSE)

@@ -96,7 +96,7 @@ class Slice:
     positions: dict[str, Json] | None = None
     """What each source has read up to and including this epoch, by its name."""
     base: int | None = None
-    """The completed checkpoint on which `positions` stand, 0 for none at all; None: the job has no sources."""
+    """The completed checkpoint that `positions` belong to, 0 for none at all; None: the job has no sources."""
     source_window: bool = field(default=False, metadata=SPARSE)
     """Whether a source has chosen the window; else it is the run's, and a job with sources may have read otherwise."""
     again: bool = field(default=False, metadata=SPARSE)
@@ -202,7 +202,7 @@ class ReplayedEpoch:
 class OwedEpoch:
     """What a stage has still to read of an epoch: its checkpoint completed without the stage (semantics B3, F6).
 
-    Or before the stage had read all its upstreams (B2): then it has read its slice, and only `inputs` are owed.
+    Or before the stage had read all its upstreams (B2): then it has read its slice, and only `inputs` are left to read.
 
     What the executions in `inputs` wrote for their readers is in-flight data: the metadata of the restored checkpoint
     holds it, an `InFlightLine` for each execution.
@@ -217,7 +217,7 @@ class OwedEpoch:
 
 
 MAX_OWED_BYTES = 256 * 1024
-"""What all stages together may owe, as JSON; documents of 1 MiB hold it."""
+"""The backlogs of all stages together, at most, as JSON; documents of 1 MiB hold it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,7 @@ class LeaveOut:
     alignment_timeout_ms: Count | None = None
     """Milliseconds after the trigger from which on stages that lag may be left out; None: never."""
     max_backlog: Count = 0
-    """Epochs that a stage which lags may owe at most."""
+    """Epochs in the backlog of a stage that lags, at most."""
     max_failure_ratio: float | None = None
     """Failed regions to all regions, at most; None: none may fail."""
     max_consecutive_failures: Count = 0
@@ -286,7 +286,7 @@ class Limits:
     leave_out: LeaveOut | None = None
     """None: every stage must acknowledge."""
     at_least_once: bool = field(default=False, metadata=SPARSE)
-    """Whether a stage reads what its upstreams have acknowledged by then, and owes the rest (semantics B2)."""
+    """Whether a stage reads what its upstreams have acknowledged by then, and the rest later (semantics B2)."""
     restart: RestartRule | None = None
     """None: every failed try may be followed by another, as Airflow's retries allow (semantics F4)."""
     full_failover: bool = field(default=False, metadata=SPARSE)
@@ -323,17 +323,17 @@ class PendingDocument:
     cause: str = ""
     """Why this attempt was opened, for people: the failure of the one before."""
     listeners: tuple[ListenerName, ...] = ()
-    """Who is to be told how it ended (semantics C4, D4)."""
+    """Listeners to notify of how it ended (semantics C4, D4)."""
     max_parallelism: dict[Stage, Attempt] = field(default_factory=dict, metadata=SPARSE)
     """Of each stage that names a parallelism, the highest that it may be restored at (semantics R4)."""
     hooks: HooksRef | None = None
     """Who has to answer before a stage begins; None: no hook (semantics T7, C1)."""
     backlogs: dict[Stage, tuple[OwedEpoch, ...]] = field(default_factory=dict, metadata=SPARSE)
-    """By stage, the epochs that it owes according to the restored checkpoint, oldest first (semantics B2, B3, F6)."""
+    """By stage, its backlog in the restored checkpoint: epochs still to be read, oldest first (B2, B3, F6)."""
     restarted: dict[Stage, str] = field(default_factory=dict, metadata=SPARSE)
     """Stages that had begun in an earlier attempt, and whose execution in this one was not known when it was opened:
     each with the task that held it last, the claimant of its handover (semantics F1, F2). Empty for a stage that had
-    failed by itself: its task is tried again without anybody's doing."""
+    failed by itself: Airflow retries its task by itself."""
 
     read: ReadWindows = field(default=NOTHING_READ, metadata=SPARSE)
     """What the job will have read when this one completes: what the restored state has, and the epoch's window (T8)."""
@@ -374,7 +374,7 @@ class Handover:
     upstream: dict[Stage, Execution] = field(default_factory=dict)
     parallelism: Annotated[int, AtLeast(1)] | None = None
     backlog: tuple[OwedEpoch, ...] = field(default=(), metadata=SPARSE)
-    """Epochs that the stage owes, oldest first: read before `replay` and the epoch's own (semantics B2, B3, F6)."""
+    """Epochs that the stage has still to read, oldest first, before `replay` and the epoch's own (B2, B3, F6)."""
     at_least_once: bool = field(default=False, metadata=SPARSE)
     """Whether it reads what its upstreams have acknowledged by then (semantics B2)."""
     hooks: HooksRef | None = None

@@ -148,7 +148,7 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     document = dict(pairs)
     if len(document) != len(pairs):
         twice = min(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-        raise ValueError(f"the key {twice[:80]!r} stands twice")
+        raise ValueError(f"the key {twice[:80]!r} is there twice")
     return document
 
 

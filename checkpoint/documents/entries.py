@@ -63,7 +63,7 @@ class PendingEntry:
     replayed: tuple[Epoch, ...] = ()
     """Earlier epochs whose input is read again, because their checkpoints turned out damaged."""
     listeners: tuple[ListenerName, ...] = ()
-    """Who is to be told how it ended; each has a notice kept free in the head."""
+    """Listeners to notify of how it ended; the head keeps a place free for a notice to each."""
     kind: RequestKind | None = None
     """Who asked for it; a later attempt has the kind of the first."""
     tolerable: Count = 0
@@ -83,7 +83,7 @@ class PendingEntry:
     places: Count = field(default=0, metadata=SPARSE)
     """How many epochs may be pending at once, if more than one may; otherwise 0."""
     document: PendingDocument | None = None
-    """What it expects, if that is small; None: it stands in an object of its own (`attempt_document`)."""
+    """What it expects, if that is small; None: it is in an object of its own (`attempt_document`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class CompletedEntry:
     tables: dict[OutputName, Key] = field(default_factory=dict)
     """Published tables: the folder of each, relative to the job's prefix. Readers without Cairn start here."""
     left_out: tuple[Stage, ...] = field(default=(), metadata=SPARSE)
-    """Stages that did not take part: what is theirs is that of `restored_from`, and they owe the epoch (B3, F6)."""
+    """Stages that did not take part: their state is that of `restored_from`, the epoch is in their backlog (B3, F6)."""
     regional_in_a_row: Count = field(default=0, metadata=SPARSE)
     """Checkpoints in a row, up to this one, that completed although a region had failed (semantics F6)."""
     read: ReadWindows = field(default=NOTHING_READ, metadata=SPARSE)
@@ -150,7 +150,7 @@ class EndedEntry:
     base: CheckpointId | None = None
     """As in `PendingEntry`: a later attempt may carry executions over only while nothing newer has completed."""
     rejected: tuple[Token, ...] = ()
-    """Executions that were told `DISCARDED` after this checkpoint ended: their files are gone, nothing carries them."""
+    """Executions answered `DISCARDED` after this checkpoint ended: their files are gone, and no attempt reuses them."""
     new_bytes: Count = 0
     """Of the files that its own executions wrote; the rest it refers to (incremental size)."""
     others: tuple[str, ...] = field(default=(), metadata=SPARSE)
@@ -192,7 +192,7 @@ class EndedEntry:
 
     @property
     def overtaken(self) -> bool:
-        """Whether it ended because another epoch completed first, on which the next attempt is to stand (C2)."""
+        """Whether it ended because another epoch completed first, which the next attempt starts from (C2)."""
         return self.reason is Reason.CHECKPOINT_SUBSUMED
 
     @property
@@ -208,7 +208,7 @@ class EndedEntry:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """How a checkpoint ended, for listeners that have not been told yet (semantics C4, D4)."""
+    """How a checkpoint ended, for listeners that were not notified yet (semantics C4, D4)."""
 
     checkpoint: CheckpointId
     epoch: Epoch
@@ -219,13 +219,13 @@ class Notice:
     latest: CheckpointId | None
     """The newest completed checkpoint when this one had ended; itself, if it completed."""
     listeners: tuple[ListenerName, ...]
-    """Who is still to be told."""
+    """Listeners still to notify."""
     reason: Reason | None = None
     """Why it was aborted; None if it completed."""
     detail: str = ""
     """The same, for people."""
     metadata: DocumentRef | None = None
-    """Of a completed checkpoint whose stages have staged something; kept until all have been told."""
+    """Of a completed checkpoint whose stages have staged something; kept until all are notified."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +339,7 @@ class Stopped(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WaitingRequest:
-    """A place in the line of requests (semantics T2); its epoch has no pending attempt."""
+    """A place in the queue of requests (semantics T2); its epoch has no pending attempt."""
 
     epoch: Epoch
     kind: RequestKind

@@ -98,7 +98,7 @@ class Head:
     restores: tuple[RestoreRecord, ...] = ()
     """The last restores, newest last."""
     notices: tuple[Notice, ...] = ()
-    """Endings that somebody is still to be told of, by id."""
+    """Endings that a listener is still to be notified of, by id."""
     counters: Counters = field(default_factory=Counters)
     waiting: tuple[WaitingRequest, ...] = ()
     """Requests that wait, the next to be admitted first (semantics T2)."""
@@ -251,7 +251,7 @@ class Head:
         return None if entry is None or entry.waits_for_next or self.stops_after(epoch) else entry
 
     def owed_to_listeners(self) -> tuple[Notice, ...]:
-        """Give the notices of completed checkpoints that wait: until they are told, a sink has not committed (C4)."""
+        """Give the notices of completed checkpoints that wait: until delivery, a sink has not committed (C4)."""
         return tuple(each for each in self.notices if each.status is Status.COMPLETED)
 
     def savepoint_by_id(self, savepoint: int) -> SavepointEntry | None:

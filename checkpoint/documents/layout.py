@@ -53,7 +53,7 @@ def epoch_name(run_id: str) -> str:
 
 
 def import_epoch(checkpoint: int) -> str:
-    """Give what stands for the epoch of a checkpoint that was made from a savepoint; no run id is encoded like this."""
+    """Give the name of the epoch of a checkpoint that was made from a savepoint; no run id is encoded like this."""
     return f"savepoint.import-{checkpoint}"
 
 
@@ -70,7 +70,7 @@ def cut_part(name: str) -> str:
 
 
 def _part(kind: str, name: str) -> str:
-    """Give the part of a key that stands for a name; never read back."""
+    """Give the part of a key that is made from a name; never read back."""
     return _cut(check_name(kind, name), name.encode())
 
 

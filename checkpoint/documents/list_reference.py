@@ -15,7 +15,7 @@ KIND = "cairn.shelved"
 
 @dataclass(frozen=True, slots=True)
 class Shelved:
-    """An object on the shelf, and how to know that it is still the same."""
+    """A side list, and how to know that it is still the same."""
 
     key: Annotated[str, layout.check_shelved]
     size_bytes: Count
@@ -26,15 +26,15 @@ class Shelved:
     """How many values it holds."""
 
     def to_reference(self) -> Json:
-        """Give the reference as it stands in a position or a part."""
+        """Give the reference as a position or a part holds it."""
         return {KIND: to_json(self)}
 
 
 def referred(value: Json) -> Iterator[Shelved]:
-    """Yield every object on the shelf that a position or a part names, however deep (semantics C3).
+    """Yield every side list that a position or a part names, however deep (semantics C3).
 
     Raises:
-        DocumentError: a reference is broken, or names what is no place of the shelf.
+        DocumentError: a reference is broken, or names what is no side list's key.
     """
     if isinstance(value, dict):
         if set(value) == {KIND}:
@@ -47,14 +47,14 @@ def referred(value: Json) -> Iterator[Shelved]:
 
 
 def replaced(value: Json, put: Callable[[Shelved], Shelved]) -> Json:
-    """Give a position or a part in which every object on the shelf has another in its place, however deep.
+    """Give a position or a part in which every side list is replaced by another, however deep.
 
     Args:
         value: the position or part.
         put: gives the other.
 
     Raises:
-        DocumentError: a reference is broken, or names what is no place of the shelf.
+        DocumentError: a reference is broken, or names what is no side list's key.
     """
     if isinstance(value, dict):
         if set(value) == {KIND}:
@@ -66,9 +66,9 @@ def replaced(value: Json, put: Callable[[Shelved], Shelved]) -> Json:
 
 
 def from_reference(value: Json) -> Shelved:
-    """Read a reference as it stands in a position or a part.
+    """Read a reference as a position or a part holds it.
 
     Raises:
-        DocumentError: it is broken, or names what is no place of the shelf.
+        DocumentError: it is broken, or names what is no side list's key.
     """
     return from_json(Shelved, value[KIND] if isinstance(value, dict) and KIND in value else value, key=KIND)

@@ -1,9 +1,9 @@
 """`_metadata`: what a completed checkpoint holds, as JSON lines that are written and read as a stream (semantics C5).
 
 Line 1 is the header (job, checkpoint, epoch, stages), then one line per answer of a master hook, then one per stage
-(outputs, values, metrics), each followed by one line per file of its states and tables, then one line per execution of
-which somebody has still to read what it wrote (in-flight data), each followed by its files, and last a trailer that
-counts them, so that a truncated file is noticed.
+(outputs, values, metrics), each followed by one line per file of its states and tables, then one line per execution
+whose output a stage has still to read (in-flight data), each followed by its files, and last a trailer that counts
+them, so that a truncated file is noticed.
 The content is a pure function of the pending document and the acknowledgements: two finishers write equal bytes, and it
 does not matter whose landed.
 """
@@ -138,7 +138,7 @@ def decode_line(raw: bytes, *, key: str, first: bool) -> Line:
 
     Args:
         raw: the line's bytes.
-        key: where it stands, for the error text.
+        key: where it is, for the error text.
         first: whether it must be the header.
 
     Raises:

@@ -1,7 +1,7 @@
 """The window of time that an epoch reads, and a DAG run's name with it for people (semantics T8).
 
 In Airflow 3 the id of a scheduled run names the end of its data interval. So wherever a run's id is shown, the window
-stands beside it, and a start date that somebody reads off it is right.
+is shown beside it, and a user who needs the run's start date reads the right one.
 """
 
 from __future__ import annotations

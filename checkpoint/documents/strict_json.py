@@ -40,7 +40,7 @@ class _MisfitError(Exception):
         self.path: list[str] = []
 
     def below(self, step: str) -> _MisfitError:
-        """Say where the value stands within what encloses it."""
+        """Say where the value is within what encloses it."""
         self.path.insert(0, step)
         return self
 

@@ -51,7 +51,7 @@ class CheckpointNotice:
 
 
 def told_of(files: JobFiles, documents: AttemptDocuments, head: Head, notice: Notice) -> CheckpointNotice:
-    """Give what a listener is told.
+    """Give the notice that a listener gets.
 
     Args:
         files: the job's files.
@@ -118,7 +118,7 @@ def _aborted(files: JobFiles, documents: AttemptDocuments, head: Head, notice: N
 def _may_have_been_committed(head: Head, notice: Notice) -> bool:
     """Tell whether the epoch completed after an aborted attempt and was rewound, whatever became of it since.
 
-    Who listens has been told to commit what that checkpoint held, or still is, and it may hold what this attempt had.
+    The listener was notified to commit what that checkpoint held, or will be, and it may hold what this attempt had.
     Where the history reaches back to this attempt no more, it may have forgotten that checkpoint, too.
     """
     if head.ended_by_id(notice.checkpoint) is None and any(each.through > notice.checkpoint for each in head.rewinds):

@@ -85,7 +85,7 @@ class HookAnswers:
             answers = tuple(
                 each for name in ref.names for each in self._answer_of(by_name[name], document, timestamp_ms)
             )
-            # Past the timeout an answer counts for nothing, and must not stand for a later attempt to find (D2).
+            # An answer after the timeout does not count, and a later attempt must not find it (D2).
             self._triggered_at_ms(document)
             made = HookAnswersDocument(self._files.job, ref.home, ref.token, ref.names, answers)
             # A failed condition means that another process has asked them too: what it wrote stays.

@@ -91,7 +91,7 @@ class Notices:
         self._documents = documents
 
     def deliver(self, listeners: Sequence[CheckpointListener]) -> int:
-        """Tell each of these listeners what it has not been told, in the order of checkpoint ids.
+        """Notify each of these listeners of the endings that it has not heard of, in the order of checkpoint ids.
 
         A listener that fails hears of no later checkpoint before it has heard of this one; the others go on. Costs one
         read of the head where nothing waits. Each call of a listener costs one swap, and the reads for what was staged:
@@ -105,7 +105,7 @@ class Notices:
 
         Raises:
             InvalidConfigError: two listeners have the same name.
-            ListenerError: a listener failed, or what was staged for it cannot be read; all others have been told. The
+            ListenerError: a listener failed, or what was staged for it cannot be read; all others were notified. The
                 first failure is its cause.
         """
         known = {listener.name: listener for listener in check_listeners(listeners)}
@@ -181,7 +181,7 @@ def _what_to_do(job: str, failure: _Failure, name: str) -> str:
 
 
 def _next(head: Head, names: Collection[str]) -> tuple[Notice, str] | None:
-    """Give the oldest notice that one of these is to be told of, and which."""
+    """Give the oldest notice that is due to one of these, and its name."""
     return next(((each, name) for each in head.notices for name in each.listeners if name in names), None)
 
 

@@ -140,7 +140,7 @@ def call(hook: str, step: str, timeout: timedelta, work: Callable[[], T]) -> T:
     def run() -> None:
         try:
             done.append(context.run(work))
-        except BaseException as error:  # noqa: BLE001 - foreign code; whatever it raises is told by the caller's thread
+        except BaseException as error:  # noqa: BLE001 - foreign code; the caller's thread reports what it raises
             failures.append(error)
 
     thread = threading.Thread(target=run, name=f"cairn-hook-{hook}-{step}", daemon=True)

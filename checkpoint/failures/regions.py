@@ -1,6 +1,6 @@
 """Which stages must run again after a failure: pure functions of the stages and their exchanges (semantics F1).
 
-An exchange is blocking where what was written stands by itself: its reader can run again alone. It is pipelined where
+An exchange is blocking where what was written persists: its reader can run again alone. It is pipelined where
 writer and reader are one unit: neither runs again without the other. Stages joined by pipelined exchanges form a
 region, and so do regions that read from each other in a circle. A region runs again as a whole.
 """
@@ -40,13 +40,13 @@ def regions_of(stages: tuple[StageSpec, ...]) -> tuple[frozenset[str], ...]:
 def affected(
     stages: tuple[StageSpec, ...], failed: Iterable[str], missing: Collection[str] = (), *, consumers: bool = True
 ) -> frozenset[str]:
-    """Give the stages whose executions do not stand after a failure, whether or not they had begun (semantics F1).
+    """Give the stages whose executions do not count after a failure, whether or not they had begun (semantics F1).
 
     Args:
         stages: what the job runs.
         failed: stages that have failed.
-        missing: stages of which what they wrote is gone or altered; they count only where somebody has to read it.
-        consumers: whether who reads from a stage that runs again does too; not where stages read what is there (B2).
+        missing: stages of which what they wrote is gone or altered; they count only where a stage has to read it.
+        consumers: whether the readers of a stage that runs again do too; not where stages read what is there (B2).
     """
     region = {uid: uids for uids in regions_of(stages) for uid in uids}
     readers: dict[str, list[str]] = {spec.uid: [] for spec in stages}

@@ -76,7 +76,7 @@ class ImportCopy:
         savepoint: what that holds.
         files: the job's files.
         entry: the import.
-        on_progress: told after each file.
+        on_progress: called after each file.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class ImportCopy:
         self._tags: dict[str, str | None] = {}
         """Of the savepoint's files, by their keys there."""
         self._before: frozenset[str] = frozenset()
-        """What somebody who began with this import has copied."""
+        """What a process that began this import has copied."""
 
     def run(self, body: Spool) -> Copied:
         """Copy every file, and fill `body` with the lines that name the copies.
@@ -129,7 +129,7 @@ class ImportCopy:
         return copied
 
     def _here(self) -> Iterator[Line]:
-        """Yield the savepoint's lines as they are here, in their order, each once its file stands."""
+        """Yield the savepoint's lines as they are here, in their order, each once its file is written."""
         return in_order((self._moved(line) for line in self._lines()), AT_ONCE)
 
     def _lines(self) -> Iterator[Line]:
@@ -255,7 +255,7 @@ class ImportCopy:
             if (ref.size_bytes, ref.sha256) != (size_bytes, sha256):
                 raise self._broken(there, f"expected {size_bytes} bytes of sha256:{sha256}, found sha256:{ref.sha256}")
             if not spool.create(self._files, here):
-                raise DocumentError("another object stands under a name made for this one", key=self._files.full(here))
+                raise DocumentError("another object has the name made for this one", key=self._files.full(here))
 
     def _broken(self, key: str, problem: str) -> NoSavepointError:
         return NoSavepointError(
@@ -266,13 +266,13 @@ class ImportCopy:
 
 
 def ends_of(copied: Copied, job: str, checkpoint: int, epoch: str) -> tuple[bytes, bytes]:
-    """Give what stands before and behind the body in the metadata of one checkpoint of the job.
+    """Give what comes before and after the body in the metadata of one checkpoint of the job.
 
     Args:
         copied: what was copied.
         job: the job.
         checkpoint: the id that it gets.
-        epoch: what stands for the epoch.
+        epoch: the name of the epoch.
     """
     header = replace(copied.header, job=job, checkpoint=checkpoint, epoch=epoch, attempt=1, restored_from=None)
     trailer = Trailer(copied.stages, copied.files, copied.in_flight, copied.hooks)

@@ -2,7 +2,7 @@
 
 First the checkpoint is verified as for a restore, so that no damage travels. Then its files are copied, several at
 once, each under its own key; a process that copies the same savepoint beside us writes the same bytes under the same
-names, and creates what does not stand there yet. The metadata comes last, and its bytes do not depend on who makes
+names, and creates what is not there yet. The metadata comes last, and its bytes do not depend on who makes
 them.
 """
 
@@ -40,7 +40,7 @@ class Copying:
         source: the checkpoint.
         epoch: its own.
         parallel: files that are copied at once.
-        on_progress: told after each file, in the order of the metadata.
+        on_progress: called after each file, in the order of the metadata.
     """
 
     files: JobFiles
@@ -58,7 +58,7 @@ class Copying:
             still_wanted: asked once, before the metadata is created.
 
         Raises:
-            SavepointDamagedError: the checkpoint is not whole, or what stands in the folder is something else.
+            SavepointDamagedError: the checkpoint is not whole, or the folder holds something else.
             UnavailableError: a store did not answer; going on is safe.
             ForbiddenError: a store refused to answer.
         """
@@ -77,7 +77,7 @@ class Copying:
                 return None
             if not spool.create(self.folder, METADATA):
                 raise SavepointDamagedError(
-                    "another savepoint's metadata stands in the folder already; take it under another request id",
+                    "another savepoint's metadata is in the folder already; take it under another request id",
                     job=self.files.job,
                     savepoint=self.folder.store.uri,
                 )
@@ -97,7 +97,7 @@ class Copying:
         return in_order((partial(self._carry, line) for line in travelling), self.parallel)
 
     def _carry(self, line: Line) -> Line:
-        """Copy the files that a line names; gives the line as it stands in the savepoint."""
+        """Copy the files that a line names; gives the line for the savepoint."""
         if isinstance(line, HandleLine):
             handle = line.handle
             sha256 = self._copy(handle)
@@ -162,7 +162,7 @@ class Copying:
                 raise self._altered(key, f"expected {handle.checksum}, found {found}")
             if not spool.create(self.folder, key):
                 raise SavepointDamagedError(
-                    "something else stands in the savepoint's folder under the name of one of its files; take it under "
+                    "another file in the savepoint's folder has the name of one of its files; take it under "
                     "another request id",
                     job=self.files.job,
                     savepoint=self.folder.store.uri,

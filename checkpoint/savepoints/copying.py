@@ -12,14 +12,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from ..documents.metadata import Line
 
 Move = Callable[[], Line]
-"""Moves the files of one line; gives the line as it stands where the files are now."""
+"""Moves the files of one line; gives the line for the place where the files are now."""
 
 _AHEAD = 8
 """For each file that is moved at once, lines that are read ahead."""
 
 
 def in_order(moves: Iterable[Move | Line], parallel: int) -> Iterator[Line]:
-    """Yield lines in their order, each once its files stand.
+    """Yield lines in their order, each once its files are written.
 
     Where one fails, those that have not begun do not begin, and its error is raised in its place.
 

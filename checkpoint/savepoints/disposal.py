@@ -35,13 +35,13 @@ from .take import OpenFolder
 
 @dataclass(frozen=True, slots=True)
 class Disposal:
-    """What throwing a savepoint away deletes, and what speaks against it."""
+    """What disposing of a savepoint deletes, and what speaks against it."""
 
     uri: str
     job: str
     """The job that it was taken of."""
     savepoint: Savepoint | None = field(repr=False)
-    """What stands there; None for one that never completed, or of which nothing but the head's entry is left."""
+    """What is in the folder; None for one that never completed, or of which only the head's entry is left."""
     files: int
     size_bytes: int
     against: tuple[str, ...] = ()
@@ -51,12 +51,12 @@ class Disposal:
 
 
 def plan(store: ObjectStore, folder: ObjectStore, open_folder: OpenFolder | None = None) -> Disposal:
-    """Say what throwing a savepoint away would delete, and what speaks against it; changes nothing.
+    """Say what disposing of a savepoint would delete, and what speaks against it; changes nothing.
 
     Args:
         store: the storage whose jobs are asked whether they need it.
         folder: a store that is rooted at the savepoint's folder.
-        open_folder: opens other savepoints, to see whether they stand; None: they count for nothing.
+        open_folder: opens other savepoints, to see whether they exist; None: they are not considered.
 
     Raises:
         NoSavepointError: there is none, and no job of the storage knows of one.
@@ -90,7 +90,7 @@ def dispose(
         store: the storage whose jobs are asked whether they need it.
         folder: a store that is rooted at the savepoint's folder.
         runtime: clock and ids.
-        open_folder: opens other savepoints, to see whether they stand; None: they count for nothing.
+        open_folder: opens other savepoints, to see whether they exist; None: they are not considered.
         force: also where something speaks against it. One that is being made is never thrown away, nor is one in whose
             folder a job lives, whichever that is.
 
@@ -222,7 +222,7 @@ def _against(store: ObjectStore, uri: str, job: str, open_folder: OpenFolder | N
         if (leads_back or uri in _origins(head)) and not _other_way_back(store, name, head, uri, open_folder):
             yield (
                 f"the job {name} has no other way back: none of its retained checkpoints is whole, and no other "
-                "savepoint of it stands"
+                "savepoint of it exists"
             )
 
 

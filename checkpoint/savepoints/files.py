@@ -1,8 +1,8 @@
-"""The files of one savepoint that is being made, and of one that is thrown away (semantics P1, W4).
+"""The files of one savepoint that is being made, and of one that is disposed of (semantics P1, W4).
 
 The folder belongs to one request of one job: before anything else lands in it, `_request` does, created once. So a
-folder in which somebody else has put things is told from one in which we had begun, before the job's head knows of the
-savepoint; and a target that may not be written to is refused before, too.
+folder that holds foreign files is distinguished from one that this request has begun, before the job's head knows of
+the savepoint; and a target that may not be written to is refused before, too.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class SavepointFiles(FolderFiles):
             request: the request's id.
 
         Raises:
-            SavepointRefusedError: somebody else's files are in the folder, or a savepoint of which the head knows no
+            SavepointRefusedError: foreign files are in the folder, or a savepoint of which the head knows no
                 more.
             ForbiddenError: the store does not let us list or write there.
         """
@@ -105,7 +105,7 @@ class SavepointFiles(FolderFiles):
         """
         failures = self.delete([METADATA]) or self.delete(self._below()) or self.delete([REQUEST])
         if failures:
-            # It is no savepoint, or will be none when somebody asks for it again (semantics W7).
+            # It is no savepoint, or the next call with its request id empties the folder (semantics W7).
             log.warning("what is left of the failed savepoint %s could not be deleted: %s", self.store.uri, failures[0])
         return failures
 

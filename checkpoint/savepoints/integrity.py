@@ -119,7 +119,7 @@ def damages(
     Args:
         folder: a store that is rooted at the savepoint's folder.
         savepoint: what the files should be, from `load`.
-        on_progress: told after each file.
+        on_progress: called after each file.
 
     Raises:
         UnavailableError: the store could not be asked; that is no damage.

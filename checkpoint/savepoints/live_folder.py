@@ -26,7 +26,7 @@ def check_no_job(
         open_folder: opens the folders above; None: only those in `storage` are looked at.
 
     Raises:
-        SavepointRefusedError: a job's head stands in it, or above it; nothing was deleted, and nothing has changed.
+        SavepointRefusedError: a job's head is in it, or above it; nothing was deleted, and nothing has changed.
         ForbiddenError: the store does not let us look into the folder itself.
     """
     if _holds_head(folder, ""):
@@ -62,7 +62,7 @@ def _refused(savepoint: str, job_folder: str) -> SavepointRefusedError:
     return SavepointRefusedError(
         "a job lives in the savepoint's folder, or above it: deleting the savepoint would delete the job's own files. "
         "It was not deleted, and nothing has changed. Move the savepoint into a folder of its own, or delete its files "
-        "by hand",
+        "yourself",
         savepoint=savepoint,
         head=f"{job_folder}/{layout.HEAD}",
     )

@@ -6,8 +6,8 @@ to another bucket or to files and back. What differs is how a file is known: by 
 store's own tag does not survive a move.
 
 `_metadata` is JSON lines: a header (`cairn.savepoint`), then the checkpoint's own lines as `metadata.py` has them, then
-an end that counts them and holds the SHA-256 of all before it. It is created once, after everything that it names: it
-stands there, or there is no savepoint. A store handed to this module is rooted at the folder.
+an end that counts them and holds the SHA-256 of all before it. It is created once, after everything that it names:
+without it there is no savepoint. A store handed to this module is rooted at the folder.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class SavepointEnd:
 
 
 SavepointLine = SavepointHeader | Line
-"""What stands between header and end is what a checkpoint's metadata has, the header of that included."""
+"""Between header and end are the lines of the checkpoint's metadata, the header of that included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def files_of(line: SavepointLine) -> Iterator[SavepointFile]:
 
 
 def shelved_of(line: SavepointLine) -> Iterator[list_reference.Shelved]:
-    """Yield the lists of the sources that a line names: with the positions, and with what a stage owes.
+    """Yield the lists of the sources that a line names: with the positions, and in a stage's backlog.
 
     Raises:
         DocumentError: a reference is broken, or names what is no place of a list.
@@ -195,7 +195,7 @@ def decode_line(raw: bytes, *, number: int, key: str) -> SavepointLine | Savepoi
     Args:
         raw: the line's bytes.
         number: its number, 0-based: what it may be depends on it.
-        key: where it stands, for the error text.
+        key: where it is, for the error text.
 
     Raises:
         DocumentError: it is not a line of ours, or of an unknown newer format.

@@ -90,7 +90,7 @@ class Started:
     size_bytes: int = 0
     gave_up: Superseded = NOTHING
     allowed: bool = False
-    """Whether a start that had not allowed it was told by this call that the restore may leave state behind."""
+    """Whether this call allowed non-restored state for a start that had not allowed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class StartPlan:
     files: int
     size_bytes: int
     standing: int | None
-    """The checkpoint in which the job has started from it before: it would do nothing, unless told `again`."""
+    """The checkpoint in which the job has started from it before: it would do nothing, unless `again` is set."""
     gives_up: Superseded
 
 
@@ -162,16 +162,16 @@ class Importing:
         `CHECKPOINT_COORDINATOR_SUSPEND`, and what has completed since has to run again.
 
         Where the job has started from it before, and nothing has completed since, all that is done is to allow
-        non-restored state if the wish says so: a person whom the trigger told that state is unclaimed names the same
-        savepoint once more, with that word (semantics R3). The savepoint may be gone by then, deleted by its owner or,
-        because it was claimed, by the job.
+        non-restored state if the wish says so: a user whose trigger has reported unclaimed state names the same
+        savepoint once more, with that option (semantics R3). The savepoint may be gone by then: its owner has deleted
+        it, or the job has, because it was claimed.
 
         Args:
             folder: a store that is rooted at the savepoint's folder.
             wish: how.
             agreed: what the caller takes it to do; if it would give up something else by now, it is refused.
             runs: what the job runs; None: its next trigger sees whether the savepoint fits.
-            on_progress: told after each file.
+            on_progress: called after each file.
             open_folder: opens the folders above the savepoint's, to see whether a job lives there; None: only those of
                 the job's own storage are looked at.
 
@@ -346,7 +346,7 @@ class Importing:
             spool.put(last)
             if not spool.create(self._files, key):
                 raise NoSavepointError(
-                    "other metadata stands there already", job=self._files.job, key=self._files.full(key)
+                    "other metadata is there already", job=self._files.job, key=self._files.full(key)
                 )
             return spool.reference(key)
 
@@ -365,7 +365,7 @@ class Importing:
             )
         if not wish.give_up and found.anything:
             raise ResumeRefusedError(
-                "the job has gone on since that savepoint was taken, or never stood there, and would give that up. "
+                "the job has gone on since that savepoint was taken, or was never there, and would lose that. "
                 "Agree to it, or start a job of another name from the savepoint",
                 job=self._files.job,
                 savepoint=origin.uri,
@@ -394,7 +394,7 @@ class Importing:
         return checkpoint if rewind is None else rewind.to
 
     def _drop(self, opened: ImportEntry) -> None:
-        """Give up an import that came to nothing, so that the cleaner takes its copies."""
+        """Abandon an import that failed, so that the cleaner deletes its copies."""
 
         def decide(head: Head, _now_ms: int) -> Decision[None]:
             mine = head.importing is not None and head.importing.token == opened.token
@@ -441,7 +441,7 @@ class Importing:
 
 
 def _check_fits(found: Savepoint, runs: JobShape, wish: ImportOptions, **where: str) -> None:
-    """See what the next trigger would see (semantics R3, R4); what a lagging stage owes is left to that."""
+    """Check what the next trigger checks (semantics R3, R4), but for the backlog of a lagging stage."""
     if not wish.allow_non_restored_state and not runs.allow_non_restored_state:
         allowing = f"{ALLOWING}. For this start alone: allow_non_restored_state beside restore_from"
         check_claimed_by_hooks(found.hooks, runs.hooks, **where)

@@ -4,10 +4,10 @@ Order of writes: `_request` claims the folder, one swap of the head opens the sa
 is made from, then the files, then `_metadata`, then one swap ends it. While an epoch is pending the savepoint waits for
 that to complete, in whichever attempt; the swap that completes it pins the checkpoint.
 
-Anybody who asks with the same request id goes on where the others stand, also beside them: all of them write the same
-bytes under the same names. A crash before `_metadata` leaves no savepoint, one after it leaves one, and the next who
-asks says so in the head. One that failed, or ran out of time, leaves no savepoint: its folder is emptied by the
-process that fails it or, if that dies, by the next that asks for it.
+Every call with the same request id goes on where the others are, also beside them: all of them write the same bytes
+under the same names. A crash before `_metadata` leaves no savepoint, one after it leaves one, and the next call says
+so in the head. One that failed, or ran out of time, leaves no savepoint: its folder is emptied by the
+process that fails it or, if that dies, by the next call with its id.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def drain_run(request: str, before: SavepointEntry | None = None) -> str:
 
     Args:
         request: the request's id.
-        before: the request's savepoint as it stands. If it has failed, its last run is over, and the next one is
+        before: the request's savepoint as of now. If it has failed, its last run is over, and the next one is
             called otherwise: Airflow has a run's id once.
     """
     seed = request if before is None or before.status is not Status.FAILED else f"{request}\n{before.id}"
@@ -141,7 +141,7 @@ class Savepoints:
         Args:
             request: what is wanted.
             open_folder: opens the savepoint's folder.
-            on_progress: told after each file that was copied.
+            on_progress: called after each file that was copied.
 
         Returns:
             The savepoint: completed, failed with a reason, or waiting for an epoch.
@@ -183,17 +183,17 @@ class Savepoints:
         self._check_apart(self._target(request))
 
     def look(self, request: str) -> SavepointEntry | None:
-        """Give the savepoint of a request as it stands, settling what has expired; None if the head knows of none."""
+        """Give the savepoint of a request, settling what has expired; None if the head knows of none."""
         return self._settled().savepoint_by_request(request)
 
     def held_by_listeners(self, entry: SavepointEntry) -> tuple[str, ...]:
-        """Name the listeners that have still to be told that a checkpoint has completed, before a stop goes on.
+        """Name the listeners still to be notified that a checkpoint has completed, before a stop goes on.
 
-        Once the job has stopped no run tells them, and a job that starts from the savepoint cannot: what a sink has
+        Once the job has stopped no run notifies them, and a job that starts from the savepoint cannot: what a sink has
         staged would never be committed (semantics P2, C4).
 
         Args:
-            entry: the savepoint as it stands.
+            entry: the savepoint as of now.
 
         Returns:
             Their names, in order; none where the savepoint stops nothing or waits for an epoch.
@@ -207,7 +207,7 @@ class Savepoints:
         """Say for people what a savepoint that is pending waits for; completes the sentence "it waits for …".
 
         Args:
-            entry: the savepoint as it stands.
+            entry: the savepoint as of now.
         """
         if entry.waits_for_next:
             head = self._heads.load()
@@ -266,7 +266,7 @@ class Savepoints:
             if known is not None and (entry is None or known.id != entry.id):
                 return Decision(self._same_target(known, request), changed(head, settled))
             if settled.forgotten != looked.forgotten:
-                # Perhaps one in this very folder, in which somebody may still be deleting.
+                # Perhaps one in this very folder, in which a disposal may still be deleting.
                 return Decision(None, changed(head, settled))
             start = self._start(settled, request)
             opened = SavepointEntry(
@@ -296,7 +296,7 @@ class Savepoints:
         return found
 
     def _folder_name(self, request: str, head: Head) -> str:
-        """Give a folder in which nothing has failed or was disposed of: somebody may be about to empty that."""
+        """Give a folder in which no savepoint has failed or was disposed of: another process may yet empty that."""
         entry = head.savepoint_by_request(request)
         parts = [f"{entry.id}" if entry else "", f"forgotten {head.forgotten}" if head.forgotten else ""]
         wish = "\n".join([request, *(part for part in parts if part)])
@@ -420,7 +420,7 @@ class Savepoints:
             if current is None or (current.stops and head.owed_to_listeners()):
                 return Decision(None)
             made = savepoint_entries.made(head, current, files=end.files, size_bytes=end.size_bytes, now_ms=now_ms)
-            # In one swap: there is no moment in which the savepoint stands and another epoch may begin (semantics P2).
+            # In one swap: there is no moment in which the savepoint exists and another epoch may begin (semantics P2).
             return Decision(None, transitions.shut_down(made, now_ms) if current.stops else made)
 
         return self._ended(entry, folder, self._heads.update(decide)[0])
@@ -458,7 +458,7 @@ class Savepoints:
         """Say how the savepoint ended; leave none behind where it did not complete."""
         current = head.savepoint_by_id(entry.id)
         if current is not None and current.status is not Status.FAILED:
-            # Completed; or pending, because a listener is to be told before the job stops.
+            # Completed; or pending, because a listener is to be notified before the job stops.
             return current
         folder.empty()
         if current is None:
@@ -472,6 +472,6 @@ class Savepoints:
 
 
 def _pending(head: Head, savepoint: int) -> SavepointEntry | None:
-    """Give a savepoint as it stands; None if it has ended, or was forgotten."""
+    """Give a savepoint that is pending; None if it has ended, or was forgotten."""
     current = head.savepoint_by_id(savepoint)
     return current if current is not None and current.status is Status.PENDING else None

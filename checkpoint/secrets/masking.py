@@ -1,7 +1,7 @@
 """Masks secrets in texts that are kept or shown: exceptions quote URLs, conf and requests (semantics D1).
 
-What is masked: the credentials of this process by their value, known shapes, and what stands beside a name that
-stands for a secret. A mask too much costs a reader a word; one too few costs a password.
+What is masked: the credentials of this process by their value, known shapes, and the value beside a name that
+means a secret. A mask too much costs a reader a word; one too few costs a password.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def masked(text: str, *, environ: Mapping[str, str] = os.environ) -> str:
 
     Args:
         text: any text.
-        environ: where this process's credentials stand.
+        environ: where this process's credentials are.
     """
     for value in _known(environ):
         text = text.replace(value, MASK)
@@ -76,7 +76,7 @@ def _keeping(found: re.Match[str]) -> str:
 
 
 def _masked_pairs(text: str, pair: re.Pattern[str]) -> str:
-    """Mask values by their names; what stands beside a harmless name may itself be a pair, so it is looked at again."""
+    """Mask values by their names; the value beside a harmless name may itself be a pair, so it is looked at again."""
     parts, done, at = [], 0, 0
     while found := pair.search(text, at):
         at = found.end("sign")

@@ -1,7 +1,7 @@
-"""Which names stand for a secret: decided by the words of a name, as a reader would.
+"""Which names mean a secret: decided by the words of a name, as a reader would.
 
 The driver has no Airflow, whose own list of such names is asked besides where a DAG is parsed
-(`operators/stage/secrets.py`). So its words stand here too.
+(`operators/stage/secrets.py`). So its words are here too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TWO = frozenset({("azure", "sas"), ("connection", "string"), ("webhook", "url")
 
 _HARMLESS = frozenset(
     {
-        # What stands under such a name is a reference to the secret, ...
+        # The value under such a name is a reference to the secret, ...
         *("alias", "arn", "class", "dir", "directory", "file", "filename", "folder", "location", "name", "names"),
         *("path", "provider", "ref", "reference"),
         # ... or something about it.
@@ -53,10 +53,10 @@ _NOT_BY_PARTS = re.compile(r"\A(?:tokeni[sz]|secretar|prox(?:y|ies)\Z)")
 
 
 def names_a_secret(name: str, hides: Callable[[str], bool] | None = None) -> bool:
-    """Tell whether a secret stands under a name.
+    """Tell whether the value under a name is a secret.
 
-    A name is split into words at separators and at capitals. Its last word may say that not the secret itself stands
-    there: `oauthTokenFile`, `--secret-name`, `CLIENT_SECRET_VERSION`; but not `MY_PASSWORD_PROFILE`.
+    A name is split into words at separators and at capitals. Its last word may say that the value is not the secret
+    itself: `oauthTokenFile`, `--secret-name`, `CLIENT_SECRET_VERSION`; but not `MY_PASSWORD_PROFILE`.
 
     Args:
         name: of a Spark conf, an environment variable, an option, a field in a JSON document.

@@ -75,7 +75,7 @@ def secret_in(text: str, names: Callable[[str], bool] = names_a_secret) -> str |
 
     Args:
         text: a value as its author wrote it, or as it was rendered.
-        names: tells whether a name stands for a secret.
+        names: tells whether a name means a secret.
 
     Returns:
         What it is, in words that do not repeat it; None if there is none.

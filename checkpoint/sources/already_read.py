@@ -1,6 +1,6 @@
 """Whether the state that an epoch starts from has read its window already (semantics T8).
 
-A job without a source reads the data interval of its run. A run by hand, a backfill or another schedule may give a
+A job without a source reads the data interval of its run. A manual run, a backfill or another schedule may give a
 second run the same interval, and reading it again would count it twice. Pure functions of the head, the checkpoint that
 is restored, and the epoch's slice: what is true of an epoch may change with the next checkpoint, so it is judged anew
 for each attempt.

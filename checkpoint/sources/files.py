@@ -1,7 +1,7 @@
 """`FileSource`: new files below a folder, each read once (semantics T8).
 
-A folder is read as its listing streams in, side by side with the names read before; what is long goes to the shelf. So
-memory grows neither with the folder nor with what was read.
+A folder is read as its listing streams in, side by side with the names read before; long lists become side lists.
+So memory grows neither with the folder nor with what was read.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class FileSource:
         """List the folder and choose what is new.
 
         Raises:
-            DocumentError: `position` was not written by a FileSource, or what it names on the shelf is broken.
+            DocumentError: `position` was not written by a FileSource, or a side list that it names is broken.
         """
         seen = SeenFiles.of(position, self.uri)
         if seen.uri != self.uri:
@@ -143,7 +143,7 @@ class _Choosing:
     log: list[str] = field(default_factory=list)
 
     def reading(self, shelf: Shelf) -> Reading:
-        """Give what to read: the files themselves while they are few, else their list on the shelf."""
+        """Give what to read: the files themselves while they are few, else a side list of them."""
         files = self._files(shelf)
         few: list[Json] = []
         size = 0
@@ -222,7 +222,7 @@ def files_in(part: Json, shelved: Callable[[Shelved], Iterator[Json]]) -> Iterat
 
     Args:
         part: what a FileSource gave an epoch to read.
-        shelved: reads a list on the shelf.
+        shelved: reads a side list.
 
     Raises:
         DocumentError: the part was not written by a FileSource, or its list is broken.

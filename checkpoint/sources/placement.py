@@ -201,7 +201,7 @@ class Placement:
         positions: Mapping[str, Json],
         shelf: JobShelf,
     ) -> tuple[Slice, tuple[str, ...], Slice | None] | InputRefused:
-        """Ask the sources what the epoch reads, unless that stands already; give also the slice as placed, if known."""
+        """Ask the sources what the epoch reads, unless that is stored; give also the slice as placed, if known."""
         if fixed is None:
             fixed = self._stored_slice(request.epoch)
             if fixed is not None:
@@ -215,7 +215,7 @@ class Placement:
         placed = place(wanted, request.sources, positions, head.latest_id(), shelf)
         if isinstance(placed, InputRefused):
             return placed
-        # Without positions: they belong to an attempt, and what they stand on may change until the next.
+        # Without positions: they belong to an attempt, and the checkpoint that they follow may be another for the next.
         fixed = self._fix_slice(head, replace(request, slice=wanted))
         return fixed, log, placed if fixed is wanted else None
 
@@ -235,6 +235,6 @@ class Placement:
             return None
 
     def _say_if_restored(self, head: Head, epoch: str) -> None:
-        """Where a slice stands of which the head knows nothing, that may be because the head is an older one (W9)."""
+        """Warn where the store has a slice that the head does not know: the head may be an older, restored one (W9)."""
         if next(head.ended_of_epoch(epoch), None) is None:
             newer_documents.say_if_completed_later(self._files, head, epoch)

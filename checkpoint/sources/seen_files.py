@@ -1,6 +1,6 @@
 """The position of a `FileSource`: every file read, as a chain that grows by what an epoch adds (semantics T8).
 
-The newest names stand in the position itself, up to `INLINE_BYTES`; then they become a piece on the shelf. A long list
+The newest names are in the position itself, up to `INLINE_BYTES`; then they become a side list, a piece. A long list
 of an epoch is taken over as a piece as it is. Two neighbours become one where the older is at most twice as long as the
 newer, so that there are few pieces and no name is written again more often than the logarithm of how many there are.
 All is sorted by name and read as a stream: memory does not grow with what was read.
@@ -35,7 +35,7 @@ class SeenFiles:
     recent: dict[str, str]
     """The newest, by name: the mark of each."""
     pieces: tuple[Shelved, ...] = ()
-    """The others, oldest piece first; where a name stands twice, the newest counts."""
+    """The others, oldest piece first; where a name is there twice, the newest counts."""
 
     @classmethod
     def of(cls, position: Json, uri: str) -> SeenFiles:
@@ -71,7 +71,7 @@ class SeenFiles:
         Args:
             name: the source's name.
             files: as a part has them.
-            shelf: where the names go when there are too many.
+            shelf: keeps the names when there are too many.
         """
         recent = self.recent | {file["key"]: mark_of(file) for file in files}
         if len(codec.encode(recent)) <= INLINE_BYTES:
@@ -80,12 +80,12 @@ class SeenFiles:
         return replace(self, recent={}, pieces=_compacted(name, (*self.pieces, piece), shelf))
 
     def plus_list(self, name: str, listed: Shelved, shelf: Shelf) -> SeenFiles:
-        """Add the files of a list on the shelf, which becomes a piece itself.
+        """Add the files of a side list, which becomes a piece itself.
 
         Args:
             name: the source's name.
             listed: the list.
-            shelf: where it lies.
+            shelf: keeps the list.
         """
         recent = dict(self.recent)
         if recent:  # what the list reads again is newer there

@@ -33,11 +33,11 @@ class Mark:
 
 
 def write_ack(files: JobFiles, ack: AckDocument) -> bool:
-    """Write an execution's acknowledgement; True if it is the one that stands, False if another driver's does.
+    """Write an execution's acknowledgement; True if it is the one that counts, False if another driver's does.
 
     Raises:
         InvalidStateError: it is of another job, or its parts do not fit together; nothing was written.
-        DocumentError: what stands there cannot be read.
+        DocumentError: the one that is there cannot be read.
         OutcomeUnknownError: whether it landed is not known; delete nothing.
     """
     check_job(files, ack)
@@ -210,7 +210,7 @@ def marked(files: JobFiles, executions: Mapping[str, Execution], kind: str) -> f
 
 
 def has_acknowledged(files: JobFiles, stage: str, execution: Execution) -> bool:
-    """Tell whether the execution's marker stands."""
+    """Tell whether the execution's marker exists."""
     try:
         files.stat(layout.ack(execution.home, stage, execution.token))
     except GoneError:
@@ -287,7 +287,7 @@ def _write_parts(files: JobFiles, ack: AckDocument) -> Iterator[DocumentRef]:
     for number, subtasks in enumerate(_chunks(ack.subtasks)):
         data = encode(AckPart(job=ack.job, token=ack.token, run=ack.run, subtasks=tuple(subtasks)))
         key = layout.ack_part(ack.checkpoint, ack.stage, ack.token, ack.run, number)
-        # The name holds the driver's own id, so what stands there already is this driver's, sent twice.
+        # The name holds the driver's own id, so one that is there already is this driver's, sent twice.
         files.create_bytes(key, data)
         yield reference(key, data)
 

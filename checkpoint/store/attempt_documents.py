@@ -103,7 +103,7 @@ def execution_of(document: PendingDocument, stage: str) -> Execution:
 
 
 def write(files: JobFiles, head: Head, document: PendingDocument) -> PendingDocument | None:
-    """Give what the entry of a new attempt is to hold: its document, or None once that stands as an object.
+    """Give what the entry of a new attempt is to hold: its document, or None once that is an object of its own.
 
     Args:
         files: the job's files.
@@ -172,5 +172,5 @@ def set_aside(files: JobFiles, old: Head, new: Head) -> None:
     for entry in old.pending:
         ended = new.ended_by_id(entry.id)
         if entry.document is not None and ended is not None and ended.status is not Status.COMPLETED:
-            # A failed condition means that somebody else has set it aside: the content is the same.
+            # A failed condition means that another process has written it: the content is the same.
             files.create(layout.pending(entry.id, entry.token), entry.document)

@@ -1,6 +1,6 @@
 """What every version of the head goes through before it is swapped in (semantics O1, P2, T9, W2).
 
-First what follows from the version before, then the invariants, and only then what has to stand in the store before the
+First what follows from the version before, then the invariants, and only then what must be in the store before the
 swap: lists of completed epochs, and the documents of attempts that end. All of that may be done again, and does no harm
 where another version wins.
 """
@@ -28,7 +28,7 @@ def open_heads(files: JobFiles, runtime: Runtime) -> HeadStore:
 
 
 def prepare(files: JobFiles, runtime: Runtime, old: Head, new: Head, now_ms: int) -> Head:
-    """Give the version that may follow `old`, and write what has to stand before it does.
+    """Give the version that may follow `old`, and write what must be in the store before it.
 
     Args:
         files: the job's files.

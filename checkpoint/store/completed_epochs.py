@@ -27,7 +27,7 @@ from .jsonl import Spool
 def keep(old: Head, new: Head) -> Head:
     """Give `new` with what it would no longer remember in its list of completed epochs; pure.
 
-    Comes before anybody asks `new` whether an epoch has completed, and before it is written.
+    Called before a decision asks `new` whether an epoch has completed, and before it is written.
 
     Args:
         old: a version of the head as it was read.
@@ -140,7 +140,7 @@ def find(files: JobFiles, head: Head, epoch: str) -> int | None:
         except CompletedEpochsLostError as error:
             lost = error
             continue
-        # What is void may have completed anew since, and stand in a list that is lost.
+        # An epoch that a rewind undid may have completed again since, in a list that is lost.
         if found is not None and (lost is None or head.rewind_of(found) is None):
             return found
     if lost is not None:
@@ -206,7 +206,7 @@ def _write(
             spool.put(_line(name, checkpoint))
             epochs += 1
         if not spool.create(files, key):
-            raise DocumentError("another object stands under a name made for this one", key=files.full(key))
+            raise DocumentError("another object has the name made for this one", key=files.full(key))
         return Segment(spool.reference(key), epochs)
 
 
@@ -255,7 +255,7 @@ def _entries(files: JobFiles, segment: Segment) -> Iterator[_Entry]:
 
 
 def _look_up(files: JobFiles, segment: Segment, name: str) -> int | None:
-    """Read where the name must stand: hashes are spread evenly, so the place is nearly known."""
+    """Read where the name must be: hashes are spread evenly, so the place is nearly known."""
     ref, count = segment.document, segment.epochs
     if ref.size_bytes != count * _LINE_BYTES:
         raise _lost(files, ref, DocumentError("its size does not fit its lines", key=files.full(ref.key)))

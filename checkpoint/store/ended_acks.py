@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 def counted(files: JobFiles, old: Head, new: Head) -> Head:
     """Give `new` with the number of stages that had acknowledged in what ends in it.
 
-    Costs a listing for each checkpoint in which the executions of such an attempt are at home. A number for people
-    alone: where it cannot be had, the end stands without it.
+    Costs a listing for each checkpoint in which the executions of such an attempt are at home. The number
+    is only shown to people: where it cannot be read, the end is recorded without it.
 
     Args:
         files: the job's files.

@@ -1,11 +1,11 @@
 """The head of a job, and the loop that changes it: read, decide, write if unchanged (semantics W2, T6, D3).
 
-A decision is computed on one version and lands only if that version still stands, so nothing slips in between.
+A decision is computed on one version and lands only if that version is still the newest, so nothing slips in between.
 
-**Which version is fresh enough.** A version that this process knows may be outdated. What a decision changes needs no
-other: the swap itself shows that the version stood. What changes nothing counts only on a version that was read in this
-call, and what fails counts only if that version is still the newest. Otherwise the newest is read, and the decision is
-made again.
+**Which version is fresh enough.** A version that this process knows may be outdated. A decision that changes something
+needs no other: the swap itself shows that the version was the newest. A decision that changes nothing counts only on a
+version that was read in this call, and one that fails only if that version is still the newest. Otherwise the newest is
+read, and the decision is made again.
 
 A lost answer is settled by the head's own log of write ids: ours in it means that it landed, however many swaps came
 after. Where the log has moved past it, the decision is simply made again: every decision recognises its own outcome.
@@ -30,7 +30,7 @@ R = TypeVar("R")
 
 BeforeSwap = Callable[[Head, Head, int], Head]
 """Takes the version decided on, the decided one and the time in milliseconds; gives what is to be swapped in, once all
-that has to stand before that does. Called again for each version."""
+that must be in the store before it is. Called again for each version."""
 
 MAX_TRIES = 64
 """Versions of the head that one change may lose against before it gives up."""
@@ -168,7 +168,7 @@ class HeadStore:
         )
 
     def _swap(self, version: _Version, wanted: Head) -> Head | None:
-        """Write `wanted` over `version`; None if somebody else's version came next."""
+        """Write `wanted` over `version`; None if another process's version came next."""
         write_id = self._runtime.new_token()
         head = replace(wanted, revision=version.head.revision + 1, writes=(*version.head.writes, write_id)[-WRITE_LOG:])
         data = self._encoded(head)
@@ -229,7 +229,7 @@ class HeadStore:
             if not self._has_run():
                 return _Version(Head(job=self._files.job), None)
         # The head is made before anything else of the job. Where there is more, either it was made between our two
-        # looks, or somebody removed it.
+        # looks, or a user removed it.
         try:
             return self._read()
         except GoneError as error:

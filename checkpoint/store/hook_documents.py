@@ -44,7 +44,7 @@ def state_of(answer: HookAnswer, *, key: str) -> Json | bytes:
 
     Args:
         answer: as it is stored.
-        key: where it stands, for the message.
+        key: where it is, for the message.
 
     Raises:
         DocumentError: its bytes are no base64.

@@ -50,7 +50,7 @@ HASHED_BYTES = 8 * 1024 * 1024
 """How much of a file is read at once where its checksum is computed."""
 
 CREATE_TRIES = 8
-"""How often a create whose answer was lost is looked after and, where nothing stands, sent again."""
+"""How often a create whose answer was lost is checked and, where no object is there, sent again."""
 
 
 def encode(document: object) -> bytes:
@@ -202,7 +202,7 @@ class JobFiles:
         )
 
     def create_from(self, ref: DocumentRef, source: IO[bytes]) -> bool:
-        """Write a file's content at `ref.key`, once; True if what `ref` describes stands there now.
+        """Write a file's content at `ref.key`, once; True if what `ref` describes is there now.
 
         Args:
             ref: the key, and what the content is.
@@ -224,7 +224,7 @@ class JobFiles:
             try:
                 return self.stands(ref)
             except GoneError:
-                continue  # it never landed, or a cleaner took what stood there
+                continue  # it never landed, or a cleaner took it
             except UnavailableError as error:
                 raise unknown or error from error
         raise OutcomeUnknownError(
@@ -248,7 +248,7 @@ class JobFiles:
                 return (offset, digest.hexdigest()) == (ref.size_bytes, ref.sha256)
 
     def _settle(self, key: str, data: bytes, unknown: OutcomeUnknownError) -> Written | ConditionFailed | None:
-        """Learn what came of a create whose answer was lost; None if nothing stands there (semantics W2)."""
+        """Learn what came of a create whose answer was lost; None if no object is there (semantics W2)."""
         try:
             found = self.get(key, max_bytes=len(data))
         except GoneError:

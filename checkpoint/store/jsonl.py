@@ -115,7 +115,7 @@ class Spool:
         return DocumentRef(key=key, size_bytes=self.size_bytes, sha256=self._digest.hexdigest())
 
     def create(self, files: JobFiles, key: str) -> bool:
-        """Write it at `key`, once; True if this very content stands there now, by any writer (semantics W2).
+        """Write it at `key`, once; True if this very content is there now, by any writer (semantics W2).
 
         Raises:
             OutcomeUnknownError: its answers were lost and nothing could be learnt; delete nothing.

@@ -28,7 +28,7 @@ def completed_later(files: JobFiles, head: Head) -> dict[int, str | None]:
         head: the version that counts.
 
     Returns:
-        By id, oldest first. None stands for the epoch where the metadata cannot be read.
+        By id, oldest first. The epoch is None where the metadata cannot be read.
     """
     found: dict[int, str | None] = {}
     for each in files.listing("", start_after=layout.folder(head.next_id)):

@@ -43,7 +43,7 @@ class _End:
 
 
 class JobShelf:
-    """The shelf of a job as one trigger of an epoch sees it.
+    """The side lists of a job, for one trigger of an epoch.
 
     Args:
         files: the job's files.
@@ -59,7 +59,7 @@ class JobShelf:
         self._new_token = new_token
 
     def fix(self, source: str, values: Iterable[Json], note: Callable[[], Json]) -> tuple[Shelved, Json]:
-        """Keep what the epoch reads, unless that was done before; give what stands, and its note (semantics T8).
+        """Keep what the epoch reads, unless that was done before; give what is kept, and its note (semantics T8).
 
         Args:
             source: the source's name.
@@ -67,7 +67,7 @@ class JobShelf:
             note: a small value to keep with them, asked for when `values` has ended.
 
         Raises:
-            DocumentError: what stands there is none of ours.
+            DocumentError: the object that is there is not Cairn's.
             OutcomeUnknownError: whether it was written is not known; delete nothing.
         """
         key = layout.epoch_list(self._epoch, source)
@@ -86,14 +86,14 @@ class JobShelf:
             values: what to keep; consumed whole, and as it goes.
 
         Raises:
-            DocumentError: another object stands there.
+            DocumentError: another object is there.
             OutcomeUnknownError: whether it was written is not known; delete nothing.
         """
         key = layout.position_piece(self._checkpoint, source, self._new_token())
         with Spool() as spool:
             count, _ = self._fill(spool, source, values, lambda: None)
             if not spool.create(self._files, key):
-                raise DocumentError("another object stands under a name made for this one", key=self._files.full(key))
+                raise DocumentError("another object has the name made for this one", key=self._files.full(key))
             return self._shelved(spool.reference(key), count)
 
     def read(self, shelved: Shelved) -> Iterator[Json]:
@@ -130,11 +130,11 @@ class JobShelf:
 
 
 def read(files: JobFiles, shelved: Shelved) -> Iterator[Json]:
-    """Stream the values of an object on the shelf; they are certain only once the iteration has ended.
+    """Stream the values of a side list; they are certain only once the iteration has ended.
 
     Args:
         files: the job's files.
-        shelved: the object.
+        shelved: the list.
 
     Raises:
         GoneError: there is no such object.

@@ -34,9 +34,9 @@ class Verification:
     slice: Slice | None = None
     """The input of its epoch, with its sources' positions; None where it cannot be read."""
     backlogs: dict[str, tuple[OwedEpoch, ...]] = field(default_factory=dict)
-    """By stage, the epochs that it owes, oldest first (semantics B3, F6)."""
+    """By stage, its backlog: epochs still to be read, oldest first (semantics B3, F6)."""
     unknown: int = 0
-    """Of a deep check, the files whose content cannot be told from another: nothing but the store's etag is known."""
+    """Of a deep check, the files whose content cannot be checked: nothing but the store's etag is known."""
     read: ReadWindows = NOTHING_READ
     """The windows of time that its state has read (semantics T8)."""
 

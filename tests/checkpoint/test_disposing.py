@@ -176,7 +176,7 @@ def test_one_that_its_owner_has_deleted_is_none(world: World, gone: list[str]) -
     entry, other = _two(world)
     _damage(world, "flights")
     folder(world, other).delete([key for key in standing(world, other) if key.endswith(tuple(gone))][:1])
-    with pytest.raises(SavepointRefusedError, match="no other savepoint of it stands"):
+    with pytest.raises(SavepointRefusedError, match="no other savepoint of it exists"):
         _dispose(world, entry)
 
 

@@ -175,8 +175,8 @@ def test_a_marker_with_a_field_too_many_is_read(examples: dict[type, Any]) -> No
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b'{"a":1,"a":2}', "'a' stands twice"),
-        (b'{"x":{"b":1,"c":2,"b":3}}', "'b' stands twice"),
+        (b'{"a":1,"a":2}', "'a' is there twice"),
+        (b'{"x":{"b":1,"c":2,"b":3}}', "'b' is there twice"),
         (b'{"a":NaN}', "NaN is not JSON"),
         (b'{"a":-Infinity}', "-Infinity is not JSON"),
         (b'{"a":1e999}', "not a finite number"),

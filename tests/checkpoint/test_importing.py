@@ -247,7 +247,7 @@ def test_another_jobs_savepoint_replaces_all_that_was(old: World) -> None:  # se
     new.run_epoch("x1")
     new.run_epoch("x2")
     folder = saved(old, job="rides")
-    with pytest.raises(ResumeRefusedError, match=r"would give that up.*gives_up=`checkpoints 1, 2; epochs x1, x2`"):
+    with pytest.raises(ResumeRefusedError, match=r"would lose that.*gives_up=`checkpoints 1, 2; epochs x1, x2`"):
         new.coordinator().start_from(folder, REFUSING)
     assert new.coordinator().head().importing is None
     new.coordinator().start_from(folder)
@@ -638,7 +638,7 @@ def test_what_others_have_copied_is_looked_at_once_more(old: World, monkeypatch:
     with pytest.raises(Crashed):
         new.coordinator(FaultyStore(new.store, at, Fault.CRASH_BEFORE)).start_from(folder)
     new.memory.put(write.key, b"?")
-    with pytest.raises(DocumentError, match="another object stands under a name made for this one"):
+    with pytest.raises(DocumentError, match="another object has the name made for this one"):
         new.coordinator().start_from(folder)
     assert new.coordinator().start_from(folder).created, "under other names"
     audit_started(new, "e1", "e2")

@@ -640,7 +640,7 @@ def test_another_savepoint_s_metadata_in_the_folder(world: World) -> None:
     world.run_epoch("e2")
     entry = take(world)
     assert (entry.status, entry.reason) == (Status.FAILED, Reason.IO_EXCEPTION)
-    assert "another savepoint's metadata stands in the folder already" in entry.detail
+    assert "another savepoint's metadata is in the folder already" in entry.detail
 
 
 @pytest.mark.parametrize(
@@ -675,5 +675,5 @@ def test_something_else_under_a_file_s_name(world: World) -> None:
     world.run_epoch("e2")
     entry = take(world)
     assert (entry.status, entry.reason) == (Status.FAILED, Reason.IO_EXCEPTION)
-    assert "something else stands in the savepoint's folder under the name of one of its files" in entry.detail
+    assert "another file in the savepoint's folder has the name of one of its files" in entry.detail
     assert standing(world, entry) == []

@@ -98,7 +98,7 @@ def test_odd_json_is_refused_or_plain(odd: Any) -> None:
         ('{"type":"struct","fields":{}}', "no list of fields"),
         ('{"type":"struct","fields":[],"pyClass":"os.system"}', "no struct"),
         ('{"type":"udt","fields":[]}', "no struct"),
-        ('{"type":"struct","fields":[],"type":"udt"}', "stands twice"),
+        ('{"type":"struct","fields":[],"type":"udt"}', "is there twice"),
         (json.dumps(struct({"type": "array", "elementType": "long", "containsNull": 1})), "neither true nor false"),
         (json.dumps(struct({"type": "array", "elementType": "long"})), "has other fields"),
         (json.dumps(struct({"type": ["udt"], "fields": []})), "does not know"),
