@@ -11,6 +11,7 @@ import pytest
 
 from airflow_cairn.checkpoint.documents import metadata
 from airflow_cairn.checkpoint.documents.codec import MAX_MARKER_BYTES
+from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 
 REMEMBERED = 20_000
@@ -20,7 +21,7 @@ REMEMBERED = 20_000
 @contextmanager
 def parsed_once() -> Iterator[None]:
     """Remember what bytes were parsed to; documents never change, so one may stand for all."""
-    parse, decode_line = JobFiles.parse, metadata.decode_line
+    parse = JobFiles.parse
 
     @lru_cache(REMEMBERED)
     def known(job: str, cls: type, key: str, data: bytes, max_bytes: int) -> Any:
@@ -31,5 +32,6 @@ def parsed_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(JobFiles, "parse", parsed)
-        patch.setattr(metadata, "decode_line", lru_cache(REMEMBERED)(decode_line))
+        # Where it is called, and not where it is defined: the reader has imported it by name.
+        patch.setattr(metadata_file, "decode_line", lru_cache(REMEMBERED)(metadata.decode_line))
         yield
