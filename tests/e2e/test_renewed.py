@@ -117,10 +117,14 @@ def cleared_run(case: Case) -> None:
 
 
 def marked_failed(case: Case) -> None:
-    """A person marks the stage's task as failed, and clears it then."""
+    """A person marks the stage's task as failed; Airflow gives up what comes after it, and both are cleared then.
+
+    Airflow does so at its next look, although `left` runs: a clear of the stage alone would leave `left` as it is.
+    """
     case.left_stands(2)
     case.mark(SRC, "failed")
-    case.clear(SRC)
+    case.airflow.api.wait_for_task(case.dag_id, RUN, LEFT, states={"upstream_failed"}, timeout=LONG)
+    case.clear(SRC, downstream=True)
     case.fail_left(2)
 
 

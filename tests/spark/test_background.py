@@ -103,10 +103,11 @@ def test_a_block_that_raises_cancels_what_is_being_written(
     pipeline.trigger("one")
     with pytest.raises(ZeroDivisionError), pipeline.epoch("one") as epoch:
         epoch.snapshot("done", counts(spark, ("A-B", 1)), background=True)
+        # Before the other begins, whose two tasks take both of Spark's slots.
+        wait_until(lambda: epoch._outputs._background._all[0].stored, 300, "the first to be written")
         epoch.snapshot("hour", slow(spark, 2, 20, 180_000), background=True)
         # Both tasks write: one that only starts might make a file after all has been deleted.
         wait_until(lambda: len(parts(pipeline, "state.hour")) == 2, 300, "both tasks to write")
-        wait_until(lambda: epoch._outputs._background._all[0].stored, 300, "the first to be written")
         raise ZeroDivisionError
     assert decline_of(pipeline).reason is Reason.CHECKPOINT_DECLINED
     assert pipeline.listing("chk-0000000001/state/") == []
