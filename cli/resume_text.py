@@ -56,7 +56,7 @@ def resume(
 
 
 def go_on(coordinator: Coordinator) -> tuple[list[str], dict[str, Any]]:
-    """Let a job that was stopped, or is being stopped, go on from where it stands (semantics S1, P2).
+    """Let a job that was stopped, or is being stopped, go on from its newest checkpoint (semantics S1, P2).
 
     Args:
         coordinator: of the job.

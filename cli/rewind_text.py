@@ -63,7 +63,7 @@ def _plan(head: Head, found: Rewound) -> Iterator[str]:
     columns = text.width()
     where = f"checkpoint {found.checkpoint}, which holds everything up to {run_of_head(head, found.epoch)}"
     if not found.undone:
-        yield from text.paragraph(f"{head.job} stands at {where}: there is nothing to undo", columns)
+        yield from text.paragraph(f"{head.job} is already at {where}: there is nothing to undo", columns)
         return
     yield from text.paragraph(f"{head.job} goes back to {where}. This undoes {_ids(found.undone)}", columns)
     yield "these DAG runs have to run again, in this order:"

@@ -68,7 +68,7 @@ def request_of(options: argparse.Namespace, kind: str) -> str:
     if options.request_id is not None:
         given: str = options.request_id
         return given
-    # No spaces, so that it can be pasted into a shell as it stands.
+    # No spaces, so that it can be pasted into a shell unquoted.
     return f"{kind}-{system_runtime().new_token()}"
 
 
@@ -93,7 +93,7 @@ def waited_for(
 
     Args:
         coordinator: of the job.
-        entry: as it stands.
+        entry: as of now.
         ask: asks for it again, and not for another one: if it has failed meanwhile, that is to be said.
         wait: waits so many seconds.
     """

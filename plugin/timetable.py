@@ -26,7 +26,7 @@ class CheckpointTimetable(Timetable):
     The delay lies between `min_pause` and `interval`. It is derived from the DAG's id, so it is the same in every
     process and after every restart, while jobs that start together do not trigger together. Each run reads from where
     the scheduled run before it ended: data intervals have neither gaps nor overlaps. With `catchup=True` a schedule
-    that stood still makes up for each interval by a run of its own, with `catchup=False` by one run for all of them.
+    that was down makes up for each interval by a run of its own, with `catchup=False` by one run for all of them.
 
     A manual run gets a data interval without length, because any other would read again what scheduled runs read. With
     the source `DataInterval` it reads from where the last checkpoint ended up to its own logical date.

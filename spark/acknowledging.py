@@ -127,7 +127,7 @@ def _reason(error: BaseException) -> Reason:
         return Reason.CHECKPOINT_ASYNC_EXCEPTION
     if isinstance(error, StorageError):
         return Reason.IO_EXCEPTION
-    # Neither is the application's own failure: somebody ends it, a signal or its own exit.
+    # Neither is the application's own failure: a signal ends it, or its own exit.
     closing = isinstance(error, KeyboardInterrupt | SystemExit)
     return Reason.CHECKPOINT_DECLINED_TASK_CLOSING if closing else Reason.CHECKPOINT_DECLINED
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 JOB = "bootstrap"
-"""What stands for the job, and for the epoch, that the savepoint was taken of."""
+"""Used in place of the job, and of the epoch, that the savepoint was taken of."""
 _AT_ONCE = 8
 """Files that are read at once for their checksums."""
 
@@ -187,7 +187,7 @@ def _finish(files: SavepointFiles, header: SavepointHeader, lines: Sequence[Line
     with Spool() as spool:
         savepoint_format.write(header, lines, spool.put)
         if not spool.create(files, METADATA):
-            raise InvalidStateError("another savepoint's metadata stands in the folder", savepoint=files.store.uri)
+            raise InvalidStateError("another savepoint's metadata is in the folder", savepoint=files.store.uri)
 
 
 def _empty(files: SavepointFiles) -> None:

@@ -221,7 +221,7 @@ class Epoch(EpochFacts):
         Raises:
             InvalidStateError: outside the `with` block.
             InvalidNameError: the name does not match the grammar (semantics W1).
-            DocumentError: the file in which a large one stands has been altered.
+            DocumentError: the file that holds a large one has been altered.
         """
         self._check_open("list_state")
         stored = self._carried.restored(f"{list_state.KIND}.{check_name('state', name)}")
@@ -348,7 +348,7 @@ class Epoch(EpochFacts):
 
         Raises:
             InvalidStateError: outside the `with` block.
-            DocumentError: the file in which a large one stands has been altered.
+            DocumentError: the file that holds a large one has been altered.
         """
         self._check_open("get")
         return self._carried.value(self._files, check_name("value", name), default)

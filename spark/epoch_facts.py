@@ -13,7 +13,7 @@ class EpochFacts:
 
     Args:
         handover: what the operator handed over.
-        files: the job's files; a long list of what to read stands there.
+        files: the job's files; they hold a long list of what to read.
     """
 
     def __init__(self, handover: Handover, files: JobFiles) -> None:

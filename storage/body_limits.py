@@ -27,7 +27,7 @@ def check_size(store: str, key: str, size_bytes: int, max_bytes: int | None) -> 
     """
     if max_bytes is not None and size_bytes > max_bytes:
         raise DocumentError(
-            "the object is larger than it may be, so it was not read. Look at what stands there",
+            "the object is larger than it may be, so it was not read. Look at what is there",
             store=store,
             key=key,
             size_bytes=size_bytes,

@@ -1,6 +1,6 @@
 """The one family of errors of Cairn, and the part of it that a store raises.
 
-A kind exists only where a caller would act differently; what to do stands under each. Every message says what was
+A kind exists only where a caller would act differently; each says what to do. Every message says what was
 attempted, where, what was expected and found, and the way out.
 """
 
@@ -20,7 +20,7 @@ class ErrorKind(StrEnum):
     GONE = "gone"
     """The thing does not exist, and the store said so itself: fall back or create it."""
     CONFLICT = "conflict"
-    """Somebody else changed it first: read again and decide anew."""
+    """Another process changed it first: read again and decide anew."""
     FENCED = "fenced"
     """This attempt has been replaced: stop, write nothing more, delete what is only yours."""
     FORBIDDEN = "forbidden"

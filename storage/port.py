@@ -49,7 +49,7 @@ class ConditionFailed:
     """The condition did not hold: another object is there, or (for a swap) none at all."""
 
     etag: str | None
-    """Tag of what stands there now, None where nothing does or it is not known."""
+    """Tag of the object there now, None where there is none or it is not known."""
 
 
 WriteResult = Written | ConditionFailed
@@ -152,7 +152,7 @@ class ObjectStore(ABC):
 
         Raises:
             ConflictError: 409 until the tries ran out; nothing landed.
-            OutcomeUnknownError: the answer was lost, and what stands there now does not tell whether ours came between.
+            OutcomeUnknownError: the answer was lost, and the object there now does not tell whether ours came between.
         """
 
     def keeps_write_ids(self, key: str) -> bool:  # noqa: ARG002
@@ -208,19 +208,19 @@ class ObjectStore(ABC):
     ) -> tuple[str, ...] | None:
         """Copy an object of another store on the server that both have, so that no byte of it passes through here.
 
-        For content that is the same from every writer: what stands at `key` already may be written over.
+        For content that is the same from every writer: an object at `key` may be written over.
 
         Args:
             source: where it is.
             source_key: its key there.
-            key: where it is to stand.
+            key: its key.
             etag: the tag that it has at its source.
             algorithms: of the checksums to be given (`checksums.py`); the server copies once for each.
 
         Returns:
             The checksums, as the server computed them from the bytes that it copied. None where they cannot be had so:
             the stores have no server in common, the server does not copy or compute, or the object has another tag.
-            Then nothing is known of what stands at `key`.
+            Then nothing is known of the object at `key`.
 
         Raises:
             GoneError: there is no such object.

@@ -2,7 +2,8 @@
 
 Stores exist that ignore the conditions, and stores that honour them one request at a time and let concurrent writers
 win together. So the probe races: sixteen creates of one key, sixteen swaps of one key, two rounds each. Exactly one may
-win, by what the writers were told *and* by what can be read back. It works below `_cairn/probe/<nonce>/` and cleans up.
+win, by the answers that the writers got *and* by what can be read back. The probe works below `_cairn/probe/<nonce>/`
+and deletes that afterwards.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ class _Probe:
         self._reads(key, body, answer.etag, f"{RACERS} {what}")
 
     def _touch(self, key: str) -> None:
-        """Ask once before the race, so that every racer stands at the line with an open connection."""
+        """Ask once before the race, so that every racer starts with an open connection."""
         try:
             self.store.read_range(key, 0, 1)
         except GoneError:
@@ -156,7 +157,7 @@ class _Probe:
 
     def _won(self, answer: WriteResult, check: str, key: str) -> str:
         if isinstance(answer, ConditionFailed):
-            raise self._failed(check, "written", f"refused, as if tag {answer.etag} stood there", key)
+            raise self._failed(check, "written", f"refused, as if tag {answer.etag} were there", key)
         return answer.etag
 
     def _refused(self, answer: WriteResult, check: str, key: str) -> None:

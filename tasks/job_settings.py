@@ -147,7 +147,7 @@ def check_storage_and_job(storage: object, job: object, **where: str | None) -> 
         if not is_rendered_later(storage):
             check_storage_uri(storage)
         if not is_rendered_later(job):
-            check_job(job)  # type: ignore[arg-type]  # anything may stand here; the check refuses what is no text
+            check_job(job)  # type: ignore[arg-type]  # anything may be here; the check refuses what is no text
 
 
 def check_savepoint_target(target: object, storage: object, job: object, **where: str | None) -> None:

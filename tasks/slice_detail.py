@@ -15,7 +15,7 @@ def check_slice_detail(detail: object, *, rendered: bool = False, **where: str |
     """Check that the input's detail can be kept in the store (semantics T8).
 
     Args:
-        detail: a JSON object, or None for none; before it is rendered, a template may stand for it or inside it.
+        detail: a JSON object, or None for none; before it is rendered, it may be or hold a template.
         rendered: whether the templates were rendered.
         **where: the task or group, for the message.
 

@@ -1,4 +1,4 @@
-"""`RequestTrigger`: waits in the triggerer until a request that stands in the queue is to be asked again."""
+"""`RequestTrigger`: waits in the triggerer until a request in the queue is to be asked again."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Coll
     """Lay out rows below headings, columns as wide as their widest cell.
 
     Args:
-        headings: what stands above the columns.
+        headings: the headings of the columns.
         rows: their cells.
         right: the headings whose columns are flush right.
     """

@@ -22,12 +22,12 @@ def one_line(error: BaseException, *, environ: Mapping[str, str] = os.environ) -
 
     Args:
         error: the exception.
-        environ: where this process's credentials stand.
+        environ: where this process's credentials are.
     """
     lines = (line for line in str(error).splitlines() if not _STACK.match(line))
     text = " ".join(" ".join(lines).split())
     whole = printable(masked(f"{type(error).__name__}: {text}" if text else type(error).__name__, environ=environ))
     if len(whole) <= MAX_LENGTH:
         return whole
-    # The cause stands at either end: first in Spark's errors, last in tracebacks of Python workers.
+    # The cause is at either end: first in Spark's errors, last in tracebacks of Python workers.
     return f"{whole[: MAX_LENGTH - 200]} … {whole[-190:]}"

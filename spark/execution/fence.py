@@ -127,7 +127,7 @@ def already_acknowledged(handover: Handover) -> FencedError:
     """Make the error of the second driver of one execution."""
     return FencedError(
         "this stage has been acknowledged already, by an earlier driver of this attempt or an earlier epoch block of "
-        "this application. That result stands, and this one is left to the cleaner; use one block an application",
+        "this application. That result counts, and the cleaner deletes this one; use one block an application",
         **_facts(handover),
     )
 

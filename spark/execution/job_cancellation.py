@@ -45,7 +45,7 @@ def stopping(fence: Fence, context: SparkContext, tag: str) -> Iterator[None]:
     try:
         yield
     except Exception:
-        # What is to be told is why the jobs were cancelled; that they were, is its context.
+        # Raise why the jobs were cancelled; that they were is its context.
         fence.raise_if_stopped()
         raise
     finally:

@@ -17,7 +17,7 @@ class Backlog:
     """What one stage has still to read of older epochs.
 
     Args:
-        owed: the epochs, oldest first.
+        owed: the epochs of the backlog, oldest first.
     """
 
     def __init__(self, owed: Sequence[OwedEpoch]) -> None:

@@ -64,7 +64,7 @@ class RestoredState:
         """Give a value as it goes on, `default` where there is none.
 
         Raises:
-            GoneError: the file that it stands in is gone.
+            GoneError: the file that holds it is gone.
             DocumentError: that file has been altered.
         """
         stored = self.outputs.get(f"{VALUE}.{name}")

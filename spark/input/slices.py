@@ -79,7 +79,7 @@ def files_of(handover: Handover, source: str, files: JobFiles) -> list[str]:
     Args:
         handover: the epoch's.
         source: the source's name.
-        files: the job's files; a long list stands there.
+        files: the job's files; they hold a long list.
 
     Raises:
         InvalidStateError: the epoch's own slice has no files of that source.

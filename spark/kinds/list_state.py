@@ -80,7 +80,7 @@ def given_out(files: JobFiles, stored: Stored, handover: Handover) -> list[list[
     Where the stage names no parallelism, there are as many subtasks as wrote it, and one for broadcast state.
 
     Raises:
-        GoneError: the file that it stands in is gone.
+        GoneError: the file that holds it is gone.
         DocumentError: that file has been altered, or holds no list state.
     """
     items = stored.output.items

@@ -117,7 +117,7 @@ def settle(
 
 
 def read(files: JobFiles, stored: Stored) -> Any:
-    """Read what stands in a file.
+    """Read what is in a file.
 
     Raises:
         GoneError: the file is gone.

@@ -1,6 +1,6 @@
 """Parquet files without rows: Spark writes one where its first partition has none (semantics A4).
 
-A state without rows is an output without files: its schema stands in the acknowledgement, and who reads it gets an
+A state without rows is an output without files: its schema is in the acknowledgement, and who reads it gets an
 empty DataFrame of that schema. A published table keeps its file: its plain readers learn the columns from there.
 """
 

@@ -110,7 +110,7 @@ class Writer:
         with self.waiting():
             answer = self._files.create_bytes(path, data)
         if isinstance(answer, ConditionFailed):
-            raise InvalidStateError("a file of this driver's own name stands there", key=self._files.full(path))
+            raise InvalidStateError("a file with this driver's own name is there already", key=self._files.full(path))
         content = None if is_checksum(answer.etag) else checksum_of(data)
         return Stored(output, [File(0, StateHandle(output.id, path, len(data), answer.etag, content))])
 
@@ -134,7 +134,7 @@ class Writer:
         Raises:
             InvalidConfigError: the output committer in use cannot be trusted.
             InvalidNameError: the name is too long.
-            InvalidStateError: rows cannot be told apart by such a key, or a column is of a user-defined type (W5).
+            InvalidStateError: such a key does not identify rows, or a column is of a user-defined type (W5).
         """
         output_id = f"{kind}.{name}"
         groups = self.key_groups if key else None

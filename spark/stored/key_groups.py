@@ -82,7 +82,7 @@ def of_subtask(handover: Handover, subtask: int, output: Output | None) -> range
 
 
 def check_key(output_id: str, df: DataFrame, key: Sequence[str]) -> None:
-    """Check that rows can be told apart by these columns the way that Spark does it, and that ours can be added.
+    """Check that these columns identify rows as Spark compares them, and that Cairn's own column can be added.
 
     Args:
         output_id: for error texts.

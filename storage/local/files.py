@@ -36,7 +36,7 @@ def tag_of(chunks: Iterable[bytes]) -> str:
 
 
 def is_folder(name: str, parent: int) -> bool:
-    """Tell whether a folder of that name stands in `parent`."""
+    """Tell whether `parent` has a folder of that name."""
     try:
         return stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
     except FileNotFoundError:

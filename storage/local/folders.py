@@ -105,7 +105,7 @@ def _walk(root_fd: int, segments: Sequence[str], make: bool) -> int:
                 refuse_symlink(name, current, path)
                 if make:
                     raise InvalidKeyError(
-                        "an object stands where this key needs a folder. Choose another key", object=path
+                        "there is an object where this key needs a folder. Choose another key", object=path
                     ) from None
                 raise FileNotFoundError(errno.ENOENT, "no such folder", path) from None
             os.close(current)
@@ -156,7 +156,7 @@ def refuse_symlink(name: str, parent_fd: int, key: str) -> None:
     except FileNotFoundError:
         return
     if stat.S_ISLNK(mode):
-        raise InvalidKeyError("a symlink stands in the store, and what it leads to is not ours. Remove it", key=key)
+        raise InvalidKeyError("there is a symlink in the store, and Cairn follows none. Remove it", key=key)
 
 
 def prune(root_fd: int, segments: Sequence[str]) -> None:

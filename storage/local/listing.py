@@ -28,7 +28,7 @@ def keys_below(root: str, prefix: str, start_after: str | None = None) -> Iterat
     """Yield the objects under `prefix` (empty or ending in `/`), after `start_after` if given.
 
     Raises:
-        InvalidKeyError: a symlink stands there.
+        InvalidKeyError: a symlink is there.
     """
     bound = None if start_after is None else order(start_after)
     for entry in _entries(root, prefix):
@@ -64,7 +64,7 @@ def _entry(name: str, folder_fd: int, prefix: str) -> _Entry | None:
         return None
     if stat.S_ISLNK(status.st_mode):
         raise InvalidKeyError(
-            "a symlink stands in the store, and what it leads to is not ours. Remove it", key=f"{prefix}{name}"
+            "there is a symlink in the store, and Cairn follows none. Remove it", key=f"{prefix}{name}"
         )
     if stat.S_ISDIR(status.st_mode):
         return _Entry(f"{prefix}{name}/", is_folder=True)

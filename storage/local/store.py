@@ -1,7 +1,7 @@
 """Local files as an object store: safe between processes, consistent after a crash at any step (semantics W2, W3).
 
 *Create*: write a hidden temporary file, fsync it, `link` it to its name, which fails if the name is taken, fsync the
-folder. *Swap*: lock the very file that stands there, make sure that the name still leads to it, compare its content,
+folder. *Swap*: lock the very file that is there, make sure that the name still leads to it, compare its content,
 write a temporary file, fsync, `rename` it over, fsync the folder. All before the `link` or `rename` is invisible;
 everything after it is only durability. Deleting takes the same lock as swapping. A lock is a `flock`: the system drops
 it when its holder dies, and no lock file exists that could be left behind or that two roots could disagree about.
@@ -57,7 +57,7 @@ class LocalStore(ObjectStore):
         token: makes the names of temporary files.
         sleep: waits while another process swaps the same object.
         fraction: spreads those waits.
-        step: told the name of each step of a write as it is done; tests stop and kill a process there.
+        step: called with the name of each step of a write as it is done; tests stop and kill a process there.
     """
 
     def __init__(
@@ -121,8 +121,8 @@ class LocalStore(ObjectStore):
         """Write an object only if none is there.
 
         Raises:
-            InvalidKeyError: a folder stands there, or an object where a folder is needed.
-            OutcomeUnknownError: it stands there, but the disk failed before it was durable.
+            InvalidKeyError: a folder is there, or an object where a folder is needed.
+            OutcomeUnknownError: it is there, but the disk failed before it was durable.
         """
         return self._publish(key, lambda temp: temp.write(data))
 
@@ -130,8 +130,8 @@ class LocalStore(ObjectStore):
         """Write an object only if none is there, piece by piece.
 
         Raises:
-            InvalidKeyError: a folder stands there, or an object where a folder is needed.
-            OutcomeUnknownError: it stands there, but the disk failed before it was durable.
+            InvalidKeyError: a folder is there, or an object where a folder is needed.
+            OutcomeUnknownError: it is there, but the disk failed before it was durable.
         """
 
         def fill(temp: TempFile) -> None:
@@ -160,11 +160,11 @@ class LocalStore(ObjectStore):
         """Swap an object only if its content still has the tag `expected_etag`.
 
         Returns:
-            `Written`, or `ConditionFailed` with the tag of what stands there, None if nothing does (semantics W3).
+            `Written`, or `ConditionFailed` with the tag of the object there, None if there is none (semantics W3).
 
         Raises:
             UnavailableError: another process held the object's lock until the tries ran out; nothing was written.
-            OutcomeUnknownError: it stands there, but the disk failed before it was durable.
+            OutcomeUnknownError: it is there, but the disk failed before it was durable.
         """
         *folders, name = _segments(key)
         with explained(self.describe(), key):
@@ -191,7 +191,7 @@ class LocalStore(ObjectStore):
         """Yield the objects under `prefix` in the order of their UTF-8 bytes; without tags, which would cost a read.
 
         Raises:
-            InvalidKeyError: a symlink stands under the prefix.
+            InvalidKeyError: a symlink is under the prefix.
         """
         check_prefix(prefix)
         if start_after is not None:
@@ -223,7 +223,7 @@ class LocalStore(ObjectStore):
             keys: the objects; one ending in `/` names a folder, which goes if it is empty.
 
         Raises:
-            InvalidKeyError: a key is none, and nothing was deleted; or a symlink stands there.
+            InvalidKeyError: a key is none, and nothing was deleted; or a symlink is there.
         """
         paths = {key: _segments(key, marker=True) for key in keys}
         failures: DeleteFailures = []
@@ -308,11 +308,11 @@ class LocalStore(ObjectStore):
         )
 
     def _standing(self, root: int, folders: Sequence[str], name: str, key: str) -> ConditionFailed | None:
-        """Tell what stands in the way of a create: `ConditionFailed` for an object, None for nothing."""
+        """Tell what prevents a create: `ConditionFailed` for an object, None for nothing."""
         try:
             with opened(open_folder(root, folders)) as parent:
                 if is_folder(name, parent):
-                    raise InvalidKeyError("a folder of other objects stands there. Choose another key", key=key)
+                    raise InvalidKeyError("a folder of other objects is there. Choose another key", key=key)
                 with opened(open_file(name, parent, key)) as fd:
                     return ConditionFailed(tag_of(chunks(fd)))
         except NoSuchFileError:
@@ -343,7 +343,7 @@ class LocalStore(ObjectStore):
             os.fsync(parent)
         except OSError as error:
             raise OutcomeUnknownError(
-                "the object stands there, but the disk failed before it was durable. Delete nothing, check the disk",
+                "the object is there, but the disk failed before it was durable. Delete nothing, check the disk",
                 store=self.describe(),
                 key=key,
                 reason=error.strerror,

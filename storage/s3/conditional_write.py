@@ -1,11 +1,11 @@
 """One conditional write, sent until its outcome is known (semantics W2, W3).
 
 Every send of one write carries the same write id in the object's metadata. An answer that is lost (timeout, reset,
-5xx), and any 412, is settled by looking at what stands there:
+5xx), and any 412, is settled by looking at what is there:
 
     ours                                     written, whichever send it was
     nothing                                  a create has not landed: send again; a swap's object is gone
-    somebody else's                          a create is lost; a swap is lost if nothing of ours can have landed before
+    another writer's                         a create is lost; a swap is lost if nothing of ours can have landed before
     an object without a write id             a create is open if it can have landed: something dropped the metadata
     the very object a swap is to replace     not landed: send again
 
@@ -29,7 +29,7 @@ WRITE_ID = "cairn-write-id"
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """What stands at a key."""
+    """What is at a key."""
 
     etag: str
     write_id: str | None
@@ -43,7 +43,7 @@ class ConditionalWrite:
         write_id: the id that `send` puts into the object's metadata.
         expected_etag: the tag of the object to replace, None to create one.
         send: sends it once, gives the new tag, or raises `Fault`.
-        look: gives what stands there, None for nothing; raises `StorageError`.
+        look: gives what is there, None for nothing; raises `StorageError`.
         explain: gives the error that a fault amounts to.
     """
 
@@ -58,7 +58,7 @@ class ConditionalWrite:
 
         Raises:
             ConflictError: 409 until the tries ran out; nothing landed.
-            OutcomeUnknownError: it may have landed, and what stands there does not tell.
+            OutcomeUnknownError: it may have landed, and what is there does not tell.
             UnavailableError: it never reached the store.
         """
         may_have_landed = False
@@ -90,7 +90,7 @@ class ConditionalWrite:
         return self.expected_etag is not None and fault.status == 404 and not fault.bucket_gone
 
     def _settle(self, fault: Fault, may_have_landed: bool) -> WriteResult | None:
-        """Tell the outcome from what stands there; None where nothing landed yet and it should be sent again."""
+        """Tell the outcome from what is there; None where nothing landed yet and it should be sent again."""
         try:
             seen = self.look()
         except StorageError as error:
@@ -101,7 +101,7 @@ class ConditionalWrite:
             return Written(seen.etag)
         if self.expected_etag is None:
             if seen is not None and seen.write_id is None and may_have_landed:
-                raise self._unknown("and what stands there carries no write id", fault) from fault
+                raise self._unknown("and the object there carries no write id", fault) from fault
             return None if seen is None else ConditionFailed(seen.etag)
         if seen is not None and seen.etag == self.expected_etag:
             return None

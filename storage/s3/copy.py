@@ -28,7 +28,7 @@ MAX_COPY_BYTES = 5 * 1024**3
 """What CopyObject and PutObject take at once; larger objects need a multipart copy."""
 
 CHECKS = "_cairn/copy-check/"
-"""Where the objects of the check stand while it runs."""
+"""Where the objects of the check are while it runs."""
 
 _RACERS = 8
 _IN_MEMORY = 8 << 20
@@ -47,7 +47,7 @@ class Copier:
         self._honoured: bool | None = None
 
     def copy(self, source: str, target: str, size_bytes: int) -> WriteResult:
-        """Copy `source` to `target` unless something stands there.
+        """Copy `source` to `target` unless an object is there.
 
         Raises:
             GoneError: there is no `source`.
@@ -103,7 +103,7 @@ class Copier:
             return self._honoured
 
     def _race(self) -> bool:
-        """Start eight copies to one name together; true if one won and the others were told so."""
+        """Start eight copies to one name together; true if one won and the others got a refusal."""
         wire, place = self._wire, f"{CHECKS}{self._wire.token()}/"
         source, target = f"{place}source", f"{place}target"
         barrier = threading.Barrier(_RACERS)
@@ -135,7 +135,7 @@ def copy_across(
     Args:
         source: the way to the object.
         source_key: its key there.
-        target: the way to where it is to stand.
+        target: the way to its new key.
         key: its key there.
         etag: the tag that it is to have.
         algorithms: a server computes one checksum while it copies, so it copies once for each.
@@ -149,7 +149,7 @@ def copy_across(
     """
     found: list[str] = []
     for algorithm in algorithms:
-        # After the first copy it stands there, and it is ours.
+        # After the first copy it is there, and it is ours.
         condition = {} if found else {"IfNoneMatch": "*"}
         answer = _copied(source, source_key, target, key, etag, algorithm.upper(), condition)
         checksum = None if answer is None else from_s3(answer)
@@ -183,7 +183,7 @@ def _copied(
     except Refused as fault:
         if fault.status == 404 or fault.transient:
             raise source.explain(fault, "copy_object", source_key) from fault
-        # It stands there already, has another tag, is too large, or must not be copied: reading and writing says which.
+        # It is there already, has another tag, is too large, or must not be copied: reading and writing says which.
         return None
     except NoAnswer as fault:
         raise target.explain(fault, "copy_object", key) from fault

@@ -25,7 +25,7 @@ _TRANSIENT = frozenset({
     "ThrottlingException", "TooManyRequestsException",
 })  # fmt: skip
 NO_CREDENTIALS = "NoCredentials"
-"""Stands for the store's code where no request was sent, because there is nothing to sign it with."""
+"""In place of the store's code where no request was sent, because there is nothing to sign it with."""
 
 _CREDENTIALS = frozenset({"ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "TokenRefreshRequired"})
 _NO_RIGHT = frozenset({"AccessDenied", "AllAccessDisabled", "Forbidden", "403"})

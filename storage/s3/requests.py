@@ -26,7 +26,7 @@ class S3Requests:
 
     Args:
         bucket: the bucket.
-        prefix: what stands before every key: empty, or ending in `/`.
+        prefix: what comes before every key: empty, or ending in `/`.
         store: what the store is called in messages.
         call: sends one request (method name of the client, parameters) once; raises `Fault`.
         patience: how often a request is repeated.
@@ -98,7 +98,7 @@ class S3Requests:
         return explain(fault, store=self.store, doing=operation, key=about)
 
     def look(self, key: str) -> StoredObject | None:
-        """Tell what stands at a key, None for nothing."""
+        """Tell what is at a key, None for nothing."""
         try:
             answer = self.facts(key)
         except GoneError:

@@ -164,7 +164,7 @@ class S3Store(ObjectStore):
         return self._wire.patiently("get_object", key, read)
 
     def create(self, key: str, data: bytes) -> WriteResult:
-        """Write an object only if none is there: one request, two where one stands there already."""
+        """Write an object only if none is there: one request, two where one is there already."""
         return self._put(key, data, None, {"IfNoneMatch": "*"})
 
     def create_from(self, key: str, source: IO[bytes]) -> WriteResult:

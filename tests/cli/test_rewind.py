@@ -160,7 +160,7 @@ def test_the_newest_leaves_nothing_to_undo(world: World, capsys: pytest.CaptureF
     for words in ((), ("--yes",)):
         assert cairn(world, "rewind", "flights", "--to", "3", *words) == 0
         assert capsys.readouterr().out == (
-            "flights stands at checkpoint 3, which holds everything up to e3: there is nothing to undo\n"
+            "flights is already at checkpoint 3, which holds everything up to e3: there is nothing to undo\n"
         )
 
 

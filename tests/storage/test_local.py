@@ -96,9 +96,9 @@ def test_a_key_is_an_object_or_a_folder_not_both(store: LocalStore):
     store.create("a/b", b"x")
     with pytest.raises(InvalidKeyError, match="folder of other objects"):
         store.create("a", b"x")
-    with pytest.raises(InvalidKeyError, match="an object stands where"):
+    with pytest.raises(InvalidKeyError, match="there is an object where"):
         store.create("a/b/c", b"x")
-    with pytest.raises(InvalidKeyError, match="an object stands where"):
+    with pytest.raises(InvalidKeyError, match="there is an object where"):
         store.copy("a/b", "a/b/c/d")
     assert [found.key for found in store.list("")] == ["a/b"]
 
