@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..storage.uris import StorageUri
 from .reasons import Reason
 
 
@@ -19,12 +20,12 @@ class WayOut:
     waiting_helps: bool = True
     """Whether a task that waits for the checkpoint may be tried again: a stage's own retry can open another attempt."""
 
-    def said(self, job: str, storage: str) -> str:
+    def said(self, job: str, storage: str | StorageUri) -> str:
         """Say it as the end of a message.
 
         Args:
             job: the job's name.
-            storage: the storage root.
+            storage: the storage's URI.
         """
         return f"{self.meaning} {self.remedy.format(job=job, storage=storage)}"
 

@@ -8,7 +8,7 @@ from airflow.sdk import BaseHook
 
 from ..spark.output.committer import s3a_conf
 from ..storage import ObjectStore, S3Options, open_store
-from ..storage.uris import parse_storage_uri
+from ..storage.uris import StorageUri, parse_storage_uri
 from .aws_connection import s3_options_of
 
 
@@ -31,7 +31,7 @@ class CheckpointStorageHook(BaseHook):
     conn_name_attr = "aws_conn_id"
     hook_name = "Cairn checkpoint storage"
 
-    def __init__(self, storage: str, aws_conn_id: str | None = None) -> None:
+    def __init__(self, storage: str | StorageUri, aws_conn_id: str | None = None) -> None:
         super().__init__()
         self._where = parse_storage_uri(storage)
         self.storage = str(self._where)

@@ -102,7 +102,7 @@ class RestoreLatestCheckpointOperator(BaseOperator):
             self.log.info("job %s: the next epoch starts from checkpoint %d", settings.job, choice.pointer.checkpoint)
         return {
             "job": settings.job,
-            "storage": settings.storage,
+            "storage": str(settings.storage),
             "checkpoint": choice.pointer.checkpoint if choice.pointer else None,
             "damages": [str(damage) for damage in choice.damages],
         }

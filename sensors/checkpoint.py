@@ -200,7 +200,7 @@ class CheckpointSensor(BaseSensorOperator):
             raise AirflowSensorTimeout(f"the checkpoint was not complete within {self.timeout:g} seconds")
         self.defer(
             trigger=CheckpointTrigger(
-                storage=settings.storage,
+                storage=str(settings.storage),
                 job=settings.job,
                 epoch=layout.epoch_name(context["ti"].run_id),
                 aws_conn_id=settings.aws_conn_id,

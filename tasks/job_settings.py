@@ -19,7 +19,7 @@ from ..hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ..hooks.storage import CheckpointStorageHook
 from ..storage.errors import CairnError, ForbiddenError
 from ..storage.names import MAX_KEY_BYTES, shorten
-from ..storage.uris import check_storage_uri, parse_storage_uri
+from ..storage.uris import StorageUri, parse_storage_uri
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def scope_of(task_group: Any) -> CheckpointScope | None:
 class JobSettings:
     """A job and its storage, rendered and checked."""
 
-    storage: str
+    storage: StorageUri
     job: str
     aws_conn_id: str | None = None
 
@@ -145,7 +145,7 @@ def check_storage_and_job(storage: object, job: object, **where: str | None) -> 
         raise InvalidConfigError("no job is given: put the task into a DAG, or give job='name'", **where)
     with naming(**where):
         if not is_rendered_later(storage):
-            check_storage_uri(storage)
+            parse_storage_uri(storage)
         if not is_rendered_later(job):
             check_job(job)  # type: ignore[arg-type]  # anything may be here; the check refuses what is no text
 
@@ -167,9 +167,9 @@ def check_savepoint_target(target: object, storage: object, job: object, **where
     if target is None or is_rendered_later(target):
         return
     with naming(**where, target=shorten(target)):
-        folder = check_storage_uri(target)
+        folder = parse_storage_uri(target)
     if not is_rendered_later(storage) and not is_rendered_later(job):
-        check_target(folder, check_storage_uri(storage), str(job), **where)
+        check_target(str(folder), str(parse_storage_uri(storage)), str(job), **where)
 
 
 def check_room(storage: object, job: object, stage: str, **where: str | None) -> None:
@@ -209,4 +209,4 @@ def rendered_settings(task: Any) -> JobSettings:
         InvalidKeyError: the URI is not of an accepted form.
         InvalidNameError: the job's name is outside the grammar.
     """
-    return JobSettings(check_storage_uri(task.storage), check_job(task.job), task.aws_conn_id)
+    return JobSettings(parse_storage_uri(task.storage), check_job(task.job), task.aws_conn_id)

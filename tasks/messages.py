@@ -10,14 +10,15 @@ from ..checkpoint.decisions.rewinds import target
 from ..checkpoint.documents import layout
 from ..checkpoint.documents.run_window import run_of_head
 from ..checkpoint.sources.already_read import AGAIN
+from ..storage.uris import StorageUri
 
 
-def already_completed(coordinator: Coordinator, storage: str, answer: EpochCompleted) -> str:
+def already_completed(coordinator: Coordinator, storage: StorageUri, answer: EpochCompleted) -> str:
     """Say that an epoch is done, which checkpoint holds it, and how to run it again all the same.
 
     Args:
         coordinator: of the job; asked once more for the head.
-        storage: the storage's URI, as the command line takes it.
+        storage: the storage's URI.
         answer: which epoch, and which checkpoint.
     """
     head = coordinator.head()
@@ -35,12 +36,12 @@ def already_completed(coordinator: Coordinator, storage: str, answer: EpochCompl
     )
 
 
-def already_read(job: str, storage: str, answer: AlreadyRead) -> str:
+def already_read(job: str, storage: StorageUri, answer: AlreadyRead) -> str:
     """Say that another run has read the run's window, which checkpoint holds it, and how to read it all the same.
 
     Args:
         job: the job.
-        storage: the storage's URI, as the command line takes it.
+        storage: the storage's URI.
         answer: which window, and which checkpoint.
     """
     if answer.back_to is None:
@@ -57,5 +58,5 @@ def already_read(job: str, storage: str, answer: AlreadyRead) -> str:
     )
 
 
-def _rewind(job: str, to: int, storage: str) -> str:
-    return shlex.join(("cairn", "rewind", job, "--to", str(to), "--storage", storage))
+def _rewind(job: str, to: int, storage: StorageUri) -> str:
+    return shlex.join(("cairn", "rewind", job, "--to", str(to), "--storage", str(storage)))

@@ -11,6 +11,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from ..checkpoint import Coordinator
 from ..checkpoint.errors import InvalidConfigError
 from ..storage.errors import CairnError, ErrorKind, UnavailableError
+from ..storage.uris import parse_storage_uri
 from ..tasks.job_settings import JobSettings
 
 ERROR = "error"
@@ -77,7 +78,7 @@ class PollingTrigger(BaseTrigger):
 
     def _look(self, at: Callable[[Coordinator], R]) -> R:
         # Not in the event loop: opening the store may fetch a connection, and each look waits for the store.
-        settings = JobSettings(self.storage, self.job, self.aws_conn_id)
+        settings = JobSettings(parse_storage_uri(self.storage), self.job, self.aws_conn_id)
         with settings.naming_connection():
             if self._coordinator is None:
                 self._coordinator = settings.coordinator()

@@ -28,6 +28,8 @@ from .report import is_final, report, settings_of
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from ...storage.uris import StorageUri
+
 log = logging.getLogger(__name__)
 
 
@@ -61,7 +63,7 @@ def _report(context: Context) -> str:
         tell_if_possible(coordinator, scope.listeners if scope else ())
 
 
-def _failed_over(context: Context, stage: StageTask, coordinator: Coordinator, storage: str) -> str:
+def _failed_over(context: Context, stage: StageTask, coordinator: Coordinator, storage: StorageUri) -> str:
     ti, uid = context["ti"], stage.uid
     answer = report(context, uid, coordinator)
     if isinstance(answer, EpochCompleted):

@@ -15,6 +15,7 @@ from ...checkpoint import Coordinator
 from ...checkpoint.documents import layout
 from ...checkpoint.errors import CheckpointError
 from ...spark.execution.error_text import one_line
+from ...storage.uris import parse_storage_uri
 from ...tasks.job_settings import JobSettings, is_rendered_later
 from ..stage.drivers import DriverUnknownError
 from ..stage.outcome import failed_prefix
@@ -65,7 +66,7 @@ def settings_of(context: Context, task: StageOperator) -> JobSettings:
         environment = task.dag.get_template_env()
         storage = task.render_template(storage, context, environment)
         job = task.render_template(job, context, environment)
-    return JobSettings(storage, job, task.aws_conn_id)
+    return JobSettings(parse_storage_uri(storage), job, task.aws_conn_id)
 
 
 def _failed_for_good(context: Context) -> bool:

@@ -380,7 +380,7 @@ class TriggerCheckpointOperator(TriggerOperator):
         turn = turn_of(request)
         self.defer(
             trigger=RequestTrigger(
-                storage=settings.storage,
+                storage=str(settings.storage),
                 job=settings.job,
                 epoch=turn.epoch,
                 kind=str(turn.kind),
@@ -420,7 +420,7 @@ class TriggerCheckpointOperator(TriggerOperator):
         self.log.info("%s: %s", title, start)
         return {
             "job": settings.job,
-            "storage": settings.storage,
+            "storage": str(settings.storage),
             "checkpoint": pending.checkpoint,
             "epoch": pending.epoch,
             "attempt": pending.attempt,

@@ -17,7 +17,7 @@ from ...checkpoint.savepoints.start_from import ImportOptions, JobShape, Started
 from ...checkpoint.savepoints.target import is_in_job
 from ...storage.names import shorten
 from ...storage.port import ObjectStore
-from ...storage.uris import check_storage_uri
+from ...storage.uris import parse_storage_uri
 from ...tasks.job_settings import JobSettings, is_rendered_later, naming
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def check_restore_from(restore_from: object, storage: object, job: object, **whe
         folder = savepoint_folder(restore_from)
     if is_rendered_later(storage) or is_rendered_later(job):
         return
-    root = check_storage_uri(storage)
+    root = str(parse_storage_uri(storage))
     if is_in_job(folder, root, str(job)):
         raise InvalidConfigError(
             "restore_from lies in the job's own prefix, which the job cleans. Name a savepoint's folder elsewhere",
@@ -165,7 +165,7 @@ def start_if_asked(
     check_restore_from(told.restore_from, settings.storage, settings.job)
 
     def opened(uri: str) -> ObjectStore:
-        return replace(settings, storage=uri).hook().open_store()
+        return replace(settings, storage=parse_storage_uri(uri)).hook().open_store()
 
     folder = opened(savepoint_folder(told.restore_from))
     log.info("starting %s from the savepoint %s", settings.job, folder.uri)

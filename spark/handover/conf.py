@@ -15,7 +15,7 @@ from ...checkpoint.documents.attempt import Handover
 from ...checkpoint.documents.layout import check_job, check_relative
 from ...checkpoint.errors import InvalidConfigError
 from ...storage import ObjectStore, S3Options, UnsupportedStorageError, open_store
-from ...storage.uris import check_storage_uri
+from ...storage.uris import StorageUri, parse_storage_uri
 
 PREFIX = "spark.cairn."
 """All keys of ours begin so; an author's conf may not set them."""
@@ -41,8 +41,7 @@ FOR_PEOPLE = frozenset({CHECKPOINT, EPOCH, ATTEMPT, STAGE, SLICE, RESTORE})
 class Handed:
     """Where the application finds its handover."""
 
-    storage: str
-    """Storage URI."""
+    storage: StorageUri
     job: str
     handover_key: str
     """Relative to the job's prefix."""
@@ -60,20 +59,25 @@ class Handed:
 
 
 def handover_conf(
-    handover: Handover, handover_key: str, *, storage: str, endpoint: str | None = None, region: str | None = None
+    handover: Handover,
+    handover_key: str,
+    *,
+    storage: StorageUri,
+    endpoint: str | None = None,
+    region: str | None = None,
 ) -> dict[str, str]:
     """Give the Spark conf that tells an application which epoch it is to work on.
 
     Args:
         handover: what `Coordinator.begin` answered.
         handover_key: its key, relative to the job's prefix.
-        storage: storage URI.
+        storage: the storage's URI.
         endpoint: URL of an S3 server other than AWS.
         region: the bucket's region.
     """
     window = {"start": handover.slice.start, "end": handover.slice.end}
     conf = {
-        STORAGE: check_storage_uri(storage),
+        STORAGE: str(storage),
         JOB: handover.job,
         HANDOVER: handover_key,
         CHECKPOINT: str(handover.checkpoint),
@@ -107,7 +111,7 @@ def parse(get: Callable[[str], str | None]) -> Handed:
                 "epoch use airflow_cairn.spark.table"
             )
     return Handed(
-        storage=check_storage_uri(found[STORAGE]),
+        storage=parse_storage_uri(found[STORAGE]),
         job=check_job(str(found[JOB])),
         handover_key=check_relative(str(found[HANDOVER])),
         endpoint=get(S3_ENDPOINT) or None,
@@ -120,7 +124,7 @@ def s3_options(endpoint: str | None, region: str | None) -> S3Options | None:
     return S3Options(endpoint_url=endpoint, region=region) if endpoint or region else None
 
 
-def open_driver_store(storage: str, s3: S3Options | None) -> ObjectStore:
+def open_driver_store(storage: str | StorageUri, s3: S3Options | None) -> ObjectStore:
     """Open a storage in the driver's process.
 
     Args:

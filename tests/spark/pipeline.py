@@ -12,6 +12,7 @@ from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.spark import Epoch
 from airflow_cairn.spark.handover.conf import PREFIX, handover_conf
 from airflow_cairn.storage import S3Options, open_store
+from airflow_cairn.storage.uris import parse_storage_uri
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,7 +76,7 @@ class Pipeline:
         return handover_conf(
             submit.handover,
             submit.handover_key,
-            storage=self.storage,
+            storage=parse_storage_uri(self.storage),
             endpoint=self.s3.endpoint_url if self.s3 else None,
             region=self.s3.region if self.s3 else None,
         )

@@ -29,6 +29,7 @@ from airflow_cairn.spark.stored.json_values import plain_json
 from airflow_cairn.spark.stored.outputs import StageContents, Stored
 from airflow_cairn.storage import CairnError, InvalidKeyError, UnsupportedStorageError
 from airflow_cairn.storage.errors import DocumentError
+from airflow_cairn.storage.uris import parse_storage_uri
 from tests.support.memory_store import MemoryStore
 
 
@@ -47,13 +48,19 @@ def handover(own: Slice | None = None, *replayed: Slice) -> Handover:
     )
 
 
+FOLDER = parse_storage_uri("file:///tmp/lake")
+LAKE = parse_storage_uri("s3a://lake/cairn/")
 KEY = "chk-0000000017/handover/routes/t0.json"
 
 
 def test_conf_goes_to_the_application_and_back() -> None:
     window = Slice("2026-01-03T00:00:00+00:00", "2026-01-04T00:00:00+00:00", {"private": "x" * 9999})
     given_conf = conf.handover_conf(
-        handover(window), KEY, storage="s3a://lake/cairn/", endpoint="http://127.0.0.1:7070", region="eu-west-1"
+        handover(window),
+        KEY,
+        storage=LAKE,
+        endpoint="http://127.0.0.1:7070",
+        region="eu-west-1",
     )
     assert given_conf == {
         "spark.cairn.storage": "s3://lake/cairn",
@@ -70,7 +77,9 @@ def test_conf_goes_to_the_application_and_back() -> None:
     }
     assert all(key.startswith(conf.PREFIX) for key in given_conf)
     handed = conf.parse(given_conf.get)
-    assert handed == conf.Handed("s3://lake/cairn", "flights", KEY, "http://127.0.0.1:7070", "eu-west-1")
+    assert handed == conf.Handed(
+        parse_storage_uri("s3://lake/cairn"), "flights", KEY, "http://127.0.0.1:7070", "eu-west-1"
+    )
     believed = {key: value for key, value in given_conf.items() if key not in conf.FOR_PEOPLE}
     assert conf.parse(believed.get) == handed
 
@@ -82,7 +91,7 @@ def test_the_last_epoch_says_so() -> None:  # semantics P2
 
 
 def test_local_conf_says_nothing_of_s3() -> None:
-    given_conf = conf.handover_conf(handover(), KEY, storage="file:///tmp/lake")
+    given_conf = conf.handover_conf(handover(), KEY, storage=FOLDER)
     assert not [key for key in given_conf if ".s3." in key]
     assert conf.parse(given_conf.get).endpoint is None
 
@@ -90,7 +99,7 @@ def test_local_conf_says_nothing_of_s3() -> None:
 @pytest.mark.parametrize("missing", [conf.HANDOVER, conf.STORAGE, conf.JOB])
 @pytest.mark.parametrize("value", [None, ""])
 def test_an_application_that_was_not_submitted_by_cairn(missing: str, value: str | None) -> None:
-    found: dict[str, str | None] = {**conf.handover_conf(handover(), KEY, storage="file:///tmp/lake"), missing: value}
+    found: dict[str, str | None] = {**conf.handover_conf(handover(), KEY, storage=FOLDER), missing: value}
     with pytest.raises(InvalidConfigError) as refused:
         conf.parse(found.get)
     assert str(refused.value).startswith(
@@ -111,7 +120,7 @@ def test_an_application_that_was_not_submitted_by_cairn(missing: str, value: str
     ],
 )
 def test_hostile_conf_is_refused(key: str, value: str, error: type[CairnError]) -> None:  # semantics W1, W5
-    found: dict[str, str] = {**conf.handover_conf(handover(), KEY, storage="file:///tmp/lake"), key: value}
+    found: dict[str, str] = {**conf.handover_conf(handover(), KEY, storage=FOLDER), key: value}
     with pytest.raises(error):
         conf.parse(found.get)
 
@@ -336,7 +345,7 @@ def test_no_output_is_guessed(there: list[str], name: str | None, kind: str | No
 
 
 def test_json_is_what_the_ui_shows() -> None:
-    shown = conf.handover_conf(handover(), KEY, storage="file:///tmp/lake")[conf.SLICE]
+    shown = conf.handover_conf(handover(), KEY, storage=FOLDER)[conf.SLICE]
     assert json.loads(shown) == {"start": None, "end": None}
 
 
