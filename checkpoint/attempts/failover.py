@@ -237,10 +237,9 @@ class Failover:
         try:
             opened = self._opener.open(transitions.abort(head, entry, replaced, now_ms), opening, now_ms)
         except AlreadyReadError as error:
-            # Another run has read its window since; until it ends it is in the way of others.
-            subsumed = Ending(Reason.CHECKPOINT_SUBSUMED, error.message, acks=done)
-            aborted = transitions.abort(head, entry, subsumed, now_ms)
-            return Decision(failed(next(aborted.ended_of_epoch(entry.epoch))), aborted)
+            # Version 0.1 opened an attempt without asking whether another run had read its window.
+            subsumed = transitions.subsume(head, entry, error.message, now_ms, acks=done)
+            return Decision(failed(next(subsumed.ended_of_epoch(entry.epoch))), subsumed)
         restarted = claimants.of(opened.pending)
         return Decision(FailedOver(opened.pending, True, opened.damages, restarted), opened.head)
 

@@ -19,7 +19,7 @@ from airflow_cairn.checkpoint.answers import (
     Triggered,
     TriggerFirst,
 )
-from airflow_cairn.checkpoint.documents.attempt import Slice
+from airflow_cairn.checkpoint.documents.attempt import Owner, Slice
 from airflow_cairn.checkpoint.documents.metadata import MetadataHeader
 from airflow_cairn.checkpoint.documents.read_windows import (
     MAX_WINDOWS,
@@ -174,6 +174,30 @@ def test_of_two_runs_of_one_day_at_once_one_reads_it(job: Daily) -> None:  # sem
     assert (answer.reason, answer.trigger_first) == (Reason.CHECKPOINT_SUBSUMED, True)
     assert isinstance(job.ask("by_hand"), AlreadyRead)
     assert job.read() == [(day(1), day(5))]
+
+
+def test_a_failover_of_an_attempt_of_an_older_version_whose_window_was_read_keeps_its_place(job: Daily) -> None:
+    """Version 0.1 opened it without asking what had been read; its trigger says what is left to do."""
+    job.days["by_hand"] = (3, 4)
+    job.again = frozenset({"by_hand"})
+    answer = job.coordinator().trigger(replace(job.request("by_hand"), owner=Owner("flights", "by_hand", "prod")))
+    assert isinstance(answer, Triggered)
+    job.submit("by_hand", "clean", "try")
+    _edit_head(job, b'"again":true', b'"again":false')
+    job.again = frozenset()
+    ended = job.coordinator().fail("by_hand", "clean", "try", "it died")
+    assert isinstance(ended, Failed)
+    assert ended.reason is Reason.CHECKPOINT_SUBSUMED
+    assert [each.epoch for each in job.coordinator().head().waiting] == ["by_hand"]  # semantics C2, T2
+    assert job.coordinator().begin("by_hand", "clean", "try again") == TriggerFirst(answer.pending.checkpoint)
+    assert isinstance(job.ask("by_hand"), AlreadyRead)  # semantics T8
+    assert not job.coordinator().head().waiting, "and so it waits for no place any more"
+
+
+def _edit_head(job: Daily, old: bytes, new: bytes) -> None:
+    head = job.memory.get("flights/head.json", max_bytes=10**7)
+    assert head.data.count(old) == 1
+    job.memory.replace("flights/head.json", head.data.replace(old, new), expected_etag=head.etag)
 
 
 def test_a_source_takes_over_what_plain_intervals_have_read(job: Daily) -> None:  # semantics T8
