@@ -23,7 +23,7 @@ from .attempts.stage_reports import ExecutionReports
 from .attempts.trigger import CheckpointTrigger
 from .cleanup.cleaner import Cleaner
 from .completion import restore, settle
-from .decisions import admission, overtaken, queue, restore_choice, transitions
+from .decisions import admission, overtaken, queue, restore_choice, suspension, transitions
 from .decisions.abandoned import StateOf, always_running
 from .decisions.epoch import EpochUnknown
 from .documents.attempt import Handover
@@ -208,7 +208,7 @@ class Coordinator:
         """
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
-            paused = transitions.pause(settle.settle(self.files, head, now_ms), now_ms)
+            paused = suspension.pause(settle.settle(self.files, head, now_ms), now_ms)
             return Decision(None, changed(head, paused))
 
         self._heads.ensure()
@@ -223,7 +223,7 @@ class Coordinator:
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
             settled = settle.settle(self.files, head, now_ms)
-            return Decision(None, changed(head, transitions.unpause(settled)))
+            return Decision(None, changed(head, suspension.unpause(settled)))
 
         self._heads.update(decide)
 
@@ -235,7 +235,7 @@ class Coordinator:
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
             after = replace(settle.settle(self.files, head, now_ms), stopped=None)
-            after = transitions.give_up_stop(after, "the job was resumed before it had stopped", now_ms)
+            after = suspension.give_up_stop(after, "the job was resumed before it had stopped", now_ms)
             return Decision(None, changed(head, after))
 
         self._heads.update(decide)
@@ -252,7 +252,7 @@ class Coordinator:
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
             settled = settle.settle(self.files, head, now_ms)
-            suspended = transitions.suspend_pending(settled, "the job is being restored", now_ms)
+            suspended = suspension.suspend_pending(settled, "the job is being restored", now_ms)
             return Decision(None, changed(head, suspended))
 
         def choose(head: Head, now_ms: int) -> Decision[restore_choice.RestoreChoice]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..storage.names import shorten
-from .decisions import queue, transitions
+from .decisions import queue, suspension
 from .decisions.ownership import MAX_DEPLOYMENT, Adopted, check_deployment, described, take_ownership
 from .documents.attempt import Owner
 from .documents.entries import JobOwner
@@ -67,7 +67,7 @@ class Ownership:
                 )
             sent = Adopted(head.owner, after, tuple(entry.id for entry in head.pending))
             detail = f"{described(after)} has adopted the job"
-            ended = transitions.suspend_pending(head, detail, now_ms) if head.pending else head
+            ended = suspension.suspend_pending(head, detail, now_ms) if head.pending else head
             if head.owner != after:
                 for each in head.waiting:
                     ended = replace(ended, waiting=queue.leave(ended.waiting, each.epoch))

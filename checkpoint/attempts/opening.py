@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..completion import restore
-from ..decisions import restore_choice, rewinds, state_assignment, transitions
+from ..decisions import history, restore_choice, rewinds, state_assignment, transitions
 from ..decisions.state_assignment import ALLOWING, check_claimed_by_hooks, check_claimed_by_stages
 from ..documents import damage, run_window
 from ..documents.attempt import (
@@ -192,7 +192,7 @@ class Opener:
             document.cause or "a new epoch", now_ms, self._runtime.now_ms(), into=document.checkpoint
         )
         if opening.before is not None:
-            head = transitions.note_restarted(head, opening.before.id, anew)
+            head = history.note_restarted(head, opening.before.id, anew)
         return Opened(transitions.open_attempt(head, entry, record), document, choice.damages)
 
     def _check_room(self, head: Head, opening: Opening) -> None:

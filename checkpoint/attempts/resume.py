@@ -229,7 +229,7 @@ def _turn(
         detail = f"the job is being stopped with the savepoint {stopping.uri}; it goes on only if that fails"
         return head, Queued(newest.id, detail)
     head = without_ended(head, state_of, document.owner, epoch, places, now_ms)
-    line = queue.come_back(head.waiting, newest, document.owner, now_ms)
+    line = queue.rejoin(head.waiting, newest, document.owner, now_ms)
     position = queue.position(line, epoch)
     if position <= places - len(head.pending):
         return head, None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...storage.errors import DocumentError, ForbiddenError, GoneError
 from ..answers import EpochCompleted
 from ..completion import settle
-from ..decisions import overtaken, transitions
+from ..decisions import history, overtaken
 from ..decisions.epoch import EpochEnded, EpochPending
 from ..documents import layout
 from ..documents.acknowledgement import AckDocument, DeclineDocument
@@ -159,7 +159,7 @@ class ExecutionReports:
             if ended.paused:
                 # semantics S1: what runs when the DAG is paused runs to its end, and the next attempt takes it over.
                 return Decision(AckAnswer.SUCCESS, changed(head, settled))
-            rejected = transitions.reject(settled, ended, ack.token)
+            rejected = history.reject(settled, ended, ack.token)
             return Decision(AckAnswer.DISCARDED, _noted(rejected, ack, AckAnswer.DISCARDED))
         answer = acks.judge(settled, None, ack)
         return Decision(answer, changed(head, _noted(settled, ack, answer)))
@@ -260,7 +260,7 @@ def _noted(head: Head, ack: AckDocument, answer: AckAnswer) -> Head:
     ended = head.ended_by_id(ack.checkpoint)
     if answer is not AckAnswer.DISCARDED or ended is None or not _began_in(ended, ack):
         return head
-    return transitions.note_late(head, ended.id, LateAck(ack.stage, ack.metrics))
+    return history.note_late(head, ended.id, LateAck(ack.stage, ack.metrics))
 
 
 def _began_in(ended: EndedEntry, ack: AckDocument) -> bool:

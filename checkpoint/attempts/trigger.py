@@ -14,7 +14,7 @@ from ...storage.errors import CairnError
 from ..answers import AlreadyRead, EpochCompleted, InputRefused, TriggerAnswer, Triggered
 from ..completion import restore, settle
 from ..config import AT_LEAST_ONCE
-from ..decisions import abandoned, admission, partial_completion, queue, restore_choice, savepoint_waits, transitions
+from ..decisions import abandoned, admission, partial_completion, queue, restore_choice, savepoint_entries, transitions
 from ..decisions.abandoned import StateOf, always_running, without_ended
 from ..decisions.epoch import EpochPending, EpochPlace, EpochUnknown
 from ..decisions.ownership import take_ownership
@@ -105,7 +105,7 @@ class CheckpointTrigger:
         why = abandoned.why_not_begun(answered.result)
         if why is None:
             return answered
-        settled = savepoint_waits.refused(answered.head or head, call.request.epoch, *why, now_ms)
+        settled = savepoint_entries.refused(answered.head or head, call.request.epoch, *why, now_ms)
         return Decision(answered.result, changed(head, settled))
 
     def _answer(self, call: _Call, head: Head, now_ms: int) -> Decision[TriggerAnswer]:
@@ -176,7 +176,7 @@ class CheckpointTrigger:
             after = admission.failed(head, request, error, now_ms)
             if not error.retry_cures:
                 reason = admission.reason_of(error)
-                after = savepoint_waits.refused(after, request.epoch, reason, error.message, now_ms)
+                after = savepoint_entries.refused(after, request.epoch, reason, error.message, now_ms)
             return Decision(None, changed(head, after))
 
         with suppress(CairnError):

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 
 from ...storage.errors import DocumentError, ForbiddenError, GoneError
-from ..decisions import at_least_once
+from ..decisions import partial_completion
 from ..decisions.transitions import Assembled
 from ..documents import layout
 from ..documents.acknowledgement import AckDocument, Output, StateHandle
@@ -162,7 +162,7 @@ class Assembler:
             twice = self._note_tables(uid, ack.outputs)
             if twice is not None:
                 raise _broken(uid, document.executions[uid], twice)
-            owes = at_least_once.owed_after(document, ack)
+            owes = partial_completion.unread_by(document, ack)
             (kept if ack.skipped else owed).extend(owes)
             if owes:
                 self._owing.append(uid)

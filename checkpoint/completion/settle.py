@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from ...storage.errors import DocumentError, GoneError
-from ..decisions import overtaken, partial_completion, savepoint_entries, savepoint_waits, transitions
+from ..decisions import overtaken, partial_completion, savepoint_entries, suspension, transitions
 from ..decisions.partial_completion import StageReports, Without
 from ..decisions.transitions import Ending
 from ..documents.attempt import PendingDocument
@@ -110,13 +110,13 @@ def settle(files: JobFiles, head: Head, now_ms: int) -> Head:
     Raises:
         UnavailableError: the store did not say who has acknowledged.
     """
-    settled = transitions.go_on_undrained(savepoint_entries.expire(head, now_ms), now_ms)
+    settled = suspension.go_on_undrained(savepoint_entries.expire(head, now_ms), now_ms)
     for entry in head.pending:
         standing = entry in settled.pending and overtaken.why(settled, entry) is None
         if standing and now_ms >= entry.expires_at_ms:
             settled = _completed_or_expired(files, settled, entry, now_ms)
     settled = overtaken.ended(settled, now_ms)
-    settled = savepoint_waits.settle(settled, now_ms)
+    settled = savepoint_entries.settle(settled, now_ms)
     if settled is not head:
         settled = completed_epochs.keep(head, settled)
     return settled

@@ -1,6 +1,6 @@
 """What is given up for a DAG run that has ended: its place (semantics T2, D2, W8), and the stop that waits for it (P2).
 
-What ends in the head settles a stop in the same swap (`savepoint_waits.settle`). Here is the rest: a trigger that was
+What ends in the head settles a stop in the same swap (`savepoint_entries.settle`). Here is the rest: a trigger that was
 refused, and a DAG run that has ended without its epoch. The first is seen by that trigger itself, the second by any
 other run of the job, whose trigger the stop holds.
 """
@@ -17,7 +17,7 @@ from ..documents.head import Head
 from ..documents.layout import run_id_of
 from ..reasons import Reason
 from ..request import TriggerRequest
-from . import queue, savepoint_waits, transitions
+from . import queue, savepoint_entries, transitions
 from .ownership import RunState, is_over
 from .transitions import Ending
 
@@ -98,7 +98,7 @@ def given_up_where_over(
     if not head.stops_after(request.epoch):
         # Its attempt may just have ended because that run has; then this request is kept back no more. The one that it
         # waits for is about to open its next attempt.
-        head = savepoint_waits.settle(head, now_ms)
+        head = savepoint_entries.settle(head, now_ms)
     stopping = head.kept_from(request.epoch)
     if stopping is None or not stopping.waits or head.pending_of_epoch(stopping.epoch) is not None:
         return head
@@ -111,4 +111,4 @@ def given_up_where_over(
     if owner is None or state_of(owner) is not RunState.ENDED:
         return head
     detail = f"its DAG run {owner.run_id} has ended"
-    return savepoint_waits.refused(head, stopping.epoch, Reason.JOB_FAILURE, detail, now_ms)
+    return savepoint_entries.refused(head, stopping.epoch, Reason.JOB_FAILURE, detail, now_ms)

@@ -20,7 +20,7 @@ from ..documents.read_windows import WindowText
 from ..documents.text import one_line
 from ..reasons import Reason, RequestKind, Status
 from ..request import TriggerRequest
-from . import queue, savepoint_entries, transitions
+from . import queue, savepoint_entries, suspension, transitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ def held_up_by(head: Head, turn: Turn) -> HeldUp:
 def _without_expired(head: Head, now_ms: int) -> Head:
     """Take what has expired as ended: completed or failed, as the next that asks settles it (semantics D2)."""
     pending = tuple(entry for entry in head.pending if now_ms < entry.expires_at_ms)
-    return transitions.go_on_undrained(savepoint_entries.expire(replace(head, pending=pending), now_ms), now_ms)
+    return suspension.go_on_undrained(savepoint_entries.expire(replace(head, pending=pending), now_ms), now_ms)
 
 
 def _held_back(head: Head, turn: Turn, now_ms: int) -> Wait | Decline | None:

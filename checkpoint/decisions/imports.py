@@ -12,7 +12,7 @@ from ..documents.entries import CompletedEntry, ImportRecord, RewindRecord
 from ..documents.head import MAX_IMPORTS, Head
 from ..documents.layout import run_id_of
 from ..reasons import Status
-from . import transitions
+from . import suspension
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def imported(head: Head, entry: CompletedEntry, record: ImportRecord, back_to: i
     )
     # Last, so that who is told of what is aborted here hears which checkpoint is the newest now (D4).
     detail = f"the job was started from a savepoint, as checkpoint {entry.id}"
-    return transitions.give_up_stop(transitions.suspend_pending(after, detail, now_ms), detail, now_ms)
+    return suspension.give_up_stop(suspension.suspend_pending(after, detail, now_ms), detail, now_ms)
 
 
 def _remembered(head: Head, kept: tuple[CompletedEntry, ...], record: ImportRecord) -> tuple[ImportRecord, ...]:

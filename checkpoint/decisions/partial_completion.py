@@ -5,6 +5,10 @@ that lags once the alignment timeout has run out, and a region that failed. A st
 that read from it, directly or not: a stage must never see an epoch of one upstream and not of another (B1). A stage
 that lags does so alone, also behind a pipelined exchange: what it has not read is part of the checkpoint. A stage that
 fails takes its region along. While a savepoint waits for a checkpoint, that leaves no stage out (T4).
+
+A stage that reads what is there (B2) takes part, and owes what it has not read of its upstreams: in-flight data of the
+completed checkpoint, which its next run reads first. That belongs to an edge and not to the stage, and an
+acknowledgement ends what was owed before. So an edge owes one epoch at most.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from ..documents import codec
+from ..documents.acknowledgement import AckDocument
 from ..documents.attempt import MAX_OWED_BYTES, LeaveOut, OwedEpoch, PendingDocument, StageSpec
 from ..documents.entries import PendingEntry
 from ..documents.head import Head
@@ -21,7 +26,7 @@ from ..documents.strict_json import to_json
 from ..failures.regions import affected, regions_of
 from ..request import TriggerRequest
 from ..stage_graph import consumers
-from . import savepoint_waits
+from . import savepoint_entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,7 @@ def decide(
     if not missing:
         return Without()
     rule = document.limits.leave_out
-    if rule is None or savepoint_waits.awaited(head):
+    if rule is None or savepoint_entries.awaited(head):
         return None
     found = _without(head, entry, document, missing, seen.given_up - seen.acknowledged, now_ms)
     if found is None and now_ms >= entry.expires_at_ms:
@@ -118,7 +123,7 @@ def may_fail(head: Head, document: PendingDocument, failed: frozenset[str]) -> b
         failed: stages that failed, their regions, and all that read from them.
     """
     rule = document.limits.leave_out
-    if rule is None or rule.max_failure_ratio is None or savepoint_waits.awaited(head):
+    if rule is None or rule.max_failure_ratio is None or savepoint_entries.awaited(head):
         return False
     latest = head.latest_completed()
     if latest is not None and latest.regional_in_a_row >= rule.max_consecutive_failures:
@@ -152,6 +157,27 @@ def owed_after(document: PendingDocument, left_out: Collection[str]) -> dict[str
         replayed = (OwedEpoch(each.epoch, each.slice) for each in document.replay)
         owed[spec.uid] = (*document.backlogs.get(spec.uid, ()), *replayed, own)
     return owed
+
+
+def unread_by(document: PendingDocument, ack: AckDocument) -> tuple[OwedEpoch, ...]:
+    """Give what a stage that has acknowledged owes once the checkpoint has completed (semantics B2).
+
+    An upstream that has run again since the stage read from it is owed too: the stage reads it a second time, which is
+    what this mode allows. A stage that was skipped owes what it owed before, in any mode: its author
+    chose not to read this epoch.
+
+    Args:
+        document: what the checkpoint expects.
+        ack: the stage's acknowledgement.
+    """
+    spec = document.stage(ack.stage)
+    if ack.skipped:
+        return document.backlogs.get(ack.stage, ())
+    if spec is None or not document.limits.at_least_once:
+        return ()
+    executions = {uid: document.executions[uid] for uid in spec.upstream}
+    inputs = {uid: each for uid, each in executions.items() if ack.consumed.get(uid) != each.token}
+    return (OwedEpoch(document.epoch, inputs=inputs),) if inputs else ()
 
 
 def fits(document: PendingDocument, left_out: Collection[str]) -> bool:

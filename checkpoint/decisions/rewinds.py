@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from ..documents.entries import EndedEntry, RewindRecord
 from ..documents.head import Head
 from ..reasons import Status
-from . import transitions
+from . import suspension
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def rewound(head: Head, to: int, now_ms: int) -> Head:
     head = replace(head, completed=kept, rewinds=(*apart, record))
     detail = f"the job was rewound to checkpoint {to}"
     # A savepoint with which the job was to stop would hold what counts no more.
-    return transitions.give_up_stop(transitions.suspend_pending(head, detail, now_ms), detail, now_ms)
+    return suspension.give_up_stop(suspension.suspend_pending(head, detail, now_ms), detail, now_ms)
 
 
 def target(head: Head, checkpoint: int) -> int | None:

@@ -6,27 +6,22 @@ recognises what it has already achieved.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ..documents.attempt import DocumentRef
 from ..documents.entries import (
     CompletedEntry,
-    EndedEntry,
-    LateAck,
-    Notice,
     PendingEntry,
     RestoreRecord,
-    RewindRecord,
     Slowest,
-    Stopped,
 )
-from ..documents.head import MAX_HISTORY, MAX_LATE, MAX_OTHERS, MAX_RESTARTED, MAX_RESTORES, MAX_UNFINISHED, Head
+from ..documents.head import MAX_OTHERS, MAX_RESTORES, Head
 from ..documents.read_windows import NOTHING_READ, ReadWindows
 from ..documents.text import one_line
 from ..failures import counting
 from ..reasons import Reason, Status
-from . import queue, savepoint_entries, savepoint_waits
+from . import history, queue, savepoint_entries
 from .partial_completion import Without
 
 
@@ -85,82 +80,6 @@ def expire_one(head: Head, entry: PendingEntry, now_ms: int, *, acks: int = 0, r
     return abort(head, entry, Ending(Reason.CHECKPOINT_EXPIRED, detail, acks, rejected), now_ms)
 
 
-def go_on_undrained(head: Head, now_ms: int) -> Head:
-    """Let a job that does not stop after all go on from its last checkpoint that was not drained (semantics P2).
-
-    Its last epoch ends. If that has completed, its checkpoint leaves the store, as by a rewind.
-    """
-    for each in head.savepoints:
-        if each.status is Status.FAILED and savepoint_entries.drained_in_vain(head, each):
-            head = _without_newest(head, now_ms)
-    for entry in head.pending:
-        if entry.draining and not head.drains(entry.epoch):
-            detail = "the job was to stop after this epoch, and goes on: its savepoint has failed"
-            head = abort(head, entry, Ending(Reason.CHECKPOINT_COORDINATOR_SUSPEND, detail), now_ms)
-    return head
-
-
-def _without_newest(head: Head, now_ms: int) -> Head:
-    """Go back behind the newest checkpoint: what is pending ends, and its epoch runs again (semantics R5)."""
-    newest = head.completed[-1]
-    to = head.completed[-2].id if len(head.completed) > 1 else 0
-    record = RewindRecord(to, head.next_id - 1, now_ms, drained=newest.id)
-    apart = tuple(each for each in head.rewinds if each.to < to)
-    head = replace(head, completed=head.completed[:-1], rewinds=(*apart, record))
-    return suspend_pending(head, f"{record.said} after its savepoint had failed", now_ms)
-
-
-def give_up_stop(head: Head, detail: str, now_ms: int) -> Head:
-    """Let a job go on that is being stopped with a savepoint; that fails (semantics P2)."""
-    stopping = head.stopping()
-    if stopping is None:
-        return head
-    failed = savepoint_entries.failed(head, stopping, Reason.CHECKPOINT_COORDINATOR_SUSPEND, detail, now_ms)
-    return go_on_undrained(failed, now_ms)
-
-
-def pause(head: Head, now_ms: int) -> Head:
-    """Take no periodic requests, because the DAG is paused (semantics S1): end what is pending, drop what waits.
-
-    What it ends goes on by itself after the pause, and so does an epoch that waits for its next attempt: both have a
-    place in the line, so that what they go on from is kept. A job that is shut down stays so.
-    """
-    if head.stopped is Stopped.SHUTDOWN:
-        return head
-    begun = tuple(each for each in head.waiting if next(head.ended_of_epoch(each.epoch), None) is not None)
-    head = replace(head, waiting=begun, stopped=Stopped.PAUSED)
-    for entry in reversed(head.pending):
-        ending = Ending(Reason.CHECKPOINT_COORDINATOR_SUSPEND, "the DAG is paused", paused=True)
-        head = _come_back(abort(head, entry, ending, now_ms), entry, now_ms)
-    return head
-
-
-def shut_down(head: Head, now_ms: int) -> Head:
-    """Take no request until a person lets the job go on (semantics T1, P2): end what is pending, drop what waits."""
-    head = suspend_pending(head, "the job is shut down", now_ms)
-    return replace(head, waiting=(), stopped=Stopped.SHUTDOWN)
-
-
-def unpause(head: Head) -> Head:
-    """Take periodic requests again, because the DAG is not paused (semantics S1); nothing else that stops is lifted."""
-    return replace(head, stopped=None) if head.stopped is Stopped.PAUSED else head
-
-
-def suspend_pending(head: Head, detail: str, now_ms: int) -> Head:
-    """End everything that is pending, because the job stops or is restored (semantics S1, R5).
-
-    What a pause has ended does not go on by itself then either.
-    """
-    for entry in head.pending:
-        head = abort(head, entry, Ending(Reason.CHECKPOINT_COORDINATOR_SUSPEND, detail), now_ms)
-    for ended in head.history:
-        if ended.paused:
-            gone = replace(ended, paused=False)
-            history = tuple(gone if each.id == ended.id else each for each in head.history)
-            head = replace(head, history=history)
-    return head
-
-
 def open_attempt(head: Head, entry: PendingEntry, restore: RestoreRecord | None) -> Head:
     """Make a checkpoint pending under the next id (semantics T5, T6), and record what it restores (R5)."""
     counters = replace(head.counters, triggered=head.counters.triggered + 1)
@@ -171,7 +90,7 @@ def open_attempt(head: Head, entry: PendingEntry, restore: RestoreRecord | None)
         waiting=queue.leave(head.waiting, entry.epoch),
         counters=counters,
     )
-    opened = savepoint_waits.begun(opened, entry.epoch)
+    opened = savepoint_entries.begun(opened, entry.epoch)
     return opened if restore is None else record_restore(opened, restore)
 
 
@@ -197,7 +116,7 @@ def abort(head: Head, entry: PendingEntry, ending: Ending, now_ms: int) -> Head:
         head.failures, ending.reason, entry.tolerable, checkpoint=entry.id, newest_success=head.latest_id()
     )
     ended = replace(
-        _ended(entry, Status.FAILED, now_ms, acks=ending.acks),
+        history.ended_entry(entry, Status.FAILED, now_ms, acks=ending.acks),
         reason=ending.reason,
         detail=one_line(ending.detail),
         rejected=ending.rejected,
@@ -210,7 +129,7 @@ def abort(head: Head, entry: PendingEntry, ending: Ending, now_ms: int) -> Head:
     after = replace(head, counters=counters, failures=weighed.count)
     if ending.for_good:
         after = replace(after, restart_memory=None)
-    after = _notice(_end(after, ended), ended, entry.listeners)
+    after = history.leave_notice(history.end(after, ended), ended, entry.listeners)
     if not weighed.job_fails:
         return after
     root_cause = f"checkpoint {entry.id}: {ending.reason}: {ending.detail}"
@@ -227,14 +146,14 @@ def subsume(head: Head, entry: PendingEntry, detail: str, now_ms: int, *, acks: 
         now_ms: the time, milliseconds since 1970 UTC.
         acks: stages that had acknowledged, where they were counted.
     """
-    return _come_back(abort(head, entry, Ending(Reason.CHECKPOINT_SUBSUMED, detail, acks), now_ms), entry, now_ms)
+    return keep_place(abort(head, entry, Ending(Reason.CHECKPOINT_SUBSUMED, detail, acks), now_ms), entry, now_ms)
 
 
-def _come_back(head: Head, entry: PendingEntry, now_ms: int) -> Head:
-    """Give the epoch of an attempt that has ended, and that goes on by itself, its place in the line."""
+def keep_place(head: Head, entry: PendingEntry, now_ms: int) -> Head:
+    """Give the epoch of an attempt that has ended, and that goes on by itself, its place in the queue."""
     if entry.owner is None:
         return head
-    return replace(head, waiting=queue.come_back(head.waiting, entry, entry.owner, now_ms))
+    return replace(head, waiting=queue.rejoin(head.waiting, entry, entry.owner, now_ms))
 
 
 def fail_trigger(head: Head, reason: Reason, detail: str, tolerable: int, now_ms: int) -> Head:
@@ -310,7 +229,7 @@ def complete(head: Head, entry: PendingEntry, made: Assembled, without: Without,
         window=entry.window,
     )
     ended = replace(
-        _ended(entry, Status.COMPLETED, now_ms, acks=acks),
+        history.ended_entry(entry, Status.COMPLETED, now_ms, acks=acks),
         size_bytes=made.size_bytes,
         new_bytes=made.new_bytes,
         left_out=completed.left_out,
@@ -319,153 +238,14 @@ def complete(head: Head, entry: PendingEntry, made: Assembled, without: Without,
     )
     counted = head.counters
     counters = replace(counted, completed=counted.completed + 1, new_bytes=counted.new_bytes + made.new_bytes)
-    head = _end(replace(head, counters=counters, failures=0), ended)
+    head = history.end(replace(head, counters=counters, failures=0), ended)
     sound = tuple(e for e in head.completed if e.id <= (entry.restored_from or 0))
     # A last epoch that has drained the job may have to be undone, if the stop fails (semantics P2): one more is kept.
     kept = max(1, entry.retained) + entry.draining
     head = replace(head, completed=(*sound, completed)[-kept:])
-    head = savepoint_waits.completed(head, completed)
-    head = _notice(head, ended, entry.listeners, made.metadata if made.committables else None)
+    head = savepoint_entries.completed(head, completed)
+    head = history.leave_notice(head, ended, entry.listeners, made.metadata if made.committables else None)
     for older in reversed(head.pending):
         if older.id < entry.id:
             head = subsume(head, older, f"checkpoint {entry.id} completed", now_ms)
     return head
-
-
-def reject(head: Head, ended: EndedEntry, token: str) -> Head:
-    """Note that an execution of an ended checkpoint was told `DISCARDED`, so that no later attempt carries it."""
-    if token in ended.rejected:
-        return head
-    noted = replace(ended, rejected=(*ended.rejected, token))
-    return replace(head, history=tuple(noted if e.id == ended.id else e for e in head.history))
-
-
-def note_late(head: Head, checkpoint: int, late: LateAck) -> Head:
-    """Note of a failed checkpoint that a stage which had begun in it has acknowledged since (semantics O1)."""
-    ended = head.ended_by_id(checkpoint)
-    if ended is None or ended.status is not Status.FAILED or len(ended.late) >= MAX_LATE:
-        return head
-    if any(each.stage == late.stage for each in ended.late):
-        return head
-    noted = replace(ended, late=(*ended.late, late))
-    return replace(head, history=tuple(noted if each.id == ended.id else each for each in head.history))
-
-
-def note_acks(head: Head, checkpoint: int, acks: int) -> Head:
-    """Note of a checkpoint that has ended how many stages had acknowledged by then (semantics O1)."""
-    return replace(
-        head, history=tuple(replace(each, acks=acks) if each.id == checkpoint else each for each in head.history)
-    )
-
-
-def note_restarted(head: Head, checkpoint: int, stages: Collection[str]) -> Head:
-    """Note which stages run again in the attempt that follows an ended one (semantics F1, F2)."""
-    names = tuple(sorted(stages)[:MAX_RESTARTED])
-    history = tuple(replace(each, restarted=names) if each.id == checkpoint else each for each in head.history)
-    return replace(head, history=history) if names else head
-
-
-def told(head: Head, checkpoint: int, listener: str) -> Head:
-    """Take note that a listener has been told how a checkpoint ended; a notice without listeners goes (C4, D4)."""
-    notices = (
-        replace(each, listeners=tuple(name for name in each.listeners if name != listener))
-        if each.checkpoint == checkpoint
-        else each
-        for each in head.notices
-    )
-    return replace(head, notices=tuple(each for each in notices if each.listeners))
-
-
-def bounded(old: Head, new: Head) -> Head:
-    """Give `new` with no more history than a head holds; the lowest ids go first (semantics O1).
-
-    Once in a swap, after all that the swap decides. What ends in this very swap stays, so that everybody learns of it;
-    there is room, because fewer may be pending at once than the history holds (semantics S3). The last attempt of an
-    epoch that waits in the line goes after all others: the next attempt takes over from it (semantics S1, C2).
-
-    Args:
-        old: the version decided on.
-        new: the version that is to follow.
-    """
-    excess = len(new.history) - MAX_HISTORY
-    if excess <= 0:
-        return new
-    needed = {newest.id for request in new.waiting if (newest := next(new.ended_of_epoch(request.epoch), None))}
-    ids = sorted((entry.id in needed, entry.id) for entry in new.history if old.pending_by_id(entry.id) is None)
-    dropped = {each for _, each in ids[:excess]}
-    return replace(new, history=tuple(entry for entry in new.history if entry.id not in dropped))
-
-
-def forgotten(old: Head, new: Head) -> dict[str, int]:
-    """Give the completed epochs, each with its checkpoint, that `new` no longer remembers.
-
-    They must be noted elsewhere before `new` is written, or a later trigger would fold their input in twice. What `new`
-    rewinds is not forgotten: it is to run again.
-    """
-    kept = new.completions()
-    return {
-        epoch: checkpoint
-        for epoch, checkpoint in old.completions().items()
-        if epoch not in kept and new.rewind_of(checkpoint) is None
-    }
-
-
-def _ended(entry: PendingEntry, status: Status, now_ms: int, *, acks: int) -> EndedEntry:
-    return EndedEntry(
-        id=entry.id,
-        epoch=entry.epoch,
-        attempt=entry.attempt,
-        token=entry.token,
-        status=status,
-        triggered_at_ms=entry.triggered_at_ms,
-        ended_at_ms=max(now_ms, entry.triggered_at_ms),
-        acks=acks,
-        stages=entry.stages,
-        restored_from=entry.restored_from,
-        base=entry.base,
-        kind=entry.kind,
-        restarts=entry.restarts,
-        restart_at_ms=entry.restart_at_ms,
-        window=entry.window,
-        places=entry.places,
-    )
-
-
-def _end(head: Head, ended: EndedEntry) -> Head:
-    pending = tuple(e for e in head.pending if e.id != ended.id)
-    return _leave_behind(replace(head, pending=pending, history=(*head.history, ended)))
-
-
-def _leave_behind(head: Head) -> Head:
-    """Mark the attempts for whose epochs nothing is kept any more, because enough others have ended since.
-
-    An epoch that waits in the line goes on however many have. What is marked stays so, and the cleaner builds on that.
-    """
-    awaited = {each.epoch for each in head.waiting} | {each.epoch for each in head.pending}
-    later: set[str] = set()
-    history = []
-    for each in reversed(head.history):
-        newest = each.epoch not in later and each.epoch not in awaited and each.status is not Status.COMPLETED
-        left_behind = each.left_behind or (newest and len(later) >= max(MAX_UNFINISHED, each.places))
-        history.append(each if left_behind == each.left_behind else replace(each, left_behind=True))
-        later.add(each.epoch)
-    return replace(head, history=tuple(reversed(history)))
-
-
-def _notice(head: Head, ended: EndedEntry, listeners: tuple[str, ...], metadata: DocumentRef | None = None) -> Head:
-    """Leave a notice in the version of the head that ends the checkpoint, so that neither stands without the other."""
-    if not listeners:
-        return head
-    notice = Notice(
-        checkpoint=ended.id,
-        epoch=ended.epoch,
-        attempt=ended.attempt,
-        token=ended.token,
-        status=ended.status,
-        latest=head.latest_id(),
-        listeners=listeners,
-        reason=ended.reason,
-        detail=ended.detail,
-        metadata=metadata,
-    )
-    return replace(head, notices=tuple(sorted((*head.notices, notice), key=lambda each: each.checkpoint)))

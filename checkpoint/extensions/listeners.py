@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 from ...storage.errors import GoneError
 from ...storage.names import shorten
-from ..decisions import transitions
+from ..decisions import history
 from ..documents.entries import Notice
 from ..documents.head import Head
 from ..documents.text import one_line
@@ -154,14 +154,14 @@ class Notices:
             waiting = [each for each in own if checkpoint in (None, each)]
             after = head
             for each in waiting:
-                after = transitions.told(after, each, name)
+                after = history.note_delivered(after, each, name)
             return Decision(len(waiting), changed(head, after))
 
         return self._heads.update(decide)[1]
 
     def _told(self, checkpoint: int, name: str) -> Head:
         def decide(head: Head, _now_ms: int) -> Decision[None]:
-            after = transitions.told(head, checkpoint, name)
+            after = history.note_delivered(head, checkpoint, name)
             return Decision(None, changed(head, after))
 
         return self._heads.update(decide)[0]

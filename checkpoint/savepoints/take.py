@@ -22,7 +22,7 @@ from ...storage.names import check_name
 from ...storage.port import ObjectStore
 from ...storage.uris import check_storage_uri
 from ..completion import settle
-from ..decisions import savepoint_entries, savepoint_waits, transitions
+from ..decisions import savepoint_entries, suspension
 from ..documents import layout
 from ..documents.attempt import RestorePointer
 from ..documents.entries import SavepointEntry, Stopped
@@ -421,7 +421,7 @@ class Savepoints:
                 return Decision(None)
             made = savepoint_entries.made(head, current, files=end.files, size_bytes=end.size_bytes, now_ms=now_ms)
             # In one swap: there is no moment in which the savepoint exists and another epoch may begin (semantics P2).
-            return Decision(None, transitions.shut_down(made, now_ms) if current.stops else made)
+            return Decision(None, suspension.shut_down(made, now_ms) if current.stops else made)
 
         return self._ended(entry, folder, self._heads.update(decide)[0])
 
@@ -439,7 +439,7 @@ class Savepoints:
         def decide(head: Head, now_ms: int) -> Decision[bool]:
             settled = settle.settle(self._files, head, now_ms)
             waited = settled.stops_after(epoch)
-            after = savepoint_waits.refused(settled, epoch, Reason.JOB_FAILURE, detail, now_ms)
+            after = savepoint_entries.refused(settled, epoch, Reason.JOB_FAILURE, detail, now_ms)
             return Decision(waited and not after.stops_after(epoch), changed(head, after))
 
         return self._heads.update(decide)[1]
@@ -450,7 +450,7 @@ class Savepoints:
             if current is None:
                 return Decision(None)
             failed = savepoint_entries.failed(head, current, Reason.IO_EXCEPTION, str(error), now_ms)
-            return Decision(None, transitions.go_on_undrained(failed, now_ms))
+            return Decision(None, suspension.go_on_undrained(failed, now_ms))
 
         return self._ended(entry, folder, self._heads.update(decide)[0])
 

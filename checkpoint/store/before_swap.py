@@ -7,8 +7,8 @@ where another version wins.
 
 from __future__ import annotations
 
-from ..decisions import savepoint_waits
-from ..decisions.transitions import bounded
+from ..decisions import savepoint_entries
+from ..decisions.history import bounded
 from ..documents.head import Head
 from ..documents.invariants import check_invariants
 from ..runtime import Runtime
@@ -42,7 +42,7 @@ def prepare(files: JobFiles, runtime: Runtime, old: Head, new: Head, now_ms: int
         OutcomeUnknownError: whether a list was written is not known.
     """
     # In the same swap as an epoch's end, in whichever way it ends (semantics P2).
-    new = bounded(old, savepoint_waits.settle(new, now_ms))
+    new = bounded(old, savepoint_entries.settle(new, now_ms))
     new = ended_acks.counted(files, old, new)
     new = completed_epochs.keep(old, new)
     check_invariants(old, new)

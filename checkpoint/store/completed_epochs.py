@@ -14,7 +14,7 @@ from math import isqrt
 
 from ...storage.errors import DocumentError, GoneError
 from ..decisions import epoch as epochs
-from ..decisions.transitions import forgotten
+from ..decisions.history import forgotten
 from ..documents import layout
 from ..documents.attempt import DocumentRef, EpochCompletedDocument
 from ..documents.head import CompletedNote, Head, Segment

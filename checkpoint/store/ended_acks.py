@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from ...storage.errors import CairnError
-from ..decisions import transitions
+from ..decisions import history
 from ..documents.entries import PendingEntry
 from ..documents.head import Head
 from ..reasons import Status
@@ -34,7 +34,7 @@ def counted(files: JobFiles, old: Head, new: Head) -> Head:
         ended = new.ended_by_id(entry.id)
         if ended is not None and ended.status is Status.FAILED and ended.acks == 0:
             found = _acknowledged(files, entry)
-            new = transitions.note_acks(new, entry.id, found) if found else new
+            new = history.note_acks(new, entry.id, found) if found else new
     return new
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_cairn.checkpoint import Runtime
 from airflow_cairn.checkpoint.answers import Submit
-from airflow_cairn.checkpoint.decisions import transitions
+from airflow_cairn.checkpoint.decisions import history
 from airflow_cairn.checkpoint.documents import invariants
 from airflow_cairn.checkpoint.documents.metadata import StageLine
 from airflow_cairn.checkpoint.errors import InvalidStateError, ListenerError
@@ -170,7 +170,7 @@ def test_where_the_outcome_is_forgotten_nothing_is_to_be_dropped(world: World, e
 def test_what_was_committed_before_a_rewind_is_not_to_be_dropped_though_it_is_forgotten(
     world: World, ear: Ear, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics C4, D4
-    monkeypatch.setattr(transitions, "MAX_HISTORY", 3)
+    monkeypatch.setattr(history, "MAX_HISTORY", 3)
     run(world, trigger_told(world, "z").pending.epoch)
     completed_at_the_second_try(world)
     world.coordinator().rewind(1)
@@ -203,7 +203,7 @@ def test_who_read_an_epoch_again_does_not_say_what_it_had_completed_with(
     world: World, ear: Ear, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics D4, R1
     """Found by the simulation: it holds other executions, so those that had counted were handed over to be dropped."""
-    for where in (transitions, invariants):
+    for where in (history, invariants):
         monkeypatch.setattr(where, "MAX_HISTORY", 1)
     run(world, trigger_told(world, "z").pending.epoch)
     completed_at_the_second_try(world)

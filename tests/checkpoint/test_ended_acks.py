@@ -145,7 +145,7 @@ def test_what_cannot_be_told_is_left_to_the_cleaner(
     world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics A2
     """The history has forgotten the checkpoint, and a cleaner has taken the handover: the log says what is true."""
-    monkeypatch.setattr("airflow_cairn.checkpoint.decisions.transitions.MAX_HISTORY", 1)
+    monkeypatch.setattr("airflow_cairn.checkpoint.decisions.history.MAX_HISTORY", 1)
     caplog.set_level(logging.WARNING)
     ack, _ = late(world)
     world.run_epoch("e2")

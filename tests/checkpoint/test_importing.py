@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from airflow_cairn.checkpoint.answers import Declined, EpochCompleted, Triggered
-from airflow_cairn.checkpoint.decisions import imports, transitions
+from airflow_cairn.checkpoint.decisions import history, imports
 from airflow_cairn.checkpoint.decisions.imports import Superseded
 from airflow_cairn.checkpoint.documents import list_reference
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
@@ -172,7 +172,7 @@ def test_what_the_savepoint_does_not_hold_runs_again(old: World) -> None:  # sem
 def test_an_older_savepoint_of_the_job_is_known_by_the_note_of_its_epoch(
     old: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # semantics T9
-    monkeypatch.setattr(transitions, "MAX_HISTORY", 2)
+    monkeypatch.setattr(history, "MAX_HISTORY", 2)
     folder = saved(old)
     for epoch in ("e3", "e4", "e5", "e6"):
         old.run_epoch(epoch)

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_cairn.checkpoint import Runtime
 from airflow_cairn.checkpoint.answers import Failed
-from airflow_cairn.checkpoint.decisions import transitions
+from airflow_cairn.checkpoint.decisions import history
 from airflow_cairn.checkpoint.decisions.rewinds import Rewound, target
 from airflow_cairn.checkpoint.documents.entries import RewindRecord
 from airflow_cairn.checkpoint.documents.head import CompletedNote
@@ -231,7 +231,7 @@ def test_what_the_next_attempt_follows_is_said(world: World) -> None:
 
 @pytest.mark.parametrize("history", [100, 2])
 def test_a_source_gives_the_same_again(history: int, monkeypatch: pytest.MonkeyPatch) -> None:  # semantics T8
-    monkeypatch.setattr(transitions, "MAX_HISTORY", history)
+    monkeypatch.setattr("airflow_cairn.checkpoint.decisions.history.MAX_HISTORY", history)
     world = World(config=THREE)
     world.count()
     for epoch in ("e1", "e2", "e3"):
@@ -247,7 +247,7 @@ def test_a_source_gives_the_same_again(history: int, monkeypatch: pytest.MonkeyP
 
 def test_what_was_noted_before_a_rewind_does_not_count_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The note stays, names a checkpoint that is void, and gives way to that of the next completion."""  # semantics T9
-    monkeypatch.setattr(transitions, "MAX_HISTORY", 2)
+    monkeypatch.setattr(history, "MAX_HISTORY", 2)
     world = World(config=THREE)
     for epoch in ("e1", "e2", "e3", "e4"):
         world.run_epoch(epoch)

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_cairn.checkpoint import CheckpointConfig
 from airflow_cairn.checkpoint.answers import EpochCompleted, Failed, Ready, Triggered
-from airflow_cairn.checkpoint.decisions import transitions
+from airflow_cairn.checkpoint.decisions import history
 from airflow_cairn.checkpoint.documents import invariants, layout
 from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument
 from airflow_cairn.checkpoint.documents.head import MAX_HISTORY
@@ -254,7 +254,7 @@ def _publishing(ack: AckDocument) -> AckDocument:
 def short_history(monkeypatch: pytest.MonkeyPatch) -> int:
     """A head that remembers 10 ended checkpoints instead of 100, so that a test need not make as many."""
     assert MAX_HISTORY == 100
-    for module in (transitions, invariants):
+    for module in (history, invariants):
         monkeypatch.setattr(module, "MAX_HISTORY", 10)
     return 10
 

@@ -14,7 +14,7 @@ from airflow_cairn.checkpoint.cleanup import cleaner, live
 from airflow_cairn.checkpoint.cleanup.cleaner import Cleaner
 from airflow_cairn.checkpoint.completion import assemble, left_out_lines, restore
 from airflow_cairn.checkpoint.completion.left_out_lines import LeftOut
-from airflow_cairn.checkpoint.decisions import admission, imports, overtaken, transitions
+from airflow_cairn.checkpoint.decisions import admission, history, imports, overtaken, suspension, transitions
 from airflow_cairn.checkpoint.decisions.ownership import RunState
 from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument
 from airflow_cairn.checkpoint.documents.head import Head
@@ -145,7 +145,7 @@ def _duplicate_deletes(original: Any) -> Any:
     return acknowledge
 
 
-@_plant("what was told DISCARDED is not noted", transitions, "reject")
+@_plant("what was told DISCARDED is not noted", history, "reject")
 def _no_reject(original: Any) -> Any:
     return lambda head, ended, token: head
 
@@ -316,7 +316,7 @@ def _not_kept_from(original: Any) -> Any:
     return lambda self, epoch: None
 
 
-@_plant("the job goes on where its savepoint has completed", transitions, "shut_down", lambda kind: kind.owned)
+@_plant("the job goes on where its savepoint has completed", suspension, "shut_down", lambda kind: kind.owned)
 def _does_not_stop(original: Any) -> Any:
     def shut_down(head: Head, now_ms: int) -> Head:
         fresh = any(each.stops and each.ended_at_ms == now_ms for each in head.savepoints)

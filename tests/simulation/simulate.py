@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from airflow_cairn.checkpoint.decisions import savepoint_entries, transitions
+from airflow_cairn.checkpoint.decisions import history, savepoint_entries
 from airflow_cairn.checkpoint.documents import invariants
 from airflow_cairn.checkpoint.errors import SavepointRefusedError
 from airflow_cairn.checkpoint.extensions import hook_answers
@@ -63,11 +63,11 @@ def short_memories(held: int) -> Iterator[None]:
     """Let heads forget soon and hold few documents, and parse equal bytes once."""
     with parsed_once(), ExitStack() as stack:
         for where, attribute, value in (
-            (transitions, "MAX_HISTORY", HISTORY),
+            (history, "MAX_HISTORY", HISTORY),
             (invariants, "MAX_HISTORY", HISTORY),
             (completed_epochs, "MAX_NOTED", NOTED),
             (completed_epochs, "RECENT", 3 * NOTED),
-            (transitions, "MAX_UNFINISHED", UNFINISHED),
+            (history, "MAX_UNFINISHED", UNFINISHED),
             (head_store, "WRITE_LOG", WRITE_LOG),
             (hook_answers, "call", call_here),
             (attempt_documents, "MAX_HELD", held),

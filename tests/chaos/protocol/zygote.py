@@ -16,7 +16,7 @@ import signal
 import sys
 from typing import Any
 
-from airflow_cairn.checkpoint.decisions import transitions
+from airflow_cairn.checkpoint.decisions import history
 from airflow_cairn.checkpoint.documents import invariants
 from airflow_cairn.checkpoint.store import completed_epochs
 from airflow_cairn.storage import S3Options, open_store
@@ -25,7 +25,7 @@ from tests.chaos.protocol.roles import Child, act
 PR_SET_CHILD_SUBREAPER = 36
 
 SHORT_MEMORIES = (
-    (transitions, "MAX_HISTORY", 6),
+    (history, "MAX_HISTORY", 6),
     (invariants, "MAX_HISTORY", 6),
     (completed_epochs, "MAX_NOTED", 1),
     (completed_epochs, "RECENT", 4),

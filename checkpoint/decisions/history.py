@@ -1,0 +1,164 @@
+"""What the head remembers of checkpoints that have ended: the history, and notices for listeners (O1, C4, D4).
+
+Pure functions, as in `transitions`, whose ends are entered here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from ..documents.attempt import DocumentRef
+from ..documents.entries import EndedEntry, LateAck, Notice, PendingEntry
+from ..documents.head import MAX_HISTORY, MAX_LATE, MAX_RESTARTED, MAX_UNFINISHED, Head
+from ..reasons import Status
+
+
+def ended_entry(entry: PendingEntry, status: Status, now_ms: int, *, acks: int) -> EndedEntry:
+    """Give what the history says of a checkpoint that ends now.
+
+    Args:
+        entry: the pending checkpoint.
+        status: how it ends.
+        now_ms: the time, milliseconds since 1970 UTC.
+        acks: stages that had acknowledged.
+    """
+    return EndedEntry(
+        id=entry.id,
+        epoch=entry.epoch,
+        attempt=entry.attempt,
+        token=entry.token,
+        status=status,
+        triggered_at_ms=entry.triggered_at_ms,
+        ended_at_ms=max(now_ms, entry.triggered_at_ms),
+        acks=acks,
+        stages=entry.stages,
+        restored_from=entry.restored_from,
+        base=entry.base,
+        kind=entry.kind,
+        restarts=entry.restarts,
+        restart_at_ms=entry.restart_at_ms,
+        window=entry.window,
+        places=entry.places,
+    )
+
+
+def end(head: Head, ended: EndedEntry) -> Head:
+    """Move a checkpoint from what is pending to the history."""
+    pending = tuple(e for e in head.pending if e.id != ended.id)
+    return _leave_behind(replace(head, pending=pending, history=(*head.history, ended)))
+
+
+def _leave_behind(head: Head) -> Head:
+    """Mark the attempts for whose epochs nothing is kept any more, because enough others have ended since.
+
+    An epoch that waits in the queue goes on however many have. What is marked stays so, and the cleaner builds on that.
+    """
+    awaited = {each.epoch for each in head.waiting} | {each.epoch for each in head.pending}
+    later: set[str] = set()
+    history = []
+    for each in reversed(head.history):
+        newest = each.epoch not in later and each.epoch not in awaited and each.status is not Status.COMPLETED
+        left_behind = each.left_behind or (newest and len(later) >= max(MAX_UNFINISHED, each.places))
+        history.append(each if left_behind == each.left_behind else replace(each, left_behind=True))
+        later.add(each.epoch)
+    return replace(head, history=tuple(reversed(history)))
+
+
+def reject(head: Head, ended: EndedEntry, token: str) -> Head:
+    """Note that an execution of an ended checkpoint was answered `DISCARDED`, so that no later attempt carries it."""
+    if token in ended.rejected:
+        return head
+    noted = replace(ended, rejected=(*ended.rejected, token))
+    return replace(head, history=tuple(noted if e.id == ended.id else e for e in head.history))
+
+
+def note_late(head: Head, checkpoint: int, late: LateAck) -> Head:
+    """Note of a failed checkpoint that a stage which had begun in it has acknowledged since (semantics O1)."""
+    ended = head.ended_by_id(checkpoint)
+    if ended is None or ended.status is not Status.FAILED or len(ended.late) >= MAX_LATE:
+        return head
+    if any(each.stage == late.stage for each in ended.late):
+        return head
+    noted = replace(ended, late=(*ended.late, late))
+    return replace(head, history=tuple(noted if each.id == ended.id else each for each in head.history))
+
+
+def note_acks(head: Head, checkpoint: int, acks: int) -> Head:
+    """Note of a checkpoint that has ended how many stages had acknowledged by then (semantics O1)."""
+    return replace(
+        head, history=tuple(replace(each, acks=acks) if each.id == checkpoint else each for each in head.history)
+    )
+
+
+def note_restarted(head: Head, checkpoint: int, stages: Collection[str]) -> Head:
+    """Note which stages run again in the attempt that follows an ended one (semantics F1, F2)."""
+    names = tuple(sorted(stages)[:MAX_RESTARTED])
+    history = tuple(replace(each, restarted=names) if each.id == checkpoint else each for each in head.history)
+    return replace(head, history=history) if names else head
+
+
+def leave_notice(
+    head: Head, ended: EndedEntry, listeners: tuple[str, ...], metadata: DocumentRef | None = None
+) -> Head:
+    """Leave a notice in the version of the head that ends the checkpoint, so that neither stands without the other."""
+    if not listeners:
+        return head
+    notice = Notice(
+        checkpoint=ended.id,
+        epoch=ended.epoch,
+        attempt=ended.attempt,
+        token=ended.token,
+        status=ended.status,
+        latest=head.latest_id(),
+        listeners=listeners,
+        reason=ended.reason,
+        detail=ended.detail,
+        metadata=metadata,
+    )
+    return replace(head, notices=tuple(sorted((*head.notices, notice), key=lambda each: each.checkpoint)))
+
+
+def note_delivered(head: Head, checkpoint: int, listener: str) -> Head:
+    """Note that a listener was notified how a checkpoint ended; a notice without listeners goes (C4, D4)."""
+    notices = (
+        replace(each, listeners=tuple(name for name in each.listeners if name != listener))
+        if each.checkpoint == checkpoint
+        else each
+        for each in head.notices
+    )
+    return replace(head, notices=tuple(each for each in notices if each.listeners))
+
+
+def bounded(old: Head, new: Head) -> Head:
+    """Give `new` with no more history than a head holds; the lowest ids go first (semantics O1).
+
+    Once in a swap, after all that the swap decides. What ends in this very swap stays, so that its tasks can read how
+    it ended; there is room, because fewer may be pending at once than the history holds (semantics S3). The last
+    attempt of an epoch that waits in the queue goes after all others: the next attempt takes over from it (S1, C2).
+
+    Args:
+        old: the version decided on.
+        new: the version that is to follow.
+    """
+    excess = len(new.history) - MAX_HISTORY
+    if excess <= 0:
+        return new
+    needed = {newest.id for request in new.waiting if (newest := next(new.ended_of_epoch(request.epoch), None))}
+    ids = sorted((entry.id in needed, entry.id) for entry in new.history if old.pending_by_id(entry.id) is None)
+    dropped = {each for _, each in ids[:excess]}
+    return replace(new, history=tuple(entry for entry in new.history if entry.id not in dropped))
+
+
+def forgotten(old: Head, new: Head) -> dict[str, int]:
+    """Give the completed epochs, each with its checkpoint, that `new` no longer remembers.
+
+    They must be noted elsewhere before `new` is written, or a later trigger would fold their input in twice. What `new`
+    rewinds is not forgotten: it is to run again.
+    """
+    kept = new.completions()
+    return {
+        epoch: checkpoint
+        for epoch, checkpoint in old.completions().items()
+        if epoch not in kept and new.rewind_of(checkpoint) is None
+    }
