@@ -35,7 +35,8 @@ def oldest_pyspark() -> Path:
         if not stamp.exists():
             uv = ensure_uv()
             run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, home])
-            run([uv, "pip", "install", "--quiet", "--python", home / "bin" / "python", f"pyspark=={OLDEST}"])
+            into = ("--python", home / "bin" / "python")
+            run([uv, "pip", "install", "--quiet", "--compile-bytecode", *into, f"pyspark=={OLDEST}"])
             stamp.touch()
     return home / "bin"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,14 +13,15 @@ import pytest
 
 from scripts.harness.ports import is_listening
 from scripts.harness.spark_cluster import SparkCluster
+from scripts.harness.spark_start import fast_conf
 
 pytestmark = pytest.mark.spark
 
 _APPLICATION = """
-import sys
+import json, sys
 from pyspark.sql import SparkSession
 builder = SparkSession.builder.master(sys.argv[1]).config("spark.ui.enabled", "false")
-spark = builder.config("spark.executor.memory", "512m").getOrCreate()
+spark = builder.config("spark.executor.memory", "512m").config(map=json.loads(sys.argv[2])).getOrCreate()
 where = spark.sparkContext.parallelize(range(4), 4).map(lambda _: __import__("os").getcwd()).distinct().collect()
 print("where", *where)
 spark.stop()
@@ -32,7 +34,7 @@ def test_the_workers_do_the_work_and_everything_ends(tmp_path: Path) -> None:
         pids = [process.pid for process in cluster.family()]
         assert len(pids) >= 3
         done = subprocess.run(
-            [sys.executable, "-c", _APPLICATION, cluster.master_url],
+            [sys.executable, "-c", _APPLICATION, cluster.master_url, json.dumps(fast_conf())],
             env={**os.environ, "PYSPARK_PYTHON": sys.executable},
             cwd=tmp_path,
             capture_output=True,
