@@ -117,7 +117,7 @@ class SourceError(CheckpointError):
 
 
 class ResumeRefusedError(CheckpointError):
-    """The job was not started from the savepoint: something would be given up without agreement (semantics R5)."""
+    """The job was not started from the savepoint: it would lose something without agreement (semantics R5)."""
 
     kind = ErrorKind.CONFLICT
     retry_cures = False
@@ -180,7 +180,7 @@ class HeadLostError(CheckpointError):
 
 
 class TooMuchContentionError(CheckpointError):
-    """The head kept changing under this writer until its tries ran out; nothing of it landed."""
+    """The head kept changing under this writer until its tries ran out; nothing landed."""
 
     kind = ErrorKind.CONFLICT
 

@@ -16,7 +16,7 @@ class Status(StrEnum):
 class Reason(StrEnum):
     """Why a checkpoint was not triggered, or ended without completing."""
 
-    # Pre-flight: no checkpoint came of the request, in the order of the checks (semantics T1).
+    # Pre-flight: the request was declined, in the order of the checks (semantics T1).
     CHECKPOINT_COORDINATOR_SHUTDOWN = "CHECKPOINT_COORDINATOR_SHUTDOWN"
     PERIODIC_SCHEDULER_SHUTDOWN = "PERIODIC_SCHEDULER_SHUTDOWN"
     ALREADY_QUEUED = "ALREADY_QUEUED"

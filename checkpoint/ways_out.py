@@ -1,4 +1,4 @@
-"""What each reason means, and what a person does about it: one table, for messages and for docs/operations.md."""
+"""What each reason means, and what a user does about it: one table, for messages and for docs/operations.md."""
 
 from __future__ import annotations
 

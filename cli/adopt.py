@@ -18,7 +18,7 @@ def adopt(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[s
         options: the command's words: `dag`, `deployment`, `abort_pending`.
 
     Returns:
-        What to tell people, and what to tell programs.
+        The lines and the JSON document to print.
 
     Raises:
         AdoptionRefusedError: a checkpoint is pending; nothing was changed.

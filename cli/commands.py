@@ -32,7 +32,7 @@ from .output.text import size, window_fields
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a command found, for people and for programs."""
+    """What a command found, as lines and as a JSON document."""
 
     lines: list[str]
     document: dict[str, Any]

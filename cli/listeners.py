@@ -1,6 +1,6 @@
-"""`cairn forget-listener`: gives up the notices of a listener that no longer exists, or one of them (semantics C4, D4).
+"""`cairn forget-listener`: drops the notices of a listener that no longer exists, or one of them (semantics C4, D4).
 
-Only with `--yes`: without it, it changes nothing and says what would be given up.
+Only with `--yes`: without it, it changes nothing and lists what it would drop.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from ..checkpoint.errors import InvalidConfigError
 def forget(
     coordinator: Coordinator, job: str, listener: str, checkpoint: int | None, *, yes: bool
 ) -> tuple[list[str], dict[str, Any]]:
-    """Give up a listener's notices, or say which they are.
+    """Drop a listener's notices, or list them.
 
     Args:
         coordinator: of the job.
         job: its name.
         listener: the listener's name.
-        checkpoint: give up the notice of this one alone; None: all that wait.
-        yes: give them up.
+        checkpoint: drop the notice of this one alone; None: all that wait.
+        yes: drop them.
 
     Returns:
-        What to tell people, and what to tell programs.
+        The lines and the JSON document to print.
 
     Raises:
         InvalidConfigError: no notice waits for the listener, or none of that checkpoint.
@@ -39,7 +39,7 @@ def forget(
     own = [each for each in all_notices if listener in each.listeners]
     if not own:
         raise InvalidConfigError(
-            "no notice waits for this listener, so there is nothing to give up",
+            "no notice waits for this listener, so there is nothing to drop",
             job=job,
             listener=listener,
             waiting=", ".join(sorted({name for each in all_notices for name in each.listeners})) or "none",
@@ -47,7 +47,7 @@ def forget(
     notices = [each for each in own if checkpoint in (None, each.checkpoint)]
     if not notices:
         raise InvalidConfigError(
-            "no notice of this checkpoint waits for the listener, so there is nothing to give up",
+            "no notice of this checkpoint waits for the listener, so there is nothing to drop",
             job=job,
             listener=listener,
             checkpoint=checkpoint,

@@ -162,7 +162,7 @@ def _parser() -> argparse.ArgumentParser:
         help="read every file: finds what no etag shows, such as a flipped byte",
     )
     verb.set_defaults(run=commands.verify)
-    verb = _command(verbs, "forget-listener", "give up the notices of a listener that no longer exists")
+    verb = _command(verbs, "forget-listener", "drop the notices of a listener that no longer exists")
     verb.add_argument("job", metavar="JOB")
     verb.add_argument("listener", metavar="NAME")
     verb.add_argument(

@@ -26,7 +26,7 @@ from .output.progress import ProgressLine
 def resume(
     coordinator: Coordinator, savepoint: ObjectStore, options: argparse.Namespace, opened: OpenFolder
 ) -> tuple[list[str], dict[str, Any]]:
-    """Start a job from a savepoint, once the person at the terminal agrees to what that gives up.
+    """Start a job from a savepoint, once the user at the terminal agrees to what the job loses.
 
     Args:
         coordinator: of the job.
@@ -39,7 +39,7 @@ def resume(
 
     Raises:
         NoSavepointError: there is no savepoint, or only a part of one.
-        ResumeRefusedError: the person did not agree, or the job changed meanwhile; nothing was given up.
+        ResumeRefusedError: the user did not agree, or the job changed meanwhile; nothing was lost.
     """
     ensure_probed(coordinator.files.store, nonce=secrets.token_hex(8))
     plan, head = coordinator.start_plan(savepoint), coordinator.head()
@@ -70,7 +70,7 @@ def go_on(coordinator: Coordinator) -> tuple[list[str], dict[str, Any]]:
     where = f"the next epoch restores checkpoint {latest}" if latest else "it has no checkpoint and starts empty"
     was = f"{text.how_stopped(head.stopped)} and goes on" if head.stopped else "not stopped"
     if stopping is not None:
-        was = f"being stopped with savepoint {stopping.id}, which is given up"
+        was = f"being stopped with savepoint {stopping.id}, which is cancelled"
     lines = text.paragraph(f"{coordinator.job} was {was}: {where}", text.width())
     lines += _next_start(head.latest_completed())
     gave_up = stopping.id if stopping else None
@@ -108,7 +108,7 @@ def _ask(head: Head, plan: StartPlan) -> None:
 def _plan(head: Head, plan: StartPlan) -> Iterator[str]:
     given_up, columns = plan.gives_up, text.width()
     held = f"everything up to checkpoint {given_up.back_to}" if given_up.back_to else "nothing of what the job has done"
-    said = f"the savepoint holds {held}. By starting from it {head.job} gives up what it lacks:"
+    said = f"the savepoint holds {held}. By starting from it {head.job} loses what it lacks:"
     yield from text.paragraph(said, columns)
     if given_up.checkpoints:
         yield from text.paragraph(

@@ -41,7 +41,7 @@ def savepoint(
         wait: waits so many seconds.
 
     Returns:
-        Lines and document that say what became of it, and whether it failed.
+        Lines and document that say how it ended, and whether it failed.
 
     Raises:
         SavepointRefusedError: it was refused; nothing was opened.

@@ -62,10 +62,10 @@ def stop(
         options: the command's words: `target`, `request_id`, `drain`, `wait`.
         opened: opens the savepoint's folder.
         wait: waits so many seconds.
-        airflow: starts the last run, and pauses the DAG once the job has stopped; None: a person does both.
+        airflow: starts the last run, and pauses the DAG once the job has stopped; None: a user does both.
 
     Returns:
-        Lines and document that say what became of it, and whether the job did not stop.
+        Lines and document that say how it ended, and whether the job did not stop.
 
     Raises:
         NoSuchDagError: Airflow has no such DAG, or the last run would not start; nothing was opened.
@@ -86,7 +86,7 @@ def stop(
         entry = coordinator.savepoint(wish, opened, line.show)
         if _settle_if_over(coordinator, airflow, request):
             entry = coordinator.savepoint(replace(wish, renew=False), opened, line.show)
-        # A caller who asks again need not say once more that it drains.
+        # A caller that asks again may leave out --drain.
         run = run_id_of(entry.epoch) if entry.drains else None
         if run is not None and entry.waits:
             if airflow is not None:

@@ -131,7 +131,7 @@ class CheckpointSensor(BaseSensorOperator):
             trigger: the id of the task that triggers the checkpoint.
             stages: the tasks of the stages, by uid; all of them have ended when this task begins.
             where_of: finds all that runs again with the stages of a run, by the run's id.
-            airflow_api_conn_id: the connection to Airflow's API; None: a person clears what has to run again.
+            airflow_api_conn_id: the connection to Airflow's API; None: a user clears what has to run again.
         """
         self._trigger_task = TaskRef(trigger)
         self._stage_tasks = dict(stages)
@@ -149,7 +149,7 @@ class CheckpointSensor(BaseSensorOperator):
             CheckpointFailedError: it ended without completing; the text carries the reason.
             AirflowFailException: the job failed, of too many failed checkpoints or of a try that is followed by no
                 other (semantics F4); the text names the root cause. Or every task that has not acknowledged has ended,
-                because a person marked it or because it failed and that was not reported; the text names them.
+                because a user marked it or because it failed and that was not reported; the text names them.
             InvalidConfigError: no checkpoint of the epoch is known: none was triggered, or it was forgotten.
             ListenerError: the checkpoint is complete, and a listener failed; the next try tells it again.
             AirflowSkipException: the task that triggers was skipped.
@@ -267,7 +267,7 @@ class CheckpointSensor(BaseSensorOperator):
         Raises:
             AirflowRescheduleException: stages were cleared, and Airflow starts this task after them; or the API cannot
                 be reached now.
-            AirflowFailException: only a person can clear them; the text says what to clear.
+            AirflowFailException: only a user can clear them; the text says what to clear.
         """
         due = progress.restarted if isinstance(progress, Waiting) else asks_for_clear(progress)
         if not due or not isinstance(progress, Waiting | Failed):

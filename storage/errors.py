@@ -54,10 +54,10 @@ class CairnError(Exception):
 
     kind: ClassVar[ErrorKind] = ErrorKind.INVALID
     retry_cures: ClassVar[bool] = False
-    """Whether the same try, some seconds later, may do without a person having changed anything (semantics F4)."""
+    """Whether the same try, some seconds later, may succeed although no user has changed anything (semantics F4)."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Let a class that says nothing of retries follow its kind."""
+        """Give a class without `retry_cures` that of its kind."""
         super().__init_subclass__(**kwargs)
         if "retry_cures" not in cls.__dict__ and "kind" in cls.__dict__:
             cls.retry_cures = cls.kind in RETRIED

@@ -4,7 +4,7 @@ The store says which executions a failover has replaced, and which new ones are 
 stage is cleared in two cases. Its id is still that of the try which had held the replaced execution: Airflow gives
 a task instance another id for each try and with each clear, in the clear's own transaction. Or it is another, later
 try that has ended as a success: a try that begins for the new attempt claims the new execution first, so one that
-has ended without that ran for the old one, or a person has marked it. The store is asked once more after Airflow,
+has ended without that ran for the old one, or a user has marked it. The store is asked once more after Airflow,
 so what ended as a success had its chance to claim. A task that is to begin, or runs as a later try, is left alone:
 it finds the new execution by itself, and where it ends without it, the next look clears it (semantics F5).
 """
@@ -40,7 +40,7 @@ class Where:
     """Tasks that are no stages and look at what a stage wrote, by that stage's uid: they run again with it."""
 
     def by_hand(self, stages: Iterable[str]) -> str:
-        """Say what a person has to clear, in the words of Airflow's page.
+        """Say what the user has to clear, in the words of Airflow's page.
 
         Args:
             stages: their uids.
@@ -55,7 +55,7 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Cleared:
-    """What came of a look at the tasks that have to run again."""
+    """What was cleared of the tasks that have to run again."""
 
     stages: tuple[str, ...] = ()
     """Those whose tasks this call has cleared."""
@@ -122,7 +122,7 @@ def _why_not(facts: TaskFacts | None, claimant: str) -> str | None:
     if facts is None:
         return "the run has no such task"
     if facts.state in GIVEN_UP:
-        return f"Airflow has given its task up ({facts.state}); a person clears it"
+        return f"Airflow does not run its task again ({facts.state}); clear it"
     if facts.id == claimant or facts.state == SUCCESS:
         return None
     if facts.state in ENDED:

@@ -35,7 +35,7 @@ class CheckpointScope:
     listeners: tuple[CheckpointListener, ...] = ()
     """Notified how checkpoints ended."""
     airflow_api_conn_id: str | None = AIRFLOW_API_CONN_ID
-    """The connection that clears tasks; None: a person does."""
+    """The connection that clears tasks; None: a user does."""
     pipelined: set[tuple[str, str]] = field(default_factory=set, compare=False)
     """Edges that `Pipelined` marks, by the ids of their tasks; it grows while the DAG is built (semantics F1)."""
 

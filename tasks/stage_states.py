@@ -1,6 +1,6 @@
 """Stages whose tasks have ended without an acknowledgement, so that no task is left to wait for.
 
-A person has marked them, their last try was killed and no callback reported it, an attempt that ended took their work
+A user has marked them, their last try was killed and no callback reported it, an attempt that ended took their work
 along, or their acknowledgement was deleted: the store tells which.
 
 Airflow has no hook for that, and the driver of a marked task is simply ended. The task that waits for the checkpoint
@@ -29,7 +29,7 @@ ENDED = frozenset({"success", "failed", "upstream_failed", "removed"})
 
 
 class NobodyAcknowledgesError(CheckpointFailedError):
-    """Every stage that the checkpoint waits for has ended without acknowledging; only a person can go on from there."""
+    """Every stage that the checkpoint waits for has ended without acknowledging; only a user can go on from there."""
 
     retry_cures = False
 
@@ -55,7 +55,7 @@ def check_awaited(
         why: says of a stage why it has not acknowledged, as far as the store tells.
 
     Raises:
-        NobodyAcknowledgesError: the same attempt waits, and the tasks of all whom it waits for have ended.
+        NobodyAcknowledgesError: the same attempt waits, and the tasks of all stages that it waits for have ended.
     """
     if not isinstance(before, Waiting) or not isinstance(now, Waiting) or before.checkpoint != now.checkpoint:
         return

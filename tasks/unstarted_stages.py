@@ -1,7 +1,7 @@
 """The last net: stages that have not acknowledged although Airflow shows their tasks as successes (F5).
 
-A failover has replaced what they wrote, and all died that should have cleared them; or a person has marked the task
-while it ran; or an acknowledgement was deleted. The task that waits for the checkpoint finds them, because it
+A failover has replaced what they wrote, and the processes that should have cleared them died; or a user has marked the
+task while it ran; or an acknowledgement was deleted. The task that waits for the checkpoint finds them, because it
 begins when the stages' tasks have ended. A stage's task ends as a success by itself only after its acknowledgement
 counted, so such a task has nothing in hand: it runs again, and its begin settles what the try before left.
 """
@@ -39,11 +39,11 @@ def start_again(
         epoch: the epoch's name.
         now: how far its checkpoint is.
         states: what Airflow says of the stages' tasks.
-        where_of: finds the tasks of a run by its id; None: the job has no group, and a person clears.
-        conn_id: the connection to Airflow's API; None: a person clears.
+        where_of: finds the tasks of a run by its id; None: the job has no group, and a user clears.
+        conn_id: the connection to Airflow's API; None: a user clears.
 
     Returns:
-        The stages whose tasks run again now; none where a person has to clear.
+        The stages whose tasks run again now; none where a user has to clear.
 
     Raises:
         AirflowApiError: the API cannot be reached; asking again may help.

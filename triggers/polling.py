@@ -86,7 +86,7 @@ class PollingTrigger(BaseTrigger):
 
 
 def why_failed(event: Mapping[str, Any], what: str) -> str | None:
-    """Say for people why a wait has ended with an error; None where it has not.
+    """Say for users to read why a wait has ended with an error; None where it has not.
 
     Args:
         event: what the trigger yielded.

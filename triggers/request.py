@@ -36,7 +36,7 @@ class RequestTrigger(PollingTrigger):
         storage: storage URI.
         job: the job's name.
         epoch: the epoch's name (`layout.epoch_name`).
-        kind: who asks, a `RequestKind`.
+        kind: what kind of request, a `RequestKind`.
         max_concurrent: `CheckpointConfig.max_concurrent_checkpoints`.
         min_pause_ms: `CheckpointConfig.min_pause`, milliseconds.
         aws_conn_id: Airflow connection of type `aws`; None for boto3's own chain.

@@ -135,7 +135,7 @@ def _keep_completed(files: JobFiles, known: LastWritten, live: Live, ref: Docume
             for _ in referred.through(metadata_file.read(files, ref)):
                 pass
         except (GoneError, DocumentError) as error:
-            problem = f"what it refers to is not known, so nothing of it and before it was deleted: {error}"
+            problem = f"what it refers to is not known, so neither it nor anything before it was cleaned: {error}"
             live.unknown[ref.key] = problem
     live.keys |= referred.keys
     live.epochs |= referred.epochs

@@ -1,7 +1,7 @@
 """From acknowledgements to a completed checkpoint's metadata (semantics C1, C5).
 
-The content is a pure function of the pending document, the markers and who is left out, so that two finishers who leave
-out the same stages write equal bytes.
+The content is a pure function of the pending document, the markers and which stages are left out, so that two
+finishers that leave out the same stages write equal bytes.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def choose(files: JobFiles, head: Head) -> RestoreChoice:
 
     Raises:
         NoCheckpointError: there are completed checkpoints and every one of them is damaged, or the input of a damaged
-            one is gone. Starting empty would lose what they held, so that is left to a person.
+            one is gone. Starting empty would lose what they held, so a user has to decide that.
         UnavailableError: the store could not be asked.
         ForbiddenError: the store refused to answer.
     """

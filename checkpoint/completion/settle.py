@@ -1,7 +1,7 @@
 """The head in which a checkpoint has completed, or has been aborted because it cannot (semantics C1, C6, D2, F6).
 
 Nothing here swaps the head. What is written before the swap is the metadata, under a name that belongs to this attempt
-and to who is left out of it; so the loser of the swap has done no harm.
+and to the stages that it leaves out; so the loser of the swap has done no harm.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def complete(
 
 
 def _without(files: JobFiles, head: Head, entry: PendingEntry, document: PendingDocument, now_ms: int) -> Without:
-    """Say who is left out; nothing is looked up where no stage may be, because the assembler sees who is missing."""
+    """Name the stages to leave out; nothing is read where none may be, because the assembler sees what is missing."""
     if document.limits.leave_out is None:
         return Without()
     seen = look(files, entry, document)
@@ -84,7 +84,7 @@ def _without(files: JobFiles, head: Head, entry: PendingEntry, document: Pending
 
 
 def look(files: JobFiles, entry: PendingEntry, document: PendingDocument) -> StageReports:
-    """See who has acknowledged and who was given up: a listing for each checkpoint in which executions are at home.
+    """Read which stages have acknowledged or failed finally: a listing for each checkpoint that is an execution's home.
 
     A second one where regions may fail.
     """
@@ -108,7 +108,7 @@ def settle(files: JobFiles, head: Head, now_ms: int) -> Head:
         now_ms: the time, milliseconds since 1970 UTC.
 
     Raises:
-        UnavailableError: the store did not say who has acknowledged.
+        UnavailableError: the store did not say which stages have acknowledged.
     """
     settled = suspension.go_on_undrained(savepoint_entries.expire(head, now_ms), now_ms)
     for entry in head.pending:

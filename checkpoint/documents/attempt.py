@@ -321,7 +321,7 @@ class PendingDocument:
     replay: tuple[ReplayedEpoch, ...] = ()
     owner: Owner | None = None
     cause: str = ""
-    """Why this attempt was opened, for people: the failure of the one before."""
+    """Why this attempt was opened, for users to read: the failure of the one before."""
     listeners: tuple[ListenerName, ...] = ()
     """Listeners to notify of how it ended (semantics C4, D4)."""
     max_parallelism: dict[Stage, Attempt] = field(default_factory=dict, metadata=SPARSE)

@@ -130,7 +130,7 @@ class LateAck:
 
 @dataclass(frozen=True, slots=True)
 class EndedEntry:
-    """A checkpoint of the past, for people, for later attempts of its epoch and for late acknowledgements (A3)."""
+    """A checkpoint of the past, for users to read, for later attempts of its epoch, for late acknowledgements (A3)."""
 
     id: CheckpointId
     epoch: Epoch
@@ -167,7 +167,7 @@ class EndedEntry:
     restarts: Count = field(default=0, metadata=SPARSE)
     """As in `PendingEntry`."""
     for_good: bool = field(default=False, metadata=SPARSE)
-    """Whether a try had failed that nothing but a person follows by another (semantics F4)."""
+    """Whether a try had failed finally: only a user starts another (semantics F4)."""
     left_out: tuple[Stage, ...] = field(default=(), metadata=SPARSE)
     """As in `CompletedEntry`."""
     restarted: tuple[Stage, ...] = field(default=(), metadata=SPARSE)
@@ -183,7 +183,7 @@ class EndedEntry:
     places: Count = field(default=0, metadata=SPARSE)
     """As in `PendingEntry`."""
     left_behind: bool = field(default=False, metadata=SPARSE)
-    """Whether so many other epochs have ended since that nothing of it is kept: only a trigger opens the next."""
+    """Whether so many other epochs have ended since that its work was deleted: only a trigger opens the next."""
 
     def __post_init__(self) -> None:
         """Refuse an outcome that is none."""
@@ -223,14 +223,14 @@ class Notice:
     reason: Reason | None = None
     """Why it was aborted; None if it completed."""
     detail: str = ""
-    """The same, for people."""
+    """The same, for users to read."""
     metadata: DocumentRef | None = None
     """Of a completed checkpoint whose stages have staged something; kept until all are notified."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreRecord:
-    """One restore, for people (semantics R5)."""
+    """One restore, for users to read (semantics R5)."""
 
     checkpoint: CheckpointId
     """The completed checkpoint that was restored."""
@@ -268,7 +268,7 @@ class RewindRecord:
 
     @property
     def said(self) -> str:
-        """What happened, for people; a clause."""
+        """What happened, for users to read; a clause."""
         if self.imported is not None:
             return f"the job was started from a savepoint, as checkpoint {self.imported},"
         if self.drained is not None:
@@ -333,7 +333,7 @@ class Stopped(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> Stopped | None:
-        """Read what version 0.1 could write: a job that a person had suspended waits for a person still."""
+        """Read what version 0.1 could write: a job that a user had suspended still waits for a user."""
         return cls.SHUTDOWN if value == "suspended" else None
 
 
@@ -344,16 +344,16 @@ class WaitingRequest:
     epoch: Epoch
     kind: RequestKind
     requested_at_ms: Count
-    """When it took the place, for people; the order is that of the line."""
+    """When it took the place, for users to read; the order is that of the queue."""
     owner: Owner | None = None
-    """Whose DAG run waits; the place is given up when that has ended."""
+    """The owner of the DAG run that waits; the place is free when that has ended."""
     window: WindowText | None = field(default=None, metadata=SPARSE)
     """As in `PendingEntry`; None also where a source says what the epoch reads once it begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeclinedRequest:
-    """A request that no checkpoint came of, for people (semantics T1)."""
+    """A request that was declined, for users to read (semantics T1)."""
 
     epoch: Epoch
     kind: RequestKind
@@ -403,7 +403,7 @@ class SavepointEntry:
     reason: Reason | None = None
     """Why it failed; None if it did not."""
     detail: str = field(default="", metadata=SPARSE)
-    """The same, for people."""
+    """The same, for users to read."""
     stops: bool = field(default=False, metadata=SPARSE)
     """Whether the job stops with it: no epoch begins while it is made, and it completes in the swap that stops the job
     (semantics P2)."""

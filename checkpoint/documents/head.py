@@ -45,7 +45,7 @@ MAX_WAITING = 1_000
 """Requests that may wait (semantics T2)."""
 
 MAX_DECLINED = 20
-"""Declined requests that the head remembers, for people (semantics T1)."""
+"""Declined requests that the head remembers, for users to read (semantics T1)."""
 
 MAX_NOTICES = 100
 """Notices that may wait to be delivered, those of pending checkpoints included; beyond it nothing is triggered."""
@@ -60,10 +60,10 @@ WRITE_LOG = 64
 """Write ids that the head remembers; the decisions themselves settle what is older (semantics W2)."""
 
 MAX_RESTARTED = 100
-"""Stages that run again after a checkpoint of which the head remembers the names, for people."""
+"""Stages that run again after a checkpoint: how many names the head remembers, for users to read."""
 
 MAX_LATE = 10
-"""Late acknowledgements that the head remembers of a failed checkpoint, for people."""
+"""Late acknowledgements that the head remembers of a failed checkpoint, for users to read."""
 
 MAX_OTHERS = 10
 """Failures beside the root failure that the head remembers of a checkpoint (semantics O1)."""

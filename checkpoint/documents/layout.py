@@ -146,7 +146,7 @@ def hook_answers(home: int, token: str) -> str:
 def metadata(checkpoint: int, token: str, left_out: Collection[str] = ()) -> str:
     """Give the key of a completed checkpoint's metadata; it counts only once the head names it (semantics D3).
 
-    Two finishers may see different stages lag. Each then writes other bytes, so the name says who is left out.
+    Two finishers may see different stages lag. Each then writes other bytes, so the name says which are left out.
 
     Args:
         checkpoint: the checkpoint.

@@ -43,7 +43,7 @@ class ReadWindow:
     end: datetime
 
     def __str__(self) -> str:
-        """Say it for people."""
+        """Say it for users to read."""
         return f"{'the beginning' if self.start == _FIRST else self.start.isoformat()} to {self.end.isoformat()}"
 
     @property

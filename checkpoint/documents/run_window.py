@@ -1,4 +1,4 @@
-"""The window of time that an epoch reads, and a DAG run's name with it for people (semantics T8).
+"""The window of time that an epoch reads, and a DAG run's name with it, for users to read (semantics T8).
 
 In Airflow 3 the id of a scheduled run names the end of its data interval. So wherever a run's id is shown, the window
 is shown beside it, and a user who needs the run's start date reads the right one.

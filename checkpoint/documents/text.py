@@ -1,4 +1,4 @@
-"""Texts that the head keeps for people."""
+"""Texts that the head keeps for users to read."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class CheckpointNotice:
     reason: Reason | None
     """Why it was aborted; None if it completed."""
     detail: str
-    """The same, for people."""
+    """The same, for users to read."""
     committables: tuple[Committable, ...]
     """What its stages had staged, in the order of stages and names: to be committed, or to be dropped."""
 

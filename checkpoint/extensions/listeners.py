@@ -146,7 +146,7 @@ class Notices:
                 listener no longer exists. Checkpoints that are pending still leave theirs.
 
         Returns:
-            How many were given up.
+            How many were dropped.
         """
 
         def decide(head: Head, _now_ms: int) -> Decision[int]:

@@ -43,7 +43,7 @@ def weigh(
 
 
 def verdict(in_a_row: int, tolerable: int, root_cause: str) -> str:
-    """Say for people that the job failed, and of what.
+    """Say for users to read that the job failed, and why.
 
     Args:
         in_a_row: counted failures, that of `root_cause` included.

@@ -173,7 +173,7 @@ class HistoryRule:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What became of the savepoints that were too old or too many."""
+    """What was done with savepoints that were too old or too many."""
 
     disposed: tuple[Disposal, ...] = ()
     kept: tuple[tuple[str, str], ...] = ()

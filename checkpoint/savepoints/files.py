@@ -71,7 +71,7 @@ class SavepointFiles(FolderFiles):
                 return
         if self.owner() != mine or self._is_whole():
             raise SavepointRefusedError(
-                "the savepoint's folder is not empty, and the job knows nothing of what lies there. Take it under "
+                "the savepoint's folder is not empty, and the job does not know the files in it. Take it under "
                 "another request id, or into another target",
                 job=self.job,
                 savepoint=self.store.uri,

@@ -57,7 +57,7 @@ class ImportOptions:
     only_if_new: bool = False
     """Only where the job has no checkpoint yet."""
     give_up: bool = True
-    """Whether checkpoints of the job's own may be given up; with False that is refused."""
+    """Whether the job may lose checkpoints of its own; with False that is refused."""
 
 
 DEFAULT_OPTIONS = ImportOptions()
@@ -65,7 +65,7 @@ DEFAULT_OPTIONS = ImportOptions()
 
 @dataclass(frozen=True, slots=True)
 class JobShape:
-    """What the job runs, where known: a savepoint that does not fit is refused before anything is given up."""
+    """What the job runs, where known: a savepoint that does not fit is refused before the job loses anything."""
 
     stages: tuple[StageSpec, ...]
     hooks: tuple[str, ...] = ()
@@ -169,7 +169,7 @@ class Importing:
         Args:
             folder: a store that is rooted at the savepoint's folder.
             wish: how.
-            agreed: what the caller takes it to do; if it would give up something else by now, it is refused.
+            agreed: what the caller expects it to do; if the job would lose something else by now, it is refused.
             runs: what the job runs; None: its next trigger sees whether the savepoint fits.
             on_progress: called after each file.
             open_folder: opens the folders above the savepoint's, to see whether a job lives there; None: only those of
@@ -177,13 +177,13 @@ class Importing:
 
         Raises:
             SavepointRefusedError: the wish claims it, and a job lives in its folder, or above it.
-            NoSavepointError: there is no savepoint, or only a part of one; nothing of the job has changed.
+            NoSavepointError: there is no savepoint, or only a part of one; the job has not changed.
             DocumentError: its metadata is broken, altered, or of a newer format.
             InvalidConfigError: it lies in the job's own prefix.
             NonRestoredStateError: it holds state of a stage, a hook or a source that the job has not (semantics R3).
             InvalidStateError: a stage cannot be restored at its parallelism (semantics R4).
-            ResumeRefusedError: something would be given up without agreement, or another import took the place of
-                this one; nothing was given up.
+            ResumeRefusedError: the job would lose something without agreement, or another import took the place of
+                this one; nothing was lost.
         """
         found = self._heads.observe(lambda head, _now_ms: self._without_reading(head, folder, wish))
         if found is not None:
@@ -223,7 +223,7 @@ class Importing:
         return None
 
     def _found_or_gone(self, folder: ObjectStore) -> Savepoint | ImportRecord:
-        """Read the savepoint; give the job's start from it if nothing of it is left since, not even a part."""
+        """Read the savepoint; give the job's start from it if it was deleted since, to the last file."""
         try:
             return self._found(folder)
         except NoSavepointError:
@@ -298,7 +298,7 @@ class Importing:
                 return Decision(replace(_started(done, copied, gave_up), allowed=after is not None), after)
             if head.importing is None or head.importing.token != opened.token:
                 raise ResumeRefusedError(
-                    "this import was given up, or that of another savepoint took its place; nothing of it is used. "
+                    "this import was abandoned, or that of another savepoint took its place; its copies are not used. "
                     "Name the savepoint again if the job is to start from it",
                     job=self._files.job,
                     savepoint=opened.origin.uri,
@@ -356,8 +356,7 @@ class Importing:
         found = given_up(head, self._back_to(head, origin))
         if agreed is not None and (found, origin) != (agreed.gives_up, agreed.origin):
             raise ResumeRefusedError(
-                "the job or the savepoint has changed since you looked, and something else would be given up; look "
-                "again",
+                "the job or the savepoint has changed since you looked, and it would lose something else; look again",
                 job=self._files.job,
                 savepoint=origin.uri,
                 agreed=agreed.gives_up.said,

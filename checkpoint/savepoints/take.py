@@ -72,7 +72,7 @@ class _Start:
 
 
 def no_progress(_: SavepointProgress) -> None:
-    """Say nothing of how far the copying is."""
+    """Report no progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class Savepoints:
         return entry
 
     def check(self, request: SavepointRequest) -> None:
-        """See that a savepoint would be taken, or gone on with, and change nothing: for who has something to say first.
+        """See that a savepoint would be taken, or gone on with, and change nothing; for a caller that prints first.
 
         Args:
             request: what is wanted.
@@ -204,7 +204,7 @@ class Savepoints:
         return tuple(sorted({name for notice in owed for name in notice.listeners}))
 
     def awaited_by(self, entry: SavepointEntry) -> str:
-        """Say for people what a savepoint that is pending waits for; completes the sentence "it waits for …".
+        """Say for users to read what a pending savepoint waits for; completes the sentence "it waits for …".
 
         Args:
             entry: the savepoint as of now.
@@ -430,10 +430,10 @@ class Savepoints:
 
         Args:
             epoch: the epoch's name.
-            detail: why none will, for people.
+            detail: why none will, for users to read.
 
         Returns:
-            Whether a stop waited for it, and nothing of it was pending.
+            Whether a stop waited for it, and no attempt of it was pending.
         """
 
         def decide(head: Head, now_ms: int) -> Decision[bool]:
@@ -463,7 +463,7 @@ class Savepoints:
         folder.empty()
         if current is None:
             raise SavepointRefusedError(
-                "the head knows nothing of this savepoint any more: another call has completed it, and it was disposed "
+                "the head no longer knows this savepoint: another call has completed it, and it was disposed "
                 "of since; or it had failed, and another one took its place. Ask again",
                 job=self._files.job,
                 savepoint=entry.uri,

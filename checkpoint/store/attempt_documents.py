@@ -161,7 +161,7 @@ def set_aside(files: JobFiles, old: Head, new: Head) -> None:
     """Write the documents that `old` holds of attempts that end in `new` without completing; then `new` may be swapped.
 
     The epoch's next attempt is made from it (semantics F2, D5), a notice needs it to find what was staged (D4), and
-    people ask what was missing (O1), until the cleaner takes it. Where `new` is not swapped in after all, the object
+    users ask what was missing (O1), until the cleaner takes it. Where `new` is not swapped in after all, the object
     does no harm.
 
     Args:

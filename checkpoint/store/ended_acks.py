@@ -1,4 +1,4 @@
-"""Counts who had acknowledged in an attempt that ends without completing (semantics O1, D2, S1, C2).
+"""Counts the stages that had acknowledged in an attempt that ends without completing (semantics O1, D2, S1, C2).
 
 What ends an attempt is often no look at it: its time was over, the DAG was paused, another one completed. So the swap
 that ends it counts the markers, in whichever process, where the decision has not.
@@ -23,7 +23,7 @@ def counted(files: JobFiles, old: Head, new: Head) -> Head:
     """Give `new` with the number of stages that had acknowledged in what ends in it.
 
     Costs a listing for each checkpoint in which the executions of such an attempt are at home. The number
-    is only shown to people: where it cannot be read, the end is recorded without it.
+    is only shown to users: where it cannot be read, the end is recorded without it.
 
     Args:
         files: the job's files.
@@ -43,5 +43,10 @@ def _acknowledged(files: JobFiles, entry: PendingEntry) -> int:
         document = attempt_documents.read(files, entry)
         return len(acks.marked(files, document.executions, "acks"))
     except CairnError as error:
-        log.warning("who had acknowledged in checkpoint %d of job %s is not known: %s", entry.id, files.job, error)
+        log.warning(
+            "the stages that had acknowledged in checkpoint %d of job %s cannot be counted: %s",
+            entry.id,
+            files.job,
+            error,
+        )
         return 0

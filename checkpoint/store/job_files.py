@@ -248,7 +248,7 @@ class JobFiles:
                 return (offset, digest.hexdigest()) == (ref.size_bytes, ref.sha256)
 
     def _settle(self, key: str, data: bytes, unknown: OutcomeUnknownError) -> Written | ConditionFailed | None:
-        """Learn what came of a create whose answer was lost; None if no object is there (semantics W2)."""
+        """Learn the outcome of a create whose answer was lost; None if no object is there (semantics W2)."""
         try:
             found = self.get(key, max_bytes=len(data))
         except GoneError:

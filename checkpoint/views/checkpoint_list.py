@@ -98,7 +98,7 @@ class CheckpointRow:
     restarts_left: int | None = None
     """Of a pending one: how many more failed tries would be answered by a restart; None: any number."""
     for_good: bool = False
-    """Whether a try had failed that nothing but a person follows by another (semantics F4)."""
+    """Whether a try had failed finally: only a user starts another (semantics F4)."""
     late: tuple[LateAck, ...] = ()
     """Of a failed one: stages that began in it and acknowledged after it had failed, with their metrics."""
     input: WindowText | None = None
@@ -144,7 +144,7 @@ class Listing:
     stopped: Stopped | None
     """What the job refuses; None: nothing (semantics S1)."""
     declined: tuple[DeclinedRequest, ...] = ()
-    """The last requests that no checkpoint came of, newest first (semantics T1)."""
+    """The last requests that were declined, newest first (semantics T1)."""
     stopping: SavepointEntry | None = None
     """The savepoint with which the job is being stopped (semantics P2)."""
 
@@ -168,7 +168,7 @@ def checkpoints(coordinator: Coordinator) -> list[CheckpointRow]:
 def pulse(coordinator: Coordinator, checkpoint: int | None = None) -> Hashable:
     """Give what differs whenever there is something new to see of a job's checkpoints, at less cost than looking.
 
-    That is the head's revision, and for what is pending who has acknowledged or declined: markers change no head.
+    That is the head's revision, and who acknowledged or declined in a pending one: markers change no head.
 
     Args:
         coordinator: of the job.
@@ -190,7 +190,7 @@ def entry_of(head: Head, checkpoint: int) -> Entry:
     """Find a checkpoint in the head.
 
     Raises:
-        NoCheckpointError: the head knows nothing of that id.
+        NoCheckpointError: the head does not know that id.
     """
     known = _known(head)
     if checkpoint not in known:

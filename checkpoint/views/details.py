@@ -141,7 +141,7 @@ def details(coordinator: Coordinator, checkpoint: int, *, subtasks: int = SUBTAS
         subtasks: of how many subtasks of each stage to give a row, at least 1.
 
     Raises:
-        NoCheckpointError: the head knows nothing of that id.
+        NoCheckpointError: the head does not know that id.
         GoneError: the metadata of a retained checkpoint is gone.
         DocumentError: it is broken, or the head is.
     """

@@ -216,7 +216,7 @@ def test_whoever_copies_for_longer_than_that_is_told(old: World) -> None:  # sem
         old.clock.advance(timedelta(days=2))
         old.coordinator().look_for_savepoint("none")
 
-    with pytest.raises(ResumeRefusedError, match="this import was given up"):
+    with pytest.raises(ResumeRefusedError, match="this import was abandoned"):
         old.coordinator().start_from(saved(old), on_progress=look)
     audit_started(old, "e1", "e2")
 

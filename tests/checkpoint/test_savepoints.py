@@ -278,7 +278,7 @@ def test_one_that_was_disposed_of_while_a_slow_copier_went_on(world: World) -> N
 
     # Request, head, six files: all of them stand, and the metadata comes next. The look before it was too early.
     slow = InterleavingStore(world.store, "create", 7, meanwhile)
-    with pytest.raises(SavepointRefusedError, match="the head knows nothing of this savepoint any more"):
+    with pytest.raises(SavepointRefusedError, match="the head no longer knows this savepoint"):
         take(world, store=slow)
     assert world.coordinator().head().savepoints == ()
     assert world.memory.all_keys("elsewhere/") == []
@@ -293,7 +293,7 @@ def test_a_slow_copier_does_no_harm_to_one_made_anew(world: World) -> None:  # s
         dispose(world.store, folder(world, take(world)), Runtime(world.clock, world.new_token))
         made.append(take(world))
 
-    with pytest.raises(SavepointRefusedError, match="the head knows nothing of this savepoint any more"):
+    with pytest.raises(SavepointRefusedError, match="the head no longer knows this savepoint"):
         take(world, store=InterleavingStore(world.store, "create", 7, meanwhile))
     assert world.coordinator().head().savepoints == tuple(made)
     assert_whole(world, made[0])
@@ -555,7 +555,7 @@ def test_a_folder_with_something_in_it_is_refused(world: World, found: str) -> N
     world.run_epoch("e1")
     place = Below(world.store, f"{TARGET}/{folder_name('flights', 'by hand', storage=world.store.uri)}")
     place.create(found, b"somebody else's")
-    with pytest.raises(SavepointRefusedError, match="the savepoint's folder is not empty, and the job knows nothing"):
+    with pytest.raises(SavepointRefusedError, match="the savepoint's folder is not empty, and the job does not know"):
         take(world)
     assert world.coordinator().head().savepoints == ()
     assert place.get(found).data == b"somebody else's"

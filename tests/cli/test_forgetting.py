@@ -67,7 +67,7 @@ def test_a_listener_that_nothing_waits_for_is_an_error(
     before = waiting(world)
     assert cairn(world, JOB, name, "--yes") == 2
     said = capsys.readouterr()
-    assert "no notice waits for this listener, so there is nothing to give up" in said.err
+    assert "no notice waits for this listener, so there is nothing to drop" in said.err
     assert "waiting=`mail, warehouse`" in said.err
     assert said.out == ""
     assert waiting(world) == before

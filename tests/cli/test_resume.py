@@ -94,7 +94,7 @@ def test_it_says_what_is_given_up_and_asks(
     assert cairn(root, "resume", "flights", "--from", f"file://{root / SAVEPOINT}") == 0
     said = capsys.readouterr()
     assert said.err.splitlines() == [
-        "the savepoint holds everything up to checkpoint 2. By starting from it flights gives up what it lacks:",
+        "the savepoint holds everything up to checkpoint 2. By starting from it flights loses what it lacks:",
         "checkpoints 3, which cannot come back",
         "these DAG runs, which have to run again, in this order:",
         "  e3",

@@ -280,7 +280,7 @@ def test_a_job_that_is_being_stopped_says_so(root: Path, capsys: pytest.CaptureF
     assert json.loads(capsys.readouterr().out)["stopping"] == 3
     assert cairn(root, "resume", "flights") == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert said.startswith("flights was being stopped with savepoint 3, which is given up: the next epoch restores ch")
+    assert said.startswith("flights was being stopped with savepoint 3, which is cancelled: the next epoch restores ch")
     assert cairn(root, "resume", "flights", "--json") == 0
     assert json.loads(capsys.readouterr().out)["gave_up_stop"] is None
 
