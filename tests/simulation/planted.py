@@ -12,9 +12,17 @@ from airflow_cairn.checkpoint.attempts.claims import Claims
 from airflow_cairn.checkpoint.attempts.stage_reports import ExecutionReports
 from airflow_cairn.checkpoint.cleanup import cleaner, live
 from airflow_cairn.checkpoint.cleanup.cleaner import Cleaner
-from airflow_cairn.checkpoint.completion import assemble, left_out_lines, restore
+from airflow_cairn.checkpoint.completion import left_out_lines, restore
 from airflow_cairn.checkpoint.completion.left_out_lines import LeftOut
-from airflow_cairn.checkpoint.decisions import admission, history, imports, overtaken, suspension, transitions
+from airflow_cairn.checkpoint.decisions import (
+    admission,
+    history,
+    imports,
+    overtaken,
+    partial_completion,
+    suspension,
+    transitions,
+)
 from airflow_cairn.checkpoint.decisions.ownership import RunState
 from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument
 from airflow_cairn.checkpoint.documents.head import Head
@@ -60,6 +68,7 @@ def _plant(
     """Register a bug: the function takes the original and gives what stands in its place."""
 
     def register(make: Callable[[Any], Any]) -> None:
+        assert hasattr(where, attribute), f"{name}: {where} has no {attribute} any more"  # said before any seed runs
         NEEDS[name] = needs
         PLANTED[name] = lambda: put_in_place(where, attribute, make(getattr(where, attribute)))
 
@@ -250,15 +259,13 @@ def _lost_in_flight(original: Any) -> Any:
     return lambda self, kept=(): iter(())
 
 
-@_plant("what a stage has not read is not owed", assemble, "at_least_once", lambda kind: kind.early)
+@_plant("what a stage has not read is not owed", partial_completion, "unread_by", lambda kind: kind.early)
 def _edge_owes_nothing(original: Any) -> Any:
-    class Nothing:
-        @staticmethod
-        def owed_after(document: Any, ack: Any) -> Any:
-            read = {**ack.consumed, "clean": document.executions["clean"].token}
-            return original.owed_after(document, replace(ack, consumed=read))
+    def unread_by(document: Any, ack: Any) -> Any:
+        read = {**ack.consumed, "clean": document.executions["clean"].token}
+        return original(document, replace(ack, consumed=read))
 
-    return Nothing
+    return unread_by
 
 
 @_plant("what still counts is handed over to be dropped", committables, "_may_count", lambda kind: kind.listened)

@@ -28,6 +28,19 @@ STEPS = 10_000
 ENOUGH = 150
 """Seeds within which a planted bug must be found."""
 
+FOUND_AT = {
+    "an acknowledgement counts whatever its token": 40,
+    "state is deleted when the outcome is unknown": 35,
+    "what a savepoint does not hold counts still": 32,
+    "the checkpoint that a savepoint is made from is not kept": 22,
+    "what a damaged checkpoint held is not replayed": 14,
+    "what is in flight from before is not kept": 14,
+    "a success does not end the row of failures": 13,
+    "the readers of a failed stage carry over": 10,
+    "the pause counts from the trigger": 8,
+}
+"""Where bugs were found that few seeds find. It only saves time: the search begins there."""
+
 
 def _quiet(seed: int) -> Kind:
     return replace(kind_of(seed), listened=False)
@@ -93,11 +106,17 @@ def test_an_owner_does_all_that_owners_do() -> None:  # semantics P2, P3, R6, R5
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_bug_is_found(name: str) -> None:
     with PLANTED[name]():
-        for seed in [seed for seed in range(ENOUGH) if NEEDS[name](kind_of(seed))]:
+        seeds = [seed for seed in range(ENOUGH) if NEEDS[name](kind_of(seed))]
+        for seed in sorted(seeds, key=lambda seed: seed != FOUND_AT.get(name)):
             if found := run(plan(seed, 3000))[1]:
                 print(f"\n{name}: seed {seed}, step {found.at}: {found.what[:150]}")
                 return
     pytest.fail(f"not found within {ENOUGH} seeds")
+
+
+def test_it_is_noted_of_planted_bugs_only_where_they_were_found() -> None:
+    assert FOUND_AT.keys() <= PLANTED.keys()
+    assert all(seed < ENOUGH and NEEDS[name](kind_of(seed)) for name, seed in FOUND_AT.items())
 
 
 def test_a_failing_seed_is_made_smaller_and_still_fails() -> None:
