@@ -13,6 +13,7 @@ from airflow_cairn.spark import Epoch
 from airflow_cairn.spark.handover.conf import PREFIX, handover_conf
 from airflow_cairn.storage import S3Options, open_store
 from airflow_cairn.storage.uris import parse_storage_uri
+from scripts.harness.spark_start import fast_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,6 +32,7 @@ def session_builder() -> Any:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")
+        .config(map={**fast_conf()})
     )
 
 
