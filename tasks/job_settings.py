@@ -26,6 +26,7 @@ from ..storage.uris import StorageUri, parse_storage_uri
 class CheckpointScope:
     """What a `CheckpointedTaskGroup` gives to the tasks in it."""
 
+    group_id: str
     storage: str
     job: str
     aws_conn_id: str | None

@@ -13,25 +13,21 @@ from ...checkpoint import CheckpointConfig
 from ...checkpoint.documents.attempt import StageSpec
 from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.extensions.listeners import CheckpointListener, check_listeners
-from ...checkpoint.extensions.master_hooks import MasterHook, check_hooks
+from ...checkpoint.extensions.master_hooks import MasterHook
 from ...checkpoint.failures.regions import regions_of
-from ...checkpoint.source import Source, check_sources
+from ...checkpoint.source import Source
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ...hooks.airflow_api_check import check_airflow_api
 from ...hooks.clear_body import TaskRef
 from ...sensors.checkpoint import CheckpointSensor
-from ...tasks.job_settings import CheckpointScope, check_savepoint_target, check_storage_and_job, naming, scope_of
-from ...tasks.slice_detail import check_slice_detail
+from ...tasks.job_settings import CheckpointScope, check_storage_and_job, naming, scope_of
 from ..failure.callbacks import restore_latest_checkpoint
 from ..failure.retry_policy import restart_by
 from ..graph.run_tasks import where_of
 from ..graph.topology import show_exchanges
 from ..graph.uncovered_spark import warn_of_uncovered_spark
 from ..stage.overtaken_epoch import GroupTasks
-from ..trigger.checks import check_config, check_poll_interval, fit_schedule
-from ..trigger.intervals import check_intervals
-from ..trigger.operator import TriggerCheckpointOperator
-from ..trigger.start_from_savepoint import RunOptions, check_wish
+from ..trigger.operator import JobOptions, TriggerCheckpointOperator
 from .checks import check_last, check_reads, check_uids, stages_in
 from .regions import tooltip_of
 
@@ -128,61 +124,45 @@ class CheckpointedTaskGroup(TaskGroup):
             )
         assert storage is not None  # checked above
         with naming(group=self.group_id):
-            told = check_listeners(listeners)
+            checked = check_listeners(listeners)
         self.checkpoint_scope = CheckpointScope(
-            storage, job, aws_conn_id, conn_id, self.child_id(WAIT), told, airflow_api_conn_id
+            str(self.group_id), storage, job, aws_conn_id, conn_id, self.child_id(WAIT), checked, airflow_api_conn_id
         )
-        self._config = fit_schedule(self.dag, check_config(config, group=self.group_id), group=self.group_id)
-        check_slice_detail(slice_detail, group=self.group_id)
-        self._slice_detail = slice_detail
-        wish = RunOptions(restore_from, allow_non_restored_state, claim)
-        self._start = check_wish(wish, storage, job, group=self.group_id)
-        check_savepoint_target(self._config.savepoint_target, storage, job, group=self.group_id)
-        with naming(group=self.group_id):
-            self._sources = check_sources(source, self._config.max_concurrent_checkpoints)
-            self._master_hooks = check_hooks(
-                master_hooks, self._config.max_concurrent_checkpoints, self._config.timeout
-            )
-        self._reads_window = reads_window
-        self._deferrable = deferrable
-        with naming(group=self.group_id):
-            self._poll_interval = check_poll_interval(poll_interval)
-        self._may_leave_out = self._config.unaligned or self._config.regional is not None
+        self._check_only_one()
+        # The trigger checks them, and says where they stand: here.
+        self._options = JobOptions(
+            storage=storage,
+            job=job,
+            config=config,
+            aws_conn_id=aws_conn_id,
+            slice_detail=slice_detail,
+            source=source,
+            reads_window=reads_window,
+            master_hooks=master_hooks,
+            listeners=checked,
+            restore_from=restore_from,
+            allow_non_restored_state=allow_non_restored_state,
+            claim=claim,
+            deferrable=deferrable,
+            poll_interval=poll_interval,
+        )
         self._trigger: TriggerCheckpointOperator | None = None
         self._wait: CheckpointSensor | None = None
-        self._check_only_one()
-        check_intervals(self.dag, reads_window, has_source=bool(self._sources), group=self.group_id)
 
     def __enter__(self) -> CheckpointedTaskGroup:
         """Open the group and add the task that triggers the checkpoint.
 
         Raises:
-            InvalidConfigError: it was opened before.
+            InvalidConfigError: it was opened before, or an option is refused.
         """
         if self._trigger is not None:
             raise InvalidConfigError(
                 "the CheckpointedTaskGroup is opened a second time; put all its stages into one block",
                 group=self.group_id,
             )
+        # Before the group is Airflow's current one: an option that is refused must not leave it so for the next DAG.
+        self._trigger = TriggerCheckpointOperator(task_id=TRIGGER, task_group=self, dag=self.dag, **self._options)
         super().__enter__()
-        scope = self.checkpoint_scope
-        self._trigger = TriggerCheckpointOperator(
-            task_id=TRIGGER,
-            storage=scope.storage,
-            job=scope.job,
-            config=self._config,
-            aws_conn_id=scope.aws_conn_id,
-            slice_detail=self._slice_detail,
-            source=self._sources,
-            reads_window=self._reads_window,
-            master_hooks=self._master_hooks,
-            listeners=scope.listeners,
-            restore_from=self._start.restore_from,
-            allow_non_restored_state=self._start.allow_non_restored_state,
-            claim=self._start.claim,
-            deferrable=self._deferrable,
-            poll_interval=self._poll_interval,
-        )
         return self
 
     def __exit__(
@@ -216,10 +196,15 @@ class CheckpointedTaskGroup(TaskGroup):
 
     def get_leaves(self) -> Generator[Any, None, None]:
         """Yield what comes last: what follows the group follows the checkpoint, not a stage that it may leave out."""
-        if self._may_leave_out and self._wait is not None:
+        if self._wait is not None and self._may_leave_out:
             yield self._wait
         else:
             yield from super().get_leaves()
+
+    @property
+    def _may_leave_out(self) -> bool:
+        config = self._trigger.config if self._trigger else None
+        return config is not None and (config.unaligned or config.regional is not None)
 
     def _close(self) -> None:
         trigger, scope = self._trigger, self.checkpoint_scope
@@ -233,7 +218,7 @@ class CheckpointedTaskGroup(TaskGroup):
             )
         warn_of_uncovered_spark(tasks, str(self.group_id))
         check_uids(stages, str(self.group_id))
-        check_reads(stages, self._config.mode, str(self.group_id))
+        check_reads(stages, trigger.config.mode, str(self.group_id))
         trigger.take_stages_from(stages)
         self._describe_regions()
         wait = CheckpointSensor(
@@ -242,7 +227,7 @@ class CheckpointedTaskGroup(TaskGroup):
             job=scope.job,
             aws_conn_id=scope.aws_conn_id,
             listeners=scope.listeners,
-            deferrable=self._deferrable,
+            deferrable=trigger.deferrable,
             # The epoch may be complete already: then trigger and stages are skipped, and what follows the group runs.
             trigger_rule=TriggerRule.NONE_FAILED,
         )
@@ -266,7 +251,7 @@ class CheckpointedTaskGroup(TaskGroup):
                 check_last(task, str(self.group_id))
                 task >> wait
         for task in (each for each in tasks if each.task_id in found):
-            restart_by(self._config.restart_strategy, task, group=str(self.group_id))
+            restart_by(trigger.config.restart_strategy, task, group=str(self.group_id))
             task.on_retry_callback = _with_ours(task.on_retry_callback)
             task.on_failure_callback = _with_ours(task.on_failure_callback)
         show_exchanges(stages, scope.pipelined)
@@ -287,7 +272,7 @@ class CheckpointedTaskGroup(TaskGroup):
                 why = f"the stages {', '.join(sorted(region))} form one region: when one fails, the others are cleared"
                 check_airflow_api(conn_id, why, group=self.group_id)
                 return
-        if self._config.max_concurrent_checkpoints > 1:
+        if self._trigger is not None and self._trigger.config.max_concurrent_checkpoints > 1:
             why = "with max_concurrent_checkpoints above 1 a run that another one overtakes runs again: it is cleared"
             check_airflow_api(conn_id, why, group=self.group_id)
 

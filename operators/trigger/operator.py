@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 
 from airflow.sdk import RetryPolicy, timezone
 from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException
@@ -67,6 +67,25 @@ class TriggerDeclinedError(CheckpointError):
 
     kind = ErrorKind.CONFLICT
     retry_cures = False
+
+
+class JobOptions(TypedDict):
+    """What a `CheckpointedTaskGroup` is given and its trigger takes: the arguments of that name."""
+
+    storage: str
+    job: str
+    config: CheckpointConfig | None
+    aws_conn_id: str | None
+    slice_detail: dict[str, Any] | None
+    source: Source | Sequence[Source] | None
+    reads_window: bool | None
+    master_hooks: Sequence[MasterHook] | None
+    listeners: Sequence[CheckpointListener]
+    restore_from: str | None
+    allow_non_restored_state: bool
+    claim: bool
+    deferrable: bool
+    poll_interval: timedelta | float
 
 
 class TriggerCheckpointOperator(TriggerOperator):
@@ -158,50 +177,51 @@ class TriggerCheckpointOperator(TriggerOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(retries=retries, retry_delay=retry_delay, retry_policy=retry_policy, **kwargs)
+        scope = scope_of(self.task_group)
+        # What a group was given is refused as the group's: its author wrote no such task.
+        where = {"task": self.task_id} if scope is None else {"group": scope.group_id}
         self.storage = storage
         self.job = job or (self.dag.dag_id if self.has_dag() else None)
-        self.stages = tuple(stages)
-        self.config = check_config(config, task=self.task_id)
+        check_storage_and_job(self.storage, self.job, **where)
         self.aws_conn_id = aws_conn_id
-        self.slice_detail = slice_detail
-        with naming(task=self.task_id):
-            self.sources = check_sources(source, self.config.max_concurrent_checkpoints)
-            self.listeners = check_listeners(listeners)
-            self.master_hooks = check_hooks(master_hooks, self.config.max_concurrent_checkpoints, self.config.timeout)
-        self.reads_window = reads_window
-        self.deferrable = deferrable
-        with naming(task=self.task_id):
-            self.poll_interval = check_poll_interval(poll_interval)
-        self.recheck_interval = recheck_interval
-        self.kind = kind
         if kind not in (None, RequestKind.MANUAL, RequestKind.PERIODIC):
             raise InvalidConfigError(
-                "kind must be RequestKind.MANUAL, RequestKind.PERIODIC or None", task=self.task_id, kind=shorten(kind)
+                "kind must be RequestKind.MANUAL, RequestKind.PERIODIC or None", **where, kind=shorten(kind)
             )
+        self.kind = kind
+        self.config = check_config(config, **where)
         if self.has_dag():
             name_schedule(self.dag)
             if kind is not RequestKind.MANUAL:
-                self.config = fit_schedule(self.dag, self.config, task=self.task_id)
-        check_storage_and_job(self.storage, self.job, task=self.task_id)
-        check_slice_detail(slice_detail, task=self.task_id)
+                self.config = fit_schedule(self.dag, self.config, **where)
+        check_slice_detail(slice_detail, rendered=False, **where)
+        self.slice_detail = slice_detail
         self.restore_from = restore_from
         self.allow_non_restored_state = allow_non_restored_state
         self.claim = claim
-        check_wish(self._wish(), self.storage, self.job, task=self.task_id)
-        check_savepoint_target(self.config.savepoint_target, self.storage, self.job, task=self.task_id)
+        check_wish(self._wish(), self.storage, self.job, **where)
+        check_savepoint_target(self.config.savepoint_target, self.storage, self.job, **where)
+        self.stages = tuple(stages)
         self._stage_tasks: tuple[StageTask, ...] = ()
-        # A group fills them in when its block is left.
-        if self.stages or scope_of(self.task_group) is None:
-            with naming(task=self.task_id):
+        with naming(**where):
+            self.sources = check_sources(source, self.config.max_concurrent_checkpoints)
+            self.listeners = check_listeners(listeners)
+            self.master_hooks = check_hooks(master_hooks, self.config.max_concurrent_checkpoints, self.config.timeout)
+            self.poll_interval = check_poll_interval(poll_interval)
+            # A group fills them in when its block is left.
+            if self.stages or scope is None:
                 check_specs(self.stages, self.config)
+        self.deferrable = deferrable
         if not isinstance(recheck_interval, timedelta) or recheck_interval <= timedelta(0):
             raise InvalidConfigError(
                 "recheck_interval must be a timedelta of more than zero",
-                task=self.task_id,
+                **where,
                 recheck_interval=repr(recheck_interval),
             )
+        self.recheck_interval = recheck_interval
+        self.reads_window = reads_window
         if self.has_dag():
-            check_intervals(self.dag, reads_window, has_source=bool(self.sources), task=self.task_id)
+            check_intervals(self.dag, reads_window, has_source=bool(self.sources), **where)
 
     def _wish(self) -> RunOptions:
         return RunOptions(self.restore_from, self.allow_non_restored_state, self.claim)

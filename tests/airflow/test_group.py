@@ -271,3 +271,15 @@ def test_a_refused_group_is_left_all_the_same() -> None:
         ):
             pass
         assert TaskGroupContext.get_current().group_id is None  # type: ignore[union-attr]
+
+
+def test_a_refused_option_leaves_no_group_open() -> None:
+    """The dag processor parses the next file in the same process."""
+    with (
+        DAG("refused", schedule=None),
+        pytest.raises(InvalidConfigError, match="poll_interval"),
+        CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE, poll_interval=0),
+    ):
+        raise AssertionError("the block is not entered")
+    with DAG("next", schedule=None) as dag:
+        assert TaskGroupContext.get_current(dag) is dag.task_group

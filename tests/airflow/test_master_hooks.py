@@ -174,8 +174,11 @@ def test_the_group_hands_them_on(dag_file: DagFile) -> None:
 )
 def test_what_is_refused_at_parse(hooks: Any, config: Any, text: str) -> None:  # semantics T7, S3
     with DAG("flights", schedule=None):
-        with pytest.raises(InvalidConfigError, match=rf"{text}.*group=`e`"):
-            CheckpointedTaskGroup("e", reads_window=False, storage="file:///x", master_hooks=hooks, config=config)
+        with (
+            pytest.raises(InvalidConfigError, match=rf"{text}.*group=`e`"),
+            CheckpointedTaskGroup("e", reads_window=False, storage="file:///x", master_hooks=hooks, config=config),
+        ):
+            raise AssertionError("the block is not entered")
         with pytest.raises(InvalidConfigError, match=rf"{text}.*task=`t`"):
             TriggerCheckpointOperator(
                 task_id="t",
@@ -247,12 +250,15 @@ with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", reads_window=
 """)
 
 
-@pytest.mark.parametrize("make", [TriggerCheckpointOperator, CheckpointedTaskGroup])
-def test_a_hook_that_may_outlast_its_checkpoint_is_refused_at_parse(make: Any) -> None:  # semantics T7, D2, S3
-    hook, name = Feed(), "group_id" if make is CheckpointedTaskGroup else "task_id"
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [(TriggerCheckpointOperator, "task_id"), (lambda **of: CheckpointedTaskGroup(**of).__enter__(), "group_id")],
+)
+def test_a_hook_that_may_outlast_its_checkpoint_is_refused_at_parse(make: Any, name: str) -> None:
+    hook = Feed()
     made = {"storage": "file:///lake", "job": "flights", "master_hooks": [hook], name: "epoch"}
     with (
         DAG("flights"),
         pytest.raises(InvalidConfigError, match="the timeout of a hook must be at most that of the checkpoint"),
-    ):
+    ):  # semantics T7, D2, S3
         make(config=CheckpointConfig(timeout=hook.timeout / 2), **made)
