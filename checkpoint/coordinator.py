@@ -257,7 +257,7 @@ class Coordinator:
 
         def choose(head: Head, now_ms: int) -> Decision[restore_choice.RestoreChoice]:
             found = restore.choose(self.files, head)
-            record = found.record("restored by hand", now_ms, self._runtime.now_ms())
+            record = found.record("restored manually", now_ms, self._runtime.now_ms())
             return Decision(found, transitions.record_restore(head, record) if record else None)
 
         self._heads.update(decide)

@@ -133,8 +133,8 @@ def _pause(airflow: Airflow, job: str, entry: SavepointEntry) -> None:
         airflow.api.pause(airflow.dag_id)
     except CairnError as error:
         raise DagNotPausedError(
-            f"the job has stopped, and its savepoint is kept; but the DAG is not paused: {error.message}. Pause it by "
-            "hand",
+            f"the job has stopped, and its savepoint is kept; but the DAG is not paused: {error.message}. Pause it "
+            "manually",
             **{**error.fields, "job": job, "savepoint": entry.uri},
         ) from error
 

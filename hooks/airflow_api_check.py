@@ -40,7 +40,7 @@ def check_airflow_api(conn_id: str | None, why: str, *, group: str | None) -> No
             airflow_api_conn_id=conn_id,
         ) from None
     except (AirflowRuntimeError, AirflowSecretsBackendAccessDenied) as error:
-        log.warning("whether the connection %s is defined could not be found out: %s", conn_id, error)
+        log.warning("could not find out whether the connection %s is defined: %s", conn_id, error)
 
 
 def _is_dag_processor() -> bool:

@@ -145,7 +145,7 @@ def decline(coordinator: Coordinator, handover: Handover, writer: Writer, error:
     try:
         writer.delete_all()
     except Exception as problem:  # noqa: BLE001 - logged, and the caller raises the cause
-        log.warning("What this driver wrote could not be deleted; the cleaner takes it. %s", problem)
+        log.warning("What this driver wrote could not be deleted; the cleaner deletes it later. %s", problem)
     document = DeclineDocument(
         job=handover.job,
         checkpoint=handover.checkpoint,

@@ -25,7 +25,7 @@ def dag_is_paused(ti: Any) -> bool:
     try:
         return bool(ti.get_dag(ti.dag_id).is_paused)
     except AirflowRuntimeError as error:
-        log.warning("whether the DAG %s is paused could not be asked: %s", ti.dag_id, error)
+        log.warning("could not find out whether the DAG %s is paused: %s", ti.dag_id, error)
         return False
 
 

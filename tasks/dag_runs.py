@@ -45,7 +45,7 @@ def state_of(airflow: Any, owner: Owner) -> RunState:
                     owner.dag_id,
                 )
             return RunState.UNKNOWN
-        log.warning("the DAG run %s of %s could not be asked about: %s", owner.run_id, owner.dag_id, error)
+        log.warning("could not ask Airflow about the DAG run %s of %s: %s", owner.run_id, owner.dag_id, error)
         return RunState.RUNNING
     return RunState.ENDED if state in ENDED else RunState.RUNNING
 
@@ -61,5 +61,5 @@ def is_queued(airflow: Any, dag_id: str, run_id: str) -> bool:
     try:
         return bool(airflow.get_dagrun_state(dag_id, run_id) == QUEUED)
     except AirflowRuntimeError as error:
-        log.info("the run %s of %s could not be asked about: %s", run_id, dag_id, error)
+        log.info("could not ask Airflow about the run %s of %s: %s", run_id, dag_id, error)
         return False

@@ -73,7 +73,7 @@ class PollingTrigger(BaseTrigger):
         except CairnError as error:
             return _error(str(error), error.kind)
         except Exception as error:
-            self.log.exception("looking at the checkpoint failed")
+            self.log.exception("the triggerer could not read the checkpoint")
             return _error(f"{type(error).__name__}: {error}", ErrorKind.INVALID)
 
     def _look(self, at: Callable[[Coordinator], R]) -> R:

@@ -46,8 +46,8 @@ def choose(files: JobFiles, head: Head) -> RestoreChoice:
         if record is not None:
             raise NoCheckpointError(
                 f"the job was started from a savepoint, as checkpoint {entry.id}, and that is damaged: "
-                f"{found.damages[0]}. What came before it is no way back. Put the file back, or start from a "
-                "savepoint again: `cairn resume JOB --from PATH --again`",
+                f"{found.damages[0]}. The job cannot go back to what came before it. Put the file back, or start from "
+                "a savepoint again: `cairn resume JOB --from PATH --again`",
                 job=files.job,
                 checkpoint=entry.id,
                 savepoint=record.origin.uri,

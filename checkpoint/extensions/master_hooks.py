@@ -32,7 +32,7 @@ class MasterHook(Protocol):
     a call and the write that says so: all are to be idempotent. Each is called in a thread of its own. One that takes
     longer than `timeout` is abandoned there and counts as failed; what it does afterwards is not seen, so bound the
     work itself too (a statement timeout, say). Calls of one hook follow each other; only `close` may come while one
-    that was left behind still runs.
+    that was abandoned still runs.
     """
 
     @property
@@ -100,7 +100,7 @@ def check_hooks(hooks: object, max_concurrent: int, within: timedelta | None = N
         if within is not None and hook.timeout > within:
             raise InvalidConfigError(
                 "the timeout of a hook must be at most that of the checkpoint, which expires before: what the hook "
-                "answers after that counts for nothing (semantics D2)",
+                "answers after that does not count (semantics D2)",
                 hook=hook.name,
                 timeout=hook.timeout,
                 checkpoint_timeout=within,
@@ -121,7 +121,7 @@ T = TypeVar("T")
 def call(hook: str, step: str, timeout: timedelta, work: Callable[[], T]) -> T:
     """Do one step of a hook in a thread of its own, and wait for it at most `timeout`.
 
-    A thread cannot be stopped from outside. One that is late is left behind as a daemon, which does not keep its
+    A thread cannot be stopped from outside. One that is late is abandoned as a daemon, which does not keep its
     process from ending.
 
     Args:
@@ -155,7 +155,7 @@ def call(hook: str, step: str, timeout: timedelta, work: Callable[[], T]) -> T:
         ) from failures[0]
     if not done:
         raise MasterHookError(
-            f"the master hook {hook} was not done with {step} after {timeout.total_seconds():g} s and was left behind. "
+            f"the master hook {hook} was not done with {step} after {timeout.total_seconds():g} s and was abandoned. "
             "Find out what it waits for, or give it a longer `timeout`; then run (or clear) this task again",
             hook=hook,
             step=step,

@@ -102,8 +102,8 @@ def dispose(
     found = plan(store, folder, open_folder)
     if found.against and not force:
         raise SavepointRefusedError(
-            f"the savepoint is still needed: {'; '.join(found.against)}. It was not deleted; --force (force=True) does "
-            "so all the same",
+            f"the savepoint is still needed: {'; '.join(found.against)}. It was not deleted; --force (force=True) "
+            "deletes it anyway",
             savepoint=found.uri,
         )
     heads = open_heads(JobFiles(store, found.job), runtime)

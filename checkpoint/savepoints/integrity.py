@@ -96,7 +96,7 @@ def load(folder: ObjectStore) -> Savepoint:
         elif isinstance(line, HookLine):
             hooks.append(line.answer.name)
     if header is None or source is None or end is None:
-        raise DocumentError("the savepoint's metadata says of no checkpoint what it holds", key=folder.uri)
+        raise DocumentError("the savepoint's metadata describes no checkpoint", key=folder.uri)
     return Savepoint(header, source, end, tuple(stages), tuple(hooks), tuple(files.values()))
 
 

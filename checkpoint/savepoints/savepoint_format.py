@@ -229,7 +229,7 @@ def read(folder: ObjectStore) -> Iterator[SavepointLine | SavepointEnd]:
     end: SavepointEnd | None = None
     for number, raw in enumerate(_raw_lines(folder, where)):
         if end is not None:
-            raise DocumentError("the savepoint's metadata goes on behind its end", key=where)
+            raise DocumentError("the savepoint's metadata has lines after its end", key=where)
         found = decode_line(raw, number=number, key=where)
         if isinstance(found, SavepointEnd):
             end = found

@@ -314,7 +314,7 @@ class Savepoints:
         stopping = head.stopping()
         if request.stop and stopping is not None:
             raise SavepointRefusedError(
-                "the job is being stopped with another savepoint already; wait how that ends",
+                "the job is being stopped with another savepoint already. Wait for its end, or type `cairn resume`",
                 job=self._files.job,
                 savepoint=stopping.uri,
                 request=stopping.request,

@@ -57,7 +57,7 @@ def read(files: JobFiles, ref: DocumentRef) -> Iterator[Line]:
     trailer: Trailer | None = None
     for raw in read_lines(files, ref, "the metadata"):
         if trailer is not None:
-            raise DocumentError("the metadata goes on behind its end", key=where)
+            raise DocumentError("the metadata has lines after its end", key=where)
         line = decode_line(raw, key=where, first=not seen[MetadataHeader])
         if isinstance(line, Trailer):
             trailer = line

@@ -78,7 +78,7 @@ class Fence:
             try:
                 standing = self._coordinator.standing(self._handover)
             except CairnError as problem:
-                log.warning("Whether this attempt still counts could not be asked; going on. %s", problem)
+                log.warning("Could not find out whether this attempt still counts; the driver goes on. %s", problem)
                 return
             self._error = _why_not(self._handover, standing)
             self.raise_if_stopped()

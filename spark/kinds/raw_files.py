@@ -59,8 +59,7 @@ def snapshot(
     changed = sorted({name for name, _ in now.items() ^ before.items()})
     if changed or any(arrived[name].size_bytes != size for name, (size, _) in before.items()):
         raise InvalidStateError(
-            "the folder changed while it was copied, so what was copied may fit together in no way. Close what writes "
-            "to it first",
+            "the folder changed while it was copied, so the copy may be inconsistent. Close what writes to it first",
             folder=source.url,
             changed=", ".join(changed[:10]),
         )

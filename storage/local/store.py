@@ -368,7 +368,7 @@ class LocalStore(ObjectStore):
                 os.close(fd)
             self._sleep(self._fraction() * min(_LOCK_WAIT_S, 0.0005 * (attempt + 1)))
         raise UnavailableError(
-            "another process holds the lock of this object and does not let go. Look for a stopped process",
+            "another process holds the lock of this object and does not release it. Look for a stopped process",
             store=self.describe(),
             key=key,
         )

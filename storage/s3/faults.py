@@ -158,10 +158,10 @@ def _explain_the_rest(fault: Refused, said: str, facts: dict[str, str]) -> Stora
         return InvalidRequestError(f"the object is larger than the store takes at once ({said})", **facts)
     if fault.code in _WRONG_REGION or fault.status in (301, 307):
         return UnsupportedStorageError(
-            f"the bucket lives in another region or behind another endpoint ({said}). Set the region in the connection",
+            f"the bucket is in another region or behind another endpoint ({said}). Set the region in the connection",
             **facts,
         )
     return UnsupportedStorageError(
-        f"the store refuses a request that Cairn needs ({said}, status {fault.status}). Choose a store that has it",
+        f"the store refuses a request that Cairn needs ({said}, status {fault.status}). Use a store that supports it",
         **facts,
     )

@@ -80,5 +80,9 @@ def _pages(wire: S3Requests, prefix: str, params: dict[str, str]) -> Iterator[di
         if not page.get("IsTruncated") or not token:
             return
         if token == asked.get("ContinuationToken"):
-            raise UnsupportedStorageError("the store lists the same page without end", store=wire.store, key=prefix)
+            raise UnsupportedStorageError(
+                "the store repeats one page of a listing without end. Use another store or gateway",
+                store=wire.store,
+                key=prefix,
+            )
         asked["ContinuationToken"] = token

@@ -53,7 +53,7 @@ def test_a_task_that_has_done_its_work_notices(job: Job, said: Said) -> None:  #
 
 def test_an_airflow_that_does_not_say_stops_nothing(job: Job, said: Said) -> None:
     assert dag_is_paused(Silent()) is False
-    assert "whether the DAG flights is paused could not be asked" in said.text
+    assert "could not find out whether the DAG flights is paused" in said.text
     job.coordinator.pause()
     assert start_unless_paused(job.coordinator, Silent()), "a task that starts is one of a DAG that is not paused"
 

@@ -129,7 +129,7 @@ END = Trailer(stages=1, handles=0)
         (_line(HEADER) + _line(HEADER) + _line(END), "does not belong there"),
         (_line(HEADER) + _line(FILE) + _line(END), "a file that belongs to no stage"),
         (_line(HEADER) + _line(STAGE), "truncated"),
-        (_line(HEADER) + _line(STAGE) + _line(END) + _line(STAGE), "goes on behind its end"),
+        (_line(HEADER) + _line(STAGE) + _line(END) + _line(STAGE), "has lines after its end"),
         (_line(HEADER) + _line(STAGE) + _line(Trailer(stages=1, handles=1)), "truncated"),
         (_line(HEADER) + _line(STAGE) + _line(IN_FLIGHT) + _line(END), "truncated"),
         (_line(HEADER) + b'{"kind":"other"}\n', "does not belong there"),

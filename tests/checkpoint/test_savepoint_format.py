@@ -75,7 +75,7 @@ def test_what_was_staged_outside_does_not_travel() -> None:  # semantics C4
         (lambda lines: [*lines[:-2], lines[-2][:-9]], "the savepoint's metadata is truncated"),
         (lambda lines: [*lines[:3], *lines[4:]], "the savepoint's metadata has been altered"),
         (lambda lines: [line.replace(b'"subtask":0', b'"subtask":1') for line in lines], "has been altered"),
-        (lambda lines: [*lines[:-1], lines[-2], b""], "goes on behind its end"),
+        (lambda lines: [*lines[:-1], lines[-2], b""], "has lines after its end"),
         (lambda lines: lines[1:], "this is no savepoint's metadata"),
         (lambda lines: [lines[0], *lines[2:]], "a line that does not belong there"),
         (lambda lines: [lines[0].replace(b'"format":1', b'"format":2'), *lines[1:]], "written by a newer Cairn"),

@@ -350,7 +350,7 @@ def test_a_restore_by_hand_is_recorded(world: World) -> None:
     choice = world.coordinator().restore_latest()
     assert choice.pointer is not None
     record = world.coordinator().head().restores[-1]
-    assert (record.checkpoint, record.into, record.why) == (1, None, "restored by hand")
+    assert (record.checkpoint, record.into, record.why) == (1, None, "restored manually")
     assert record.at_ms == world.clock.now_ms
     assert world.coordinator().head().counters.restored == 1
 

@@ -120,7 +120,7 @@ def test_the_cause_is_raised_even_if_declining_fails(
     with pytest.raises(UnavailableError, match="no deletes today"), epoch:
         epoch.snapshot("totals", counts(spark, ("A-B", 1)))
     with caplog.at_level(logging.WARNING):
-        assert "could not be deleted; the cleaner takes it" in caplog.text
+        assert "could not be deleted; the cleaner deletes it later" in caplog.text
     assert declined(pipeline).reason is Reason.IO_EXCEPTION
 
 
