@@ -14,6 +14,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_cairn.checkpoint.answers import Failed
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.operators import SparkEpochOperator
+from scripts.harness.spark_start import fast_conf
 from tests.support.airflow_stage import Job, Ti, context
 
 pytestmark = pytest.mark.spark
@@ -54,7 +55,12 @@ def test_one_name_for_two_states(
         application=str(application),
         storage=job.storage,
         job=job.name,
-        conf={"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.sql.shuffle.partitions": "1"},
+        conf={
+            "spark.ui.enabled": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.sql.shuffle.partitions": "1",
+            **fast_conf(),
+        },
     )
     with pytest.raises(AirflowFailException) as caught:
         operator.execute(context(Ti(run_id="r1")))
