@@ -92,7 +92,7 @@ def test_the_triggerer_says_it_too(s3_bucket: str, lake: Callable[[str], None]) 
         waiting = CheckpointTrigger(f"s3://{s3_bucket}/cairn", "flights", "r1", aws_conn_id="lake")
         return {**(await anext(aiter(waiting.run()))).payload}
 
-    found = asyncio.run(asyncio.wait_for(event(), 60))
+    found = asyncio.run(asyncio.wait_for(event(), 300))
     assert (found["status"], found["kind"]) == ("error", str(ErrorKind.FORBIDDEN))
     assert "the store refuses these credentials" in found["detail"]
     assert "aws_conn_id=`lake`" in found["detail"]

@@ -150,15 +150,15 @@ def test_the_trigger_wakes_the_task_once_for_what_is_to_be_cleared(overtaken: Ov
     found = first_event(overtaken.job)
     assert (found["status"], found["checkpoint"]) == ("again", 3)
     with pytest.raises(TimeoutError):
-        first_event(overtaken.job, asked=3)
+        first_event(overtaken.job, patience_s=1, asked=3)
 
 
-def first_event(job: Job, **more: Any) -> dict[str, Any]:
-    """Wait a moment for what the trigger has to say."""
+def first_event(job: Job, patience_s: float = 300, **more: Any) -> dict[str, Any]:
+    """Wait for what the trigger has to say."""
 
     async def first() -> Any:
         waits = CheckpointTrigger(job.storage, job.name, epoch_name(RUN), poll_interval=0.01, **more)
-        return await asyncio.wait_for(anext(waits.run()), 1)
+        return await asyncio.wait_for(anext(waits.run()), patience_s)
 
     found: dict[str, Any] = asyncio.run(first()).payload
     return found

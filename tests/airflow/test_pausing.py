@@ -96,7 +96,7 @@ def test_the_trigger_wakes_the_sensor(job: Job) -> None:
 
     async def first() -> Any:
         waits = CheckpointTrigger(job.storage, job.name, epoch_name(RUN), poll_interval=0.01)
-        return await asyncio.wait_for(anext(waits.run()), 10)
+        return await asyncio.wait_for(anext(waits.run()), 300)
 
     event = asyncio.run(first())
     assert event.payload["status"] == "failed"

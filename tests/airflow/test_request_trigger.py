@@ -74,7 +74,7 @@ def payload(trigger: RequestTrigger, said: Said | None = None, then: Callable[[]
             await asyncio.to_thread(then)
         return await running
 
-    (event,) = asyncio.run(asyncio.wait_for(run(), 30))
+    (event,) = asyncio.run(asyncio.wait_for(run(), 300))
     return event.payload
 
 

@@ -36,7 +36,7 @@ async def _events(waiting: CheckpointTrigger) -> list[TriggerEvent]:
 
 def payload(waiting: CheckpointTrigger) -> dict[str, Any]:
     """Run it to its end; gives the payload of its one event."""
-    (event,) = asyncio.run(asyncio.wait_for(_events(waiting), 30))
+    (event,) = asyncio.run(asyncio.wait_for(_events(waiting), 300))
     found: dict[str, Any] = event.payload
     return found
 
@@ -138,7 +138,7 @@ def test_a_next_attempt_without_a_place_is_waited_for(job: Job, said: Said) -> N
         await asyncio.to_thread(job.acknowledge, handover)
         return await running
 
-    (event,) = asyncio.run(asyncio.wait_for(end_the_other_later(), 30))
+    (event,) = asyncio.run(asyncio.wait_for(end_the_other_later(), 300))
     assert (event.payload["status"], event.payload["checkpoint"]) == ("completed", 3)
 
 
@@ -160,7 +160,7 @@ def test_it_waits_and_says_for_whom(job: Job, said: Said) -> None:
             await asyncio.to_thread(job.acknowledge, handover)
         return await running
 
-    (event,) = asyncio.run(asyncio.wait_for(acknowledge_later(), 30))
+    (event,) = asyncio.run(asyncio.wait_for(acknowledge_later(), 300))
     assert event.payload["status"] == "completed"
     assert "checkpoint 1 · attempt 1: 1 of 2 stages have acknowledged, waiting for routes" in said.text
 

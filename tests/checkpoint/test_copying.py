@@ -12,7 +12,7 @@ from airflow_cairn.checkpoint.documents.metadata import Line, Trailer
 from airflow_cairn.checkpoint.savepoints import copying
 from airflow_cairn.checkpoint.savepoints.copying import Move, in_order
 
-DEADLINE_S = 60
+DEADLINE_S = 300
 
 
 def _line(number: int) -> Line:

@@ -198,7 +198,7 @@ class S3Proxy:
         return rule.action(request, self._forward) if rule else self._forward(request)
 
     def _forward(self, request: Request) -> Answer:
-        connection = http.client.HTTPConnection(self._upstream.hostname or "", self._upstream.port, timeout=30)
+        connection = http.client.HTTPConnection(self._upstream.hostname or "", self._upstream.port, timeout=300)
         try:
             headers = {name: value for name, value in request.headers.items() if name.lower() != "expect"}
             connection.request(request.method, request.target, request.body, headers)
