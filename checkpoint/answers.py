@@ -30,7 +30,7 @@ class Declined:
     reason: Reason
     detail: str
     position: int | None = None
-    """The request's 1-based place in the line, where it is to ask again (semantics T2); None: it is refused."""
+    """The request's 1-based place in the queue, where it is to ask again (semantics T2); None: it is refused."""
     retry_at_ms: int | None = None
     """When asking again may help at the earliest (semantics T3), milliseconds since 1970 UTC."""
 
@@ -166,7 +166,7 @@ class FailedOver:
     damages: tuple[Damage, ...] = ()
     restarted: tuple[Restarted, ...] = ()
     """Stages whose tasks have to run again beside the one that failed, and have not begun: read from the store, so that
-    who comes second can finish what the first died over."""
+    a second process can finish where the first died."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ class Failed:
     reason: Reason
     detail: str
     tolerated: bool = False
-    """Whether the job tolerates it, so that the epoch may be taken up again (semantics D5)."""
+    """Whether the job tolerates it, so that the epoch may be resumed (semantics D5)."""
     job_failed: bool = False
     """Whether the job failed with it (semantics D5, F4)."""
     for_good: bool = False

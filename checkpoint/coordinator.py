@@ -74,8 +74,8 @@ class Coordinator:
         self._trigger = CheckpointTrigger(self.files, self._heads, documents, runtime)
         self.trigger = self._trigger.trigger
         self._failover = Failover(self.files, self._heads, documents, runtime)
-        taking_up = Resumption(self.files, self._heads, documents, runtime)
-        self._claims = Claims(self.files, self._heads, documents, self._failover, taking_up)
+        resumption = Resumption(self.files, self._heads, documents, runtime)
+        self._claims = Claims(self.files, self._heads, documents, self._failover, resumption)
         self.to_run_again = self._claims.to_run_again
         self.stand_in = self._claims.stand_in
 
@@ -85,12 +85,12 @@ class Coordinator:
         self.standing = reports.standing
 
         known = LastWritten()
-        finishing = CheckpointProgress(self.files, self._heads, documents, taking_up, known)
-        self.progress = finishing.progress
-        self.go_on = finishing.go_on
-        self.complete = finishing.complete
-        self.complete_if_last = finishing.complete_if_last
-        self.abort = finishing.abort
+        looks = CheckpointProgress(self.files, self._heads, documents, resumption, known)
+        self.progress = looks.progress
+        self.go_on = looks.go_on
+        self.complete = looks.complete
+        self.complete_if_last = looks.complete_if_last
+        self.abort = looks.abort
         self.clean = Cleaner(self.files, self._heads, documents, known).clean
 
         notices = Notices(self.files, self._heads, documents)

@@ -27,10 +27,10 @@ class TriggerRequest:
     stages: tuple[StageSpec, ...]
     config: CheckpointConfig = field(default_factory=CheckpointConfig)
     owner: Owner | None = None
-    """The DAG run that asks. Without one a request keeps no place in the line: its end could not be seen."""
+    """The DAG run that asks. Without one a request keeps no place in the queue: its end could not be seen."""
     kind: RequestKind = RequestKind.MANUAL
     listeners: tuple[str, ...] = ()
-    """Names of those who are to be told how the attempt ended (semantics C4, D4); its later attempts have the same."""
+    """Names of the listeners that are notified how the attempt ended (C4, D4); its later attempts have the same."""
     hooks: tuple[str, ...] = ()
     """Names of the master hooks that are to answer, in order; later attempts have the same (semantics T7)."""
     sources: tuple[Source, ...] = ()

@@ -97,6 +97,6 @@ def causes(
     return sorted(found, key=lambda each: each[1] is BARRIER)
 
 
-def told(found: Iterable[tuple[str, Reason, str]]) -> tuple[str, ...]:
+def described(found: Iterable[tuple[str, Reason, str]]) -> tuple[str, ...]:
     """Write each of some causes as a line for people."""
     return tuple(f"{uid}: {why}" for uid, _, why in found)

@@ -88,7 +88,7 @@ class Claims:
         heads: the job's head.
         documents: reads what attempts expect.
         failover: opens the next attempt where a try has failed.
-        taking_up: opens it where the one before ended without a successor.
+        resumption: opens it where the one before ended without a successor.
     """
 
     def __init__(
@@ -97,13 +97,13 @@ class Claims:
         heads: HeadStore,
         documents: AttemptDocuments,
         failover: Failover,
-        taking_up: Resumption,
+        resumption: Resumption,
     ) -> None:
         self._files = files
         self._heads = heads
         self._documents = documents
         self._failover = failover
-        self._taking_up = taking_up
+        self._resumption = resumption
 
     def begin(self, request: ClaimRequest) -> BeginAnswer:
         """Claim the right to submit a stage's application; settle what an earlier try left (semantics F5).
@@ -129,7 +129,7 @@ class Claims:
         for _ in range(MAX_TRIES):
             current = self._look(request.epoch, request.stage)
             if current is None:
-                answer: BeginAnswer | None = self._taking_up.take_up(
+                answer: BeginAnswer | None = self._resumption.take_up(
                     request.epoch, request.stage, by_hand=by_hand, state_of=request.state_of
                 )
                 if answer is not None:

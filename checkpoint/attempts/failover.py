@@ -219,7 +219,7 @@ class Failover:
     def _open_next(self, failing: _Failing, verdict: Restart) -> Decision[FailAnswer]:
         head, now_ms, entry, document = failing.head, failing.now_ms, failing.entry, failing.document
         done = len(failing.carried.acknowledged)
-        others = cancellation.told(cancellation.causes(self._files, document.executions, failing.others))
+        others = cancellation.described(cancellation.causes(self._files, document.executions, failing.others))
         replaced = Ending(Reason.JOB_FAILOVER_REGION, failing.cause, acks=done, others=others)
         opening = Opening(
             epoch=entry.epoch,

@@ -1,6 +1,6 @@
 """What a failed try leads to, as the head and the stage's decline have it: a restart, or the end of the epoch (F4).
 
-Asked in the swap that ends the attempt, and again in the one that takes up what somebody else had ended before the
+Asked in the swap that ends the attempt, and again in the one that resumes what another process had ended before the
 failed try was reported. So each failed try counts once.
 """
 

@@ -62,7 +62,7 @@ class Opening:
     restart: Restart | None = None
     """What the restart strategy said of the failed try before; None: its count starts anew (semantics F4)."""
     listeners: tuple[str, ...] = ()
-    """Who is to be told how it ended (semantics C4, D4)."""
+    """Names of the listeners that are notified how it ended (semantics C4, D4)."""
     hooks: tuple[str, ...] = ()
     """Master hooks that are to answer (semantics T7)."""
     allow_non_restored_state: bool = True
@@ -246,7 +246,7 @@ class Opener:
             # cannot be restored by itself, so the whole job fails over (semantics F2).
             return carried.nothing()
         if carried.before is not None and carried.before.draining != draining:
-            # Who has emitted what waits for time to go on has another state than who has not.
+            # A stage that drains emits what waits for later input, so its state differs from that of one that does not.
             return carried.nothing()
         if set(carried.hooks.names if carried.hooks else ()) != set(opening.hooks):
             # It was computed with what other hooks had fixed, or with what a hook that then failed had.

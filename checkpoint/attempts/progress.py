@@ -48,17 +48,17 @@ class CheckpointProgress:
         files: the job's files.
         heads: the job's head.
         documents: reads what attempts expect.
-        taking_up: opens the next attempt after a failure that the job tolerates.
+        resumption: opens the next attempt after a failure that the job tolerates.
         known: takes note of what it writes, for the cleaner.
     """
 
     def __init__(
-        self, files: JobFiles, heads: HeadStore, documents: AttemptDocuments, taking_up: Resumption, known: LastWritten
+        self, files: JobFiles, heads: HeadStore, documents: AttemptDocuments, resumption: Resumption, known: LastWritten
     ) -> None:
         self._files = files
         self._heads = heads
         self._documents = documents
-        self._taking_up = taking_up
+        self._resumption = resumption
         self._known = known
 
     def progress(self, epoch: str) -> Progress:
@@ -87,19 +87,19 @@ class CheckpointProgress:
             done = seen.acknowledged
             missing = tuple(sorted(executions.keys() - done))
             declined: frozenset[str] = frozenset()
-            # A decline after the acknowledgement does nothing (D1), so they are asked for while somebody is missing.
+            # A decline after the acknowledgement does nothing (D1), so they are looked up while a stage is missing.
             if missing and document.limits.leave_out is None:
                 declined = acks.marked(self._files, executions, "declines") - done
             if declined:
                 root, *others = cancellation.causes(self._files, executions, declined)
-                (detail,) = cancellation.told([root])
+                (detail,) = cancellation.described([root])
                 # No task would run it again in the next attempt, which the job's limit may allow to open (F4, D5).
                 for_good = bool(next_attempt.incurable(self._files, document, declined))
                 ending = Ending(
                     root[1],
                     f"{next_attempt.NO_CURE}: {detail}" if for_good else detail,
                     acks=len(done),
-                    others=cancellation.told(others),
+                    others=cancellation.described(others),
                     for_good=for_good,
                 )
                 aborted = transitions.abort(settled, entry, ending, now_ms)
@@ -135,7 +135,7 @@ class CheckpointProgress:
         found = self.progress(epoch)
         if not isinstance(found, Failed) or not found.tolerated:
             return found
-        resumed = self._taking_up.resume(epoch, state_of)
+        resumed = self._resumption.resume(epoch, state_of)
         if resumed is Resumed.TRIGGER_FIRST:
             return replace(found, trigger_first=True)
         return self.progress(epoch) if resumed is Resumed.PENDING else found

@@ -2,7 +2,7 @@
 
 It expired, was aborted, was overtaken (C2), or failed within the limit (D5). A stage's next try takes it up, because it
 is about to run; who waits for the checkpoint does where the epoch goes on by itself. Both open the next attempt in one
-swap, with what the one before can lend (semantics F2). Where no place is free both wait in the line, as the oldest of
+swap, with what the one before can lend (semantics F2). Where no place is free both wait in the queue, as the oldest of
 their kind (T2).
 """
 
@@ -218,7 +218,7 @@ class Resumption:
 def _turn(
     head: Head, newest: EndedEntry, document: PendingDocument, state_of: StateOf, now_ms: int
 ) -> tuple[Head, Queued | None]:
-    """Say whether an epoch's next attempt may be opened, and what it waits for if not; then it has a place in the line.
+    """Say whether an epoch's next attempt may be opened, and what it waits for if not, with a place in the queue.
 
     While the job is being stopped with a savepoint no epoch begins (P2). Otherwise it is the oldest request of its kind
     (T2), and only requests of a higher one come before it.
@@ -229,13 +229,13 @@ def _turn(
         detail = f"the job is being stopped with the savepoint {stopping.uri}; it goes on only if that fails"
         return head, Queued(newest.id, detail)
     head = without_ended(head, state_of, document.owner, epoch, places, now_ms)
-    line = queue.rejoin(head.waiting, newest, document.owner, now_ms)
-    position = queue.position(line, epoch)
+    waiting = queue.rejoin(head.waiting, newest, document.owner, now_ms)
+    position = queue.position(waiting, epoch)
     if position <= places - len(head.pending):
         return head, None
     if document.owner is not None:
         # Only a request whose owner can be asked about keeps a place: an abandoned one would hold up all behind it.
-        head = replace(head, waiting=line)
-    held = f"checkpoint {head.pending[0].id} is pending" if head.pending else f"{line[0].epoch} is before it"
+        head = replace(head, waiting=waiting)
+    held = f"checkpoint {head.pending[0].id} is pending" if head.pending else f"{waiting[0].epoch} is before it"
     detail = f"{held}, max_concurrent_checkpoints is {places}, and the epoch has place {position} in the queue"
     return head, Queued(newest.id, detail)

@@ -199,7 +199,7 @@ class ExecutionReports:
         return document is None or token in {execution.token for execution in document.executions.values()}
 
     def _may_have_completed_with(self, head: Head, completed: int, ack: AckDocument) -> bool:
-        """Tell whether a checkpoint completed with this execution; True also where that can no longer be told.
+        """Tell whether a checkpoint completed with this execution; True also where that is no longer known.
 
         A checkpoint that completed and left the store may have passed this execution's files on to the next one.
         """

@@ -71,8 +71,8 @@ class CheckpointTrigger:
     def trigger(self, request: TriggerRequest, state_of: StateOf = always_running) -> TriggerAnswer:
         """Make a checkpoint pending for the epoch, or say why not (semantics T1 to T6, T8, T9).
 
-        A request that has to wait takes a place in the line; who has ended is passed over. What is free belongs to the
-        first in the line, however late it asks.
+        A request that has to wait takes a place in the queue; a DAG run that has ended is passed over. What is free
+        belongs to the first in the queue, however late it asks.
 
         Triggering again while it is pending gives the same checkpoint, unless the DAG's stages have changed since, or
         its document is lost: then the attempt ends and the next one begins, which takes over what has not changed.
@@ -80,7 +80,7 @@ class CheckpointTrigger:
         Args:
             request: the epoch, its input and its stages.
             state_of: tells what is known of the DAG run that owns another epoch. One that has ended is not waited for:
-                its pending checkpoint is aborted with `JOB_FAILURE`, its place in the line is given up. One that is
+                its pending checkpoint is aborted with `JOB_FAILURE`, its place in the queue is given up. One that is
                 unknown loses its place only, which it takes again if it lives, unless it was surely deleted (W8).
 
         Raises:
@@ -124,9 +124,11 @@ class CheckpointTrigger:
         settled = abandoned.given_up_where_over(settled, request, self._documents.readable, call.state_of, now_ms)
         verdict = admission.decide(settled, request, now_ms)
         if not isinstance(verdict, admission.Admit):
-            # A place in the line is kept by being swapped in; one that is refused loses the place it had.
-            line = verdict.line if isinstance(verdict, admission.Wait) else queue.leave(settled.waiting, request.epoch)
-            settled = admission.noted(replace(settled, waiting=line), request, verdict, now_ms)
+            # A place in the queue is kept by being swapped in; one that is refused loses the place it had.
+            waiting = queue.leave(settled.waiting, request.epoch)
+            if isinstance(verdict, admission.Wait):
+                waiting = verdict.waiting
+            settled = admission.noted(replace(settled, waiting=waiting), request, verdict, now_ms)
             return Decision(admission.answer(settled, request, verdict), changed(head, settled))
         choice = restore.choose(self._files, settled)
         placed = self._placement.place(settled, request, call.fixed, choice)
@@ -209,7 +211,7 @@ def _replaced(head: Head, pending: PendingEntry, document: PendingDocument | Non
 
 
 def _refused(head: Head, request: TriggerRequest, refusal: AlreadyRead | InputRefused, now_ms: int) -> Head:
-    """Take a request out of the line whose epoch has nothing to read, and note why a source refused it."""
+    """Take a request out of the queue whose epoch has nothing to read, and note why a source refused it."""
     head = replace(head, waiting=queue.leave(head.waiting, request.epoch))
     if isinstance(refusal, AlreadyRead):
         return head

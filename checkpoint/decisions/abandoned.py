@@ -33,11 +33,11 @@ def always_running(_owner: Owner) -> RunState:
 def without_ended(
     head: Head, state_of: StateOf, asks: Owner | None, epoch: str, max_concurrent: int, now_ms: int
 ) -> Head:
-    """Free the places before an epoch whose DAG runs have ended: what is pending ends, who waits leaves the line.
+    """Free the places before an epoch whose DAG runs have ended: what is pending ends, what waits leaves the queue.
 
     Args:
         head: the version decided on; the epoch has no pending attempt in it.
-        state_of: tells what is known of a DAG run; of those in the line it is asked only as far as places are free.
+        state_of: tells what is known of a DAG run; of those in the queue it is asked only as far as places are free.
         asks: the DAG run that asks.
         epoch: its epoch.
         max_concurrent: `CheckpointConfig.max_concurrent_checkpoints`.

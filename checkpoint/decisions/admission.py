@@ -35,7 +35,7 @@ class Wait:
     reason: Reason
     position: int
     """1-based: how many are to be admitted up to and with this one."""
-    line: tuple[WaitingRequest, ...]
+    waiting: tuple[WaitingRequest, ...]
     retry_at_ms: int | None = None
     """The moment the pause ends (T3), milliseconds since 1970 UTC; None: when another checkpoint has ended."""
     savepoint: str | None = None
@@ -64,7 +64,7 @@ class Turn:
     min_pause_ms: int
     """`CheckpointConfig.min_pause`."""
     owner: Owner | None = None
-    """Whose DAG run asks; only needed to take a place in the line."""
+    """Whose DAG run asks; only needed to take a place in the queue."""
     window: WindowText | None = None
     """What the epoch reads, for people; None where a source will say it."""
 
@@ -75,7 +75,7 @@ class StillWaits:
 
     reason: Reason
     position: int | None
-    """1-based place in the line; None where the line is full."""
+    """1-based place in the queue; None where the queue is full."""
     left_ms: int | None = None
     """How long the pause still lasts (T3); None: until a checkpoint or another request ends."""
 
@@ -105,7 +105,7 @@ def turn_of(request: TriggerRequest) -> Turn:
 
 
 def still_waits(head: Head, turn: Turn, now_ms: int) -> StillWaits | None:
-    """Say whether a request that has been told to wait still waits, from the head alone (semantics T2, T3).
+    """Say whether a request that was to wait still waits, from the head alone (semantics T2, T3).
 
     That a DAG run before it has ended is not in the head: see `held_up_by`.
 
@@ -133,11 +133,11 @@ class HeldUp:
     """What may change a request's answer and is not in the head: the states of DAG runs, which Airflow knows."""
 
     asks: Owner | None
-    """The DAG run that waits, as the line has it."""
+    """The DAG run that waits, as the queue has it."""
     pending: tuple[Owner, ...]
     """Those whose checkpoints are pending: one that has ended holds a place."""
     before: tuple[Owner, ...]
-    """Those before it in the line for whom a place is free: one that has ended does not take it."""
+    """Those before it in the queue for whom a place is free: one that has ended does not take it."""
     last_run: str | None = None
     """The job is being stopped: the epoch that it waits for (semantics P2)."""
 
@@ -177,26 +177,26 @@ def _held_back(head: Head, turn: Turn, now_ms: int) -> Wait | Decline | None:
         )
     stopping = head.kept_from(turn.epoch)
     if head.stops_after(turn.epoch) and len(head.pending) < turn.max_concurrent:
-        # Those before it in the line wait for how the stop ends, and that waits for this one (semantics P2).
+        # Those before it in the queue wait for how the stop ends, and that waits for this one (semantics P2).
         return None
-    wish = WaitingRequest(turn.epoch, turn.kind, now_ms, turn.owner, turn.window)
-    joined = queue.join(head.waiting, wish)
+    asked = WaitingRequest(turn.epoch, turn.kind, now_ms, turn.owner, turn.window)
+    joined = queue.join(head.waiting, asked)
     if joined is None:
         detail = f"{len(head.waiting)} requests wait already, and none of them would give way to this one"
         return Decline(Reason.TOO_MANY_CHECKPOINT_REQUESTS, detail)
     position = queue.position(joined, turn.epoch)
     # Only a request whose owner can be asked about keeps a place: an abandoned one would hold up all behind it.
-    line = joined if turn.owner is not None else head.waiting
+    waiting = joined if turn.owner is not None else head.waiting
     if stopping is not None:
-        # If the stop fails the job goes on, and so does the line; if not, the line is dropped (semantics P2, S1).
-        return Wait(Reason.CHECKPOINT_COORDINATOR_SUSPEND, position, line, savepoint=stopping.uri)
+        # If the stop fails the job goes on, and so does the queue; if not, the queue is dropped (semantics P2, S1).
+        return Wait(Reason.CHECKPOINT_COORDINATOR_SUSPEND, position, waiting, savepoint=stopping.uri)
     if position > turn.max_concurrent - len(head.pending):
         known = queue.holds(head.waiting, turn.epoch)
         reason = Reason.ALREADY_QUEUED if known else Reason.TOO_MANY_CONCURRENT_CHECKPOINTS
-        return Wait(reason, position, line)
+        return Wait(reason, position, waiting)
     pause_ends = _pause_ends_ms(head, turn)
     if now_ms < pause_ends:
-        return Wait(Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS, position, line, pause_ends)
+        return Wait(Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS, position, waiting, pause_ends)
     return None
 
 
@@ -251,7 +251,7 @@ def failed(head: Head, request: TriggerRequest, error: CairnError, now_ms: int) 
 
     Args:
         head: the version decided on.
-        request: what was asked for; it keeps its place in the line.
+        request: what was asked for; it keeps its place in the queue.
         error: what was raised on the way.
         now_ms: the time, milliseconds since 1970 UTC.
     """

@@ -92,7 +92,7 @@ def imported(head: Head, entry: CompletedEntry, record: ImportRecord, back_to: i
         # A person who starts a job wants it to run (semantics S1).
         stopped=None,
     )
-    # Last, so that who is told of what is aborted here hears which checkpoint is the newest now (D4).
+    # Last, so that listeners that are notified of what is aborted here learn which checkpoint is the newest now (D4).
     detail = f"the job was started from a savepoint, as checkpoint {entry.id}"
     return suspension.give_up_stop(suspension.suspend_pending(after, detail, now_ms), detail, now_ms)
 

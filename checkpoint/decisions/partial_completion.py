@@ -84,7 +84,7 @@ def decide(
         return None
     found = _without(head, entry, document, missing, seen.given_up - seen.acknowledged, now_ms)
     if found is None and now_ms >= entry.expires_at_ms:
-        # Who is silent has failed by then; what could do without them before is judged before (semantics D2, F6).
+        # A silent stage has failed by then; which others it may do without is judged before (semantics D2, F6).
         found = _without(head, entry, document, missing, missing, now_ms)
     return found
 

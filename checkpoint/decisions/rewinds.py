@@ -39,7 +39,7 @@ def rewound(head: Head, to: int, now_ms: int) -> Head:
     record = RewindRecord(to=to, through=head.next_id - 1, at_ms=now_ms)
     kept = tuple(each for each in head.completed if each.id <= to)
     apart = tuple(each for each in head.rewinds if each.to < to)
-    # First, so that who is told of what is aborted here hears which checkpoint is the newest now (D4).
+    # First, so that listeners that are notified of what is aborted here learn which checkpoint is the newest now (D4).
     head = replace(head, completed=kept, rewinds=(*apart, record))
     detail = f"the job was rewound to checkpoint {to}"
     # A savepoint with which the job was to stop would hold what counts no more.

@@ -64,7 +64,7 @@ def forgotten(head: Head, uri: str) -> Head:
 def expire(head: Head, now_ms: int) -> Head:
     """Fail every savepoint that has not ended in time, so that its checkpoint is not kept for ever (semantics D2).
 
-    Nor are the copies of one that somebody began to start the job from, and never went on with.
+    Nor are the copies of one that a caller began to start the job from, and never went on with.
     """
     if head.importing is not None and now_ms >= head.importing.started_at_ms + IMPORT_TIMEOUT_MS:
         head = replace(head, importing=None)

@@ -35,7 +35,7 @@ class CarryOver:
     before: PendingDocument | None = None
     """What the attempt before expected; None where there was none, or that is not known any more."""
     begun: frozenset[str] = frozenset()
-    """Stages that had begun in it: somebody had claimed them."""
+    """Stages that had begun in it: a try had claimed them."""
     failed: frozenset[str] = frozenset()
     """Stages that have failed by themselves, or are about to run again anyway."""
 
@@ -66,7 +66,7 @@ def carry(
         files: the job's files.
         before: what the attempt before expected.
         stages: what the new one expects; a stage that the DAG has changed is run again.
-        rejected: tokens of executions that were told that they do not count, and of answers of hooks that do not.
+        rejected: tokens of executions that were answered that they do not count, and of answers of hooks that do not.
         restart: a stage to run again unless it has acknowledged.
         again: also if it has: a person has asked for that (semantics F5).
         running: whether executions that have not acknowledged are taken over too.
@@ -75,9 +75,9 @@ def carry(
     executions = before.executions
     acknowledged = acks.marked(files, executions, "acks")
     declined = acks.marked(files, executions, "declines") - acknowledged
-    # Who was told that it does not count had begun, though a cleaner may have taken its handover since.
-    told = {uid for uid, execution in executions.items() if execution.token in rejected}
-    begun = acks.marked(files, executions, "handover") | acknowledged | told
+    # A stage that was answered that it does not count had begun, though a cleaner may have taken its handover since.
+    answered = {uid for uid, execution in executions.items() if execution.token in rejected}
+    begun = acks.marked(files, executions, "handover") | acknowledged | answered
     missing = frozenset(missing).union(*(_unreadable(files, uid, executions[uid]) for uid in declined))
     gone = declined
     if again or restart not in acknowledged:
@@ -142,7 +142,7 @@ def _out(
 ) -> frozenset[str]:
     """Give the stages that are not taken over: what is gone, and what a stage that had begun takes along."""
     consumers = not before.limits.at_least_once
-    # Who never began has not failed and takes no other of its region along; only who has read from it nevertheless.
+    # A stage that never began has not failed and takes no other of its region along, except one that has read from it.
     renewed = affected(_blocking(stages), gone, consumers=consumers)
     failed = renewed & begun
     while True:

@@ -1,6 +1,6 @@
 """Stages that have to run again although their own tasks have not failed, and which task held each (semantics F1, F2).
 
-The swap that opens the next attempt replaces their executions; running their tasks again is somebody else's work, and
+The swap that opens the next attempt replaces their executions; another process runs their tasks again, and
 comes after. So the pending document names the tasks: a process that comes later, after a crash between the two, reads
 there what is still to be done. A task that has claimed the new execution has been run again, and is left out from then
 on.

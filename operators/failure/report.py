@@ -76,7 +76,7 @@ def _failed_for_good(context: Context) -> bool:
 def _is_unknown(context: Context) -> bool:
     """Tell whether it is unknown what became of the application: its task was killed, or lost sight of its driver."""
     error = context.get("exception")
-    # A task that lives to fail says of what. In the dag processor there is at most a line of text.
+    # A task whose process still runs says why it fails. In the dag processor there is at most a line of text.
     return isinstance(error, DriverUnknownError) or not isinstance(error, BaseException)
 
 

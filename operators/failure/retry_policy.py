@@ -67,9 +67,9 @@ class CheckpointRetryPolicy(RetryPolicy):
         stage = None if context is None else stage_task(context["task"], context["ti"].map_index)
         if context is None or stage is None:
             return RetryDecision.default()
-        told: Any = {**context, "exception": exception}
-        coordinator = settings_of(told, stage.operator).coordinator()
-        answer = report(told, stage.uid, coordinator)
+        known: Any = {**context, "exception": exception}
+        coordinator = settings_of(known, stage.operator).coordinator()
+        answer = report(known, stage.uid, coordinator)
         if isinstance(answer, Failed) and answer.job_failed:
             return RetryDecision.fail(answer.detail)
         if isinstance(answer, AbandonedRegion):

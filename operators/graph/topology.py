@@ -149,11 +149,11 @@ class _Ways:
         }
 
     def _before(self, task_id: str, only: Set[Hop] | None = None) -> Set[str]:
-        """Give the nearest stages before a task, and the plain tasks on the way; by some edges only, if told."""
+        """Give the nearest stages before a task, and the plain tasks on the way; by these edges only, if given."""
         return self._walk(task_id, lambda at: {up: (up, at) for up in self._tasks[at].upstream_task_ids}, only)
 
     def _after(self, task_id: str, only: Set[Hop] | None = None) -> Set[str]:
-        """Give the nearest stages after a task, and the plain tasks on the way; by some edges only, if told."""
+        """Give the nearest stages after a task, and the plain tasks on the way; by these edges only, if given."""
         return self._walk(task_id, lambda at: {down: (at, down) for down in self._tasks[at].downstream_task_ids}, only)
 
     def _walk(self, start: str, hops: Callable[[str], Mapping[str, Hop]], only: Set[Hop] | None) -> Set[str]:

@@ -231,11 +231,11 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
                 return None
             raise AirflowSkipException(kept or already_completed(coordinator, settings.storage, answer))
         if isinstance(answer, Failed):
-            # semantics F4: it was decided that no other try follows, though the process that decided it did not live to
-            # say so.
+            # semantics F4: it was decided that no other try follows, though the process that decided it died before
+            # it could say so.
             raise AirflowFailException(failed_for_good(ti.run_id, answer))
         if isinstance(answer, StageAcknowledged | Submit | Reconnect) and answer.restarted:
-            # Who replaced what they wrote did not live to clear them, or this try has replaced it itself.
+            # The process that replaced what they wrote died before it cleared them, or this try has replaced it itself.
             where = where_of(self, ti.dag_id, ti.run_id)
             others = not_on_their_way(ti, where, answer.restarted)
             let_others_run_again(others, uid, where, self.airflow_api_conn_id, rerun_note(uid), to_run_again)

@@ -72,7 +72,7 @@ def let_others_run_again(
             cleared = compare_and_clear(api, where, restarted, note, to_run_again)
     except Exception as error:
         remedy = where.by_hand([*stages, stage])
-        # The page folds the trace away; what went wrong belongs into the line.
+        # The page folds the trace away; what went wrong belongs into the log line.
         log.exception("%s must run again too, and could not be cleared (%s): %s", named, error, remedy)  # noqa: TRY401
         return
     log.info("%s", cleared)

@@ -66,7 +66,7 @@ def check_intervals(dag: DAG, reads_window: object, *, has_source: bool, **where
 
 
 def _without_intervals(timetable: object) -> str | None:
-    """Say what the author wrote, where it gives runs no interval; None where it does, or where it cannot be told."""
+    """Say what the author wrote, where it gives runs no interval; None where it does, or where that is not known."""
     several = getattr(timetable, "timetables", None)
     if type(timetable).__name__ == "MultipleCronTriggerTimetable" and several:
         return _without_intervals(several[0])

@@ -52,7 +52,7 @@ from .checks import check_config, check_poll_interval, check_specs, fit_schedule
 from .intervals import check_intervals
 from .last_run import make_room
 from .run_facts import kind_of, run_facts, slice_of
-from .start_from_savepoint import RunOptions, check_wish, start_if_asked, wish_of
+from .start_from_savepoint import RunOptions, check_options, options_of, start_if_asked
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -199,7 +199,7 @@ class TriggerCheckpointOperator(TriggerOperator):
         self.restore_from = restore_from
         self.allow_non_restored_state = allow_non_restored_state
         self.claim = claim
-        check_wish(self._wish(), self.storage, self.job, **where)
+        check_options(self._start(), self.storage, self.job, **where)
         check_savepoint_target(self.config.savepoint_target, self.storage, self.job, **where)
         self.stages = tuple(stages)
         self._stage_tasks: tuple[StageTask, ...] = ()
@@ -223,7 +223,7 @@ class TriggerCheckpointOperator(TriggerOperator):
         if self.has_dag():
             check_intervals(self.dag, reads_window, has_source=bool(self.sources), **where)
 
-    def _wish(self) -> RunOptions:
+    def _start(self) -> RunOptions:
         return RunOptions(self.restore_from, self.allow_non_restored_state, self.claim)
 
     def take_stages_from(self, tasks: Sequence[StageTask]) -> None:
@@ -322,7 +322,7 @@ class TriggerCheckpointOperator(TriggerOperator):
                 check_slice_detail(self.slice_detail, rendered=True, task=self.task_id),
                 reads_window=self.reads_window is not False,
                 has_source=bool(self.sources),
-                again=wish_of(context["dag_run"].conf).read_again,
+                again=options_of(context["dag_run"].conf).read_again,
             ),
             stages=self.declared_stages(),
             config=self.config,
@@ -341,12 +341,12 @@ class TriggerCheckpointOperator(TriggerOperator):
             with settings.naming_connection():
                 names = tuple(source.name for source in self.sources)
                 runs = JobShape(request.stages, request.hooks, self.config.allow_non_restored_state, names)
-                start_if_asked(context, settings, coordinator, self._wish(), runs)
+                start_if_asked(context, settings, coordinator, self._start(), runs)
                 answer = self._ask(coordinator, request, ti)
         except CairnError as error:
             # semantics T1. Its class stays, because that says whether another try may help.
             reason = reason_of(error)
-            ti.xcom_push(DECLINED_KEY, _told(Declined(reason, str(error)), None))
+            ti.xcom_push(DECLINED_KEY, _described(Declined(reason, str(error)), None))
             raise type(error)(f"no checkpoint was triggered: {reason}: {error.message}", **error.fields) from error
         if isinstance(answer, EpochCompleted):
             raise AirflowSkipException(already_completed(coordinator, settings.storage, answer))
@@ -354,7 +354,7 @@ class TriggerCheckpointOperator(TriggerOperator):
             raise AirflowSkipException(already_read(settings.job, settings.storage, answer))
         if isinstance(answer, Declined):
             retry_at = self._retry_at(answer)
-            ti.xcom_push(DECLINED_KEY, _told(answer, retry_at))
+            ti.xcom_push(DECLINED_KEY, _described(answer, retry_at))
             if retry_at is not None:
                 if answer.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND:
                     make_room(self.get_dag(), coordinator, ti)
@@ -448,7 +448,7 @@ class TriggerCheckpointOperator(TriggerOperator):
         }
 
 
-def _told(answer: Declined, retry_at: datetime | None) -> dict[str, Any]:
+def _described(answer: Declined, retry_at: datetime | None) -> dict[str, Any]:
     return {
         "reason": str(answer.reason),
         "detail": answer.detail,

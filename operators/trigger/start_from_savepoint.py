@@ -45,11 +45,11 @@ class RunOptions:
     """Of a conf: the run reads its window although the job has read some of it (semantics T8)."""
 
 
-def check_wish(wish: RunOptions, storage: object, job: object, **where: str | None) -> RunOptions:
+def check_options(options: RunOptions, storage: object, job: object, **where: str | None) -> RunOptions:
     """Check what a DAG says about its start, as far as it is known without a look at the savepoint.
 
     Args:
-        wish: what the author gave.
+        options: what the author gave.
         storage: the storage's URI.
         job: the job's name.
         **where: `task` or `group` and its id, for the message.
@@ -60,15 +60,15 @@ def check_wish(wish: RunOptions, storage: object, job: object, **where: str | No
         InvalidKeyError: it is no URI of an accepted form.
     """
     for name in (_ALLOW, _CLAIM):
-        value = getattr(wish, name)
+        value = getattr(options, name)
         if not isinstance(value, bool):
             raise InvalidConfigError(f"{name} must be True or False", **where, **{name: shorten(value)})
-        if value and wish.restore_from is None:
+        if value and options.restore_from is None:
             raise InvalidConfigError(
                 f"{name} is about a savepoint to start from: give restore_from too, or leave it out", **where
             )
-    check_restore_from(wish.restore_from, storage, job, **where)
-    return wish
+    check_restore_from(options.restore_from, storage, job, **where)
+    return options
 
 
 def check_restore_from(restore_from: object, storage: object, job: object, **where: str | None) -> None:
@@ -101,7 +101,7 @@ def check_restore_from(restore_from: object, storage: object, job: object, **whe
         )
 
 
-def wish_of(conf: object) -> RunOptions:
+def options_of(conf: object) -> RunOptions:
     """Read what a DAG run's conf says to Cairn: the object under `cairn`.
 
     Args:
@@ -124,10 +124,10 @@ def wish_of(conf: object) -> RunOptions:
             raise InvalidConfigError(
                 f"dag_run.conf[{CONF_KEY!r}][{name!r}] must be a {types[name].__name__}", conf=shorten(value)
             )
-    wish = RunOptions(found.get(_FROM), found.get(_ALLOW, False), found.get(_CLAIM, False), found.get(_AGAIN, False))
-    if wish.restore_from is None and found.keys() - {_AGAIN}:
+    options = RunOptions(found.get(_FROM), found.get(_ALLOW, False), found.get(_CLAIM, False), found.get(_AGAIN, False))
+    if options.restore_from is None and found.keys() - {_AGAIN}:
         raise InvalidConfigError(f"dag_run.conf[{CONF_KEY!r}] says how to start and not from what: give {_FROM!r} too")
-    return wish
+    return options
 
 
 def start_if_asked(
@@ -154,23 +154,23 @@ def start_if_asked(
         InvalidStateError: a stage cannot be restored at its parallelism (semantics R4).
         CairnError: it could not be read or copied.
     """
-    said = wish_of(context["dag_run"].conf)
+    said = options_of(context["dag_run"].conf)
     if said.restore_from is not None:
         if not coordinator.is_new_epoch(epoch_name(context["ti"].run_id)):
             return None
     elif dag.restore_from is None or not _concerns(coordinator.head(), dag.restore_from):
         return None
-    told = dag if said.restore_from is None else said
-    wish = ImportOptions(told.allow_non_restored_state, told.claim, only_if_new=told is dag)
-    check_restore_from(told.restore_from, settings.storage, settings.job)
+    options = dag if said.restore_from is None else said
+    how = ImportOptions(options.allow_non_restored_state, options.claim, only_if_new=options is dag)
+    check_restore_from(options.restore_from, settings.storage, settings.job)
 
     def opened(uri: str) -> ObjectStore:
         return replace(settings, storage=parse_storage_uri(uri)).hook().open_store()
 
-    folder = opened(savepoint_folder(told.restore_from))
+    folder = opened(savepoint_folder(options.restore_from))
     log.info("starting %s from the savepoint %s", settings.job, folder.uri)
     before = coordinator.head()
-    found = coordinator.start_from(folder, wish, runs=runs, open_folder=opened)
+    found = coordinator.start_from(folder, how, runs=runs, open_folder=opened)
     if found.allowed:
         log.info("the job has started from it before; it may leave behind now what no stage claims")
     if not found.created:

@@ -13,7 +13,7 @@ from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.errors import InvalidConfigError, SourceRefusedError
 from airflow_cairn.operators import TriggerCheckpointOperator
 from airflow_cairn.operators.trigger.run_facts import slice_of
-from airflow_cairn.operators.trigger.start_from_savepoint import wish_of
+from airflow_cairn.operators.trigger.start_from_savepoint import options_of
 from tests.airflow.conftest import DagFile
 from tests.support.airflow_stage import DagRun, Job, Ti, context
 
@@ -163,4 +163,4 @@ def test_a_part_and_an_interval_without_length_are_refused(job: Job) -> None:  #
 @pytest.mark.parametrize("conf", [{"read_again": "yes"}, {"read_agian": True}])
 def test_a_wrong_wish_is_refused(conf: dict[str, Any]) -> None:
     with pytest.raises(InvalidConfigError, match="cairn"):
-        wish_of({"cairn": conf})
+        options_of({"cairn": conf})

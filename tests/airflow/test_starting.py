@@ -19,7 +19,7 @@ from airflow_cairn.checkpoint.errors import (
 )
 from airflow_cairn.checkpoint.savepoints.start_from import ImportOptions
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
-from airflow_cairn.operators.trigger.start_from_savepoint import RunOptions, wish_of
+from airflow_cairn.operators.trigger.start_from_savepoint import RunOptions, options_of
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.errors import UnavailableError
 from airflow_cairn.storage.local.store import LocalStore
@@ -195,7 +195,7 @@ def test_there_is_no_savepoint(job: Job, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("conf", [None, {}, {"theirs": {"restore_from": 1}}, {"cairn": {}}])
 def test_a_run_need_not_say_anything(conf: dict[str, Any] | None) -> None:
-    assert wish_of(conf) == RunOptions()
+    assert options_of(conf) == RunOptions()
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_a_run_need_not_say_anything(conf: dict[str, Any] | None) -> None:
 )
 def test_what_a_run_says_is_checked(said: object, text: str) -> None:
     with pytest.raises(InvalidConfigError, match=text):
-        wish_of({"cairn": said})
+        options_of({"cairn": said})
 
 
 def test_the_run_has_a_conf_in_a_real_task() -> None:
