@@ -121,7 +121,7 @@ def test_a_head_that_ends_a_checkpoint_without_its_notice_is_refused() -> None: 
     before = Head("flights", next_id=2, pending=(entry,))
     after = transitions.abort(before, entry, Ending(Reason.CHECKPOINT_DECLINED, ""), 5)
     check_invariants(before, after)
-    with pytest.raises(InvariantError, match="every listener is told"):
+    with pytest.raises(InvariantError, match="every listener is notified"):
         check_invariants(before, replace(after, notices=()))
 
 

@@ -123,7 +123,7 @@ def test_two_processes_of_one_name_are_refused(tmp_path: Path) -> None:
     writer = _writer(MemoryStore())
     output = Output("value", "seen", writer.folder_of("value.seen"))
     writer.create(output, "content.json", b"1")
-    with pytest.raises(InvalidStateError, match="of this driver's own name"):
+    with pytest.raises(InvalidStateError, match="with this driver's own name"):
         writer.create(output, "content.json", b"2")
 
 
