@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -17,6 +18,7 @@ from scripts.harness.wait import wait_until
 from scripts.s3a_jars import s3a_jars
 from scripts.setup.base import ROOT
 from scripts.setup.venv import VENV
+from tests.e2e import side_by_side
 from tests.e2e.scenario import Scenario
 from tests.e2e.store import JobStore
 
@@ -137,18 +139,37 @@ def _commands(folder: Path) -> Path:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run what starts an Airflow of its own before what shares one, so that never two are up at once."""
+    """Run what starts an Airflow of its own before what shares one, so that never two are up at once.
+
+    Of what shares one, the tests that run side by side come first.
+    """
     here = [item for item in items if item.path.is_relative_to(HERE)]
     for item in here:
         # Up to ten drivers, one after the other, beside another lane; how long that takes is up to the machine.
         item.add_marker(pytest.mark.timeout(1800))
-    ordered = iter(sorted(here, key=_shares_airflow))
+    ordered = iter(sorted(here, key=lambda item: (_shares_airflow(item), not side_by_side.is_marked(item))))
     items[:] = [next(ordered) if item.path.is_relative_to(HERE) else item for item in items]
 
 
 def _shares_airflow(item: pytest.Item) -> bool:
     assert isinstance(item, pytest.Function)
     return "airflow" in item.fixturenames and not hasattr(item.module, "airflow")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a marked test beside others."""
+    if not side_by_side.is_marked(pyfuncitem):
+        return None
+
+    def fixture_of(item: pytest.Function, name: str) -> Any:
+        ready = pyfuncitem._request.getfixturevalue
+        if name == "scenario":
+            return scenario_of(item, ready("airflow"), ready("gates"), ready("storage"))
+        return ready(name)
+
+    side_by_side.run(pyfuncitem, fixture_of)
+    return True
 
 
 @pytest.fixture(scope="package")
@@ -165,7 +186,13 @@ def airflow(shared: Path, storage: str) -> Iterator[AirflowHome]:
         "CAIRN_TEST_READER": json.dumps({"application": str(READER), "conf": NO_JVM}),
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
     }
-    home = AirflowHome(shared / "airflow", env=env, heartbeat_timeout=HEARTBEAT_TIMEOUT_S, parallelism=3, users=USERS)
+    home = AirflowHome(
+        shared / "airflow",
+        env=env,
+        heartbeat_timeout=HEARTBEAT_TIMEOUT_S,
+        parallelism=side_by_side.SLOTS,
+        users=USERS,
+    )
     for conn_id, who in {
         "cairn_airflow_api": {"login": CLEARS, "password": home.passwords[CLEARS]},
         "viewers_api": {"login": LOOKS, "password": home.passwords[LOOKS]},
@@ -186,5 +213,10 @@ def airflow(shared: Path, storage: str) -> Iterator[AirflowHome]:
 @pytest.fixture
 def scenario(request: pytest.FixtureRequest, airflow: AirflowHome, gates: Gates, storage: str) -> Scenario:
     """The scenario of `dags/failover.py` whose number the test's name ends in."""
-    number = request.node.name.rsplit("_", 1)[1]
+    return scenario_of(request.node, airflow, gates, storage)
+
+
+def scenario_of(test: pytest.Item, airflow: AirflowHome, gates: Gates, storage: str) -> Scenario:
+    """Give the scenario of a test."""
+    number = test.name.rsplit("_", 1)[1]
     return Scenario(airflow, gates, JobStore(storage, f"failover_{number}"))

@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.scenario import COMPLETED, FAILOVER, Scenario, kill_driver
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side]
 
 
 def test_the_failed_stage_runs_again_1(scenario: Scenario) -> None:

@@ -27,6 +27,7 @@ TRIGGER = "epoch.trigger_checkpoint"
 OUTAGE_S = 60
 
 
+@pytest.mark.side_by_side
 def test_a_zombie_acknowledges_late_8(scenario: Scenario) -> None:
     """semantics A2, F3, F5: b's task process is killed, its driver lives on: told DISCARDED, its files deleted."""
     scenario.hold("e1", 2, "b.written")
@@ -72,6 +73,7 @@ def test_the_triggerer_dies_10(airflow: AirflowHome, gates: Gates, storage: str)
     scenario.check("e1", tries={"a": 1, "b": 1}, outcomes=[(1, 1, COMPLETED)], ways={"a": 1, "b": 1})
 
 
+@pytest.mark.side_by_side
 def test_callbacks_come_again_and_again_11(scenario: Scenario) -> None:
     """semantics F5: five callbacks for one failure, four of them at once, are one failover."""
     scenario.killed_at("e1", "b.written")
@@ -113,6 +115,7 @@ def test_no_callback_comes_12(scenario: Scenario) -> None:
     assert scenario.store.coordinator.head() == before
 
 
+@pytest.mark.side_by_side
 def test_the_storage_is_away_for_a_minute_15(scenario: Scenario, s3_server: S3Server) -> None:
     """semantics F2: from b's failure on nothing answers; callback and tries fail, and a later try settles it all."""
     api, name = scenario.airflow.api, scenario.name
@@ -176,6 +179,7 @@ def test_a_checkpoint_expires_16(airflow: AirflowHome, gates: Gates, storage: st
         assert store.unreferenced() == []
 
 
+@pytest.mark.side_by_side
 def test_three_runs_at_once_17(scenario: Scenario) -> None:
     """semantics T2, B1: the first run fails and retries while two others wait; the epochs keep their order."""
     api, name = scenario.airflow.api, scenario.name
@@ -198,6 +202,7 @@ def test_three_runs_at_once_17(scenario: Scenario) -> None:
     )
 
 
+@pytest.mark.side_by_side
 def test_each_stage_dies_at_each_point_21(airflow: AirflowHome, gates: Gates, storage: str) -> None:
     """semantics A2, A5, F1, F2: twelve runs; before its ack a stage runs again, after it nothing does."""
     points = ("started", "writing", "written", "acknowledged")

@@ -76,6 +76,7 @@ def folded(storage: str, dag_id: str) -> list[str]:
     return found
 
 
+@pytest.mark.side_by_side
 def test_what_failed_is_cleared(airflow: AirflowHome, gates: Gates, storage: str) -> None:
     """semantics F2, F5: a failed task alone: what had acknowledged stays. Then a whole run: all of it runs again."""
     api, dag_id = airflow.api, "hands_clear"
@@ -95,6 +96,7 @@ def test_what_failed_is_cleared(airflow: AirflowHome, gates: Gates, storage: str
     assert folded(storage, dag_id) == ["e1", "e2"]
 
 
+@pytest.mark.side_by_side
 def test_what_runs_is_marked(airflow: AirflowHome, gates: Gates, storage: str) -> None:
     """semantics C1, D3, F5: marked a success, it runs again, as nothing of it is stored; marked failed, not."""
     api, dag_id = airflow.api, "hands_mark"
@@ -119,6 +121,7 @@ def test_what_runs_is_marked(airflow: AirflowHome, gates: Gates, storage: str) -
     assert folded(storage, dag_id) == ["e1", "e3", "e2"]
 
 
+@pytest.mark.side_by_side
 def test_a_run_is_deleted(airflow: AirflowHome, gates: Gates, storage: str) -> None:
     """semantics T1, D3: nobody is left to end its checkpoint, so the next run does."""
     dag_id = "hands_delete"

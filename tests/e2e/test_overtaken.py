@@ -17,7 +17,7 @@ from tests.e2e.conftest import Gates
 from tests.e2e.store import JobStore
 from tests.support.acking import ack_of
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side]
 
 FIRST, SECOND = "epoch.first", "epoch.second"
 

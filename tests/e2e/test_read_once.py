@@ -10,7 +10,7 @@ from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.wait import wait_until
 from tests.e2e.store import JobStore
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side]
 
 DAG_ID, TRIGGER = "read_once", "epoch.trigger_checkpoint"
 

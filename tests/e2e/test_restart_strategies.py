@@ -8,7 +8,7 @@ from scripts.harness.airflow_home import AirflowHome
 from tests.e2e.conftest import Gates
 from tests.e2e.store import JobStore
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side]
 
 DAG_ID = "restart_strategies"
 

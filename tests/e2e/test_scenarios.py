@@ -9,7 +9,7 @@ from tests.e2e.conftest import Gates
 from tests.e2e.scenario import COMPLETED, ROWS, Scenario
 from tests.e2e.store import JobStore
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side]
 
 
 def test_cleared_after_completion(airflow: AirflowHome, gates: Gates, storage: str) -> None:

@@ -55,6 +55,7 @@ def test_windows_meet_and_what_a_pause_missed_is_one_run(airflow: AirflowHome) -
     assert max(lengths) >= 3 * STEP, after
 
 
+@pytest.mark.side_by_side
 def test_a_pause_stops_the_job_and_its_end_starts_it(airflow: AirflowHome, gates: Gates, storage: str) -> None:
     """semantics S1: in the middle of an epoch. What had acknowledged is taken over, and no try is used up."""
     api, job, run = airflow.api, JobStore(storage, PAUSED), "r1"

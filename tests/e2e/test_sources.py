@@ -14,7 +14,7 @@ from tests.e2e.conftest import Gates
 from tests.e2e.scenario import kill_driver
 from tests.e2e.store import JobStore
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side]
 
 TRIGGER = "epoch.trigger_checkpoint"
 PAUSE_MS = 15_000
