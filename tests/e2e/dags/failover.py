@@ -42,7 +42,7 @@ IN_SPARK: dict[str, Any] = {
     "retry_delay": timedelta(seconds=1),
 }
 READER: dict[str, Any] = {**json.loads(os.environ["CAIRN_TEST_READER"]), "retries": 2, "retry_delay": 1}
-"""Stages that make no Spark job, where it is only asked what Airflow does."""
+"""Stages whose driver is a process without a JVM, where it is only asked what Airflow does."""
 
 DIAMOND = {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c")}
 LINE = {"a": (), "b": ("a",), "c": ("b",)}
@@ -124,11 +124,13 @@ pipeline("failover_1", LINE)
 pipeline("failover_2", LINE, [("a", "b")])
 pipeline("failover_3", DIAMOND, [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")])
 pipeline("failover_4", DIAMOND)
-for number in (5, 6, 7, 8, 9, 12):
+for number in (5, 6, 7, 8):
     pipeline(f"failover_{number}", TWO)
-in_pieces("failover_10", RETAIN_TWO, IN_SPARK)
+for number in (9, 12):
+    pipeline(f"failover_{number}", TWO, stage=READER)
+in_pieces("failover_10", RETAIN_TWO, READER)
 often = [deliver_at_once, restore_latest_checkpoint]
-pipeline("failover_11", TWO, stage=IN_SPARK | {"on_retry_callback": often, "on_failure_callback": often})
+pipeline("failover_11", TWO, stage=READER | {"on_retry_callback": often, "on_failure_callback": often})
 mapped("failover_13")
 pipeline("failover_14", {"a": (), "b": ()})
 pipeline(
@@ -142,7 +144,7 @@ for name, tolerable in {"some": 1, "none": 0}.items():
     # Long enough for three tasks to start on a busy machine: b is to stand when it is over.
     impatient = CheckpointConfig(timeout=timedelta(seconds=90), tolerable_failed_checkpoints=tolerable)
     in_pieces(f"failover_16_{name}", impatient, READER | {"retries": 0})
-pipeline("failover_17", TWO, runs=3)
+pipeline("failover_17", TWO, stage=READER, runs=3)
 pipeline("failover_19", TWO, [("a", "b")], airflow_api_conn_id="refused_api")
 for point in ("started", "writing", "written", "acknowledged"):
     pipeline(f"failover_21_{point}", LINE)
