@@ -12,13 +12,17 @@ from typing import Any
 import psutil
 import pytest
 
+from scripts.demo.flights_input import write_flights
 from scripts.harness.airflow_home import AirflowHome
+from scripts.harness.s3_server import S3Server
 from scripts.harness.spark_start import fast_conf
 from scripts.harness.wait import wait_until
 from scripts.s3a_jars import s3a_jars
 from scripts.setup.base import ROOT
 from scripts.setup.venv import VENV
 from tests.e2e import side_by_side
+from tests.e2e.flights_jobs import Shell, first_savepoint
+from tests.e2e.lake import Lake, made_lake
 from tests.e2e.scenario import Scenario
 from tests.e2e.store import JobStore
 
@@ -208,6 +212,32 @@ def airflow(shared: Path, storage: str) -> Iterator[AirflowHome]:
         for dag_id in set(home.api.dag_ids()) - set(home.api.dag_ids(BY_ITS_TEST)):
             home.api.unpause(dag_id)
         yield home
+
+
+@pytest.fixture(scope="package")
+def lake(airflow: AirflowHome, s3_server: S3Server) -> Lake:
+    """The S3 server with a bucket for savepoints, and the connection to it in Airflow."""
+    return made_lake(airflow, s3_server)
+
+
+@pytest.fixture(scope="package")
+def flights(gates: Gates) -> Path:
+    """The input of the jobs of `dags/resume.py`: four days."""
+    path = gates.folder / "flights.parquet"
+    write_flights(path, 4)
+    return path
+
+
+@pytest.fixture(scope="package")
+def shell(s3_server: S3Server) -> Shell:
+    """The command line of the owner of these jobs."""
+    return Shell(s3_server)
+
+
+@pytest.fixture(scope="package")
+def kept(airflow: AirflowHome, flights: Path, s3_server: S3Server, shell: Shell) -> str:
+    """A savepoint of one of them on the S3 server."""
+    return first_savepoint(airflow, s3_server, shell)
 
 
 @pytest.fixture

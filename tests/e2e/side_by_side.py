@@ -18,7 +18,9 @@ MARK = "side_by_side"
 AT_ONCE = 3
 SLOTS = 2 * AT_ONCE
 """Of the executor: a test holds two drivers at most while it waits for something else to run."""
-SHARED = frozenset({"airflow", "gates", "shared", "storage", "s3_server", "scenario"})
+SHARED = frozenset(
+    {"airflow", "gates", "shared", "storage", "s3_server", "lake", "flights", "shell", "kept", "scenario"}
+)
 """What a marked test may ask for: all but the last live longer than it, and that one is made from them."""
 
 _UNDER_WAY = pytest.StashKey[dict[str, Future[None]]]()

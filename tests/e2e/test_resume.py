@@ -6,8 +6,6 @@ Under other names, at other parallelisms, from a folder on disk, and with a stag
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections import Counter, defaultdict
 from datetime import timedelta
 from decimal import ROUND_HALF_UP, Decimal
@@ -18,43 +16,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_cairn.storage import S3Options
-from scripts.demo.flights_input import FIRST_DAY, write_flights
+from scripts.demo.flights_input import FIRST_DAY
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.s3_server import S3Server
-from scripts.harness.wait import wait_until
-from scripts.setup.venv import VENV
 from tests.e2e.conftest import Gates
+from tests.e2e.flights_jobs import BUCKET, STORAGE, Shell, run_its_schedule, take
 from tests.e2e.store import JobStore
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side]
 
-BUCKET, STORAGE = "resume", "s3://resume/cairn"
 TRIGGER = "epoch.trigger_checkpoint"
 BUCKETS = 36
 """Of the histogram of delays; see dags/applications/routes.py."""
-
-
-class Shell:
-    """Where somebody types `cairn`, with the server's keys in the environment.
-
-    Args:
-        server: with the storage.
-    """
-
-    def __init__(self, server: S3Server) -> None:
-        self._env = {**os.environ, **server.env, "CAIRN_STORAGE": STORAGE, "COLUMNS": "160"}
-
-    def cairn(self, *words: str) -> str:
-        """Run the command and give what it printed."""
-        done = subprocess.run(
-            [VENV / "bin" / "cairn", *words], env=self._env, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    def told(self, *words: str) -> Any:
-        """Run the command and give its JSON."""
-        return json.loads(self.cairn(*words, "--json"))
 
 
 class Plain:
@@ -125,51 +98,12 @@ def rows(found: list[dict[str, Any]]) -> list[str]:
     return sorted(json.dumps(row, sort_keys=True) for row in found)
 
 
-def take(shell: Shell, job: str) -> str:
-    """Take a savepoint of a job; gives its folder."""
-    return str(shell.told("savepoint", job, f"s3://{BUCKET}/kept")["savepoint"])
-
-
-def run_its_schedule(airflow: AirflowHome, job: str) -> None:
-    """Let a DAG's schedule run, which has one run."""
-    airflow.api.unpause(job)
-    wait_until(lambda: airflow.api.runs(job), 600, f"a run of {job}")
-    (run,) = airflow.api.runs(job)
-    assert airflow.api.wait_for_run(job, run["dag_run_id"]) == "success", airflow.api.explain(job, run["dag_run_id"])
-
-
 def run_day_3(airflow: AirflowHome, job: str, run: str, at: str, **conf: Any) -> str:
     """Run the third day by hand, with words for Cairn; gives how it ended."""
     window = {"data_interval_start": "2001-01-03T00:00:00Z", "data_interval_end": "2001-01-04T00:00:00Z"}
     body = {"dag_run_id": run, "logical_date": f"2001-01-03T{at}Z", "conf": {"cairn": conf}, **window}
     airflow.api.request("POST", f"/dags/{job}/dagRuns", json=body)
     return airflow.api.wait_for_run(job, run)
-
-
-@pytest.fixture(scope="module")
-def flights(gates: Gates) -> Path:
-    """The input of all jobs: four days."""
-    path = gates.folder / "flights.parquet"
-    write_flights(path, 4)
-    return path
-
-
-@pytest.fixture(scope="module")
-def shell(s3_server: S3Server) -> Shell:
-    """The command line of whoever owns the jobs."""
-    return Shell(s3_server)
-
-
-@pytest.fixture(scope="module")
-def kept(airflow: AirflowHome, flights: Path, s3_server: S3Server, shell: Shell) -> str:
-    """A savepoint on the S3 server: days 1 and 2, at parallelism 2."""
-    s3_server.create_bucket(BUCKET)
-    extra = json.dumps({"endpoint_url": s3_server.endpoint_url, "region_name": s3_server.region})
-    keys = {"login": s3_server.access_key, "password": s3_server.secret_key}
-    connection = {"connection_id": "resume_s3", "conn_type": "aws", "extra": extra, **keys}
-    airflow.api.request("POST", "/connections", json=connection)
-    run_its_schedule(airflow, "flights_2")
-    return take(shell, "flights_2")
 
 
 def job_of(name: str, server: S3Server) -> JobStore:
@@ -194,7 +128,7 @@ def subtasks(shell: Shell, job: str, checkpoint: int) -> dict[str, int]:
 
 
 def test_other_jobs_go_on_at_other_parallelisms(
-    airflow: AirflowHome, flights: Path, kept: str, s3_server: S3Server, shell: Shell, tmp_path: Path
+    airflow: AirflowHome, flights: Path, kept: str, s3_server: S3Server, shared: Path, shell: Shell
 ) -> None:
     """semantics R3, R4, T5, C5, R1: 2 -> 7 -> 3 subtasks, by the group and by the command, by S3 and by a disk."""
     airflow.api.request("POST", "/variables", json={"key": "flights_savepoint", "value": kept})
@@ -206,12 +140,12 @@ def test_other_jobs_go_on_at_other_parallelisms(
     assert f"restored from  the savepoint {kept}, of checkpoint 1 of flights_2" in shown, shown
 
     second = take(shell, "flights_7")
-    folder = download(s3_server, second.removeprefix(f"s3://{BUCKET}/"), tmp_path)
+    folder = download(s3_server, second.removeprefix(f"s3://{BUCKET}/"), shared / "downloaded")
     assert "whole" in shell.cairn("verify", f"file://{folder}")
     shell.cairn("dispose", second, "--yes")
     told = shell.told("resume", "flights_3", "--from", f"file://{folder}")
     assert (told["checkpoint"], told["savepoint_job"], told["savepoint_checkpoint"]) == (1, "flights_7", 2)
-    folder.rename(tmp_path / "away")
+    folder.rename(shared / "away")
     run_its_schedule(airflow, "flights_3")
 
     last = job_of("flights_3", s3_server)

@@ -14,22 +14,20 @@ from typing import Any
 import httpx
 import pytest
 
-from airflow_cairn.checkpoint.documents.metadata import StageLine
 from airflow_cairn.checkpoint.reasons import Status
-from airflow_cairn.checkpoint.savepoints import savepoint_format
 from airflow_cairn.checkpoint.savepoints.take import drain_run
 from airflow_cairn.cli.main import main
-from airflow_cairn.storage import S3Options, open_store
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.s3_server import S3Server
 from scripts.harness.wait import wait_until
 from scripts.setup.venv import VENV
 from tests.e2e.conftest import CLEARS, Gates
+from tests.e2e.lake import STORAGE, Lake
 from tests.e2e.store import JobStore
 
 pytestmark = pytest.mark.e2e
 
-BUCKET, STORAGE, KEPT = "savepoints", "s3://savepoints/jobs", "s3://savepoints/kept"
+KEPT = "s3://savepoints/kept"
 TAKE, DISPOSE = "take_savepoint", "dispose_of_old_ones"
 FIRST_NIGHT = datetime(2020, 1, 1, tzinfo=UTC)
 EPOCH_BEFORE = {1: "e1", 9: "e2"}
@@ -37,44 +35,6 @@ EPOCH_BEFORE = {1: "e1", 9: "e2"}
 HOUR_S, WINDOW_HOURS = 3600, 6
 HELD = "CHECKPOINT_COORDINATOR_SUSPEND"
 COMPLETED = "COMPLETED"
-
-
-class Lake:
-    """The real S3 server, as the tests and the command line reach it."""
-
-    def __init__(self, server: S3Server) -> None:
-        self.options = S3Options(server.endpoint_url, server.region, server.access_key, server.secret_key)
-        self.client = server.client()
-
-    def job(self, name: str) -> JobStore:
-        """Give a job's store."""
-        return JobStore(STORAGE, name, self.options)
-
-    def folders(self, job: str) -> set[str]:
-        """Give the folders of a job's savepoints in which any object is left."""
-        listed = self.client.list_objects_v2(Bucket=BUCKET, Prefix=f"kept/savepoint-{job}-")
-        assert not listed["IsTruncated"]
-        return {f"s3://{BUCKET}/kept/{each['Key'].split('/')[1]}" for each in listed.get("Contents", [])}
-
-    def folded(self, savepoint: str) -> dict[str, list[str]]:
-        """Give which runs each stage has read, as a savepoint has it."""
-        lines = list(savepoint_format.read(open_store(savepoint, s3=self.options)))
-        return {line.stage: line.values["folded"] for line in lines if isinstance(line, StageLine)}
-
-
-@pytest.fixture(scope="module")
-def lake(airflow: AirflowHome, s3_server: S3Server) -> Lake:
-    """The S3 server with a bucket, and the connection to it in Airflow."""
-    s3_server.create_bucket(BUCKET)
-    connection = {
-        "connection_id": "savepoints_s3",
-        "conn_type": "aws",
-        "login": s3_server.access_key,
-        "password": s3_server.secret_key,
-        "extra": json.dumps({"endpoint_url": s3_server.endpoint_url, "region_name": s3_server.region}),
-    }
-    airflow.api.request("POST", "/connections", json=connection)
-    return Lake(s3_server)
 
 
 @pytest.fixture
@@ -147,6 +107,7 @@ def test_ten_nights_leave_the_newest_three(
     assert f"deleted: {made[-4]}" in log, log
 
 
+@pytest.mark.side_by_side
 def test_a_stop_in_the_middle_of_an_epoch(airflow: AirflowHome, gates: Gates, lake: Lake, s3_server: S3Server) -> None:
     """semantics P2, S1: the epoch finishes, the next one does not begin, and after the resume it goes on behind it."""
     api, name = airflow.api, "savepoints_stop"
@@ -192,6 +153,7 @@ def test_a_stop_in_the_middle_of_an_epoch(airflow: AirflowHome, gates: Gates, la
     assert job.unreferenced() == []
 
 
+@pytest.mark.side_by_side
 def test_a_drain_lets_the_last_window_out(airflow: AirflowHome, gates: Gates, lake: Lake, storage: str) -> None:
     """semantics P2: what no time would close goes out in one last epoch, and nothing goes out twice.
 
