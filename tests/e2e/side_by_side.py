@@ -9,7 +9,10 @@ each alone: they end Airflow's processes, or look at what belongs to all.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -22,6 +25,8 @@ SHARED = frozenset(
     {"airflow", "gates", "shared", "storage", "s3_server", "lake", "flights", "shell", "kept", "scenario"}
 )
 """What a marked test may ask for: all but the last live longer than it, and that one is made from them."""
+
+_Part = tuple[Future[None], Callable[[], None]]
 
 _UNDER_WAY = pytest.StashKey[dict[str, Future[None]]]()
 
@@ -45,12 +50,27 @@ def run(item: pytest.Function, fixture_of: Callable[[pytest.Function, str], Any]
 
 
 def _start(items: list[pytest.Item], fixture_of: Callable[[pytest.Function, str], Any]) -> dict[str, Future[None]]:
-    pool = ThreadPoolExecutor(AT_ONCE, MARK)
+    left = SimpleQueue[_Part]()
+    for _ in range(AT_ONCE):
+        # Daemons: a run that is ended by Ctrl-C stops its Airflow at once, and waits for no test.
+        Thread(target=_work, args=(left,), name=MARK, daemon=True).start()
     under_way = {}
     for item in items:
         assert isinstance(item, pytest.Function)
         names = item._fixtureinfo.argnames
         assert SHARED.issuperset(names), f"{item.nodeid} asks for what is its own: {names}"
-        under_way[item.nodeid] = pool.submit(item.obj, **{name: fixture_of(item, name) for name in names})
-    pool.shutdown(wait=False)
+        test = partial(item.obj, **{name: fixture_of(item, name) for name in names})
+        under_way[item.nodeid] = Future[None]()
+        left.put((under_way[item.nodeid], test))
     return under_way
+
+
+def _work(left: SimpleQueue[_Part]) -> None:
+    while True:
+        ended, test = left.get()
+        try:
+            test()
+        except BaseException as error:  # noqa: BLE001 - the test's own thread raises it
+            ended.set_exception(error)
+        else:
+            ended.set_result(None)
