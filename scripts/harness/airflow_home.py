@@ -161,7 +161,8 @@ class AirflowHome(Service):
             raise LookupError(f"the component {component} does not run")
         for process in [member for root in roots for member in [root, *root.children(recursive=True)]]:
             process.kill()
-        psutil.wait_procs(roots, timeout=300)
+        # `airflow standalone` reaps a component that has ended only when it ends itself.
+        wait_until(lambda: not any(map(_works, roots)), 300, f"the {component} to be gone")
 
     def start_component(self, component: Component, timeout: float = 300) -> None:
         """Start a component that was killed and wait until Airflow is healthy again.
@@ -224,6 +225,13 @@ class AirflowHome(Service):
     def wait_until_healthy(self, timeout: float = 300) -> None:
         """Wait until every component says that it is healthy."""
         wait_until(lambda: self._unhealthy() == [], timeout, "a healthy Airflow", interval=0.5)
+
+
+def _works(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _is_component(process: psutil.Process, component: str) -> bool:
