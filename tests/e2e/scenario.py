@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import psutil
@@ -124,7 +125,7 @@ class Scenario:
         *,
         tries: Mapping[str, int],
         outcomes: Sequence[tuple[int, int, str]],
-        ways: Mapping[str, int] | None = None,
+        ways: Mapping[str, int] = MappingProxyType({}),
         epochs: Sequence[int] = (1,),
         submissions: Mapping[str, int] | None = None,
     ) -> None:
@@ -135,8 +136,8 @@ class Scenario:
             tries: how often each stage ran.
             outcomes: id, attempt, status or reason of every checkpoint of the job; each first attempt is of the next
                 run, e1 to begin with.
-            ways: for each stage, on how many ways each row comes to it; None where the driver is a stand-in, which
-                notes for `a` and `b` the runs that it has read.
+            ways: for each stage in Spark, on how many ways each row comes to it; the driver of any other notes the
+                runs that it has read.
             epochs: whose rows or notes are in the state.
             submissions: how often each stage was submitted; as often as it ran, if not given.
         """
@@ -147,9 +148,9 @@ class Scenario:
         assert self.store.outcomes() == outcomes
         begun = accumulate(int(attempt == 1) for _, attempt, _ in outcomes)
         assert self.store.runs() == [f"e{number}" for number in begun]
-        for stage in "ab" if ways is None else "":
+        for stage in tries.keys() - ways.keys():
             assert self.store.value(stage, "folded") == [f"e{epoch}" for epoch in epochs], stage
-        for stage, number in (ways or {}).items():
+        for stage, number in ways.items():
             rows = [(row["id"], row["ways"]) for row in self.store.state(stage, "seen")]
             expected = [(1000 * epoch + row, number) for epoch in epochs for row in range(ROWS)]
             assert sorted(rows) == expected, stage

@@ -43,6 +43,8 @@ IN_SPARK: dict[str, Any] = {
 }
 READER: dict[str, Any] = {**json.loads(os.environ["CAIRN_TEST_READER"]), "retries": 2, "retry_delay": 1}
 """Stages whose driver is a process without a JVM, where it is only asked what Airflow does."""
+KEEPING = {**READER, "application": str(APPLICATION.with_name("keeping.py"))}
+"""Such stages that write files."""
 
 DIAMOND = {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c")}
 LINE = {"a": (), "b": ("a",), "c": ("b",)}
@@ -55,6 +57,7 @@ def pipeline(
     pipelined: Sequence[tuple[str, str]] = (),
     *,
     stage: Mapping[str, Any] = IN_SPARK,
+    in_spark: str | None = None,
     runs: int = 1,
     storage: str = STORAGE,
     config: CheckpointConfig = RETAIN_TWO,
@@ -67,6 +70,7 @@ def pipeline(
         reads: the stages, each with those that it reads from.
         pipelined: edges whose exchange is pipelined; all others are blocking.
         stage: what every stage is given.
+        in_spark: the one stage that is a Spark job where the others are none; it makes its own rows.
         runs: how many runs may be active at once.
         storage: the storage root.
         config: of the group.
@@ -78,7 +82,10 @@ def pipeline(
     ):
         made: dict[str, SparkEpochOperator] = {}
         for uid, upstreams in reads.items():
-            made[uid] = SparkEpochOperator(task_id=uid, application_args=[GATES, *upstreams], **stage)
+            if uid == in_spark:
+                made[uid] = SparkEpochOperator(task_id=uid, application_args=[GATES], **IN_SPARK)
+            else:
+                made[uid] = SparkEpochOperator(task_id=uid, application_args=[GATES, *upstreams], **stage)
             for each in upstreams:
                 if (each, uid) in pipelined:
                     made[each] >> Pipelined() >> made[uid]
@@ -92,9 +99,9 @@ def mapped(dag_id: str) -> None:
         DAG(dag_id, schedule=None, tags=[FAILOVER]),
         CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE),
     ):
-        a = SparkEpochOperator(task_id="a", application_args=[GATES], **IN_SPARK)
-        b = SparkEpochOperator.partial(task_id="b", **IN_SPARK).expand(application_args=[[GATES, "a"]] * 3)
-        c = SparkEpochOperator(task_id="c", application_args=[GATES, "b-0", "b-1", "b-2"], **IN_SPARK)
+        a = SparkEpochOperator(task_id="a", **READER)
+        b = SparkEpochOperator.partial(task_id="b", **READER).expand(application_args=[["a"]] * 3)
+        c = SparkEpochOperator(task_id="c", **READER)
         a >> b >> c
 
 
@@ -122,9 +129,11 @@ def deliver_at_once(context: Context) -> None:
 # The numbers are those of the table in docs/failover.md.
 pipeline("failover_1", LINE)
 pipeline("failover_2", LINE, [("a", "b")])
-pipeline("failover_3", DIAMOND, [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")])
-pipeline("failover_4", DIAMOND)
-for number in (5, 6, 7, 8):
+pipeline("failover_3", DIAMOND, [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")], stage=READER, in_spark="c")
+pipeline("failover_4", DIAMOND, stage=READER)
+for number in (5, 8):
+    pipeline(f"failover_{number}", TWO, stage=READER, in_spark="b")
+for number in (6, 7):
     pipeline(f"failover_{number}", TWO)
 for number in (9, 12):
     pipeline(f"failover_{number}", TWO, stage=READER)
@@ -132,7 +141,7 @@ in_pieces("failover_10", RETAIN_TWO, READER)
 often = [deliver_at_once, restore_latest_checkpoint]
 pipeline("failover_11", TWO, stage=READER | {"on_retry_callback": often, "on_failure_callback": often})
 mapped("failover_13")
-pipeline("failover_14", {"a": (), "b": ()})
+pipeline("failover_14", {"a": (), "b": ()}, stage=READER)
 pipeline(
     "failover_15",
     TWO,
@@ -141,10 +150,11 @@ pipeline(
     aws_conn_id="failover_s3",
 )
 for name, tolerable in {"some": 1, "none": 0}.items():
-    # Long enough for three tasks to start on a busy machine: b is to stand when it is over.
-    impatient = CheckpointConfig(timeout=timedelta(seconds=90), tolerable_failed_checkpoints=tolerable)
+    # Long enough for three tasks to start beside other tests on a busy machine: b is to stand when it is over.
+    impatient = CheckpointConfig(timeout=timedelta(seconds=180), tolerable_failed_checkpoints=tolerable)
     in_pieces(f"failover_16_{name}", impatient, READER | {"retries": 0})
 pipeline("failover_17", TWO, stage=READER, runs=3)
-pipeline("failover_19", TWO, [("a", "b")], airflow_api_conn_id="refused_api")
+pipeline("failover_19", TWO, [("a", "b")], stage=READER, airflow_api_conn_id="refused_api")
 for point in ("started", "writing", "written", "acknowledged"):
-    pipeline(f"failover_21_{point}", LINE)
+    pipeline(f"failover_21_{point}", LINE, stage=KEEPING)
+pipeline("failover_21_in_spark", {"b": ()})
