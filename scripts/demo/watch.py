@@ -38,6 +38,7 @@ class Watcher:
         self._coordinator = coordinator
         self._print = say
         self._kill = kill
+        """None once the driver has acknowledged."""
         self.killed = False
         """Whether the driver asked for was killed."""
         self._epochs: list[str] = []
@@ -128,9 +129,17 @@ class Watcher:
         if next(iter(self._coordinator.files.listing(folder)), None) is None:
             return
         victims = drivers_of(layout.handover(execution.home, order.stage, execution.token))
+        # A driver that is stopped cannot acknowledge between the look and the kill.
         for victim in victims:
-            victim.send_signal(signal.SIGKILL)
-        if victims:
+            victim.suspend()
+        if acks.has_acknowledged(self._coordinator.files, order.stage, execution):
+            for victim in victims:
+                victim.resume()
+            self._kill, self.kill_is_due = None, False
+            self._say(f"  the Spark driver of {order.stage} has acknowledged before it could be killed")
+        elif victims:
+            for victim in victims:
+                victim.send_signal(signal.SIGKILL)
             self.killed, self.kill_is_due = True, False
             pids = ", ".join(str(victim.pid) for victim in victims)
             self._say(f"  >>> SIGKILL to the Spark driver of {order.stage}, while it writes (process {pids})")
