@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 import httpx
-import psutil
 
 from ..setup.java import ensure_java
 from ..setup.venv import VENV
@@ -149,20 +148,11 @@ class AirflowHome(Service):
         Killing the scheduler ends the running tasks with it: the LocalExecutor's workers are its children.
 
         Raises:
-            LookupError: it does not run.
+            LookupError: it does not run as a process of its own (mode `components`).
         """
-        if self.mode == "components":
-            if component not in self._processes:
-                raise LookupError(f"the component {component} does not run")
-            self._processes.pop(component).stop(grace=0)
-            return
-        roots = [process for process in self.family() if _is_component(process, component)]
-        if not roots:
+        if component not in self._processes:
             raise LookupError(f"the component {component} does not run")
-        for process in [member for root in roots for member in [root, *root.children(recursive=True)]]:
-            process.kill()
-        # `airflow standalone` reaps a component that has ended only when it ends itself.
-        wait_until(lambda: not any(map(_works, roots)), 300, f"the {component} to be gone")
+        self._processes.pop(component).stop(grace=0)
 
     def start_component(self, component: Component, timeout: float = 300) -> None:
         """Start a component that was killed and wait until Airflow is healthy again.
@@ -225,19 +215,3 @@ class AirflowHome(Service):
     def wait_until_healthy(self, timeout: float = 300) -> None:
         """Wait until every component says that it is healthy."""
         wait_until(lambda: self._unhealthy() == [], timeout, "a healthy Airflow", interval=0.5)
-
-
-def _works(process: psutil.Process) -> bool:
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def _is_component(process: psutil.Process, component: str) -> bool:
-    try:
-        words = " ".join(process.cmdline())
-        parent = process.parent()
-        return f"airflow {component}" in words and not (parent and f"airflow {component}" in " ".join(parent.cmdline()))
-    except psutil.NoSuchProcess:
-        return False

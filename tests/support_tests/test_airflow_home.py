@@ -80,25 +80,11 @@ def test_cleared_tasks_run_again(home: AirflowHome) -> None:
     assert home.api.task("trivial", "r2", "wait").try_number == 1
 
 
-def test_nothing_is_left_even_if_the_scheduler_was_shot_alone() -> None:
-    with AirflowHome(mode="components") as home:
-        folder = home.home
-        assert _everything_of(home)
-        home.process("scheduler").kill()
+def test_nothing_is_left_even_if_the_scheduler_was_shot_alone(home: AirflowHome) -> None:
+    """The last one: it ends the Airflow that the others share."""
+    assert _everything_of(home)
+    home.process("scheduler").kill()
+    home.stop()
     assert _everything_of(home) == []
-    assert not folder.exists()
+    assert not home.home.exists()
     assert not any(is_listening(port) for port in vars(home.ports).values())
-
-
-def test_standalone_is_the_same() -> None:
-    with AirflowHome(mode="standalone", env={"CAIRN_TEST_WORD": "stone", "AIRFLOW_CONN_FS": "fs:///"}) as home:
-        print(f"started in {home.started_in_s:.1f} s")
-        (home.dags_folder / "trivial.py").write_text(_DAG)
-        (home.home / "go").touch()
-        home.api.wait_for_dag("trivial")
-        home.api.unpause("trivial")
-        home.api.trigger("trivial", "r1")
-        home.kill_component("triggerer")
-        home.start_component("triggerer")
-        assert home.api.wait_for_run("trivial", "r1") == "success"
-    assert _everything_of(home) == []
