@@ -1,6 +1,7 @@
-"""Two lanes for the tests that need real parts, `pytest -n 2 --dist loadscope`; in each one test after the other.
+"""Three lanes for the tests that need real parts, `pytest -n 3 --dist loadscope`; in each one test after the other.
 
-Airflow waits more than it works, so Spark and S3 without it run beside it. Never are two Airflows up at once.
+Airflow waits more than it works, so what has an Airflow of its own runs beside what shares one, and Spark and S3
+without Airflow beside both.
 """
 
 from __future__ import annotations
@@ -9,16 +10,21 @@ from pathlib import PurePosixPath
 
 from xdist.scheduler import LoadScopeScheduling
 
-AIRFLOW, OTHERS = "with an Airflow", "all others"
+SHARED, OWN, OTHERS = "with one Airflow", "each with its own", "all others"
 E2E = PurePosixPath("tests/e2e")
-ELSEWHERE = PurePosixPath("tests/support_tests/test_airflow_home.py")
-"""Starts an Airflow too."""
+STARTS_ITS_OWN = frozenset(
+    {E2E / f"test_{name}.py" for name in ("cluster", "demo", "secrets", "yarn")}
+    | {PurePosixPath("tests/support_tests/test_airflow_home.py")}
+)
+"""What needs its own environment when Airflow starts, or shows how Airflow starts and ends."""
 
 
 def of(nodeid: str) -> str:
     """Give the lane of a test."""
     file = PurePosixPath(nodeid.partition("::")[0])
-    return AIRFLOW if file.parent == E2E or file == ELSEWHERE else OTHERS
+    if file in STARTS_ITS_OWN:
+        return OWN
+    return SHARED if file.parent == E2E else OTHERS
 
 
 class Lanes(LoadScopeScheduling):  # type: ignore[misc]
