@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +15,8 @@ import httpx
 from .wait import wait_until
 
 FINISHED = frozenset({"success", "failed"})
+DATABASE_TIMEOUT_S = 300
+"""For how long a request is sent again that Airflow's database kept from being written down."""
 """The states in which a DAG run ends."""
 
 
@@ -55,9 +58,13 @@ class AirflowApi:
             AirflowApiError: the status is 400 or higher.
         """
         answer = self._send(method, path, **options)
-        if answer.status_code == httpx.codes.INTERNAL_SERVER_ERROR and "Database error" in answer.text:
-            # What writes down the request met a task's heartbeat in the one writer that SQLite has (measured). It comes
-            # before the request itself, of which nothing has been done.
+        deadline = time.monotonic() + DATABASE_TIMEOUT_S
+        while answer.status_code == httpx.codes.INTERNAL_SERVER_ERROR and "Database error" in answer.text:
+            # What writes down the request waits for the one writer that SQLite has, and keeps the API server from going
+            # on, which may be that writer: it fails after five seconds (measured; with a timeout of 30 seconds, after
+            # 30). It comes before the request itself, of which nothing has been done.
+            if time.monotonic() > deadline:
+                break
             answer = self._send(method, path, **options)
         _checked(answer)
         return answer.json() if answer.content else None

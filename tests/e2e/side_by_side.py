@@ -1,4 +1,4 @@
-"""Tests on the shared Airflow that touch nothing but DAGs of their own, four at a time.
+"""Tests on the shared Airflow that touch nothing but DAGs of their own, three at a time.
 
 Most of what such a test takes is waiting: for Airflow to schedule a task, for a process to start. The first marked test
 starts all of them in the order of the collection, and each then waits for its own end, so that a report says of each
@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 MARK = "side_by_side"
-AT_ONCE = 4
+AT_ONCE = 3
 SLOTS = 2 * AT_ONCE
 """Of the executor: a test holds two drivers at most while it waits for something else to run."""
 SHARED = frozenset(
