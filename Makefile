@@ -26,13 +26,13 @@ demo: ## Run the pipeline, kill it, watch it recover: [FLIGHTS=path] [EPOCHS=n] 
 	@$(SETUP) venv java $(if $(filter s3,$(STORAGE)),s3server jars)
 	@$(BIN)/python -m scripts.demo $(demo_flags)
 
-# What needs real parts runs in three lanes beside each other, each one test after the other: what shares an Airflow, what
-# starts its own, and what needs Spark or S3 only (tests/lanes.py).
+# What needs real parts runs in two lanes, each one test after the other: what needs an Airflow, of which never two are up
+# at once, and beside it what needs Spark or S3 only (tests/lanes.py).
 test: ## Run every test, on real Airflow, Spark and S3; say how long each lane took, and the ten slowest tests
 	@$(SETUP)
 	@rm -rf $(TIMES); status=0; \
 	$(BIN)/pytest -n logical --dist worksteal -m "not ($(REAL))" --junitxml=$(TIMES)/quick.xml || status=$$?; \
-	$(BIN)/pytest -n 3 --dist loadscope -m "$(REAL)" --junitxml=$(TIMES)/real.xml || status=$$?; \
+	$(BIN)/pytest -n 2 --dist loadscope -m "$(REAL)" --junitxml=$(TIMES)/real.xml || status=$$?; \
 	$(BIN)/python -m tests.times $(TIMES)/quick.xml $(TIMES)/real.xml; \
 	exit $$status
 

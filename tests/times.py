@@ -51,13 +51,13 @@ def _timed(case: ElementTree.Element) -> Timed:
 def lane_times(report: Report) -> dict[str, tuple[int, float]]:
     """Give the number of tests and the seconds of each lane.
 
-    A run that needs real parts has three lanes beside each other, in each of which one test follows the other
+    A run that needs real parts has two lanes beside each other, in each of which one test follows the other
     (tests/lanes.py). Any other run is one lane.
     """
     split = defaultdict[str, list[Timed]](list)
     for test in report.tests:
         split[lanes.of(test.nodeid)].append(test)
-    if lanes.SHARED not in split:
+    if lanes.AIRFLOW not in split:
         return {QUICK: (len(report.tests), report.seconds)}
     return {lane: (len(tests), sum(test.seconds for test in tests)) for lane, tests in sorted(split.items())}
 

@@ -20,7 +20,6 @@ from scripts.harness.wait import wait_until
 from scripts.s3a_jars import s3a_jars
 from scripts.setup.base import ROOT
 from scripts.setup.venv import VENV
-from tests import lanes
 from tests.e2e import side_by_side
 from tests.e2e.flights_jobs import Shell, first_savepoint
 from tests.e2e.lake import Lake, made_lake
@@ -144,12 +143,14 @@ def _commands(folder: Path) -> Path:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run what starts an Airflow of its own before what shares one; of the latter, first what runs side by side."""
+    """Run what starts an Airflow of its own before what shares one, so that never two are up at once.
+
+    Of what shares one, the tests that run side by side come first.
+    """
     here = [item for item in items if item.path.is_relative_to(HERE)]
     for item in here:
         # Up to ten drivers, one after the other, beside another lane; how long that takes is up to the machine.
         item.add_marker(pytest.mark.timeout(1800))
-        assert lanes.of(item.nodeid) == lanes.SHARED or not _shares_airflow(item), f"{item.nodeid}: see tests/lanes.py"
     ordered = iter(sorted(here, key=lambda item: (_shares_airflow(item), not side_by_side.is_marked(item))))
     items[:] = [next(ordered) if item.path.is_relative_to(HERE) else item for item in items]
 

@@ -18,7 +18,6 @@ QUICK = """<testsuites><testsuite time="480.4">
 )
 REAL = """<testsuites><testsuite time="700.2">
 <testcase classname="tests.e2e.test_hands" name="test_b" time="600.0"/>
-<testcase classname="tests.e2e.test_yarn" name="test_e" time="30.4"/>
 <testcase classname="tests.e2e.test_shapes" name="test_c" time="90.5"/>
 <testcase classname="tests.spark.test_epochs" name="test_d" time="61.2"><failure message="no"/></testcase>
 </testsuite></testsuites>"""
@@ -27,25 +26,24 @@ SAID = """
 the time of each lane
   without real parts     12 tests    8 min 00 s
   all others              1 tests    1 min 01 s
-  each with its own       1 tests    0 min 30 s
-  with one Airflow        2 tests   11 min 30 s
-  in all                 16 tests   19 min 41 s
+  with an Airflow         2 tests   11 min 30 s
+  in all                 15 tests   19 min 41 s
 
 the ten slowest tests
    600.0 s  tests/e2e/test_hands.py::test_b
     90.5 s  tests/e2e/test_shapes.py::test_c
     61.2 s  tests/spark/test_epochs.py::test_d
-    30.4 s  tests/e2e/test_yarn.py::test_e
     11.0 s  tests/cli/test_show.py::test_a[11]
     10.0 s  tests/cli/test_show.py::test_a[10]
      9.0 s  tests/cli/test_show.py::test_a[9]
      8.0 s  tests/cli/test_show.py::test_a[8]
      7.0 s  tests/cli/test_show.py::test_a[7]
-     6.0 s  tests/cli/test_show.py::test_a[6]"""
+     6.0 s  tests/cli/test_show.py::test_a[6]
+     5.0 s  tests/cli/test_show.py::test_a[5]"""
 
 
 def test_lanes_and_slowest_tests(tmp_path: Path) -> None:
-    """The three lanes of one run are told apart; each is as long as its tests, one after the other."""
+    """The two lanes of one run are told apart; each is as long as its tests, one after the other."""
     paths = []
     for name, text in (("quick", QUICK), ("real", REAL)):
         paths.append(tmp_path / f"{name}.xml")
@@ -70,4 +68,4 @@ def test_a_run_that_wrote_nothing_is_left_out(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.times", str(quick), str(tmp_path / "missing.xml")]
     said = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=300).stdout
     assert "without real parts     12 tests    8 min 00 s" in said
-    assert "with one Airflow" not in said
+    assert "with an Airflow" not in said
