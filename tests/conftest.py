@@ -17,6 +17,8 @@ from scripts.setup.java import ensure_java
 from tests.lanes import Lanes
 from tests.support.signals import pass_no_ignored_signals_on
 
+pytest_plugins = ("tests.support.airflow_fixtures", "tests.support.world.fixtures")
+
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from xdist.scheduler import LoadScopeScheduling
 
 AIRFLOW, OTHERS = "with an Airflow", "all others"
-E2E = PurePosixPath("tests/e2e")
+E2E = PurePosixPath("tests/real/airflow")
 ELSEWHERE = PurePosixPath("tests/support_tests/test_airflow_home.py")
 """Starts an Airflow too."""
 

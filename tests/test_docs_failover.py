@@ -9,9 +9,9 @@ import pytest
 
 from scripts.setup.base import ROOT
 
-E2E = ROOT / "tests" / "e2e"
+E2E = ROOT / "tests" / "real" / "airflow"
 ROW = re.compile(
-    r"^\| (?P<number>\d+) \|.*\| (?P<seen>[^|]+) \| \[[^]]+\]\(\.\./tests/e2e/(?P<file>test_[a-z_]+\.py)\) \|$"
+    r"^\| (?P<number>\d+) \|.*\| (?P<seen>[^|]+) \| \[[^]]+\]\(\.\./tests/real/airflow/(?P<file>test_[a-z_]+\.py)\) \|$"
 )
 NAMES = {"COMPLETED": "COMPLETED", "FAILOVER": "JOB_FAILOVER_REGION"}
 

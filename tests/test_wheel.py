@@ -67,7 +67,7 @@ def test_what_airflow_and_the_shell_find(wheel: zipfile.Path) -> None:
 
 
 def test_the_provider_that_private_names_were_read_in(wheel: zipfile.Path) -> None:
-    """tests/airflow/test_provider_contract.py holds the names; a major version may rename them."""
+    """tests/unit/operators/stage/test_provider_contract.py holds the names; a major version may rename them."""
     text = (wheel / INFO / "METADATA").read_text()
     assert "Requires-Dist: apache-airflow-providers-apache-spark<7,>=6.3" in text
 

@@ -14,7 +14,7 @@ from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from scripts.doc_blocks import DocBlock, Kind, doc_blocks
 from scripts.setup.base import ROOT
-from tests.spark.pipeline import Pipeline, session_builder
+from tests.real.spark.pipeline import Pipeline, session_builder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

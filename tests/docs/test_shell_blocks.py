@@ -13,7 +13,7 @@ from airflow_cairn.cli import main as cli
 from airflow_cairn.storage import open_store
 from scripts.doc_blocks import Kind, doc_blocks
 from scripts.setup.base import ROOT
-from tests.checkpoint.world import CONFIG, World
+from tests.support.world.world import CONFIG, World
 
 BLOCKS = [each for each in doc_blocks(ROOT) if each.kind is Kind.SHELL]
 LINES = [

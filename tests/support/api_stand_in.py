@@ -1,6 +1,6 @@
 """Stands in for Airflow's API server where its answers must be chosen: a real HTTP server on loopback.
 
-What a real one does with what is asked here is tested on a real one, in tests/e2e/test_clearing.py.
+What a real one does with what is asked here is tested on a real one, in tests/real/airflow/test_clearing.py.
 """
 
 from __future__ import annotations

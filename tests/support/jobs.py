@@ -15,9 +15,9 @@ from airflow_cairn.checkpoint.documents.attempt import Handover, StageSpec
 from airflow_cairn.checkpoint.reasons import AckAnswer
 from airflow_cairn.storage import Written
 from airflow_cairn.storage.port import ObjectStore
-from tests.checkpoint.world import CONFIG, World
 from tests.support.acking import ack_of
 from tests.support.memory_store import MemoryStore
+from tests.support.world.world import CONFIG, World
 
 
 def dump(store: MemoryStore, folder: Path) -> str:

@@ -9,8 +9,8 @@ import pytest
 
 from airflow_cairn.checkpoint.documents import metadata, strict_json
 from airflow_cairn.checkpoint.store import metadata_file
-from tests.checkpoint.world import World
 from tests.support.parsed_once import parsed_once
+from tests.support.world.world import World
 
 
 def test_no_document_and_no_line_is_parsed_twice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Tests of tests/e2e that run beside each other are reported as if they had run alone."""
+"""Tests of tests/real/airflow that run beside each other are reported as if they had run alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scripts.setup.base import ROOT
 
 CONFTEST = """
 import threading, pytest
-from tests.e2e import side_by_side
+from tests.real.airflow import side_by_side
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):

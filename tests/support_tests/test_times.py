@@ -13,13 +13,14 @@ QUICK = """<testsuites><testsuite time="480.4">
 {}
 </testsuite></testsuites>""".format(
     "\n".join(
-        f'<testcase classname="tests.cli.test_show" name="test_a[{number}]" time="{number}"/>' for number in range(12)
+        f'<testcase classname="tests.unit.cli.test_show" name="test_a[{number}]" time="{number}"/>'
+        for number in range(12)
     )
 )
 REAL = """<testsuites><testsuite time="700.2">
-<testcase classname="tests.e2e.test_hands" name="test_b" time="600.0"/>
-<testcase classname="tests.e2e.test_shapes" name="test_c" time="90.5"/>
-<testcase classname="tests.spark.test_epochs" name="test_d" time="61.2"><failure message="no"/></testcase>
+<testcase classname="tests.real.airflow.test_hands" name="test_b" time="600.0"/>
+<testcase classname="tests.real.airflow.test_shapes" name="test_c" time="90.5"/>
+<testcase classname="tests.real.spark.test_epochs" name="test_d" time="61.2"><failure message="no"/></testcase>
 </testsuite></testsuites>"""
 
 SAID = """
@@ -30,16 +31,16 @@ the time of each lane
   in all                 15 tests   19 min 41 s
 
 the ten slowest tests
-   600.0 s  tests/e2e/test_hands.py::test_b
-    90.5 s  tests/e2e/test_shapes.py::test_c
-    61.2 s  tests/spark/test_epochs.py::test_d
-    11.0 s  tests/cli/test_show.py::test_a[11]
-    10.0 s  tests/cli/test_show.py::test_a[10]
-     9.0 s  tests/cli/test_show.py::test_a[9]
-     8.0 s  tests/cli/test_show.py::test_a[8]
-     7.0 s  tests/cli/test_show.py::test_a[7]
-     6.0 s  tests/cli/test_show.py::test_a[6]
-     5.0 s  tests/cli/test_show.py::test_a[5]"""
+   600.0 s  tests/real/airflow/test_hands.py::test_b
+    90.5 s  tests/real/airflow/test_shapes.py::test_c
+    61.2 s  tests/real/spark/test_epochs.py::test_d
+    11.0 s  tests/unit/cli/test_show.py::test_a[11]
+    10.0 s  tests/unit/cli/test_show.py::test_a[10]
+     9.0 s  tests/unit/cli/test_show.py::test_a[9]
+     8.0 s  tests/unit/cli/test_show.py::test_a[8]
+     7.0 s  tests/unit/cli/test_show.py::test_a[7]
+     6.0 s  tests/unit/cli/test_show.py::test_a[6]
+     5.0 s  tests/unit/cli/test_show.py::test_a[5]"""
 
 
 def test_lanes_and_slowest_tests(tmp_path: Path) -> None:

@@ -42,8 +42,8 @@ from airflow_cairn.storage.errors import CairnError
 from airflow_cairn.storage.port import ObjectStore
 from tests.chaos.protocol.driver import Driver
 from tests.chaos.protocol.struck import Strike, StruckStore
-from tests.checkpoint.savepoints import Below
 from tests.support.shut_down import shut_down
+from tests.support.world.savepoints import Below
 
 POLL_S = 0.15
 SAVEPOINTS = "s3://kept/savepoints"

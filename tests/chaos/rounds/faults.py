@@ -11,7 +11,7 @@ import psutil
 
 from scripts.harness.airflow_home import COMPONENTS
 from tests.chaos.protocol.outage import outage
-from tests.e2e.scenario import kill_driver, kill_task
+from tests.real.airflow.scenario import kill_driver, kill_task
 
 if TYPE_CHECKING:
     from tests.chaos.rounds.world import World

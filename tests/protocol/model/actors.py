@@ -1,0 +1,278 @@
+"""The parties, as generators: each `yield` is one storage call, what comes back is its answer.
+
+A party that returns `RETRY` begins again with nothing in its hand. A party may stop for good at any call (a crash) and
+may stand still for any time before it (a staller): the explorer covers both by scheduling it never, or late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from tests.protocol.model.state import (
+    A,
+    B,
+    Doc,
+    Entry,
+    Exec,
+    Head,
+    Key,
+    Meta,
+    Rules,
+    carryable,
+    complete,
+    end,
+    kept,
+    latest,
+    live,
+    meta_key,
+    outcome_of,
+    pending_of,
+)
+
+RETRY = "retry"
+UNKNOWN = "unknown"
+Program = Generator[tuple[Any, ...], Any, Any]
+
+
+def read_head(rules: Rules) -> Program:
+    while True:
+        number = (yield ("newest",)) if rules.numbered else 0
+        head = yield ("get", ("head", number))
+        if head is not None:
+            return head
+
+
+def write_head(rules: Rules, me: str, old: Head, new: Head) -> Program:
+    """Give True if the write landed, False if another version came first."""
+    write = (me, old.rev)
+    new = new._replace(rev=old.rev + 1, log=(*old.log, write))
+    while True:
+        if rules.numbered:
+            answer = yield ("create", ("head", new.rev), new)
+        else:
+            answer = yield ("swap", old.rev, new)
+        if answer is False:
+            return False
+        if answer is True and (not rules.numbered or rules.mutation == "no_fence"):
+            return True
+        # The answer was lost; or, with numbers, the name may have been made again after a cleaner took it.
+        seen: Head = yield from read_head(rules)
+        if write in seen.log:
+            return True
+        if seen.rev != old.rev:
+            return False
+
+
+def create(key: Key, value: Any) -> Program:
+    """Give what stands under the name; None if it stood there and a cleaner took it meanwhile."""
+    while True:
+        answer = yield ("create", key, value)
+        if answer is True:
+            return value
+        standing = yield ("get", key)
+        if standing is not None or answer is False:
+            return standing
+
+
+def finisher(rules: Rules, me: str, checkpoint: int) -> Program:
+    head: Head = yield from read_head(rules)
+    if checkpoint >= head.next_id:
+        return "not yet"
+    entry = pending_of(head, checkpoint)
+    if entry is None:
+        return ("outcome", checkpoint, outcome_of(head, checkpoint))
+    if latest(head) != entry.base and rules.mutation != "other_base":
+        landed = yield from write_head(rules, me, head, end(head, entry, "failed"))
+        return ("outcome", checkpoint, "failed") if landed else RETRY
+    doc = yield ("get", ("pending", checkpoint, entry.token))
+    if doc is None:
+        return RETRY
+    files: list[Key] = []
+    left_out = False
+    for execution in doc.execs:
+        found = yield ("get", ("ack", execution.home, execution))
+        if found is None and doc.lags and execution.stage == B:
+            left_out = True
+        elif found is None:
+            return RETRY if (yield from read_head(rules)) != head else "not ready"
+        else:
+            files.append(found)
+    if doc.hooks is not None and rules.mutation != "hooks_not_awaited" and (yield ("get", doc.hooks)) is None:
+        return RETRY if (yield from read_head(rules)) != head else "not ready"
+    made = Meta(tuple(files), hooks=doc.hooks)
+    if left_out:
+        lender = head.completed[-1] if head.completed else None
+        before = (yield ("get", meta_key(lender))) if lender is not None else Meta(())
+        if before is None:
+            return RETRY
+        lent = next((file for file in before.files if file[2].stage == B), before.lent)
+        owed = (*before.owed, entry.epoch) if rules.mutation != "owes_only_the_last" else (entry.epoch,)
+        in_flight = (*before.in_flight, files[0]) if rules.mutation != "in_flight_forgotten" else (files[0],)
+        made = made._replace(lent=lent, owed=owed, in_flight=in_flight)
+    entry = entry._replace(left_out=left_out)
+    meta = meta_key(entry) if rules.mutation != "left_out_unnamed" else meta_key(entry._replace(left_out=False))
+    yield from create(meta, made)
+    if rules.mutation == "complete_without_swap":
+        new = complete(head, entry)
+        yield ("put", new._replace(rev=head.rev + 1))
+        return ("outcome", checkpoint, "completed")
+    if rules.mutation == "lost_means_failed":
+        answer = yield ("swap", head.rev, complete(head, entry)._replace(rev=head.rev + 1))
+        if answer is UNKNOWN:
+            yield ("delete", meta)
+            return "gave up"
+        return ("outcome", checkpoint, "completed") if answer else RETRY
+    landed = yield from write_head(rules, me, head, complete(head, entry))
+    return ("outcome", checkpoint, "completed") if landed else RETRY
+
+
+def aborter(rules: Rules, me: str, checkpoint: int) -> Program:
+    """Abort or expire: the same swap."""
+    head: Head = yield from read_head(rules)
+    if checkpoint >= head.next_id:
+        return "not yet"
+    entry = pending_of(head, checkpoint)
+    if entry is None:
+        return ("outcome", checkpoint, outcome_of(head, checkpoint))
+    new = end(head, entry, "failed")
+    if rules.mutation == "id_reused":
+        new = new._replace(next_id=checkpoint)
+    landed = yield from write_head(rules, me, head, new)
+    return ("outcome", checkpoint, "failed") if landed else RETRY
+
+
+def opener(rules: Rules, me: str, epoch: str, failed: Exec | None) -> Program:
+    """Trigger or take up (`failed` is None), or fail over: end the attempt and begin the next, in one swap."""
+    head: Head = yield from read_head(rules)
+    if any(e.epoch == epoch for e in head.history if e.status == "completed"):
+        return "completed"
+    before = next((e for e in head.pending if e.epoch == epoch), None)
+    if before is None and failed is not None:
+        return "nothing to do"
+    if before is not None and failed is None:
+        return "pending"
+    if before is None and head.history and rules.mutation == "stuck_after_abort":
+        return "nothing to take up"
+    before = before or carryable(head, epoch)
+    carried: dict[int, Exec] = {}
+    hooks: Key | None = None
+    lags = False
+    settled = head
+    if before is not None:
+        doc = yield ("get", ("pending", before.id, before.token))
+        if doc is None:
+            return RETRY
+        if failed is not None and failed not in doc.execs:
+            return "failed over"
+        for execution in doc.execs:
+            acked = yield ("get", ("ack", execution.home, execution))
+            if execution == failed and acked is not None:
+                return "acknowledged"
+            if execution == failed or (failed is None and acked is None):
+                break
+            if execution in before.rejected and rules.mutation != "carry_rejected":
+                break
+            carried[execution.stage] = execution
+        hooks, lags = doc.hooks, doc.lags
+        if before in head.pending:
+            settled = end(head, before, "failed")
+    new_id, token = head.next_id, f"{me}{head.rev}"
+    execs = tuple(carried.get(stage) or Exec(stage, new_id, token) for stage in (A, B))
+    folded = tuple(e.epoch for e in head.history if e.status == "completed")
+    if before is not None and hooks in before.rejected:
+        hooks, execs = ("hooks", new_id, token), tuple(Exec(stage, new_id, token) for stage in (A, B))
+    doc = Doc(new_id, token, epoch, execs, latest(head), folded, lags, hooks)
+    yield from create(("pending", new_id, token), doc)
+    entry = Entry(new_id, token, epoch, doc.base)
+    new = settled._replace(next_id=new_id + 1, pending=(*settled.pending, entry))
+    landed = yield from write_head(rules, me, head, new)
+    return "opened" if landed else RETRY
+
+
+def driver(rules: Rules, me: str, epoch: str, folded: tuple[str, ...], execution: Exec) -> Program:
+    """Write state, then the marker, then ask the head what it is worth."""
+    state = ("state", execution.home, execution)
+    marker = ("ack", execution.home, execution)
+    yield from create(state, (*folded, epoch))
+    while (yield from create(marker, state)) is None:
+        pass
+    if rules.mutation == "existence_counts":
+        return ("success", execution)
+    while True:
+        head: Head = yield from read_head(rules)
+        entry = next((e for e in head.pending if e.epoch == epoch), None)
+        done = next((e for e in head.history if e.epoch == epoch and e.status == "completed"), None)
+        lent = carryable(head, epoch)
+        if entry is not None:
+            doc = yield ("get", ("pending", entry.id, entry.token))
+            if doc is None:
+                continue
+            if execution in doc.execs:
+                return ("seen", head, execution)
+            break
+        if done is not None:
+            if done.left_out and execution.stage == B and rules.mutation != "left_out_counts":
+                break
+            meta = yield ("get", meta_key(done))
+            if meta is None or state in meta.files:
+                return "perhaps"
+            if rules.mutation == "left_out_counts":
+                return ("success", execution)
+            break
+        if lent is None or execution in lent.rejected:
+            break
+        doc = yield ("get", ("pending", lent.id, lent.token))
+        if doc is None and rules.mutation == "gone_lends_nothing":
+            break
+        if doc is not None and execution not in doc.execs:
+            break
+        if rules.mutation == "rejection_not_noted":
+            break
+        noted = lent._replace(rejected=(*lent.rejected, execution))
+        new = head._replace(history=tuple(noted if e.id == lent.id else e for e in head.history))
+        if (yield from write_head(rules, me, head, new)):
+            break
+    yield ("discard", execution)
+    yield ("delete", state)
+    yield ("delete", marker)
+    return "discarded"
+
+
+def asker(rules: Rules, me: str, doc: Doc, fails: bool = False) -> Program:
+    """Who has triggered asks the hooks; where one fails, the checkpoint ends and its answers are withdrawn (T7)."""
+    if doc.hooks is None or (yield ("get", doc.hooks)) is not None:
+        return "nothing to ask"
+    while True:
+        head: Head = yield from read_head(rules)
+        entry = pending_of(head, doc.id)
+        if entry is None or entry.token != doc.token:
+            return "ended"
+        if not fails:
+            yield from create(doc.hooks, "answers")
+            return "asked"
+        rejected = (doc.hooks,) if rules.mutation != "answers_not_withdrawn" else ()
+        if (yield from write_head(rules, me, head, end(head, entry, "failed", rejected))):
+            yield ("discard", doc.hooks)
+            return "gave up"
+
+
+def cleaner(rules: Rules, me: str) -> Program:
+    """Read a head, find what it keeps, list, and delete the rest, a key a step."""
+    head: Head = yield from read_head(rules)
+    listed = (yield ("list",)) if rules.mutation == "list_first" else None
+    if listed is not None:
+        head = yield from read_head(rules)
+    documents = yield ("list",)
+    alive = live(head, dict(documents))
+    if alive is None:
+        return RETRY
+    bound = head.next_id
+    if rules.mutation == "two_heads":
+        bound = (yield from read_head(rules)).next_id
+    for key, _value in sorted(listed or (yield ("list",)), key=repr):
+        old_head = rules.numbered and key[0] == "head" and key[1] < head.rev
+        dead = key[0] != "head" and key[1] < bound and not kept(key, alive)
+        if old_head or dead:
+            yield ("delete", key)
+    return "cleaned"

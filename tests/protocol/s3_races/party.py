@@ -1,0 +1,81 @@
+"""Eight processes that take checkpoints one after the other, all at once on each."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from scripts.harness.s3_server import S3Server
+from tests.support.children import line_of, tell
+
+ROLES = ("finisher", "aborter", "expirer", "cleaner") * 2
+REPOSITORY = Path(__file__).parents[3]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What one party was told."""
+
+    role: str
+    said: str
+    outcome: str | None
+    """What it knows to have become of the checkpoint; a cleaner settles nothing and does not ask."""
+
+
+@dataclass(frozen=True)
+class Party:
+    """Processes that wait for a round."""
+
+    processes: tuple[subprocess.Popen[str], ...]
+    barrier: int
+
+    def race(self, epoch: str, checkpoint: int, random: Random) -> list[Said]:
+        """Let all of them loose on one checkpoint, each in a role drawn anew, and give what they say."""
+        for process, role in zip(self.processes, random.sample(ROLES, len(ROLES)), strict=True):
+            # A finisher has more to do than the others; it would lose every race if they did not look around first.
+            looks = 0 if role in ("finisher", "cleaner") else random.randrange(9)
+            tell(process, f"{role} {epoch} {checkpoint} {looks}")
+        for process in self.processes:
+            assert line_of(process) == "set\n"
+        os.write(self.barrier, b"." * len(self.processes))
+        return [Said(**json.loads(line_of(process))) for process in self.processes]
+
+
+@contextmanager
+def party(server: S3Server, uri: str, job: str) -> Iterator[Party]:
+    """Start the eight, and end each of them."""
+    waiting, barrier = os.pipe()
+    command = [sys.executable, "-m", "tests.protocol.s3_races.contender", uri, server.endpoint_url, job, str(waiting)]
+    processes: list[subprocess.Popen[str]] = []
+    try:
+        while len(processes) < len(ROLES):
+            processes.append(_started(command, server, waiting))
+        for process in processes:
+            assert line_of(process) == "ready\n"
+        yield Party(tuple(processes), barrier)
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+        os.close(waiting)
+        os.close(barrier)
+
+
+def _started(command: list[str], server: S3Server, waiting: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command,
+        cwd=REPOSITORY,
+        env={**os.environ, **server.env},
+        pass_fds=[waiting],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )

@@ -1,0 +1,217 @@
+"""Every write of a start from a savepoint, what can go wrong at it, and who may come between (C1, R5, R6, W2).
+
+Whoever names the savepoint next ends up where an undisturbed start would have, or where the other party has led.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+
+import pytest
+
+from airflow_cairn.checkpoint.errors import CheckpointError, NoSavepointError, ResumeRefusedError
+from airflow_cairn.checkpoint.savepoints import copy_in
+from airflow_cairn.checkpoint.savepoints.start_from import ImportOptions
+from airflow_cairn.storage import ObjectStore, UnavailableError
+from tests.support.memory_store import MemoryStore
+from tests.support.parsed_once import parsed_once
+from tests.support.world.saved import audit_started, saved
+from tests.support.world.world import World
+from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore, RecordingStore
+
+CLAIM = ImportOptions(claim=True)
+
+
+pytestmark = pytest.mark.large
+
+
+@contextmanager
+def _one_after_the_other() -> Iterator[None]:
+    """Let the writes come in the same order every time."""
+    before, copy_in.AT_ONCE = copy_in.AT_ONCE, 1
+    with parsed_once():
+        yield
+    copy_in.AT_ONCE = before
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _in_order() -> Iterator[None]:
+    with _one_after_the_other():
+        yield
+
+
+@dataclass
+class Scene:
+    """A job, and the savepoint that it is to start from."""
+
+    world: World
+    folder: MemoryStore
+
+    def fork(self) -> Scene:
+        return Scene(self.world.fork(), self.folder.fork())
+
+    def start(self, store: ObjectStore | None = None, folder: ObjectStore | None = None) -> object:
+        return self.world.coordinator(store).start_from(folder or self.folder, CLAIM)
+
+
+@cache
+def _new() -> Scene:
+    """A new job, and another one's savepoint."""
+    old = World()
+    for epoch in ("e1", "e2"):
+        old.run_epoch(epoch)
+    return Scene(World(), saved(old, job="rides"))
+
+
+@cache
+def _back() -> Scene:
+    """A job that has gone on since the savepoint was taken, and has an epoch under way."""
+    world = World()
+    for epoch in ("e1", "e2"):
+        world.run_epoch(epoch)
+    folder = saved(world)
+    world.run_epoch("e3")
+    world.trigger("e4")
+    world.run_stage("e4", "clean")
+    return Scene(world, folder)
+
+
+SCENES: dict[str, Callable[[], Scene]] = {"a new job": _new, "going back": _back}
+
+
+@cache
+def _writes(name: str) -> tuple[list[str], list[str]]:
+    scene = SCENES[name]().fork()
+    job, folder = RecordingStore(scene.world.store), RecordingStore(scene.folder)
+    with _one_after_the_other():
+        scene.start(job, folder)
+    return [str(each) for each in job.writes], [str(each) for each in folder.writes]
+
+
+def _cases() -> Iterator[tuple[str, bool, int, Fault]]:
+    for name in SCENES:
+        job, folder = _writes(name)
+        for fault in Fault:
+            yield from ((name, False, at, fault) for at in range(len(job)))
+            yield from ((name, True, at, fault) for at in range(len(folder)))
+
+
+@pytest.mark.parametrize(("name", "in_folder", "at", "fault"), list(_cases()))
+def test_whoever_names_it_next_finishes_it(name: str, in_folder: bool, at: int, fault: Fault) -> None:
+    scene = SCENES[name]().fork()
+    faulty = FaultyStore(scene.folder if in_folder else scene.world.store, at, fault)
+    with suppress(Crashed, UnavailableError):
+        scene.start(*((None, faulty) if in_folder else (faulty, None)))
+    assert faulty.struck
+    whole = bool(list(scene.folder.list("")))
+    made = scene.world.coordinator().head().imports
+    assert whole or made, "it is not deleted before it is copied"
+    scene.world.coordinator().clean()
+    with suppress(NoSavepointError):  # done, down to the last note of it
+        scene.start()
+    assert list(scene.folder.list("")) == [], "the job owns it"
+    head = scene.world.coordinator().head()
+    assert [each.claimed for each in head.imports] == [False], "once"
+    audit_started(scene.world, "e1", "e2")
+    scene.world.run_epoch("e3")
+    scene.world.run_epoch("e4")
+    audit_started(scene.world, "e1", "e2", "e3", "e4")
+
+
+@pytest.mark.parametrize(("name", "in_folder", "at", "fault"), list(_cases()))
+def test_if_nobody_goes_on_with_it_the_job_does(name: str, in_folder: bool, at: int, fault: Fault) -> None:
+    # semantics D2, C3, R1: what was copied does not stay for good
+    scene = SCENES[name]().fork()
+    faulty = FaultyStore(scene.folder if in_folder else scene.world.store, at, fault)
+    with suppress(Crashed, UnavailableError):
+        scene.start(*((None, faulty) if in_folder else (faulty, None)))
+    world = scene.world
+    world.clock.advance(timedelta(days=8))
+    started = bool(world.coordinator().head().imports)
+    before = ["e1", "e2"] if started else [each.epoch for each in world.counting()]
+    world.settle("e4", "e5")
+    audit_started(world, *before, "e4", "e5")
+    assert started or list(scene.folder.list("")), "nobody has deleted what the job has no copy of"
+
+
+def _same(scene: Scene) -> None:
+    scene.start()
+
+
+def _another(scene: Scene) -> None:
+    world = World()
+    world.run_epoch("x1")
+    scene.world.coordinator().start_from(saved(world, "other", job="rides"))
+
+
+def _epoch(scene: Scene) -> None:
+    with suppress(CheckpointError):
+        for entry in scene.world.coordinator().head().pending:
+            scene.world.run_epoch(entry.epoch)
+        scene.world.run_epoch("e9")
+
+
+def _trigger(scene: Scene) -> None:
+    scene.world.ask("e8")
+
+
+def _rewind(scene: Scene) -> None:
+    oldest = scene.world.coordinator().head().completed[:1]
+    for entry in oldest:
+        scene.world.coordinator().rewind(entry.id, abort_pending=True)
+
+
+def _cleaner(scene: Scene) -> None:
+    scene.world.coordinator().clean()
+
+
+OTHERS: dict[str, Callable[[Scene], None]] = {
+    "the same once more": _same,
+    "another savepoint": _another,
+    "an epoch": _epoch,
+    "a trigger": _trigger,
+    "a rewind": _rewind,
+    "a cleaner": _cleaner,
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("name", SCENES)
+def test_who_comes_between_is_before_it_or_after_it(name: str, other: str) -> None:  # semantics D3, R5, T6
+    writes = _writes(name)[0]
+    for at, write in enumerate(writes):
+        verb = write.partition(" ")[0]
+        _meet(name, other, verb, sum(each.startswith(f"{verb} ") for each in writes[:at]), write)
+
+
+def _meet(name: str, other: str, verb: str, at: int, write: str) -> None:
+    """Let the other act right before a write reaches the store, and see that the job stands somewhere sound."""
+    scene = SCENES[name]().fork()
+    store = InterleavingStore(scene.world.store, verb, at, lambda: OTHERS[other](scene))
+    replaced = False
+    try:
+        scene.start(store)
+    except ResumeRefusedError:
+        assert other == "another savepoint", write
+        replaced = True
+    except NoSavepointError:
+        assert other == "the same once more", write
+    world = scene.world
+    head = world.coordinator().head()
+    assert head.importing is None, write
+    stands = [each for each in head.imports if head.rewind_of(each.checkpoint) is None]
+    # Whoever rewinds at the very end goes back behind it, to the checkpoint that the savepoint was taken of.
+    assert len(stands) == 1 or (other == "a rewind" and head.latest_id() == 2), "the later one is where the job stands"
+    led_away = any(each.origin.epoch == "x1" for each in stands)
+    assert replaced <= led_away <= (other == "another savepoint"), write
+    world.coordinator().clean()
+    for entry in head.pending:
+        world.run_epoch(entry.epoch)
+    start = stands[0].checkpoint if stands else 2
+    since = [each.epoch for each in world.counting() if each.id > start]
+    audit_started(world, *(["x1"] if led_away else ["e1", "e2"]), *since)
+    assert len(set(since)) == len(since), "each once"

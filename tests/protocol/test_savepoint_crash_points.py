@@ -1,0 +1,222 @@
+"""Every write of taking a savepoint, and everything that can go wrong at it: it leaves none or one (semantics P1, W2).
+
+The writes are taken from a recording store and not from a hand-written list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+
+from airflow_cairn.checkpoint.documents.entries import SavepointEntry
+from airflow_cairn.checkpoint.errors import CheckpointFailedError, NoSavepointError
+from airflow_cairn.checkpoint.reasons import Reason, Status
+from airflow_cairn.checkpoint.savepoints import files
+from airflow_cairn.checkpoint.savepoints.integrity import load
+from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA
+from airflow_cairn.storage import UnavailableError
+from airflow_cairn.storage.port import ObjectStore
+from tests.support.parsed_once import parsed_once
+from tests.support.world.operation import EPOCH, Operation, Run, forked, writes_of
+from tests.support.world.savepoints import TARGET, Below, asked, assert_whole, folder, standing, take
+from tests.support.world.world import World
+from tests.support.wrapped_stores import Crashed, Fault, FaultyStore
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick() -> Iterator[None]:
+    with parsed_once():
+        yield
+
+
+REQUEST = asked(renew=True)
+
+
+def _take(world: World, store: ObjectStore) -> SavepointEntry:
+    return take(world, REQUEST, store)
+
+
+def _idle(world: World) -> Run:
+    world.run_epoch("e1")
+    return _take
+
+
+def _of_an_epoch(world: World) -> Run:
+    """It has waited for the epoch, which has completed, and two others have since."""
+    world.run_epoch("e1")
+    world.trigger(EPOCH)
+    assert take(world).waits
+    for epoch in (EPOCH, "e3", "e4"):
+        world.run_epoch(epoch)
+    return _take
+
+
+def _waiting(world: World) -> Run:
+    world.run_epoch("e1")
+    world.trigger(EPOCH)
+    return _take
+
+
+def _completing(world: World) -> Run:
+    """A checkpoint completes for which a savepoint waits."""
+    _waiting(world)
+    take(world)
+    for stage in world.stages:
+        world.run_stage(EPOCH, stage.uid)
+    pending = world.pending_id(EPOCH)
+    return lambda world, store: world.coordinator(store).complete(pending)
+
+
+def _again(world: World) -> Run:
+    """One that had failed half-way is asked for anew; the epoch after it has completed since."""
+    world.run_epoch("e1")
+    with suppress(UnavailableError):
+        take(world, store=FaultyStore(world.store, 4, Fault.FAILS))
+    world.clock.advance(timedelta(hours=1))
+    world.run_epoch(EPOCH)
+    entry = world.coordinator().look_for_savepoint("by hand")
+    assert entry is not None
+    assert entry.status is Status.FAILED
+    assert len(standing(world, entry)) > 1, "what had been copied"
+    return _take
+
+
+OPERATIONS = (
+    Operation("take one of an idle job", _idle),
+    Operation("take one of an epoch that has completed", _of_an_epoch),
+    Operation("ask for one of a running epoch", _waiting),
+    Operation("complete a checkpoint that one waits for", _completing),
+    Operation("take one anew", _again),
+)
+
+
+def _same(world: World) -> None:
+    take(world, REQUEST)
+
+
+def _expire(world: World) -> None:
+    world.clock.advance(timedelta(hours=1))
+    world.coordinator().look_for_savepoint("by hand")
+
+
+def _go_on(world: World) -> None:
+    """The epoch completes, and the next one, and what nobody needs is deleted."""
+    world.settle(EPOCH, "e5")
+
+
+def _abort(world: World) -> None:
+    for entry in world.coordinator().head().pending:
+        world.coordinator().abort(entry.id, Reason.JOB_FAILURE, "somebody else aborts")
+
+
+def _another(world: World) -> None:
+    """Somebody takes another one."""
+    take(world, asked("another"))
+
+
+def _rewind(world: World) -> None:
+    """The job goes back to its oldest checkpoint."""
+    for entry in world.coordinator().head().completed[:1]:
+        world.coordinator().rewind(entry.id, abort_pending=True)
+
+
+OTHERS: dict[str, Callable[[World], None]] = {
+    "the same request": _same,
+    "another request": _another,
+    "who rewinds": _rewind,
+    "an expirer": _expire,
+    "the job goes on": _go_on,
+    "an aborter": _abort,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    operation: Operation
+    at: int
+    write: str
+    fault: Fault
+    other: str | None = None
+
+    def __str__(self) -> str:
+        name = self.write.rpartition("/")[2]
+        return f"{self.operation.name}, write {self.at} ({name}): {self.fault}" + (
+            f", then {self.other}" if self.other else ""
+        )
+
+
+def _cases() -> Iterator[Case]:
+    for operation in OPERATIONS:
+        for at, write in enumerate(writes_of(operation)):
+            yield from (Case(operation, at, write, fault) for fault in Fault)
+            yield from (Case(operation, at, write, Fault.ANSWER_LOST, other) for other in OTHERS)
+
+
+CASES = list(_cases())
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_none_or_one(case: Case) -> None:  # semantics P1, D3, W2, C3
+    world, run = forked(case.operation)
+    other = OTHERS[case.other] if case.other else None
+    store = FaultyStore(world.store, case.at, case.fault, (lambda: other(world)) if other else None)
+    try:
+        run(world, store)
+    except Crashed:
+        assert case.fault in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER)
+    except UnavailableError:
+        assert case.fault is Fault.FAILS or case.write.startswith("delete")
+    except CheckpointFailedError:
+        assert other is not None, "only somebody else can make the epoch fail"
+    assert store.struck
+    _assert_none_or_one(world)
+    _go_on(world)
+    # Whoever comes next gets one, and it is whole; asked again it is the same.
+    entry = take(world, REQUEST)
+    named = {file.key for file in assert_whole(world, entry).files}
+    assert set(standing(world, entry)) == {*named, METADATA, files.REQUEST}, "nothing of another lies there"
+    assert take(world, REQUEST) == entry
+    others = [each for each in world.coordinator().head().savepoints if each.id != entry.id]
+    assert [each.request for each in others] == ["another"] * (case.other == "another request")
+    for each in others:
+        assert_whole(world, take(world, asked(each.request)))
+    known = {each.folder for each in (entry, *others)}
+    keys = world.memory.all_keys(Below(world.store, TARGET).prefix)
+    assert {key.split("/")[2] for key in keys} == known, "what failed before has left nothing"
+    world.coordinator().clean()
+    world.audit(*(each.epoch for each in world.counting()))
+    assert world.standing() == world.referred(), "nothing is kept for it any more"
+
+
+def _assert_none_or_one(world: World) -> None:
+    entry = world.coordinator().head().savepoint_by_request("by hand")
+    if entry is None:
+        return
+    if entry.status is Status.COMPLETED:
+        assert_whole(world, entry)
+    else:
+        # What stands before the head says so is whole all the same.
+        with suppress(NoSavepointError):
+            load(folder(world, entry))
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+def test_a_lost_answer_changes_no_answer(operation: Operation) -> None:  # semantics W2
+    expected = _outcome(operation, None)
+    for at, write in enumerate(writes_of(operation)):
+        if not write.startswith("delete"):
+            assert _outcome(operation, at) == expected, write
+
+
+def _outcome(operation: Operation, at: int | None) -> object:
+    world, run = forked(operation)
+    return run(world, world.store if at is None else FaultyStore(world.store, at, Fault.ANSWER_LOST))
+
+
+def test_enough_is_tried() -> None:
+    print(f"\n{len(CASES)} crash points")
+    assert len(CASES) >= 200

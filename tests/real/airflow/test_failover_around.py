@@ -1,0 +1,266 @@
+"""What runs again where more dies than a driver: Airflow's own processes, callbacks, the storage, time itself.
+
+The rows of docs/failover.md that `test_failover.py` leaves.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from functools import partial
+
+import pytest
+
+from airflow_cairn.storage import S3Options
+from scripts.harness.airflow_home import AirflowHome
+from scripts.harness.s3_server import S3Server
+from scripts.harness.wait import wait_until
+from tests.real.airflow.conftest import Gates
+from tests.real.airflow.scenario import COMPLETED, FAILOVER, Scenario, kill_driver, kill_task
+from tests.real.airflow.store import JobStore
+from tests.support.s3_proxy import Rule, S3Proxy, lose_the_request
+
+pytestmark = pytest.mark.e2e
+
+EXPIRED = "CHECKPOINT_EXPIRED"
+TRIGGER = "epoch.trigger_checkpoint"
+OUTAGE_S = 60
+
+
+@pytest.mark.side_by_side
+def test_a_zombie_acknowledges_late_8(scenario: Scenario) -> None:
+    """semantics A2, F3, F5: b's task process is killed, its driver lives on: told DISCARDED, its files deleted."""
+    scenario.hold("e1", 2, "b.written")
+    (zombie,) = scenario.stopped_at("e1", "b.written")
+    kill_task(zombie)
+    scenario.reached("e1", 2, "b.written")
+    assert zombie.is_running()
+    files = scenario.store.files
+    assert list(files.listing("chk-0000000001/state/b/"))
+    scenario.release("e1", 1, "b.written")
+    zombie.wait(timeout=600)
+    assert list(files.listing("chk-0000000001/state/b/")) == []
+    scenario.release("e1", 2, "b.written")
+    scenario.check(
+        "e1",
+        tries={"a": 1, "b": 2},
+        outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED)],
+        ways={"b": 1},
+    )
+
+
+def test_the_scheduler_dies_9(scenario: Scenario) -> None:
+    """b ends well while there is no scheduler; the next one goes on from there, and nothing runs again."""
+    airflow = scenario.airflow
+    scenario.stopped_at("e1", "b")
+    # Alone, as an out-of-memory killer does: the executor's workers are its children, and b's task runs on in one.
+    airflow.process("scheduler").kill()
+    scenario.release("e1", 1, "b")
+    airflow.api.wait_for_task(scenario.name, "e1", "epoch.b", states={"success"})
+    airflow.kill_component("scheduler")
+    airflow.start_component("scheduler")
+    scenario.check("e1", tries={"a": 1, "b": 1}, outcomes=[(1, 1, COMPLETED)])
+
+
+def test_the_triggerer_dies_10(airflow: AirflowHome, gates: Gates, storage: str) -> None:
+    """The sensor waits in the triggerer, which dies; another one goes on waiting, and nothing runs again."""
+    scenario = Scenario(airflow, gates, JobStore(storage, "failover_10"), group="")
+    scenario.stopped_at("e1", "b")
+    airflow.api.wait_for_task(scenario.name, "e1", "wait", states={"deferred"})
+    airflow.kill_component("triggerer")
+    airflow.start_component("triggerer")
+    scenario.release("e1", 1, "b")
+    scenario.check("e1", tries={"a": 1, "b": 1}, outcomes=[(1, 1, COMPLETED)])
+
+
+@pytest.mark.side_by_side
+def test_callbacks_come_again_and_again_11(scenario: Scenario) -> None:
+    """semantics F5: five callbacks for one failure, four of them at once, are one failover."""
+    scenario.killed_at("e1", "b")
+    scenario.check(
+        "e1",
+        tries={"a": 1, "b": 2},
+        outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED)],
+    )
+    log = scenario.log("e1", "b", 1)
+    assert log.count("attempt 2 opened, restoring from nothing") == 1, log
+    assert log.count("attempt 2 is open already") + log.count("the failure is settled already") == 4, log
+
+
+def test_no_callback_comes_12(scenario: Scenario) -> None:
+    """semantics F5: task and driver die while there is no dag processor: b's next try settles it.
+
+    The callback comes with the next dag processor, when all is over, and changes nothing.
+    """
+    airflow = scenario.airflow
+    (driver,) = scenario.stopped_at("e1", "b")
+    airflow.kill_component("dag-processor")
+    kill_task(driver)
+    kill_driver(driver)
+    expected = [(1, 1, FAILOVER), (2, 2, COMPLETED)]
+    scenario.check("e1", tries={"a": 1, "b": 2}, outcomes=expected)
+    before = scenario.store.coordinator.head()
+    airflow.start_component("dag-processor")
+    late = "epoch e1 is completed by checkpoint 2; nothing to restore"
+
+    def came() -> bool:
+        # Airflow leaves a callback that it reads while it parses the callback's file until it parses that file again:
+        # five minutes later here, unless the file changes.
+        (airflow.dags_folder / "failover.py").touch()
+        logs = (airflow.home / "logs" / "dag_processor").rglob("failover.py.log")
+        return any(late in log.read_text() for log in logs)
+
+    wait_until(came, 600, "the late callback", interval=5)
+    assert scenario.store.coordinator.head() == before
+
+
+@pytest.mark.side_by_side
+def test_the_storage_is_away_for_a_minute_15(scenario: Scenario, s3_server: S3Server) -> None:
+    """semantics F2: from b's failure on nothing answers; callback and tries fail, and a later try settles it all."""
+    api, name = scenario.airflow.api, scenario.name
+    s3_server.create_bucket("failover")
+    with S3Proxy(s3_server.endpoint_url) as proxy:
+        keys = {"login": s3_server.access_key, "password": s3_server.secret_key}
+        extra = json.dumps({"endpoint_url": proxy.url, "region_name": s3_server.region})
+        connection = {"connection_id": "failover_s3", "conn_type": "aws", "extra": extra, **keys}
+        api.request("POST", "/connections", json=connection)
+        options = S3Options(s3_server.endpoint_url, s3_server.region, keys["login"], keys["password"])
+        store = JobStore("s3://failover/jobs", name, options)
+        (driver,) = scenario.stopped_at("e1", "b")
+        proxy.rules = [Rule(method, "", lose_the_request, 10**6) for method in ("GET", "HEAD", "PUT", "POST", "DELETE")]
+        back = time.monotonic() + OUTAGE_S
+        kill_driver(driver)
+        wait_until(lambda: time.monotonic() > back and scenario.task("e1", "b").try_number > 2, 600, "the outage's end")
+        proxy.rules = []
+        scenario.ended("e1")
+        assert scenario.task("e1", "a").try_number == 1
+        assert store.outcomes() == [(1, 1, FAILOVER), (2, 2, COMPLETED)]
+        assert [store.value(stage, "folded") for stage in "ab"] == [["e1"], ["e1"]]
+        assert store.unreferenced() == []
+        tries = scenario.task("e1", "b").try_number
+        logs = [scenario.log("e1", "b", number) for number in range(1, tries + 1)]
+        assert "the checkpoint was not restored by this callback" in logs[0]
+        # Each try in between failed at once; only the last one submitted.
+        assert [": submitting" in log for log in logs] == [True, *[False] * (tries - 2), True]
+
+
+@pytest.mark.side_by_side
+def test_a_checkpoint_expires_16(airflow: AirflowHome, gates: Gates, storage: str) -> None:
+    """semantics D2, D5: b is slow. Where one failure is put up with, it acknowledges for the next attempt; elsewhere
+    the job fails, and goes on when its tasks are cleared."""
+    api, some, none = airflow.api, "failover_16_some", "failover_16_none"
+    stores = {name: JobStore(storage, name) for name in (some, none)}
+    for name in stores:
+        gates.hold(name, "e1", 1, "b")
+        api.trigger(name, "e1")
+    for name, store in stores.items():
+        gates.wait_until_reached(name, "e1", 1, "b")
+        wait_until(partial(_expired, store), 600, f"{name} to expire")
+    wait_until(lambda: stores[some].coordinator.head().pending, 600, "the next attempt")
+    gates.release(some, "e1", 1, "b")
+    assert api.wait_for_run(some, "e1") == "success", api.explain(some, "e1")
+    assert [api.task(some, "e1", stage).try_number for stage in "ab"] == [1, 1]
+
+    api.wait_for_task(none, "e1", "wait", states={"failed"})
+    said = "allows no more failed ones: checkpoint 1 failed: CHECKPOINT_EXPIRED: not complete"
+    assert said in api.log(none, "e1", "wait"), api.log(none, "e1", "wait")
+    gates.release(none, "e1", 1, "b")
+    assert api.wait_for_run(none, "e1") == "failed", api.explain(none, "e1")
+    assert stores[none].coordinator.head().completed == ()
+    # The sensor only looks: b's next try opens the attempt that it may wait for.
+    api.clear(none, "e1", ["b"])
+    api.wait_for_task(none, "e1", "b", states={"success"})
+    api.clear(none, "e1", ["wait"])
+    assert api.wait_for_run(none, "e1") == "success", api.explain(none, "e1")
+    assert [api.task(none, "e1", stage).try_number for stage in "ab"] == [1, 2]
+    for store in stores.values():
+        assert store.outcomes() == [(1, 1, EXPIRED), (2, 2, COMPLETED)]
+        assert [store.value(stage, "folded") for stage in "ab"] == [["e1"], ["e1"]]
+        assert store.unreferenced() == []
+
+
+@pytest.mark.side_by_side
+def test_three_runs_at_once_17(scenario: Scenario) -> None:
+    """semantics T2, B1: the first run fails and retries while two others wait; the epochs keep their order."""
+    api, name = scenario.airflow.api, scenario.name
+    (driver,) = scenario.stopped_at("e1", "b")
+    for run in ("e2", "e3"):
+        scenario.start(run)
+        api.wait_for_task(name, run, TRIGGER, states={"deferred"})
+    kill_driver(driver)
+    for run in ("e1", "e2", "e3"):
+        scenario.ended(run)
+    history = scenario.store.coordinator.head().history
+    assert [entry.restored_from for entry in history] == [None, None, 2, 3]
+    assert [scenario.tries(run, "ab") for run in ("e2", "e3")] == [{"a": 1, "b": 1}] * 2
+    scenario.check(
+        "e1",
+        tries={"a": 1, "b": 2},
+        outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED), (3, 1, COMPLETED), (4, 1, COMPLETED)],
+        epochs=(1, 2, 3),
+    )
+
+
+@pytest.mark.side_by_side
+def test_each_stage_dies_at_each_point_21(airflow: AirflowHome, gates: Gates, storage: str) -> None:
+    """semantics A2, A5, F1, F2: twelve runs; before its ack a stage runs again, after it nothing does."""
+    points = ("started", "writing", "written", "acknowledged")
+    scenarios = [Scenario(airflow, gates, JobStore(storage, f"failover_21_{point}")) for point in points]
+    runs = {"e1": "a", "e2": "b", "e3": "c"}
+    pairs = list(zip(scenarios, points, strict=True))
+    # Before it has done anything, the stand-in stands at its stage's bare name.
+    deaths = [
+        (each, run, dies if point == "started" else f"{dies}.{point}")
+        for each, point in pairs
+        for run, dies in runs.items()
+    ]
+    for each, run, where in deaths:
+        each.hold(run, 1, where)
+        each.start(run)
+
+    def standing() -> list[tuple[Scenario, str, str]]:
+        return [(each, run, where) for each, run, where in deaths if gates.stands(each.name, run, 1, where)]
+
+    while deaths:
+        for each, run, where in wait_until(standing, 600, "a driver to stand where it is to die"):
+            kill_driver(each.reached(run, 1, where))
+            deaths.remove((each, run, where))
+    for each, point in pairs:
+        for run, dies in runs.items():
+            each.ended(run)
+            assert each.tries(run, "abc") == {stage: 1 + (stage == dies) for stage in "abc"}
+            submitted_again = point != "acknowledged"
+            assert each.submissions(run) == {stage: 1 + (stage == dies and submitted_again) for stage in "abc"}
+            assert (": submitting" in each.log(run, dies, 2)) == submitted_again
+        twice = [(1, FAILOVER), (2, COMPLETED)] if point != "acknowledged" else [(1, COMPLETED)]
+        each.check(
+            "e3",
+            tries={"a": 1, "b": 1, "c": 2},
+            submissions={"a": 1, "b": 1, "c": 1 if point == "acknowledged" else 2},
+            outcomes=[(number, *what) for number, what in enumerate(twice * 3, start=1)],
+            epochs=(1, 2, 3),
+        )
+
+
+@pytest.mark.side_by_side
+def test_a_spark_driver_dies_while_it_writes_and_after_it_has_acknowledged(
+    airflow: AirflowHome, gates: Gates, storage: str
+) -> None:
+    """semantics A2, A5, F1: what row 21 says, in Spark: half of what is written goes, what is acknowledged stays."""
+    scenario = Scenario(airflow, gates, JobStore(storage, "failover_21_in_spark"))
+    scenario.killed_at("e1", "b.writing")
+    scenario.ended("e1")
+    assert scenario.submissions("e1") == scenario.tries("e1", "b") == {"b": 2}
+    scenario.killed_at("e2", "b.acknowledged")
+    scenario.check(
+        "e2",
+        tries={"b": 2},
+        submissions={"b": 1},
+        outcomes=[(1, 1, FAILOVER), (2, 2, COMPLETED), (3, 1, COMPLETED)],
+        ways={"b": 1},
+        epochs=(1, 2),
+    )
+
+
+def _expired(store: JobStore) -> bool:
+    return store.outcomes() == [(1, 1, EXPIRED)]

@@ -1,0 +1,177 @@
+"""The flights pipeline goes on from savepoints on a real Airflow and a real S3 server.
+
+Under other names, at other parallelisms, from a folder on disk, and with a stage that got another name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from datetime import timedelta
+from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from airflow_cairn.storage import S3Options
+from scripts.demo.flights_input import FIRST_DAY
+from scripts.harness.airflow_home import AirflowHome
+from scripts.harness.s3_server import S3Server
+from tests.real.airflow.conftest import Gates
+from tests.real.airflow.flights_jobs import BUCKET, STORAGE, Shell, run_its_schedule, take
+from tests.real.airflow.store import JobStore
+
+pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side]
+
+TRIGGER = "epoch.trigger_checkpoint"
+BUCKETS = 36
+"""Of the histogram of delays; see dags/applications/routes.py."""
+
+
+class Plain:
+    """One pass over some days of the input in plain Python: what any number of epochs and jobs has to come to.
+
+    Args:
+        flights: the input.
+        days: from the first to the last one, from 1 on.
+    """
+
+    def __init__(self, flights: Path, days: tuple[int, int]) -> None:
+        begin, end = FIRST_DAY + timedelta(days=days[0] - 1), FIRST_DAY + timedelta(days=days[1])
+        self.delays: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        for row in pq.read_table(flights).to_pylist():
+            if begin <= row["date"] < end and None not in (row["delay"], row["origin"], row["destination"]):
+                self.delays[row["origin"], row["destination"]].append(row["delay"])
+
+    def totals(self) -> list[dict[str, Any]]:
+        """Give what `routes` has to hold."""
+        rows = []
+        for (origin, destination), delays in self.delays.items():
+            buckets = Counter(min(max((delay + 60) // 10, 0), BUCKETS - 1) for delay in delays)
+            rows.append(
+                {
+                    "origin": origin,
+                    "destination": destination,
+                    "flights": len(delays),
+                    "delay_sum": sum(delays),
+                    "delay_histogram": [buckets[number] for number in range(BUCKETS)],
+                }
+            )
+        return rows
+
+    def traffic(self) -> list[dict[str, Any]]:
+        """Give what `airports` has to hold."""
+        departures: Counter[str] = Counter()
+        arrivals: Counter[str] = Counter()
+        for (origin, destination), delays in self.delays.items():
+            departures[origin] += len(delays)
+            arrivals[destination] += len(delays)
+        return [
+            {"airport": airport, "departures": departures[airport], "arrivals": arrivals[airport]}
+            for airport in departures | arrivals
+        ]
+
+    def league(self) -> list[dict[str, Any]]:
+        """Give what `report` has to publish; the mean delay with two digits, as there."""
+        sums: Counter[str] = Counter()
+        for (origin, _), delays in self.delays.items():
+            sums[origin] += sum(delays)
+        return [
+            {
+                **row,
+                "flights": row["departures"] + row["arrivals"],
+                "mean_departure_delay": _two_digits(sums[row["airport"]] / row["departures"]),
+            }
+            for row in self.traffic()
+        ]
+
+
+def _two_digits(value: float) -> float:
+    """Round as Spark does."""
+    return float(Decimal(repr(value)).quantize(Decimal("0.01"), ROUND_HALF_UP))
+
+
+def rows(found: list[dict[str, Any]]) -> list[str]:
+    """Give rows in an order that does not matter."""
+    return sorted(json.dumps(row, sort_keys=True) for row in found)
+
+
+def run_day_3(airflow: AirflowHome, job: str, run: str, at: str, **conf: Any) -> str:
+    """Run the third day by hand, with words for Cairn; gives how it ended."""
+    window = {"data_interval_start": "2001-01-03T00:00:00Z", "data_interval_end": "2001-01-04T00:00:00Z"}
+    body = {"dag_run_id": run, "logical_date": f"2001-01-03T{at}Z", "conf": {"cairn": conf}, **window}
+    airflow.api.request("POST", f"/dags/{job}/dagRuns", json=body)
+    return airflow.api.wait_for_run(job, run)
+
+
+def job_of(name: str, server: S3Server) -> JobStore:
+    options = S3Options(server.endpoint_url, server.region, server.access_key, server.secret_key)
+    return JobStore(STORAGE, name, options)
+
+
+def download(server: S3Server, prefix: str, into: Path) -> Path:
+    """Copy a folder of the bucket to the disk; gives where it lies then."""
+    client = server.client()
+    for found in client.list_objects_v2(Bucket=BUCKET, Prefix=f"{prefix}/")["Contents"]:
+        path = into / found["Key"]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        client.download_file(BUCKET, found["Key"], str(path))
+    return into / prefix
+
+
+def subtasks(shell: Shell, job: str, checkpoint: int) -> dict[str, int]:
+    """Give how many subtasks have acknowledged for the stages with keyed state."""
+    found = shell.told("show", job, str(checkpoint))["stages"]
+    return {stage["stage"]: stage["acked_subtasks"] for stage in found if stage["stage"] in ("routes", "airports")}
+
+
+def test_other_jobs_go_on_at_other_parallelisms(
+    airflow: AirflowHome, flights: Path, kept: str, s3_server: S3Server, shared: Path, shell: Shell
+) -> None:
+    """semantics R3, R4, T5, C5, R1: 2 -> 7 -> 3 subtasks, by the group and by the command, by S3 and by a disk."""
+    airflow.api.request("POST", "/variables", json={"key": "flights_savepoint", "value": kept})
+    run_its_schedule(airflow, "flights_7")
+    assert job_of("flights_7", s3_server).outcomes() == [(2, 1, "COMPLETED")], "its first id is that of the import"
+    assert subtasks(shell, "flights_2", 1) == {"routes": 2, "airports": 2}
+    assert subtasks(shell, "flights_7", 2) == {"routes": 7, "airports": 7}
+    shown = shell.cairn("show", "flights_7", "1")
+    assert f"restored from  the savepoint {kept}, of checkpoint 1 of flights_2" in shown, shown
+
+    second = take(shell, "flights_7")
+    folder = download(s3_server, second.removeprefix(f"s3://{BUCKET}/"), shared / "downloaded")
+    assert "whole" in shell.cairn("verify", f"file://{folder}")
+    shell.cairn("dispose", second, "--yes")
+    told = shell.told("resume", "flights_3", "--from", f"file://{folder}")
+    assert (told["checkpoint"], told["savepoint_job"], told["savepoint_checkpoint"]) == (1, "flights_7", 2)
+    folder.rename(shared / "away")
+    run_its_schedule(airflow, "flights_3")
+
+    last = job_of("flights_3", s3_server)
+    assert last.outcomes() == [(2, 1, "COMPLETED")]
+    assert subtasks(shell, "flights_3", 2) == {"routes": 3, "airports": 3}
+    plain = Plain(flights, (1, 4))
+    assert rows(last.state("routes", "totals")) == rows(plain.totals())
+    assert rows(last.state("airports", "traffic")) == rows(plain.traffic())
+    assert rows(last.table("league")) == rows(plain.league())
+    assert last.value("report", "days") == 3, "so many epochs"
+    assert last.unreferenced() == []
+
+
+def test_a_stage_has_another_name(airflow: AirflowHome, gates: Gates, flights: Path, kept: str, storage: str) -> None:
+    """semantics R3: an error that names both, before any Spark; then, by the run's conf, its state is left behind."""
+    job = "flights_renamed"
+    assert run_day_3(airflow, job, "e1", "00:00:00", restore_from=kept) == "failed"
+    log = airflow.api.log(job, "e1", TRIGGER)
+    assert "the checkpoint holds state that no stage claims" in log, log
+    assert "unclaimed=`routes` state=`routes: state.totals` new=`legs`" in log, log
+    assert {task.task_id: task.state for task in airflow.api.task_instances(job, "e1")}[TRIGGER] == "failed"
+    assert gates.submitted(job, "e1") == []
+
+    allowing = run_day_3(airflow, job, "e2", "00:00:01", restore_from=kept, allow_non_restored_state=True)
+    assert allowing == "success", airflow.api.explain(job, "e2")
+    store = JobStore(storage, job)
+    assert rows(store.state("legs", "totals")) == rows(Plain(flights, (3, 3)).totals())
+    assert rows(store.state("airports", "traffic")) == rows(Plain(flights, (1, 3)).traffic())
+    assert store.unreferenced() == []

@@ -1,0 +1,41 @@
+"""What happens around one stage, on a real Airflow with real spark-submit; what dies in stages: `test_failover*.py`."""
+
+from __future__ import annotations
+
+import pytest
+
+from scripts.harness.airflow_home import AirflowHome
+from tests.real.airflow.conftest import Gates
+from tests.real.airflow.scenario import COMPLETED, ROWS, Scenario
+from tests.real.airflow.store import JobStore
+
+pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side]
+
+
+def test_cleared_after_completion(airflow: AirflowHome, gates: Gates, storage: str) -> None:
+    """An epoch that has completed is never folded in twice: clearing its stage skips it and says why."""
+    job = JobStore(storage, "cleared_after_completion")
+    scenario = Scenario(airflow, gates, job)
+    scenario.start("e1")
+    scenario.ended("e1")
+    airflow.api.clear(scenario.name, "e1", ["epoch.count"])
+    airflow.api.wait_for_task(scenario.name, "e1", "epoch.count", states={"skipped"})
+    assert "checkpoint 1" in scenario.log("e1", "count", 2)
+    scenario.start("e2")
+    scenario.ended("e2")
+    assert scenario.tries("e2", ["count"]) == {"count": 1}
+    assert job.outcomes() == [(1, 1, COMPLETED), (2, 1, COMPLETED)]
+    expected = [*range(1000, 1000 + ROWS), *range(2000, 2000 + ROWS)]
+    assert sorted(row["id"] for row in job.state("count", "seen")) == expected
+    assert job.value("count", "epochs") == 2
+    assert job.unreferenced() == []
+
+
+def test_never_opens_an_epoch(airflow: AirflowHome, storage: str) -> None:
+    """An application without `Epoch.current()` fails with the way out, and nothing completes."""
+    airflow.api.trigger("never_opens_an_epoch", "e1")
+    airflow.api.wait_for_run("never_opens_an_epoch", "e1", states={"failed"})
+    log = airflow.api.log("never_opens_an_epoch", "e1", "epoch.idle")
+    assert "without opening an epoch" in log
+    assert "Epoch.current()" in log
+    assert JobStore(storage, "never_opens_an_epoch").coordinator.head().completed == ()

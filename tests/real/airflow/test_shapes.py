@@ -1,0 +1,52 @@
+"""Regions, plain tasks, mapped and skipped stages on a real Airflow."""
+
+from __future__ import annotations
+
+import pytest
+
+from scripts.harness.airflow_home import AirflowHome
+from tests.real.airflow.conftest import Gates
+from tests.real.airflow.scenario import kill_driver
+from tests.real.airflow.store import JobStore
+
+pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side]
+
+JOB = "shapes"
+RUN = "e1"
+
+
+def test_each_failure_runs_its_region_again_and_nothing_else(airflow: AirflowHome, gates: Gates, storage: str) -> None:
+    """semantics F1, F2: an instance of a mapped stage dies alone; then `europe` dies, and with it goes what it is
+    pipelined with, and the plain tasks between the two."""
+    api, job = airflow.api, JobStore(storage, JOB)
+    for attempt, stage in ((1, "parts-1"), (1, "europe"), (2, "parts-1")):
+        gates.hold(JOB, RUN, attempt, stage)
+    api.trigger(JOB, RUN)
+    instance = gates.wait_until_reached(JOB, RUN, 1, "parts-1")
+    driver = gates.wait_until_reached(JOB, RUN, 1, "europe")
+    kill_driver(instance)
+    gates.wait_until_reached(JOB, RUN, 2, "parts-1")
+    gates.release(JOB, RUN, 2, "parts-1")
+    kill_driver(driver)
+    api.wait_for_run(JOB, RUN)
+    assert api.run_state(JOB, RUN) == "success", api.explain(JOB, RUN)
+
+    found = {(ti.task_id.removeprefix("epoch."), ti.map_index): ti for ti in api.task_instances(JOB, RUN)}
+    assert {task: ti.try_number for task, ti in found.items() if ti.state == "success"} == {
+        ("trigger_checkpoint", -1): 1,
+        ("clean", -1): 2,
+        ("check", -1): 2,
+        ("choose", -1): 2,
+        ("europe", -1): 2,
+        ("parts", 0): 1,
+        ("parts", 1): 2,
+        ("report", -1): 1,
+        ("wait_for_checkpoint", -1): 1,
+    }
+    assert found["asia", -1].state == "skipped"
+    assert "stage asia was skipped: it goes on with its state unchanged" in api.log(JOB, RUN, "epoch.report")
+    assert api.xcom(JOB, RUN, "epoch.wait_for_checkpoint")["acks"] == 6
+    assert job.outcomes() == [(1, 1, "JOB_FAILOVER_REGION"), (2, 2, "JOB_FAILOVER_REGION"), (3, 3, "COMPLETED")]
+    folded = {stage: job.value(stage, "folded") for stage in ("clean", "europe", "parts-0", "parts-1", "report")}
+    assert folded == {stage: [RUN] for stage in folded}
+    assert job.unreferenced() == []

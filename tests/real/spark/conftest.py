@@ -1,0 +1,30 @@
+"""A Spark session a module, and a pipeline whose operator and sensor the tests play."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.real.spark.pipeline import Pipeline, session_builder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    """A small local session, shared by the module."""
+    session = session_builder().getOrCreate()
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def pipeline(spark: SparkSession, tmp_path: Path) -> Iterator[Pipeline]:
+    """One stage, `routes`, on local files."""
+    made = Pipeline(f"file://{tmp_path}/lake", spark)
+    yield made
+    made.forget()

@@ -1,0 +1,324 @@
+"""Keyed state lies by key group: contiguous, sorted, found again by Spark's own hash, read in parts (semantics R4)."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import reduce
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from airflow_cairn.checkpoint.decisions.state_assignment import key_groups_of
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
+from airflow_cairn.checkpoint.documents.metadata import StageLine
+from airflow_cairn.checkpoint.errors import InvalidStateError
+from airflow_cairn.checkpoint.savepoints.take import SavepointRequest
+from airflow_cairn.checkpoint.store import metadata_file
+from airflow_cairn.spark.stored.key_groups import COLUMN
+from airflow_cairn.spark.stored.murmur3 import unhashed
+from airflow_cairn.storage import open_store
+from tests.real.spark import row_groups
+from tests.real.spark.drawn_state import HARD, ITEMS, Frame, frames
+from tests.real.spark.pipeline import Pipeline, counts, rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+At = Callable[..., Pipeline]
+
+
+@pytest.fixture
+def at(spark: SparkSession, tmp_path: Path) -> Iterator[At]:
+    """One stage, at the parallelism of a test's choice."""
+
+    def choose(parallelism: int | None = None, max_parallelism: int | None = None) -> Pipeline:
+        stages = (StageSpec("routes", (), parallelism, max_parallelism),)
+        return Pipeline(f"file://{tmp_path}/lake", spark, stages)
+
+    yield choose
+    choose().forget()
+
+
+def run(pipeline: Pipeline, run_id: str, frame: DataFrame, *, key: str = "route", name: str = "totals") -> None:
+    """Run an epoch that writes a keyed state."""
+    pipeline.trigger(run_id)
+    with pipeline.epoch(run_id) as epoch:
+        epoch.snapshot(name, frame, key=key)
+    pipeline.complete(run_id)
+
+
+def files_of(pipeline: Pipeline) -> list[Path]:
+    return [
+        Path(pipeline.storage.removeprefix("file://"), pipeline.job, key)
+        for key in pipeline.listing()
+        if key.endswith(".parquet")
+    ]
+
+
+def groups_in(file: Path) -> list[int]:
+    return pq.read_table(file, columns=[COLUMN])[COLUMN].to_pylist()
+
+
+@pytest.mark.parametrize("hashed", [0, 1, 41, 127, 32_767, 2**31, 2**32 - 1])
+def test_the_hash_is_undone(hashed: int) -> None:
+    def turned(value: int, bits: int) -> int:
+        return (value << bits | value >> (32 - bits)) & 0xFFFFFFFF
+
+    # Murmur3 of four bytes, as its author describes it; test_every_range_has_a_file holds it to Spark's.
+    value = turned(unhashed(hashed) * 0xCC9E2D51 & 0xFFFFFFFF, 15) * 0x1B873593 & 0xFFFFFFFF
+    value = turned(42 ^ value, 13) * 5 + 0xE6546B64 & 0xFFFFFFFF ^ 0
+    value ^= 4
+    value = (value ^ value >> 16) * 0x85EBCA6B & 0xFFFFFFFF
+    value = (value ^ value >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
+    assert value ^ value >> 16 == hashed
+    assert -(2**31) <= unhashed(hashed) < 2**31
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("parallelism", "max_parallelism"), [(1, None), (3, 8), (7, 128), (8, 8)])
+def test_every_range_has_a_file(spark: SparkSession, at: At, parallelism: int, max_parallelism: int | None) -> None:
+    """semantics R4, A1: the file of a subtask holds its groups and no other, sorted by group and key"""
+    many = spark.range(3_000).selectExpr("concat('r', id % 1500) as route", "id as flights")
+    pipeline = at(parallelism, max_parallelism)
+    run(pipeline, "one", many)
+    groups = max_parallelism or 128
+    found = files_of(pipeline)
+    assert len(found) == parallelism
+    for file in found:
+        [subtask] = re.findall(r"/part-(\d{5})-", str(file))
+        stored = groups_in(file)
+        assert set(stored) == set(key_groups_of(int(subtask), parallelism, groups))
+        read = pq.read_table(file).to_pylist()
+        assert read == sorted(read, key=lambda row: (row[COLUMN], row["route"]))
+    again = spark.read.parquet(*map(str, found))
+    assert again.columns == ["route", "flights", COLUMN]
+    assert again.where(f"pmod(hash(route), {groups}) <> {COLUMN}").count() == 0, "any Spark job finds the groups"
+
+
+@contextmanager
+def adaptive(spark: SparkSession, **options: str) -> Iterator[None]:
+    """Set options of adaptive execution for a while."""
+    names = {f"spark.sql.adaptive.{name.replace('_', '.')}": value for name, value in options.items()}
+    for name, value in names.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in names:
+            spark.conf.unset(name)
+
+
+@pytest.mark.spark
+def test_without_a_parallelism_spark_chooses_the_files(spark: SparkSession, at: At) -> None:
+    """No small files where the state is small, and few groups in each where it is large."""
+    sizes = []
+    for least in ("1MB", "20KB"):
+        many = spark.range(0, 10_000, 1, 4).selectExpr("uuid() as route", "id as flights")
+        with adaptive(spark, coalescePartitions_minPartitionSize=least, coalescePartitions_minPartitionNum="100"):
+            run(at(), least, many)
+        found = [groups_in(file) for file in files_of(at())]
+        assert all(groups == sorted(groups) for groups in found)
+        bounds = sorted((groups[0], groups[-1]) for groups in found)
+        assert all(first[1] <= second[0] for first, second in pairwise(bounds))
+        assert sum(map(len, found)) == 10_000
+        sizes.append(len(found))
+    assert sizes[0] == 1
+    assert 10 < sizes[1] < 128
+
+
+@pytest.mark.spark
+def test_a_session_without_adaptive_execution_gets_no_more_files_than_it_shuffles_to(
+    spark: SparkSession, at: At
+) -> None:
+    many = spark.range(1_000).selectExpr("concat('r', id) as route")
+    with adaptive(spark, enabled="false"):
+        run(at(), "one", many)
+    found = [groups_in(file) for file in files_of(at())]
+    assert [sorted(set(groups)) for groups in found] == [list(key_groups_of(i, 3, 128)) for i in range(3)]
+
+
+@pytest.mark.spark
+def test_a_subtask_reads_its_own_row_groups_only(spark: SparkSession, at: At) -> None:  # semantics R4
+    """Written by 2 subtasks, read by 7. What Spark decodes is what Parquet's statistics leave over."""
+    with row_groups.small(spark):
+        many = spark.range(0, 20_000, 1, 2).selectExpr("id", "sha2(string(id), 512) as text")
+        run(at(2), "one", many, key="id")
+    footers = [pq.ParquetFile(file).metadata for file in files_of(at())]
+    assert sum(each.num_row_groups for each in footers) > 28
+    pipeline = at(7)
+    pipeline.trigger("two")
+    with pipeline.epoch("two") as epoch:
+        seen: list[int] = []
+        for subtask in range(7):
+            mine = key_groups_of(subtask, 7, 128)
+            part = epoch.state("totals", subtask=subtask)
+            assert part is not None
+            assert part.columns == ["id", "text"]
+            checked = part.selectExpr("id", "pmod(hash(id), 128) AS found")
+            got = checked.collect()
+            assert all(row.found in mine for row in got)
+            seen += [row.id for row in got]
+            at_most = row_groups.rows_at_most(footers, 2, mine)
+            assert len(got) <= row_groups.scanned(checked) <= at_most < 20_000 / 3
+        assert sorted(seen) == list(range(20_000)), "each row belongs to one subtask"
+
+
+@pytest.mark.spark
+def test_what_stage_and_state_do_not_have_is_refused(spark: SparkSession, at: At) -> None:  # semantics R4
+    first = at(2)
+    first.trigger("one")
+    with first.epoch("one") as epoch:
+        assert epoch.state("totals", subtask=1) is None
+        epoch.snapshot("totals", counts(spark, ("A-B", 1)), key="route")
+        epoch.snapshot("loose", counts(spark, ("A-B", 1)))
+    first.complete("one")
+    pipeline = at(3)
+    pipeline.trigger("two")
+    with pipeline.epoch("two") as epoch:
+        for number in (3, -1):
+            with pytest.raises(InvalidStateError, match=rf"no such subtask.*subtask=`{number}` parallelism=`3`"):
+                epoch.state("totals", subtask=number)
+        with pytest.raises(InvalidStateError, match=r"without a key.*epoch.snapshot\('loose', …, key=…\)"):
+            epoch.state("loose", subtask=0)
+        parts = [rows(epoch.state("totals", subtask=number)) for number in range(3)]
+        assert sorted(parts) == [[], [], [("A-B", 1)]]
+    pipeline.complete("two")
+    none = at()
+    none.trigger("three")
+    with none.epoch("three") as epoch, pytest.raises(InvalidStateError, match="the stage names no parallelism"):
+        epoch.state("totals", subtask=0)
+
+
+@pytest.mark.spark
+def test_keys_that_cannot_be_told_apart_by_hash_are_refused(spark: SparkSession, pipeline: Pipeline) -> None:
+    frame = spark.sql(
+        "SELECT map(1, 2) AS m, array(named_struct('v', parse_json('1'))) AS v, 'a' COLLATE UTF8_LCASE AS c, 1 AS k"
+    )
+    pipeline.trigger("one")
+    with pipeline.epoch("one") as epoch:
+        for key, what in (("m", "a map"), ("v", "a variant"), ("c", "a string with a collation")):
+            with pytest.raises(
+                InvalidStateError, match=rf"the key column '{key}' of state.bad-{key} is or holds {what}"
+            ):
+                epoch.snapshot(f"bad-{key}", frame, key=["k", key])
+        with pytest.raises(InvalidStateError, match=r"'_Cairn_Key_Group' of state\.taken has a name that keyed state"):
+            epoch.snapshot("taken", frame.selectExpr("k", "1 AS _Cairn_Key_Group"), key="k")
+        epoch.snapshot("fine", frame.selectExpr("k", "m", "1 AS _Cairn_Key_Group"))
+    pipeline.complete("one")
+
+
+@pytest.mark.spark
+def test_the_number_of_groups_is_fixed_with_the_first_keyed_state(spark: SparkSession, at: At) -> None:  # semantics R4
+    run(at(), "one", counts(spark, ("A-B", 1)))
+    assert key_groups(at()) == {"state.totals": 128}
+    with pytest.raises(InvalidStateError, match=r"parallelism=`200` restored_max_parallelism=`128`"):
+        at(200).trigger("two")
+    with pytest.raises(InvalidStateError, match=r"max_parallelism=`64` restored_max_parallelism=`128`"):
+        at(2, 64).trigger("two")
+    run(at(100), "two", counts(spark, ("A-B", 1)), name="more")
+    assert key_groups(at()) == {"state.totals": 128, "state.more": 128}
+
+
+@pytest.mark.spark
+def test_a_stage_that_names_no_parallelism_any_more_keeps_its_groups(spark: SparkSession, at: At) -> None:
+    """semantics R4"""
+    run(at(2, 8), "one", counts(spark, ("A-B", 1)))
+    run(at(), "two", counts(spark, ("A-B", 1)), name="more")
+    assert key_groups(at()) == {"state.totals": 8, "state.more": 8}
+
+
+def key_groups(pipeline: Pipeline) -> dict[str, int | None]:
+    """Give the number of key groups of each output of the newest checkpoint."""
+    lines = metadata_file.read(pipeline.coordinator.files, pipeline.coordinator.head().completed[-1].metadata)
+    [stage] = [line for line in lines if isinstance(line, StageLine)]
+    return {output.id: output.key_groups for output in stage.outputs}
+
+
+def exactly(frame: DataFrame) -> list[str]:
+    """Give the rows as text in which NaN equals itself and -0.0 is not 0.0."""
+    return sorted(repr(tuple(row)) for row in frame.collect())
+
+
+@contextmanager
+def in_zone(spark: SparkSession, zone: str) -> Iterator[None]:
+    """Let the session be in a time zone for a while."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        yield
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(before))
+
+
+@pytest.mark.spark
+@pytest.mark.large
+@settings(max_examples=3, derandomize=True, suppress_health_check=list(HealthCheck))
+@example(HARD, ["x" * 30_000, None, 2**60], [3, 2])
+@given(
+    st.lists(frames(), min_size=3, max_size=3), ITEMS, st.lists(st.integers(1, 5), min_size=2, max_size=2, unique=True)
+)
+def test_random_state_survives_a_savepoint_and_any_parallelism(
+    spark: SparkSession,
+    tmp_path_factory: pytest.TempPathFactory,
+    drawn: list[Frame],
+    items: list[Any],
+    parallelisms: list[int],
+) -> None:
+    """semantics R4, P1, R6: kept in a savepoint, moved, copied into another job byte for byte, read there in parts"""
+    from pyspark.sql import functions as F
+
+    lake, kept = tmp_path_factory.mktemp("lake"), tmp_path_factory.mktemp("kept")
+    before, after = parallelisms
+
+    def at(name: str, parallelism: int) -> Pipeline:
+        return Pipeline(f"file://{lake}", spark, (StageSpec("routes", (), parallelism),), job=name)
+
+    first, second = at("old", before), at("new", after)
+    first.trigger("one")
+    with in_zone(spark, "America/New_York"), first.epoch("one") as epoch:
+        written = []
+        for number, (query, key) in enumerate(drawn):
+            frame = spark.sql(query)
+            written.append((exactly(frame), frame.dtypes))
+            epoch.snapshot(f"s{number}", frame, key=key)
+        per_subtask = [items[subtask::before] for subtask in range(before)]
+        epoch.snapshot_list("split", per_subtask)
+        epoch.snapshot_list("union", per_subtask, mode="union")
+        epoch.snapshot_list("broadcast", [items] * before, mode="broadcast")
+    first.complete("one")
+    content = sorted(file.read_bytes() for file in files_of(first))
+    taken = first.coordinator.savepoint(SavepointRequest(f"file://{kept}", "x"), open_store)
+    moved = shutil.move(taken.uri.removeprefix("file://"), kept / "moved")
+    second.coordinator.start_from(open_store(f"file://{moved}"))
+    shutil.rmtree(moved)
+    second.trigger("two")
+    with in_zone(spark, "Asia/Kathmandu"), second.epoch("two") as epoch:
+        for number, (_query, key) in enumerate(drawn):
+            whole = epoch.state(f"s{number}")
+            assert whole is not None
+            assert whole.dtypes == written[number][1]
+            parts = [epoch.state(f"s{number}", subtask=subtask) for subtask in range(after)]
+            numbered = reduce(
+                lambda left, right: left.union(right),
+                [part.withColumn("subtask", F.lit(n)) for n, part in enumerate(parts) if part is not None],
+            )
+            held = F.collect_list(F.struct(*whole.columns)).alias("held")
+            by_key = numbered.groupBy(*key).agg(held, F.collect_set("subtask").alias("owners")).collect()
+            assert sorted(repr(tuple(row)) for each in by_key for row in each.held) == written[number][0]
+            assert all(len(each.owners) == 1 for each in by_key), "keys that Spark holds equal are in one subtask"
+        given_out, all_of_it = epoch.list_state("split") or [], [item for each in per_subtask for item in each]
+        assert [item for each in given_out for item in each] == all_of_it
+        assert [len(each) for each in given_out] == [len(all_of_it[subtask::after]) for subtask in range(after)]
+        assert epoch.list_state("union") == [all_of_it] * after
+        assert epoch.list_state("broadcast") == [items] * after
+    second.complete("two")
+    assert sorted(file.read_bytes() for file in files_of(second)) == content
+    second.forget()

@@ -1,0 +1,344 @@
+"""How a driver ends: exceptions decline and leave nothing, replaced ones are fenced, misuse is refused."""
+
+# ruff: noqa: PT012 - the epoch's block as a whole is what raises
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_cairn.checkpoint import Runtime
+from airflow_cairn.checkpoint.answers import Failed, Submit
+from airflow_cairn.checkpoint.documents.acknowledgement import DeclineDocument
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
+from airflow_cairn.checkpoint.documents.layout import epoch_name
+from airflow_cairn.checkpoint.errors import FencedError, InvalidConfigError, InvalidStateError
+from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.runtime import system_runtime
+from airflow_cairn.spark import Epoch
+from airflow_cairn.spark.execution.fence import LOOK_EVERY_MS
+from airflow_cairn.storage import InvalidNameError, UnavailableError
+from airflow_cairn.storage.local.store import LocalStore
+from airflow_cairn.storage.port import DeleteFailures, WriteResult
+from tests.real.spark.pipeline import Pipeline, counts, rows
+from tests.support.world.world import Clock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def declined(pipeline: Pipeline) -> DeclineDocument:
+    [key] = pipeline.listing("chk-0000000001/declines/")
+    return pipeline.coordinator.files.read(DeclineDocument, key)[0]
+
+
+def folders_below(path: Path) -> list[str]:
+    return [str(found) for found in path.rglob("*") if found.is_dir() and "state" in found.parts]
+
+
+def test_an_exception_deletes_what_was_written_and_declines(
+    spark: SparkSession, pipeline: Pipeline, tmp_path: Path
+) -> None:  # semantics A5, D1
+    pipeline.trigger("one")
+    with pytest.raises(ZeroDivisionError), pipeline.epoch("one") as epoch:
+        epoch.snapshot("totals", counts(spark, ("A-B", 1)))
+        epoch.write(counts(spark, ("A-B", 1)))
+        assert pipeline.listing("chk-0000000001/state/")
+        raise ZeroDivisionError("secret.key=hunter22 broke\nit")
+    assert pipeline.listing("chk-0000000001/state/") == []
+    assert folders_below(tmp_path) == [], "no empty folder either"
+    assert declined(pipeline).reason is Reason.CHECKPOINT_DECLINED
+    assert declined(pipeline).detail == "ZeroDivisionError: secret.key=*** broke it"
+    progress = pipeline.coordinator.progress(epoch_name("one"))
+    assert isinstance(progress, Failed)
+    assert progress.detail == "routes: ZeroDivisionError: secret.key=*** broke it"
+
+
+def test_a_write_that_fails_halfway_leaves_nothing(spark: SparkSession, pipeline: Pipeline, tmp_path: Path) -> None:
+    """semantics A5
+
+    One task writes it: another one of the same job may go on for a moment after the job has failed, as with any Spark
+    job, and what it leaves is the cleaner's (C3).
+    """
+    pipeline.trigger("one")
+    broken = spark.range(0, 1000, 1, 1).selectExpr("id", "if(id = 999, raise_error('boom'), 'fine') as x")
+    with pytest.raises(Exception, match="boom"), pipeline.epoch("one") as epoch:
+        epoch.snapshot("good", counts(spark, ("A-B", 1)))
+        epoch.snapshot("broken", broken)
+    assert pipeline.listing("chk-0000000001/state/") == []
+    assert folders_below(tmp_path) == []
+    assert "boom" in declined(pipeline).detail
+    assert "\n" not in declined(pipeline).detail
+
+
+@pytest.mark.parametrize("leave", [KeyboardInterrupt(), SystemExit(1), SystemExit("no input"), GeneratorExit()])
+def test_leaving_by_force_declines(spark: SparkSession, pipeline: Pipeline, leave: BaseException) -> None:
+    pipeline.trigger("one")
+    with pytest.raises(type(leave)), pipeline.epoch("one") as epoch:
+        epoch.snapshot("totals", counts(spark, ("A-B", 1)))
+        raise leave
+    assert pipeline.listing("chk-0000000001/state/") == []
+    assert declined(pipeline).detail.startswith(type(leave).__name__)
+
+
+@pytest.mark.parametrize("code", [0, None])
+def test_exit_with_success_acknowledges(spark: SparkSession, pipeline: Pipeline, code: int | None) -> None:
+    pipeline.trigger("one")
+    with pytest.raises(SystemExit), pipeline.epoch("one") as epoch:
+        epoch.snapshot("totals", counts(spark, ("A-B", 1)))
+        raise SystemExit(code)
+    assert pipeline.complete("one") == 1
+
+
+def test_an_error_of_the_store_is_an_io_exception(pipeline: Pipeline) -> None:  # semantics D1
+    pipeline.trigger("one")
+    with pytest.raises(UnavailableError), pipeline.epoch("one"):
+        raise UnavailableError("the store did not answer", key="k")
+    assert declined(pipeline).reason is Reason.IO_EXCEPTION
+    assert declined(pipeline).detail == "UnavailableError: the store did not answer [key=`k`]"
+
+
+class _Undeletable(LocalStore):
+    """A store whose deletes fail, as under Object Lock at its worst."""
+
+    def delete(self, keys: Iterable[str]) -> DeleteFailures:
+        raise UnavailableError("no deletes today")
+
+
+def test_the_cause_is_raised_even_if_declining_fails(
+    spark: SparkSession, pipeline: Pipeline, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline.trigger("one")
+    submit = pipeline.begin("one")
+    epoch = Epoch(spark, _Undeletable(tmp_path / "lake"), submit.handover)
+    with pytest.raises(UnavailableError, match="no deletes today"), epoch:
+        epoch.snapshot("totals", counts(spark, ("A-B", 1)))
+    with caplog.at_level(logging.WARNING):
+        assert "could not be deleted; the cleaner deletes it later" in caplog.text
+    assert declined(pipeline).reason is Reason.IO_EXCEPTION
+
+
+class _NoAnswer(LocalStore):
+    """A store that stops answering writes when told to."""
+
+    silent = False
+
+    def create(self, key: str, data: bytes) -> WriteResult:
+        if self.silent and "/acks/" in key:
+            raise UnavailableError("no answer")
+        return super().create(key, data)
+
+
+def test_who_does_not_know_whether_the_ack_arrived_deletes_and_declines_nothing(
+    spark: SparkSession, pipeline: Pipeline, tmp_path: Path
+) -> None:  # semantics A2
+    pipeline.trigger("one")
+    store = _NoAnswer(tmp_path / "lake")
+    epoch = Epoch(spark, store, pipeline.begin("one").handover)
+    with pytest.raises(UnavailableError, match="no answer"), epoch:
+        epoch.snapshot("totals", counts(spark, ("A-B", 1)))
+        store.silent = True
+    assert pipeline.listing("chk-0000000001/state/") != []
+    assert pipeline.listing("chk-0000000001/declines/") == []
+
+
+def test_a_replaced_driver_is_fenced_and_its_files_deleted(spark: SparkSession, pipeline: Pipeline) -> None:
+    """semantics A2, F3, W4"""
+    pipeline.trigger("one")
+    zombie = pipeline.epoch("one")
+    with pytest.raises(FencedError) as fenced, zombie:
+        zombie.snapshot("totals", counts(spark, ("A-B", 1)))
+        retry = pipeline.begin("one")
+    assert str(fenced.value).startswith("this attempt has been replaced: the head answered DISCARDED. What it wrote is")
+    assert "stage=`routes` checkpoint=`1` attempt=`1`" in str(fenced.value)
+    assert pipeline.listing("chk-0000000001/state/") == []
+    with pipeline.submitted(retry) as epoch:
+        assert (epoch.attempt, epoch.checkpoint) == (2, 2)
+        epoch.snapshot("totals", counts(spark, ("A-B", 2)))
+    assert pipeline.complete("one") == 2
+    assert [key for key in pipeline.listing() if key.startswith("chk-0000000001")] == []
+
+
+def test_a_replaced_driver_that_only_starts_stops_before_it_works(pipeline: Pipeline) -> None:  # semantics F3
+    pipeline.trigger("one")
+    late = pipeline.epoch("one")
+    pipeline.begin("one")
+    with pytest.raises(FencedError, match="replaced: attempt 2, checkpoint 2, runs the stage now"), late:
+        pytest.fail("the block must not run")
+
+
+def test_a_driver_that_no_longer_counts_computes_no_further_write(
+    spark: SparkSession, pipeline: Pipeline, tmp_path: Path
+) -> None:  # semantics B4, F3
+    pipeline.trigger("one")
+    clock = Clock(system_runtime().now_ms())
+    runtime = Runtime(clock, system_runtime().new_token)
+    zombie = Epoch(spark, pipeline.store, pipeline.begin("one").handover, runtime)
+    computed = spark.range(1).selectExpr("raise_error('computed') AS x")
+    with pytest.raises(FencedError, match="replaced: attempt 2, checkpoint 2, runs the stage now"), zombie:
+        zombie.snapshot("totals", counts(spark, ("zombie", 1)))
+        pipeline.begin("one")
+        clock.advance(timedelta(milliseconds=LOOK_EVERY_MS))
+        for write in (
+            lambda: zombie.snapshot("x", computed),
+            lambda: zombie.snapshot("y", computed, background=True),
+            lambda: zombie.publish("x", computed),
+            lambda: zombie.write(computed),
+            lambda: zombie.snapshot_list("x", [[1]]),
+            lambda: zombie.snapshot_files("x", tmp_path / "none"),
+        ):
+            # The block catches it; its end raises it all the same.
+            with pytest.raises(FencedError):
+                write()
+    assert pipeline.listing("chk-0000000001/state/") == []
+    assert pipeline.listing("chk-0000000001/acks/") == []
+
+
+def test_the_second_driver_of_an_execution_is_told_so(spark: SparkSession, pipeline: Pipeline) -> None:
+    """semantics A2: DUPLICATE, the first one stays"""
+    pipeline.trigger("one")
+    submit = pipeline.begin("one")
+    second = pipeline.submitted(submit)
+    with pytest.raises(FencedError, match="has been acknowledged already"), second:
+        second.snapshot("totals", counts(spark, ("second", 2)))
+        with pipeline.submitted(submit) as first:
+            first.snapshot("totals", counts(spark, ("first", 1)))
+    with pytest.raises(FencedError, match="use one block an application"), pipeline.submitted(submit):
+        pytest.fail("the block must not run")
+    pipeline.complete("one")
+    assert len([key for key in pipeline.listing("chk-0000000001/state/") if key.endswith(".parquet")]) == 1
+    pipeline.trigger("two")
+    with pipeline.epoch("two") as epoch:
+        assert rows(epoch.state("totals")) == [("first", 1)]
+
+
+def test_a_driver_of_a_completed_epoch_is_fenced(pipeline: Pipeline) -> None:
+    pipeline.trigger("one")
+    submit = pipeline.begin("one")
+    late = pipeline.submitted(submit)
+    with pipeline.submitted(submit):
+        pass
+    pipeline.complete("one")
+    with pytest.raises(FencedError, match="replaced: checkpoint 1 has completed the epoch"), late:
+        pytest.fail("the block must not run")
+    pipeline.coordinator.files.delete([submit.handover_key])
+    with pytest.raises(FencedError, match="replaced: its handover is gone"):
+        pipeline.submitted(submit)
+
+
+def test_an_application_that_cairn_did_not_start_says_so(spark: SparkSession, pipeline: Pipeline) -> None:
+    pipeline.forget()
+    with pytest.raises(InvalidConfigError) as refused:
+        Epoch.current(spark)
+    assert str(refused.value).startswith(
+        "this application was not submitted by SparkEpochOperator: conf spark.cairn.handover is missing. Run it as"
+    )
+
+
+def test_each_name_is_used_once(spark: SparkSession, pipeline: Pipeline) -> None:
+    pipeline.trigger("one")
+    frame = counts(spark, ("A-B", 1))
+    with pipeline.epoch("one") as epoch:
+        epoch.snapshot("x", frame)
+        epoch.publish("x", frame)
+        epoch.write(frame, "x")
+        for again, kind in (
+            (lambda: epoch.snapshot("x", frame), "state"),
+            (lambda: epoch.publish("x", frame), "table"),
+            (lambda: epoch.write(frame, "x"), "exchange"),
+        ):
+            with pytest.raises(InvalidStateError, match=f"the {kind} 'x' was written or dropped before"):
+                again()
+    pipeline.complete("one")
+    pipeline.trigger("two")
+    with pipeline.epoch("two") as epoch:
+        epoch.snapshot("x", frame)
+        with pytest.raises(InvalidStateError, match=r"state\.x was written in this epoch and cannot be dropped"):
+            epoch.drop("x", kind="state")
+        with pytest.raises(InvalidStateError, match="more than one thing to drop by the name 'x'; say which kind"):
+            epoch.drop("x")
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", ".hidden", "a\n", "", "x" * 251, "ä", "_cairn"])
+def test_odd_names_are_refused(spark: SparkSession, pipeline: Pipeline, name: str) -> None:  # semantics W1
+    pipeline.trigger("one")
+    frame = counts(spark, ("A-B", 1))
+    with pipeline.epoch("one") as epoch:
+        for call in (
+            lambda: epoch.state(name),
+            lambda: epoch.snapshot(name, frame),
+            lambda: epoch.publish(name, frame),
+            lambda: epoch.write(frame, name),
+            lambda: epoch.put(name, 1),
+            lambda: epoch.get(name),
+            lambda: epoch.drop(name),
+        ):
+            with pytest.raises(InvalidNameError, match=r"name (cannot be used|is reserved)"):
+                call()
+
+
+def test_bad_frames_and_keys_are_refused(spark: SparkSession, pipeline: Pipeline) -> None:
+    pipeline.trigger("one")
+    with pipeline.epoch("one") as epoch:
+        with pytest.raises(InvalidStateError, match=r"state\.x is to be a Spark DataFrame and is a list"):
+            epoch.snapshot("x", [("A-B", 1)])  # type: ignore[arg-type]
+        with pytest.raises(InvalidStateError, match=r"key column 'origin' is not in .* \[columns=`route, flights`\]"):
+            epoch.snapshot("x", counts(spark, ("A-B", 1)), key=["route", "origin"])
+        epoch.snapshot("x", counts(spark, ("A-B", 1)))
+
+
+def test_methods_belong_into_the_block(spark: SparkSession, pipeline: Pipeline) -> None:
+    pipeline.trigger("one")
+    epoch = pipeline.epoch("one")
+    frame = counts(spark, ("A-B", 1))
+
+    def calls() -> Iterator[tuple[str, object]]:
+        yield "state", lambda: epoch.state("x")
+        yield "read", lambda: epoch.read("clean")
+        yield "snapshot", lambda: epoch.snapshot("x", frame)
+        yield "publish", lambda: epoch.publish("x", frame)
+        yield "write", lambda: epoch.write(frame)
+        yield "put", lambda: epoch.put("x", 1)
+        yield "get", lambda: epoch.get("x")
+        yield "drop", lambda: epoch.drop("x")
+
+    for method, call in calls():
+        with pytest.raises(InvalidStateError, match=rf"epoch\.{method} was called before the epoch's block"):
+            call()  # type: ignore[operator]
+    with epoch:
+        pass
+    for method, call in calls():
+        with pytest.raises(InvalidStateError, match=rf"epoch\.{method} was called after the epoch's block"):
+            call()  # type: ignore[operator]
+    with pytest.raises(InvalidStateError, match="an epoch is entered once"), epoch:
+        pytest.fail("the block must not run")
+
+
+def test_values_that_do_not_fit_decline_at_the_latest_when_leaving(spark: SparkSession, tmp_path: Path) -> None:
+    """semantics W5"""
+    pipeline = Pipeline(f"file://{tmp_path}/lake", spark, (StageSpec("routes"),))
+    pipeline.trigger("one")
+    wide = spark.range(1).selectExpr(*(f"id as {'c' * 200}{number}" for number in range(1000)))
+    with pytest.raises(InvalidStateError, match="do not fit into an acknowledgement"), pipeline.epoch("one") as epoch:
+        for name in ("a", "b", "c"):
+            epoch.snapshot(name, wide)
+    assert pipeline.listing("chk-0000000001/state/") == []
+    assert declined(pipeline).detail.startswith("InvalidStateError: the schemas and values")
+
+
+def test_a_stage_may_begin_again_after_a_decline(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics F2, T8
+    pipeline.trigger("one")
+    with pytest.raises(RuntimeError), pipeline.epoch("one"):
+        raise RuntimeError("first try")
+    submit = pipeline.begin("one")
+    assert isinstance(submit, Submit)
+    with pipeline.submitted(submit) as epoch:
+        assert epoch.attempt == 2
+        epoch.snapshot("totals", counts(spark, ("A-B", 1)))
+    assert pipeline.complete("one") == 2

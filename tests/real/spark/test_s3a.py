@@ -1,0 +1,81 @@
+"""Epochs on the real S3 server through s3a: by the magic committer where it is there, else by renaming."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_cairn.spark.output.committer import s3a_conf
+from scripts.harness.s3_server import S3Server
+from scripts.s3a_jars import s3a_jars
+
+pytestmark = [pytest.mark.s3, pytest.mark.spark]
+
+ROOT = Path(__file__).parents[3]
+APPLICATION = Path(__file__).parent / "applications" / "s3_epochs.py"
+
+
+def run_epochs(server: S3Server, storage: str, jars: list[Path], tmp_path: Path) -> dict[str, Any]:
+    conf = {"spark.jars": ",".join(str(jar) for jar in jars), **s3a_conf(server.endpoint_url, server.region)}
+    environ = {**os.environ, **server.env, "PYTHONPATH": str(ROOT)}
+    # What the conf says must be enough; AWS_ENDPOINT_URL_S3 would reach boto3 by another way.
+    del environ["AWS_ENDPOINT_URL_S3"], environ["AWS_REGION"], environ["AWS_DEFAULT_REGION"]
+    done = subprocess.run(
+        [sys.executable, str(APPLICATION), storage, server.endpoint_url, server.region, json.dumps(conf)],
+        env=environ,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stderr[-6000:]
+    assert server.secret_key not in done.stdout + done.stderr
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
+    result: dict[str, Any] = json.loads(line.removeprefix("FOUND "))
+    return {**result, "stderr": done.stderr}
+
+
+@pytest.mark.parametrize("magic", [True, False], ids=["magic", "renaming"])
+def test_epochs_on_s3(s3_server: S3Server, s3_bucket: str, tmp_path: Path, magic: bool) -> None:
+    """semantics A4, A5, C4, R4, P1, W1, W7"""
+    jars = [jar for jar in s3a_jars() if magic or "spark-hadoop-cloud" not in jar.name]
+    found = run_epochs(s3_server, f"s3://{s3_bucket}/team/cairn", jars, tmp_path)
+    assert found["magic"] is magic
+    assert ("commits to S3 by copying every file" in found["stderr"]) is not magic
+    assert found["protocol after"] == found["protocol before"], "the session is as it was"
+    files = [key for key in found["written"] if not key.endswith(".parquet")]
+    assert [key.partition("/files.model/")[2] for key in files] == ["empty", "model.bin", "trees 1/a=b.json"]
+    assert len(found["written"]) == 6 + len(files), "what is no data is deleted, folder markers too"
+    assert found["restored"] == [["A-B", 1], ["B-C", 2]]
+    assert found["many"] == 1000
+    assert found["behind"] == [["D-E", 4]], "written in the background"
+    assert found["model restored"]
+    assert found["copy"] == found["model"], "from the disk to S3, to S3, and back"
+    assert found["longest name"] > 100
+    assert found["league"] == [["A-B", 7]], "carried over by reference"
+    assert "boom" in found["declined"]
+    assert found["after failure"] == []
+    assert found["fenced"].startswith("this attempt has been replaced")
+    assert found["after fence"] == []
+    if magic:
+        _check_rescaled(found)
+    client = s3_server.client()
+    assert not client.list_multipart_uploads(Bucket=s3_bucket).get("Uploads")
+    keys = [item["Key"] for item in client.list_objects_v2(Bucket=s3_bucket, Prefix="team/cairn/")["Contents"]]
+    assert not [key for key in keys if key.endswith("/") or "_SUCCESS" in key or "magic" in key or "_temporary" in key]
+
+
+def _check_rescaled(found: dict[str, Any]) -> None:
+    """semantics R4, P1: from 2 subtasks by a savepoint to 7, and from DataFrames to 3"""
+    assert found["rescaled"]
+    assert found["bootstrapped"]
+    assert found["same rows"], "as the command prints them, and as Spark reads the path that it prints"
+    assert len(found["rows read"]) == 7
+    assert all(0 < read <= in_row_groups < 6_000 / 3 for read, in_row_groups in found["rows read"])

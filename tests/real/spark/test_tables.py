@@ -1,0 +1,196 @@
+"""Published tables: of completed epochs only, by Cairn's reader and by plain Spark."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
+from airflow_cairn.checkpoint.documents.layout import epoch_name
+from airflow_cairn.checkpoint.errors import CheckpointFailedError, NoCheckpointError
+from airflow_cairn.cli.main import main
+from airflow_cairn.spark import state, table
+from airflow_cairn.storage import InvalidNameError, UnsupportedStorageError
+from airflow_cairn.storage.local.store import LocalStore
+from tests.real.spark.pipeline import Pipeline, counts, rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+DOCS = Path(__file__).parents[3] / "docs" / "reference" / "tables.md"
+
+
+def publish(pipeline: Pipeline, run_id: str, flights: int) -> None:
+    assert pipeline.spark is not None
+    pipeline.trigger(run_id)
+    with pipeline.epoch(run_id) as epoch:
+        epoch.publish("league", counts(pipeline.spark, ("A-B", flights)))
+        epoch.publish(f"only-{flights}", counts(pipeline.spark, ("x", flights)))
+
+
+def test_readers_see_completed_epochs_only(spark: SparkSession, tmp_path: Path) -> None:  # semantics C4
+    pipeline = Pipeline(f"file://{tmp_path}/lake", spark, retained=2)
+    with pytest.raises(NoCheckpointError, match="no checkpoint of the job has completed yet"):
+        table(spark, pipeline.storage, "flights", "league")
+    publish(pipeline, "manual__2026-01-01T00:00:00+00:00", 1)
+    with pytest.raises(NoCheckpointError, match="no checkpoint of the job has completed yet"):
+        table(spark, pipeline.storage, "flights", "league")
+    pipeline.complete("manual__2026-01-01T00:00:00+00:00")
+    assert rows(table(spark, pipeline.storage, "flights", "league")) == [("A-B", 1)]
+
+    publish(pipeline, "run 2", 2)
+    assert rows(table(spark, pipeline.storage, "flights", "league")) == [("A-B", 1)], "acknowledged is not completed"
+    pipeline.complete("run 2")
+    assert rows(table(spark, pipeline.storage, "flights", "league")) == [("A-B", 2)]
+    for as_of in ("manual__2026-01-01T00:00:00+00:00", epoch_name("manual__2026-01-01T00:00:00+00:00")):
+        assert rows(table(spark, pipeline.storage, "flights", "league", as_of=as_of)) == [("A-B", 1)]
+    with pytest.raises(NoCheckpointError) as missing:
+        table(spark, pipeline.storage, "flights", "leak")
+    assert "there is no table 'leak'" in str(missing.value)
+    assert "tables=`league, only-1, only-2`" in str(missing.value)
+
+    publish(pipeline, "run 3", 3)
+    pipeline.complete("run 3")
+    with pytest.raises(NoCheckpointError) as gone:
+        table(spark, pipeline.storage, "flights", "league", as_of="manual__2026-01-01T00:00:00+00:00")
+    assert "is not retained" in str(gone.value)
+    assert "retained=`run 2, run 3`" in str(gone.value)
+
+
+def test_a_frame_goes_on_reading_what_it_was_made_of(spark: SparkSession, tmp_path: Path) -> None:
+    pipeline = Pipeline(f"file://{tmp_path}/lake", spark, retained=2)
+    publish(pipeline, "run 1", 1)
+    pipeline.complete("run 1")
+    frame = table(spark, pipeline.storage, "flights", "league")
+    publish(pipeline, "run 2", 2)
+    pipeline.complete("run 2")
+    assert rows(frame) == [("A-B", 1)]
+
+
+def test_a_reader_that_meets_the_cleaner_reads_the_newer_table(
+    spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics C4
+    publish(pipeline, "run 1", 1)
+    pipeline.complete("run 1")
+    publish(pipeline, "run 2", 2)
+    original = LocalStore.read_range
+    met: list[str] = []
+
+    def read_range(store: LocalStore, key: str, start: int, length: int) -> bytes:
+        if not met and "_metadata" in key:
+            met.append(key)
+            pipeline.complete("run 2")
+        return original(store, key, start, length)
+
+    monkeypatch.setattr(LocalStore, "read_range", read_range)
+    assert rows(table(spark, pipeline.storage, "flights", "league")) == [("A-B", 2)]
+    assert met
+
+
+def test_two_stages_cannot_publish_one_table(spark: SparkSession, tmp_path: Path) -> None:
+    pipeline = Pipeline(f"file://{tmp_path}/lake", spark, (StageSpec("a"), StageSpec("b")))
+    pipeline.trigger("one")
+    for stage in ("a", "b"):
+        with pipeline.epoch("one", stage) as epoch:
+            epoch.publish("league", counts(spark, ("A-B", 1)))
+    with pytest.raises(CheckpointFailedError, match="publishes the table 'league', which a publishes too"):
+        pipeline.complete("one")
+
+
+def test_bad_arguments_are_refused(spark: SparkSession, tmp_path: Path) -> None:  # semantics W1
+    with pytest.raises(UnsupportedStorageError, match="no storage for the scheme gs"):
+        table(spark, "gs://lake/cairn", "flights", "league")
+    with pytest.raises(InvalidNameError, match="this job name cannot be used"):
+        table(spark, f"file://{tmp_path}/lake", "../flights", "league")
+
+
+def _documented(which: str) -> str:
+    [snippet] = re.findall(rf"<!-- tested: {which} -->\n```(?:python|sql)\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    return str(snippet)
+
+
+def _publish_four_files(spark: SparkSession, pipeline: Pipeline) -> list[Path]:
+    """Publish 0 to 99 as a table of four files; gives them."""
+    pipeline.trigger("run 1")
+    with pipeline.epoch("run 1") as epoch:
+        epoch.publish("league", spark.range(100, numPartitions=4))
+    pipeline.complete("run 1")
+    found = [key for key in pipeline.listing("chk-0000000001/state/") if "/table.league/" in key]
+    assert len(found) == 4
+    return [Path(pipeline.storage.removeprefix("file://"), "flights", key) for key in found]
+
+
+def test_plain_spark_reads_all_of_a_table_or_fails(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics C4
+    files = _publish_four_files(spark, pipeline)
+    scope: dict[str, Any] = {"spark": spark, "storage": pipeline.storage, "job": "flights", "name": "league"}
+    exec(_documented("plain Spark"), scope)
+    league = scope["league"]
+    assert league.agg({"id": "sum"}).collect() == [(sum(range(100)),)]
+    for gone in files[1:]:
+        gone.unlink()  # a cleaner that is half-way
+        with pytest.raises(RuntimeError, match=r"read head\.json again"):
+            exec(_documented("plain Spark"), scope)
+    with pytest.raises(Exception, match=r"FILE_NOT_EXIST|does not exist"):
+        league.collect()  # what was listed before it
+
+
+def test_pyarrow_reads_all_of_a_table_or_fails(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics C4
+    files = _publish_four_files(spark, pipeline)
+    scope: dict[str, Any] = {"folder": pipeline.storage.removeprefix("file://"), "job": "flights", "name": "league"}
+    exec(_documented("pyarrow"), scope)
+    assert sorted(row["id"] for row in scope["league"].to_pylist()) == list(range(100))
+    listed = scope["files"]
+    for gone in files[1:]:
+        gone.unlink()
+        with pytest.raises(RuntimeError, match=r"read head\.json again"):
+            exec(_documented("pyarrow"), scope)
+    with pytest.raises(FileNotFoundError):
+        listed.to_table()
+
+
+def test_duckdb_reads_all_of_a_table_or_fails(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics C4
+    files = _publish_four_files(spark, pipeline)
+    statements = _documented("DuckDB").replace(
+        "/data/lake/flights", f"{pipeline.storage.removeprefix('file://')}/flights"
+    )
+    connection = duckdb.connect()
+    assert sorted(row[0] for row in connection.execute(statements).fetchall()) == list(range(100))
+    for gone in files[1:]:
+        gone.unlink()
+        with pytest.raises(duckdb.Error, match=r"read head\.json again"):
+            connection.execute(statements)
+    with pytest.raises(duckdb.Error, match="No files found"):
+        connection.execute("SELECT * FROM read_parquet(getvariable('league'))")
+
+
+def test_a_state_is_read_as_the_next_epoch_gets_it_and_by_its_folder(
+    spark: SparkSession, pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipeline.config = replace(pipeline.config, retained=2)
+    for run_id, flights in (("one", 1), ("two", 2)):
+        pipeline.trigger(run_id)
+        with pipeline.epoch(run_id) as epoch:
+            epoch.snapshot("totals", counts(spark, ("A-B", flights)), key="route")
+        pipeline.complete(run_id)
+    where = (spark, pipeline.storage, "flights", "routes", "totals")
+    assert rows(state(*where)) == [("A-B", 2)]
+    assert rows(state(*where, checkpoint=1)) == [("A-B", 1)]
+    with pytest.raises(NoCheckpointError, match=r"not retained.*checkpoint=`3` retained=`1, 2`"):
+        state(*where, checkpoint=3)
+    with pytest.raises(NoCheckpointError, match=r"no state 'total' of the stage 'routes'.*states=`routes.totals`"):
+        state(*where[:-1], "total")
+    assert main(["state", "flights", "routes", "totals", "--json", "--storage", pipeline.storage]) == 0
+    said = json.loads(capsys.readouterr().out)
+    plain = spark.read.parquet(*said["files"])
+    assert {file.rpartition("/")[0] for file in said["files"]} == {said["url"].rstrip("/")}
+    assert plain.columns == ["route", "flights", "_cairn_key_group"]
+    assert plain.where("_cairn_key_group = pmod(hash(route), 128)").drop("_cairn_key_group").collect() == [("A-B", 2)]
+    assert said["rows"] == [{"route": "A-B", "flights": 2}]

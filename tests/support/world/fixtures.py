@@ -1,0 +1,31 @@
+"""Fixtures: a fresh job for each test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_cairn.storage import open_store
+from tests.support.world.golden import EXAMPLES
+from tests.support.world.world import World
+
+
+@pytest.fixture
+def world() -> World:
+    """A job that never ran, in memory."""
+    return World()
+
+
+@pytest.fixture
+def world_on_files(tmp_path: Path) -> World:
+    """A job that never ran, in a store that other processes can open."""
+    (tmp_path / "store").mkdir()
+    return World(open_store((tmp_path / "store").as_uri()))
+
+
+@pytest.fixture(scope="session")
+def examples() -> dict[type, Any]:
+    """One of each document, with every field filled."""
+    return EXAMPLES

@@ -1,0 +1,62 @@
+"""What a crash-point test strikes: one operation of the protocol, and the world in which it is due."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from airflow_cairn.storage.port import ObjectStore
+from tests.support.world.world import World
+from tests.support.wrapped_stores import RecordingStore
+
+EPOCH = "e2"
+"""The epoch under way; e1 has completed, so that there is something to restore."""
+
+Run = Callable[[World, ObjectStore], object]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation: `prepare` brings a world to where it is due and gives what runs it on a fork of that world."""
+
+    name: str
+    prepare: Callable[[World], Run]
+    limits: tuple[tuple[Any, str, int], ...] = ()
+    """Constants that are smaller for as long as the operation is looked at: module, name, value."""
+    epochs: tuple[str, ...] = ("e1", EPOCH, "e3")
+    """What has to complete in the end, whatever happened."""
+
+    @contextmanager
+    def limited(self) -> Iterator[None]:
+        """Set the constants."""
+        with ExitStack() as stack:
+            for where, name, value in self.limits:
+                stack.callback(setattr, where, name, getattr(where, name))
+                setattr(where, name, value)
+            yield
+
+
+@cache
+def prepared(operation: Operation) -> tuple[World, Run]:
+    """Give the world in which the operation is due, to be forked and never changed, and what runs it."""
+    world = World()
+    return world, operation.prepare(world)
+
+
+def forked(operation: Operation) -> tuple[World, Run]:
+    """Give such a world of one's own."""
+    world, run = prepared(operation)
+    return world.fork(), run
+
+
+@cache
+def writes_of(operation: Operation) -> list[str]:
+    """Run an operation once and give its writes, as they were recorded."""
+    with operation.limited():
+        world, run = forked(operation)
+        recording = RecordingStore(world.store)
+        run(world, recording)
+    return [str(write) for write in recording.writes]

@@ -1,0 +1,492 @@
+"""Acknowledging: the answers, what is deleted, many subtasks a marker, races with completing (A1 to A6, W4)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_cairn.checkpoint.answers import Ready, Waiting
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument, AckMetrics, StateHandle, SubtaskAck
+from airflow_cairn.checkpoint.documents.attempt import Execution, StageSpec
+from airflow_cairn.checkpoint.documents.metadata import HandleLine, StageLine
+from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidStateError
+from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
+from airflow_cairn.checkpoint.store import acks, metadata_file
+from airflow_cairn.storage import DocumentError, OutcomeUnknownError, UnavailableError
+from tests.support.acking import ack_of
+from tests.support.world.world import JOB, TIMEOUT, World
+from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore, RecordingStore, WrappedStore
+
+
+def _folder(ack: AckDocument) -> str:
+    return layout.execution_folder(ack.checkpoint, ack.stage, ack.attempt, ack.token)
+
+
+def _standing(world: World, ack: AckDocument) -> set[str]:
+    return {key for key in world.standing() if key.startswith(_folder(ack))}
+
+
+def test_the_first_ack_of_an_expected_execution_counts(world: World) -> None:  # semantics A2
+    world.trigger("a")
+    assert world.run_stage("a", "clean") is AckAnswer.SUCCESS
+    progress = world.coordinator().progress("a")
+    assert progress == Waiting(1, 1, ("clean",), ("airports", "report", "routes"))
+
+
+def test_acknowledging_again_is_the_same_success(world: World) -> None:  # semantics A2, W2
+    world.trigger("a")
+    ack = world.write(world.submit("a", "clean").handover)
+    assert [world.coordinator().acknowledge(ack) for _ in range(3)] == [AckAnswer.SUCCESS] * 3
+
+
+def test_a_second_driver_of_one_execution_is_a_duplicate(world: World) -> None:  # semantics A2
+    world.trigger("a")
+    handover = world.submit("a", "clean").handover
+    first, second = world.write(handover), world.write(handover)
+    assert world.coordinator().acknowledge(first) is AckAnswer.SUCCESS
+    before = _standing(world, second)
+    assert world.coordinator().acknowledge(second) is AckAnswer.DUPLICATE
+    assert _standing(world, second) == before, "left to the cleaner"
+    assert acks.read_ack(world.files, "clean", Execution(handover.token, 1, 1)).run == first.run, "the first one stays"
+    world.run_epoch("a")
+    world.audit("a")
+
+
+def test_an_execution_that_was_replaced_is_discarded_and_its_state_deleted(world: World) -> None:  # semantics A2
+    world.trigger("a")
+    ack = world.write(world.submit("a", "clean").handover)
+    world.submit("a", "clean")
+    assert _standing(world, ack)
+    assert world.coordinator().acknowledge(ack) is AckAnswer.DISCARDED
+    assert not _standing(world, ack)
+    assert not [key for key in world.standing() if ack.token in key and "/handover/" not in key]
+
+
+def test_a_late_ack_is_logged_as_late(world: World, caplog: pytest.LogCaptureFixture) -> None:  # semantics A3
+    world.trigger("a")
+    ack = world.write(world.submit("a", "clean").handover)
+    world.submit("a", "clean")
+    with caplog.at_level(logging.WARNING, "airflow_cairn"):
+        world.coordinator().acknowledge(ack)
+    assert "stage clean" in caplog.text
+    assert "acknowledged late" in caplog.text
+
+
+@pytest.mark.parametrize("checkpoint", [2, 77], ids=["the next one", "one far ahead"])
+def test_an_id_never_seen_is_unknown_and_leaves_nothing(
+    world: World, caplog: pytest.LogCaptureFixture, checkpoint: int
+) -> None:  # semantics A3
+    world.trigger("a")
+    handover = replace(world.submit("a", "clean").handover, checkpoint=checkpoint)
+    with caplog.at_level(logging.DEBUG, "airflow_cairn"):
+        assert world.drive(handover) is AckAnswer.UNKNOWN
+    assert [record.levelname for record in caplog.records] == ["DEBUG"]
+    assert not [key for key in world.standing() if key.startswith(layout.folder(checkpoint))]
+
+
+def test_a_stage_never_expected_is_unknown(world: World) -> None:  # semantics A2
+    world.trigger("a")
+    handover = replace(world.submit("a", "clean").handover, stage="weather")
+    assert world.drive(handover) is AckAnswer.UNKNOWN
+    assert isinstance(world.coordinator().progress("a"), Waiting)
+    world.run_epoch("a")
+    world.audit("a")
+
+
+def test_an_ack_under_another_home_does_not_count(world: World) -> None:  # semantics W4
+    world.run_epoch("z")
+    world.trigger("a")
+    ack = world.write(world.submit("a", "clean").handover)
+    assert world.coordinator().acknowledge(replace(ack, checkpoint=1)) is AckAnswer.DISCARDED
+    assert world.coordinator().acknowledge(ack) is AckAnswer.SUCCESS
+    world.run_epoch("a")
+    world.audit("z", "a")
+
+
+def test_an_ack_for_another_job_is_refused_and_changes_nothing(world: World) -> None:  # semantics A3
+    world.trigger("a")
+    ack = world.write(world.submit("a", "clean").handover)
+    before = world.memory.all_keys()
+    with pytest.raises(InvalidStateError, match="of another job") as caught:
+        world.coordinator().acknowledge(replace(ack, job="weather"))
+    assert (caught.value.fields["expected"], caught.value.fields["found"]) == (JOB, "weather")
+    assert world.memory.all_keys() == before
+
+
+def test_an_ack_that_lies_about_its_epoch_deletes_no_other_epoch_s_state(world: World) -> None:  # semantics A2, C3
+    world.run_epoch("a")
+    world.trigger("b")
+    ended = world.coordinator().head().completed[-1]
+    execution = next(key for key in world.referred() if "/state/clean/" in key)
+    token, run = execution.split("/")[3].partition("-")[2], execution.split("/")[4]
+    lie = AckDocument(JOB, ended.id, "b", 1, "clean", token, run, 1, subtasks=(SubtaskAck(0),))
+    assert world.coordinator().acknowledge(lie) is AckAnswer.DISCARDED
+    assert all(found.whole for found in world.coordinator().verify())
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda ack: replace(ack, subtasks=ack.subtasks[:1]), "subtasks 0 to 1 in order"),
+        (lambda ack: replace(ack, subtasks=ack.subtasks[::-1]), "in order"),
+        (lambda ack: replace(ack, subtasks=(*ack.subtasks, SubtaskAck(1))), "each once"),
+        (lambda ack: replace(ack, outputs=ack.outputs[:1]), "an output that it does not name"),
+        (lambda ack: replace(ack, outputs=(*ack.outputs, ack.outputs[0])), "an output twice"),
+    ],
+)
+def test_an_ack_that_does_not_fit_together_is_refused(
+    world: World, change: object, problem: str
+) -> None:  # semantics A1
+    world.trigger("a")
+    ack = world.write(world.submit("a", "clean").handover)
+    before = world.memory.all_keys()
+    with pytest.raises(InvalidStateError, match=problem):
+        world.coordinator().acknowledge(change(ack))  # type: ignore[operator]
+    assert world.memory.all_keys() == before
+
+
+def test_a_stage_without_state_acks_too(world: World) -> None:  # semantics A4
+    world.trigger("a")
+    handover = world.submit("a", "clean").handover
+    empty = ack_of(handover, tuple(map(SubtaskAck, range(3))))
+    assert world.coordinator().acknowledge(empty) is AckAnswer.SUCCESS
+    assert [s.index for s in acks.subtasks_of(world.files, empty)] == [0, 1, 2]
+
+
+def test_a_lost_answer_deletes_nothing(world: World) -> None:  # semantics A2, W2
+    class NeverAnswers(WrappedStore):
+        def create(self, key: str, data: bytes) -> object:  # type: ignore[override]
+            self.inner.create(key, data)
+            raise OutcomeUnknownError("the store is told to lose this answer", key=key)
+
+        def get(self, key: str, *, max_bytes: int | None = None) -> object:  # type: ignore[override]
+            raise OutcomeUnknownError("the store is told to lose this answer", key=key)
+
+    world.trigger("a")
+    ack = world.write(world.submit("a", "clean").handover)
+    with pytest.raises(OutcomeUnknownError):
+        world.coordinator(NeverAnswers(world.store)).acknowledge(ack)
+    assert isinstance(world.coordinator().progress("a"), Waiting)
+    assert world.coordinator().acknowledge(ack) is AckAnswer.SUCCESS, "asking again settles it"
+    world.run_epoch("a")
+    world.audit("a")
+
+
+def test_the_last_ack_may_be_judged_after_completing_and_cleaning(world: World) -> None:  # semantics A2, C3
+    """The sensor sees the marker, completes and cleans, all before the driver has read the head."""
+    world.trigger("a")
+    for stage in ("clean", "routes", "airports"):
+        world.run_stage("a", stage)
+    ack = world.write(world.submit("a", "report").handover)
+
+    def sensor() -> None:
+        assert world.coordinator().progress("a") == Ready(1)
+        world.coordinator().complete(1)
+        world.coordinator().clean()
+
+    store = InterleavingStore(world.store, "get", 0, sensor, suffix="head.json")
+    assert world.coordinator(store).acknowledge(ack) is AckAnswer.SUCCESS
+    world.audit("a")
+
+
+@pytest.mark.parametrize("later", [1, 3], ids=["retained still", "subsumed since"])
+def test_it_may_be_judged_epochs_later(world: World, later: int) -> None:  # semantics A2, C3
+    world.trigger("a")
+    for stage in ("clean", "routes", "airports"):
+        world.run_stage("a", stage)
+    ack = world.write(world.submit("a", "report").handover)
+    epochs = [f"b{n}" for n in range(later)]
+
+    def everyone() -> None:
+        world.coordinator().complete(1)
+        for epoch in epochs:
+            world.run_epoch(epoch)
+
+    store = InterleavingStore(world.store, "get", 0, everyone, suffix="head.json")
+    assert world.coordinator(store).acknowledge(ack) is AckAnswer.SUCCESS
+    world.audit("a", *epochs)
+
+
+def test_a_driver_that_lost_to_the_one_the_epoch_completed_with_is_discarded(world: World) -> None:  # semantics A2
+    world.trigger("a")
+    zombie = world.write(world.submit("a", "clean").handover)
+    world.run_epoch("a")
+    assert world.coordinator().acknowledge(zombie) is AckAnswer.DISCARDED
+    world.coordinator().clean()
+    world.audit("a")
+
+
+def test_a_document_that_a_cleaner_took_does_not_tell_a_driver_that_nothing_lends(world: World) -> None:  # A2, D3
+    """Found by `tests/protocol/model`: the next attempt had carried the execution that was then told to delete."""
+    world.trigger("a")
+    ack = world.write(world.submit("a", "clean").handover)
+    token = world.coordinator().head().pending[0].token
+    world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")
+
+    def others() -> None:
+        world.trigger("a")
+        world.coordinator().clean()
+
+    store = InterleavingStore(world.store, "get", 0, others, suffix=f"pending-{token}.json")
+    assert world.coordinator(store).acknowledge(ack) is AckAnswer.SUCCESS
+    world.run_epoch("a")
+    world.audit("a")
+
+
+def test_who_was_told_discarded_is_never_carried_over(world: World) -> None:  # semantics A2, F2
+    """Its files are gone; an attempt that took its marker for an ack would refer to nothing."""
+    world.trigger("a")
+    ack = world.write(world.submit("a", "clean").handover)
+    world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")
+    assert world.coordinator().acknowledge(ack) is AckAnswer.DISCARDED
+    assert world.coordinator().head().history[-1].rejected == (ack.token,)
+    world.memory.put(f"{JOB}/{layout.ack(1, 'clean', ack.token)}", b"a stalled client writes it again")
+    assert world.trigger("a").pending.executions["clean"].token != ack.token
+    world.run_epoch("a")
+    world.audit("a")
+
+
+def test_a_take_up_and_a_late_ack_agree(world: World) -> None:  # semantics A2, D3
+    """Whichever swap of the head comes first decides, and the other party learns it."""
+    for first in ("the ack", "the take-up"):
+        twin = World()
+        twin.run_epoch("z")
+        twin.trigger("a")
+        twin.run_stage("a", "clean")
+        ack = twin.write(twin.submit("a", "airports").handover)
+        twin.clock.advance(TIMEOUT)
+        if first == "the ack":
+            store = InterleavingStore(twin.store, "replace", 0, lambda: twin.coordinator().acknowledge(ack))  # noqa: B023
+            twin.coordinator(store).begin("a", "routes", "try-9")
+            assert acks.has_acknowledged(twin.files, "airports", Execution(ack.token, 2, 1)) is False
+        else:
+            store = InterleavingStore(twin.store, "replace", 0, lambda: twin.submit("a", "routes"))  # noqa: B023
+            assert twin.coordinator(store).acknowledge(ack) is AckAnswer.SUCCESS
+        twin.run_epoch("a")
+        twin.audit("z", "a")
+
+
+@pytest.mark.parametrize("fault", [Fault.CRASH_BEFORE, Fault.FAILS])
+def test_no_state_is_acknowledged_before_it_is_durable(world: World, fault: Fault) -> None:  # semantics A5
+    world.trigger("a")
+    handover = world.submit("a", "clean").handover
+    recording = RecordingStore(world.store)
+    world.drive(handover, recording)
+    keys = [write.key for write in recording.writes]
+    marker = keys.index(f"{JOB}/{layout.ack(1, 'clean', handover.token)}")
+    assert marker == len(keys) - 1
+    assert all("/state/" in key for key in keys[:marker])
+    twin = World()
+    twin.trigger("a")
+    other = twin.submit("a", "clean").handover
+    with pytest.raises((Crashed, UnavailableError)):
+        twin.drive(other, FaultyStore(twin.store, marker, fault))
+    assert isinstance(twin.coordinator().progress("a"), Waiting)
+    twin.run_epoch("a")
+    twin.audit("a")
+
+
+def _wide(ack: AckDocument, subtasks: int, each: int) -> AckDocument:
+    folder = f"{_folder(ack)}{ack.run}/state.totals"
+    handles = (
+        tuple(StateHandle("state.totals", f'{folder}/part-{i:05d}-{n}-ü"{"x" * 80}', n, "e" * 32) for n in range(each))
+        for i in range(subtasks)
+    )
+    return replace(
+        ack,
+        parallelism=subtasks,
+        subtasks=tuple(SubtaskAck(index, handle) for index, handle in enumerate(handles)),
+    )
+
+
+@pytest.mark.parametrize(("subtasks", "each"), [(1, 9000), (9000, 1), (3, 4000)])
+def test_one_marker_carries_many_subtasks_in_parts_below_the_cap(
+    world: World, subtasks: int, each: int
+) -> None:  # semantics A6, W5
+    world.trigger("a")
+    ack = _wide(world.write(world.submit("a", "clean").handover), subtasks, each)
+    recording = RecordingStore(world.store)
+    assert world.coordinator(recording).acknowledge(ack) is AckAnswer.SUCCESS
+    written = [write.key for write in recording.writes]
+    sizes = [world.store.stat(key).size_bytes for key in written]
+    assert max(sizes) <= 1024 * 1024
+    assert 3 <= len(sizes) <= 2 + sum(sizes) // 500_000, "requests grow with bytes, not with subtasks"
+    marker = acks.read_ack(world.files, "clean", Execution(ack.token, 1, 1))
+    read: dict[int, list[StateHandle]] = {}
+    for subtask in acks.subtasks_of(world.files, marker):
+        read.setdefault(subtask.index, []).extend(subtask.handles)
+    assert [tuple(read[index]) for index in sorted(read)] == [subtask.handles for subtask in ack.subtasks]
+
+
+def test_a_part_that_was_altered_or_lost_fails_the_checkpoint_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics W5, D1
+    monkeypatch.setattr(acks, "MARKER_BYTES", 200)
+    for damage in ("altered", "altered with sense", "gone", "another's"):
+        twin = World()
+        twin.run_stages("a")
+        part = next(key for key in twin.standing() if "/acks/clean/" in key and key.endswith("-00000.json"))
+        other = next(key for key in twin.standing() if "/acks/routes/" in key and key.endswith("-00000.json"))
+        if damage == "gone":
+            twin.store.delete([f"{JOB}/{part}"])
+        else:
+            source = other if damage == "another's" else part
+            data = twin.memory.get(f"{JOB}/{source}").data
+            if damage == "altered":
+                data = data[:-9]
+            if damage == "altered with sense":
+                data = re.sub(rb'"size_bytes":[0-9]+', b'"size_bytes":17', data)
+            twin.memory.put(f"{JOB}/{part}", data)
+        with pytest.raises(CheckpointFailedError, match="the acknowledgement of clean cannot be used"):
+            twin.coordinator().complete(1)
+        twin.run_epoch("a")
+        twin.audit("a")
+
+
+def test_a_marker_that_names_another_execution_is_refused(world: World) -> None:  # semantics W4, W5
+    world.trigger("a")
+    ack = world.write(world.submit("a", "clean").handover)
+    world.coordinator().acknowledge(ack)
+    with pytest.raises(DocumentError, match="of another execution"):
+        acks.read_ack(world.files, "clean", Execution(ack.token, 1, 2))
+
+
+def test_an_ack_names_who_acknowledges_what_and_at_what_cost(world: World) -> None:  # semantics A1
+    world.trigger("a")
+    handover = world.submit("a", "clean").handover
+    metrics = AckMetrics(start_delay_ms=5, sync_ms=7, async_ms=11, state_bytes=13, end_to_end_ms=17)
+    ack = replace(world.write(handover), metrics=metrics)
+    world.coordinator().acknowledge(ack)
+    marker = json.loads(world.memory.get(f"{JOB}/{layout.ack(1, 'clean', handover.token)}").data)
+    assert {name: marker[name] for name in ("job", "checkpoint", "stage", "token", "attempt", "parallelism")} == {
+        "job": JOB,
+        "checkpoint": 1,
+        "stage": "clean",
+        "token": handover.token,
+        "attempt": 1,
+        "parallelism": 2,
+    }
+    assert marker["metrics"] == {
+        "start_delay_ms": 5,
+        "sync_ms": 7,
+        "async_ms": 11,
+        "state_bytes": 13,
+        "end_to_end_ms": 17,
+    }
+    assert [subtask["index"] for subtask in marker["subtasks"]] == [0, 1]
+    for handle in marker["subtasks"][0]["handles"]:
+        found = world.files.stat(handle["path"])
+        assert (handle["size_bytes"], handle["checksum"]) == (found.size_bytes, found.etag)
+    assert [(output["kind"], output["name"]) for output in marker["outputs"]] == [
+        ("state", "totals"),
+        ("exchange", "rows"),
+    ]
+
+
+def test_small_state_travels_inside_the_ack_and_makes_no_file(world: World) -> None:  # semantics A4
+    world.stages = (StageSpec("clean"),)
+    world.trigger("a")
+    handover = world.submit("a", "clean").handover
+    world.coordinator().acknowledge(ack_of(handover, values={"high_water": 17}))
+    world.coordinator().complete(1)
+    assert not [key for key in world.standing() if "/state/" in key], "no bytes: no file"
+    (completed,) = world.coordinator().head().completed
+    lines = list(metadata_file.read(world.files, completed.metadata))
+    assert [line.values for line in lines if isinstance(line, StageLine)] == [{"high_water": 17}]
+    assert not [line for line in lines if isinstance(line, HandleLine)], "and no handle"
+
+
+def test_the_cost_of_an_ack_does_not_grow_with_its_subtasks(world: World) -> None:  # semantics A6
+    costs = []
+    for subtasks in (1, 1000):
+        twin = World()
+        twin.trigger("a")
+        ack = replace(
+            twin.write(twin.submit("a", "clean").handover),
+            parallelism=subtasks,
+            outputs=(),
+            subtasks=tuple(map(SubtaskAck, range(subtasks))),
+        )
+        recording = RecordingStore(twin.store)
+        assert twin.coordinator(recording).acknowledge(ack) is AckAnswer.SUCCESS
+        costs.append(recording.total)
+    assert costs[0] == costs[1]
+
+
+def test_a_thousand_stages_are_polled_with_as_many_requests_as_one() -> None:  # semantics A6
+    costs = []
+    for count in (1, 1000):
+        world = World(stages=tuple(StageSpec(f"s{number}") for number in range(count)))
+        world.trigger("a")
+        recording = RecordingStore(world.store)
+        assert isinstance(world.coordinator(recording).progress("a"), Waiting)
+        costs.append(recording.total)
+    assert costs[1] - costs[0] == 1, "their document is too large for the head"
+
+
+@pytest.mark.parametrize("ended", ["completed", "aborted"])
+def test_an_ack_for_a_checkpoint_that_has_ended_is_discarded(world: World, ended: str) -> None:  # semantics A2
+    world.trigger("a")
+    late = world.write(world.submit("a", "clean").handover)
+    if ended == "completed":
+        world.run_epoch("a")
+    else:
+        world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")
+    assert world.coordinator().acknowledge(late) is AckAnswer.DISCARDED
+    assert not _standing(world, late), "its state is deleted"
+
+
+@pytest.mark.parametrize("indices", [(0, 2), (1, 2), (0, 1, 0, 2), (2, 1, 0)], ids=str)
+def test_a_marker_that_leaves_a_subtask_out_is_refused(world: World, indices: tuple[int, ...]) -> None:  # semantics A1
+    marker = AckDocument(JOB, 1, "a", 1, "clean", "t", "r", 3, subtasks=tuple(map(SubtaskAck, indices)))
+    with pytest.raises(DocumentError, match="does not hold its subtasks in order"):
+        list(acks.subtasks_of(world.files, marker))
+
+
+def test_parts_without_their_marker_acknowledge_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics A5, A6
+    """The driver dies after its parts and before the marker."""
+    monkeypatch.setattr(acks, "MARKER_BYTES", 200)
+    world.trigger("a")
+    ack = world.write(world.submit("a", "clean").handover)
+    with pytest.raises(Crashed):  # write 0 is the only part
+        world.coordinator(FaultyStore(world.store, 0, Fault.CRASH_AFTER)).acknowledge(ack)
+    assert [key for key in world.standing() if "/acks/clean/" in key], "the part stands"
+    progress = world.coordinator().progress("a")
+    assert isinstance(progress, Waiting)
+    assert "clean" in progress.missing
+    world.run_epoch("a")
+    world.audit("a")
+
+
+@pytest.mark.parametrize("wrong", [{"epoch": "b"}, {"attempt": 2}], ids=["epoch", "attempt"])
+def test_an_ack_with_the_right_token_that_says_otherwise_does_not_count(world: World, wrong: dict[str, Any]) -> None:
+    """semantics A2, W4: told DISCARDED, it leaves no marker behind; the right one comes after it and counts."""
+    world.trigger("a")
+    handover = world.submit("a", "clean").handover
+    right = world.write(handover)
+    assert world.coordinator().acknowledge(replace(right, **wrong)) == "DISCARDED"
+    found = world.coordinator().progress("a")
+    assert isinstance(found, Waiting)
+    assert found.acknowledged == ()
+    assert world.coordinator().acknowledge(right) == "SUCCESS"
+    world.run_epoch("a")
+    world.audit("a")
+
+
+def test_a_marker_of_another_epoch_completes_nothing(world: World) -> None:  # semantics A2, W4
+    """Whoever wrote it died before it could be judged."""
+    world.trigger("a")
+    first = world.write(world.submit("a", "clean").handover)
+    acks.write_ack(world.files, replace(first, epoch="b"))
+    for stage in world.stages[1:]:
+        world.run_stage("a", stage.uid)
+    with pytest.raises(CheckpointFailedError, match=r"IO_EXCEPTION.*the acknowledgement of clean cannot be used"):
+        world.coordinator().complete(1)

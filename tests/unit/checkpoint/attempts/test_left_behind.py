@@ -1,0 +1,156 @@
+"""What is kept of epochs whose attempt ended without completing is bounded; those that wait keep their way back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from airflow_cairn.checkpoint.answers import Failed, Queued, Triggered
+from airflow_cairn.checkpoint.documents.attempt import Owner
+from airflow_cairn.checkpoint.documents.head import MAX_UNFINISHED
+from airflow_cairn.checkpoint.errors import InvalidConfigError
+from airflow_cairn.checkpoint.reasons import Reason, RequestKind
+from tests.support.world.world import CONFIG, TIMEOUT, World
+from tests.support.wrapped_stores import RecordingStore
+
+MANY = MAX_UNFINISHED + 6
+
+
+def expire(world: World) -> None:
+    world.clock.advance(TIMEOUT + timedelta(seconds=1))
+    world.coordinator().progress("first")  # the next look at the job settles it
+
+
+def pause(world: World) -> None:
+    world.coordinator().pause()
+    world.coordinator().unpause()
+
+
+def decline(world: World) -> None:
+    (entry,) = world.coordinator().head().pending
+    world.coordinator().abort(entry.id, Reason.CHECKPOINT_DECLINED, "clean: ValueError: bad row")
+
+
+ENDS = {"expired": expire, "paused": pause, "declined": decline}
+
+
+def job(tolerable: int = 1_000, places: int = 1) -> World:
+    """A job with one completed epoch and one stage."""
+    world = World(config=replace(CONFIG, tolerable_failed_checkpoints=tolerable, max_concurrent_checkpoints=places))
+    world.stages = world.stages[:1]
+    world.run_epoch("first")
+    return world
+
+
+def leave(world: World, epochs: list[str], end: Callable[[World], None] = expire) -> None:
+    """Run epochs whose attempt ends, and that are heard of no more."""
+    for epoch in epochs:
+        world.trigger(epoch)
+        world.run_stage(epoch, "clean") if end is pause else world.submit(epoch, "clean")
+        end(world)
+        world.coordinator().clean()
+
+
+def names(number: int) -> list[str]:
+    return [f"lost-{index:03d}" for index in range(number)]
+
+
+def documents(world: World) -> list[str]:
+    return [key for key in world.memory.all_keys() if "/pending-" in key]
+
+
+@pytest.mark.parametrize("completes", [True, False], ids=["others complete", "nothing completes"])
+@pytest.mark.parametrize("tolerable", [1_000, 0], ids=["tolerated", "job failed"])
+@pytest.mark.parametrize("end", ENDS)
+def test_what_ended_attempts_leave_is_bounded(end: str, tolerable: int, completes: bool) -> None:  # semantics C3, D5
+    world = job(tolerable)
+    sizes, listings = [], []
+    for index, epoch in enumerate(names(MANY)):
+        leave(world, [epoch], ENDS[end])
+        if completes:
+            world.run_epoch(f"between-{index}")
+        cleaning = RecordingStore(world.store)
+        world.coordinator(cleaning).clean()
+        sizes.append(len(world.memory.all_keys()))
+        listings.append(sum(cleaning.requests.values()))
+        assert len(documents(world)) <= MAX_UNFINISHED + 1
+    # An epoch that never completed keeps its fixed slice (T8).
+    assert sizes[-1] - sizes[-2] <= 1
+    assert listings[-1] <= max(listings[: MAX_UNFINISHED + 1])
+
+
+def test_the_newest_of_them_go_on_by_themselves() -> None:  # semantics D5, S1
+    world = job()
+    epochs = names(MAX_UNFINISHED)
+    leave(world, epochs)
+    oldest = epochs[0]
+    assert world.next_attempt(oldest).attempt == 2
+    world.run_stage(oldest, "clean")
+    world.coordinator().complete(world.pending_id(oldest))
+
+
+def test_one_that_is_left_behind_says_so_and_runs_again_from_its_trigger() -> None:  # semantics T8, F2
+    world = job()
+    epochs = names(MAX_UNFINISHED + 1)
+    leave(world, epochs[:1])
+    document = documents(world)
+    leave(world, epochs[1:])
+    oldest = epochs[0]
+    assert document[0] not in documents(world)
+    found = world.coordinator().go_on(oldest)
+    assert isinstance(found, Failed)
+    assert found.left_behind
+    assert not found.tolerated
+    with pytest.raises(InvalidConfigError, match="clear\\) the task that triggers"):
+        world.coordinator().begin(oldest, "clean", world.new_claimant())
+    fixed = world.trigger(oldest).pending
+    assert (fixed.attempt, fixed.slice.detail) == (2, {"of": oldest})
+    assert world.run_epoch(oldest) == fixed.checkpoint
+    assert world.folded()["clean"] == ["first", oldest]
+
+
+def test_what_was_left_behind_stays_so() -> None:
+    """The cleaner builds on it: what it deletes may not be asked for by a slower one."""
+    world = job()
+    epochs = names(MAX_UNFINISHED + 1)
+    leave(world, epochs)
+    for epoch in epochs[1:]:
+        world.run_epoch(epoch)
+    found = world.coordinator().go_on(epochs[0])
+    assert isinstance(found, Failed)
+    assert found.left_behind
+
+
+def test_an_epoch_in_the_line_goes_on_however_many_have_ended() -> None:  # semantics T2, C2
+    """A run of the schedule whose attempt was tolerated, and people who ask for one run after the other before it."""
+    world = job()
+    scheduled = replace(world.request("waits", Owner("flights", "waits")), kind=RequestKind.PERIODIC)
+    assert isinstance(world.coordinator().trigger(scheduled), Triggered)
+    expire(world)
+    world.trigger("by-hand")
+    assert isinstance(world.coordinator().begin("waits", "clean", world.new_claimant()), Queued)
+    for epoch in names(MANY):
+        world.coordinator().trigger(world.request(epoch, Owner("flights", epoch)))
+        (entry,) = world.coordinator().head().pending
+        world.coordinator().abort(entry.id, Reason.CHECKPOINT_EXPIRED, "slow")
+        assert isinstance(world.coordinator().trigger(world.request(epoch)), Triggered)
+        world.coordinator().clean()
+    (entry,) = world.coordinator().head().pending
+    world.coordinator().abort(entry.id, Reason.CHECKPOINT_EXPIRED, "slow")
+    assert world.next_attempt("waits").attempt == 2
+
+
+def test_all_that_may_be_pending_at_once_go_on_after_a_pause() -> None:  # semantics S1
+    places = 2 * MAX_UNFINISHED
+    world = job(places=places)
+    epochs = names(places)
+    for epoch in epochs:
+        world.trigger(epoch)
+    pause(world)
+    world.coordinator().clean()
+    assert len(documents(world)) == places
+    for epoch in epochs:
+        assert world.next_attempt(epoch).attempt == 2

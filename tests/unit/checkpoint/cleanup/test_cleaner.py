@@ -1,0 +1,227 @@
+"""Cleaning: what may go, what may not, and cleaners that work by an outdated head (semantics C3, D4, W7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from airflow_cairn.checkpoint import CheckpointConfig
+from airflow_cairn.checkpoint.cleanup import cleaner
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.storage import ForbiddenError, GoneError
+from airflow_cairn.storage.port import DeleteFailures
+from tests.support.world.world import JOB, TIMEOUT, World
+from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore, WrappedStore
+
+Change = Callable[[World], object]
+
+
+def _complete(world: World) -> None:
+    world.run_epoch("b")
+
+
+def _complete_many(world: World) -> None:
+    for epoch in "bcdef":
+        world.run_epoch(epoch)
+
+
+def _fail_over(world: World) -> None:
+    world.submit("b", "routes")
+    world.submit("b", "routes")
+
+
+def _expire_and_take_up(world: World) -> None:
+    world.clock.advance(TIMEOUT)
+    world.submit("b", "routes")
+
+
+def _restart(world: World) -> None:
+    world.coordinator().restore_latest()
+    world.trigger("b")
+
+
+CHANGES: dict[str, Change] = {
+    "a completion": _complete,
+    "many completions": _complete_many,
+    "failovers": _fail_over,
+    "an expiry and a take-up": _expire_and_take_up,
+    "a restore": _restart,
+    "another cleaner": lambda world: [world.coordinator().clean() for _ in range(2)],
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(("verb", "at"), [("list", 0), ("delete", 0), ("read_range", 0), ("get", 0), ("get", 1)])
+def test_a_cleaner_with_an_outdated_head_deletes_nothing_alive(
+    world: World, change: str, verb: str, at: int
+) -> None:  # semantics C3
+    world.bulky = at == 1
+    world.run_epoch("a")
+    world.trigger("b")
+    world.run_stage("b", "clean")
+    world.run_stage("b", "airports")
+    store = InterleavingStore(world.store, verb, at, lambda: CHANGES[change](world))
+    report = world.coordinator(store).clean()
+    assert report.failures == (), "what is gone by a newer head is no damage"
+    epochs = "abcdef" if change == "many completions" else "ab"
+    world.run_epoch("b")
+    world.audit(*epochs)
+
+
+def test_a_slow_cleaner_keeps_what_the_next_attempt_has_carried_over(world: World) -> None:  # semantics C3, F2
+    """The document that it goes by is taken by a quicker cleaner, because another attempt holds the executions now."""
+    world.run_epoch("a")
+    world.trigger("b")
+    ended = world.pending_id("b")
+    world.run_stage("b", "clean")
+    world.clock.advance(TIMEOUT)
+    world.coordinator().progress("b")
+    token = next(entry.token for entry in world.coordinator().head().history if entry.id == ended)
+
+    def take_up_and_clean() -> None:
+        world.submit("b", "routes")
+        world.coordinator().clean()
+
+    store = InterleavingStore(world.store, "get", 0, take_up_and_clean, suffix=f"pending-{token}.json")
+    world.coordinator(store).clean()
+    assert any(key.startswith(f"{layout.folder(ended)}acks/clean/") for key in world.standing())
+    world.run_epoch("b")
+    world.audit("a", "b")
+
+
+def test_a_cleaning_that_dies_half_way_is_finished_by_the_next(world: World) -> None:  # semantics C3
+    class DiesHalfWay(WrappedStore):
+        def delete(self, keys: Iterable[str]) -> DeleteFailures:
+            wanted = list(keys)
+            self.inner.delete(wanted[: len(wanted) // 2])
+            raise SystemError("the process is told to die here")
+
+    world.run_epoch("a")
+    world.run_stages("b")
+    world.coordinator().complete(2)
+    before = len(world.standing())
+    with pytest.raises(SystemError):
+        world.coordinator(DiesHalfWay(world.store)).clean()
+    assert len(world.referred()) < len(world.standing()) < before
+    world.coordinator().clean()
+    world.audit("a", "b")
+
+
+def test_uploads_that_may_not_be_listed_fail_nothing(world: World) -> None:  # semantics W7
+    class Forbids(WrappedStore):
+        def uploads(self, prefix: str) -> object:  # type: ignore[override]
+            raise ForbiddenError("no right to list uploads", key=prefix)
+
+    world.run_epoch("a")
+    (failure,) = world.coordinator(Forbids(world.store)).clean().failures
+    assert "no right to list uploads" in failure.reason
+
+
+@pytest.mark.parametrize("damage", ["gone", "broken"])
+def test_below_metadata_that_cannot_be_read_nothing_is_deleted(world: World, damage: str) -> None:  # semantics C3
+    world.run_epoch("a")
+    world.run_epoch("b")
+    metadata = next(key for key in world.referred() if key.startswith("chk-0000000001/_metadata"))
+    if damage == "gone":
+        world.store.delete([f"{JOB}/{metadata}"])
+    else:
+        world.memory.put(f"{JOB}/{metadata}", b"{}")
+    world.run_stages("c")
+    kept = {key for key in world.standing() if key.startswith("chk-0000000001/")}
+    report = world.coordinator().clean()
+    assert {key for key in world.standing() if key.startswith("chk-0000000001/")} == kept
+    (failure,) = report.failures
+    assert failure.key == f"{JOB}/{metadata}"
+    assert "what it refers to is not known" in failure.reason
+    world.run_epoch("c")
+    world.audit("a", "b", "c")
+
+
+def test_a_pending_document_that_is_gone_stops_cleaning(world: World) -> None:  # semantics C3
+    world.bulky = True
+    pending = world.trigger("a").pending
+    world.run_stage("a", "clean")
+    world.store.delete([f"{JOB}/{layout.pending(1, pending.token)}"])
+    before = world.memory.all_keys()
+    with pytest.raises(GoneError):
+        world.coordinator().clean()
+    assert world.memory.all_keys() == before
+
+
+def test_what_a_pending_attempt_restores_is_kept_though_no_longer_retained(world: World) -> None:  # semantics C3
+    world.config = CheckpointConfig(timeout=TIMEOUT, retained=1, max_concurrent_checkpoints=2)
+    world.run_epoch("z")
+    world.trigger("a")
+    world.trigger("b")
+    reading = world.submit("b", "clean").handover
+    world.run_epoch("a")
+    assert [entry.epoch for entry in world.coordinator().head().completed] == ["a"]
+    world.write(reading)  # its driver still reads the state of z
+    world.run_epoch("b")
+    world.audit("z", "a", "b")
+
+
+def test_files_of_a_driver_that_died_while_it_deleted_them_are_dead(world: World) -> None:  # semantics A2, D4
+    world.trigger("a")
+    ack = world.write(world.submit("a", "clean").handover)
+    world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")
+    # Write 0 is the marker, 1 notes the rejection in the head, 2 would delete the files.
+    with pytest.raises(Crashed):
+        world.coordinator(FaultyStore(world.store, 2, Fault.CRASH_BEFORE)).acknowledge(ack)
+    assert [key for key in world.standing() if ack.token in key]
+    world.coordinator().clean()
+    assert not [key for key in world.standing() if ack.token in key]
+
+
+def test_what_an_epoch_left_that_nobody_takes_up_goes_with_the_next_completion(world: World) -> None:  # semantics D4
+    world.run_epoch("z")
+    world.trigger("a")
+    world.run_stage("a", "clean")
+    world.coordinator().abort(2, Reason.JOB_FAILURE, "by hand")
+    world.run_epoch("b")
+    assert world.standing() == world.referred(), "it was computed without b, and is no use to a later attempt"
+    world.run_epoch("a")
+    assert world.folded()["clean"] == ["z", "b", "a"]
+
+
+def test_nothing_beside_the_checkpoints_is_touched(world: World) -> None:  # semantics W1
+    world.trigger("a")
+    for key in ("savepoints/mine", "shared/x", "notes.txt", "chk-old/x", "epochs/zzz.json"):
+        world.memory.put(f"{JOB}/{key}", b"a user's own")
+    world.run_epoch("a")
+    for key in ("savepoints/mine", "shared/x", "notes.txt", "chk-old/x", "epochs/zzz.json"):
+        assert world.memory.get(f"{JOB}/{key}").data == b"a user's own"
+
+
+@pytest.mark.parametrize("key", ["chk-.DS_Store", "chk-0/x", "chk-old/x", "d/x", "epoch-"])
+def test_a_foreign_key_does_not_stop_cleaning(world: World, key: str) -> None:  # semantics C3, W1
+    """Whatever sorts among the checkpoints: what is dead behind it goes, and the report says what was passed over."""
+    world.memory.put(f"{JOB}/{key}", b"a user's own")
+    for epoch in "abcd":
+        world.run_epoch(epoch)
+    assert not [found for found in world.standing() if layout.checkpoint_of(found) == 2], "subsumed, and dead"
+    assert world.coordinator().clean().foreign == (f"{JOB}/{key}",)
+    assert world.memory.get(f"{JOB}/{key}").data == b"a user's own"
+
+
+def test_a_foreign_key_does_not_keep_the_lists_of_epochs(world: World) -> None:  # semantics C3
+    for epoch in "abcd":
+        world.run_epoch(epoch)
+    world.memory.put(f"{JOB}/chk-z", b"a user's own")
+    world.memory.put(f"{JOB}/epoch-lists/a/files.jsonl", b"{}")
+    assert world.coordinator().clean().deleted == 1
+
+
+def test_a_report_names_so_many_foreign_keys_and_no_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cleaner, "MAX_FOREIGN", 2)
+    for number in range(3):
+        world.memory.put(f"{JOB}/chk-foreign/{number}", b"x")
+    world.run_epoch("a")
+    assert world.coordinator().clean().foreign == (f"{JOB}/chk-foreign/0", f"{JOB}/chk-foreign/1")
+
+
+def test_a_job_that_never_ran_has_nothing_to_clean(world: World) -> None:
+    report = world.coordinator().clean()
+    assert (report.deleted, report.uploads_aborted, report.failures) == (0, 0, ())

@@ -1,0 +1,107 @@
+"""The stage that acknowledges last completes the checkpoint; everything else is left to whoever waits (C1, D3)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_cairn.checkpoint.answers import EpochCompleted
+from airflow_cairn.checkpoint.config import CheckpointConfig
+from airflow_cairn.checkpoint.coordinator import Coordinator
+from airflow_cairn.checkpoint.reasons import Reason, Status
+from tests.support.world.world import STAGES, World
+from tests.support.wrapped_stores import RecordingStore
+
+LAST = ("report", "airports")
+"""Stages that nobody reads from."""
+
+
+def run(world: World, *stages: str) -> None:
+    world.trigger("e1")
+    for stage in stages:
+        world.run_stage("e1", stage)
+
+
+def last(world: World, stage: str = "report", coordinator: Coordinator | None = None) -> EpochCompleted | None:
+    return (coordinator or world.coordinator()).complete_if_last("e1", stage)
+
+
+@pytest.mark.parametrize("stage", LAST)
+def test_whoever_is_last_completes_it(world: World, stage: str) -> None:  # semantics C1
+    world.listen("warehouse")
+    run(world, *(each.uid for each in STAGES if each.uid != stage))
+    for other in LAST:
+        assert last(world, other) is None, f"{stage} has not acknowledged"
+    world.run_stage("e1", stage)
+    assert last(world, stage) == EpochCompleted("e1", 1)
+    assert last(world, stage) == EpochCompleted("e1", 1), "asked again by its next try"
+    head = world.coordinator().head()
+    assert [each.status for each in head.history] == [Status.COMPLETED]
+    assert [each.checkpoint for each in head.notices] == [1], "to be told by a task that knows the listeners (C4)"
+
+
+def test_a_stage_that_another_one_reads_from_lists_nothing(world: World) -> None:
+    """The other one acknowledges later, so this one is never the last."""
+    run(world, *(each.uid for each in STAGES))
+    store = RecordingStore(world.store)
+    assert last(world, "routes", world.coordinator(store)) is None
+    assert world.coordinator().head().completed == ()
+    assert store.requests == {"get": 1}
+
+
+def test_a_stage_that_does_not_wait_for_its_upstreams_may_be_overtaken(world: World) -> None:  # semantics B2
+    world.config = replace(world.config, mode="at_least_once")
+    run(world, *(each.uid for each in STAGES))
+    assert last(world, "clean") == EpochCompleted("e1", 1)
+
+
+def test_nobody_is_left_out_by_it(world: World) -> None:  # semantics B3
+    """Whoever waits decides that; the stage that acknowledges first would always leave out the others."""
+    world.config = CheckpointConfig(unaligned=True)
+    run(world, "clean", "airports")
+    assert last(world, "airports") is None
+    assert world.coordinator().head().completed == ()
+
+
+def test_hooks_that_have_not_answered_are_waited_for(world: World) -> None:  # semantics T7
+    world.hook()
+    run(world, *(each.uid for each in STAGES))
+    entry = world.coordinator().head().pending[0]
+    document = world.coordinator().pending_document(entry)
+    assert document is not None
+    assert document.hooks is not None
+    world.files.delete([f"chk-{entry.id:010}/hooks-{document.hooks.token}.json"])
+    assert last(world) is None
+
+
+def test_a_decline_is_left_to_whoever_reports_it(world: World) -> None:  # semantics D1
+    run(world, "clean", "airports", "routes")
+    world.decline(world.submit("e1", "report").handover)
+    assert last(world, "airports") is None
+    assert [each.id for each in world.coordinator().head().pending] == [1]
+
+
+def test_one_that_was_overtaken_is_left_to_whoever_waits(world: World) -> None:  # semantics C2
+    world.config = replace(world.config, max_concurrent_checkpoints=2)
+    run(world, *(each.uid for each in STAGES))
+    world.run_epoch("e2")
+    assert world.coordinator().head().pending_of_epoch("e1") is None
+    assert last(world) is None
+
+
+def test_one_that_was_aborted_stays_so(world: World) -> None:  # semantics D3
+    run(world, *(each.uid for each in STAGES))
+    world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")
+    assert last(world) is None
+    assert [each.status for each in world.coordinator().head().history] == [Status.FAILED]
+
+
+def test_one_that_cannot_complete_fails_as_it_would_for_whoever_waits(world: World) -> None:  # semantics C6
+    run(world, *(each.uid for each in STAGES))
+    (marker,) = (key for key in world.standing() if "/acks/report/" in key)
+    world.files.delete([marker])
+    world.files.create_bytes(marker, b"{")
+    assert last(world) is None
+    (ended,) = world.coordinator().head().history
+    assert (ended.status, ended.reason) == (Status.FAILED, Reason.IO_EXCEPTION)

@@ -1,0 +1,213 @@
+"""Who ran a stage's task last after the stage had acknowledged, and what a clear by a person means (semantics F5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from airflow_cairn.checkpoint.answers import (
+    BeginAnswer,
+    EpochCompleted,
+    FailedOver,
+    Restarted,
+    StageAcknowledged,
+    Submit,
+)
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.attempt import Handover
+from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
+from tests.support.world.exchanges import BLOCKING, CHAIN
+from tests.support.world.world import World
+from tests.support.wrapped_stores import InterleavingStore
+
+
+@dataclass
+class Task:
+    """A stage's task as Airflow counts its tries: one number for each, over retries and clears."""
+
+    world: World
+    stage: str
+    try_number: int = 1
+    first_try: int = 1
+
+    @property
+    def claimant(self) -> str:
+        return f"{self.stage}-{self.try_number}"
+
+    def begin(self) -> BeginAnswer:
+        return self.world.coordinator().begin(
+            "a", self.stage, self.claimant, try_number=self.try_number, first_try=self.first_try
+        )
+
+    def run(self) -> None:
+        """Submit, and let the driver acknowledge."""
+        answer = self.begin()
+        assert isinstance(answer, Submit), answer
+        assert self.world.drive(answer.handover) is AckAnswer.SUCCESS
+
+    def retry(self) -> BeginAnswer:
+        self.try_number += 1
+        return self.begin()
+
+    def cleared(self) -> BeginAnswer:
+        """A person clears the task, and its next try begins."""
+        self.try_number += 1
+        self.first_try = self.try_number
+        return self.begin()
+
+
+@pytest.fixture
+def tasks(world: World) -> Callable[[str], Task]:
+    """The tasks of an epoch of `clean` ~ `routes`, of which `clean` has acknowledged and `routes` has begun."""
+    world.stages = CHAIN
+    world.run_epoch("z")
+    world.trigger("a")
+    found = {spec.uid: Task(world, spec.uid) for spec in CHAIN}
+    found["clean"].run()
+    found["routes"].begin()
+    return found.__getitem__
+
+
+def holder(world: World, stage: str) -> Handover:
+    entry = world.coordinator().head().pending_of_epoch("a")
+    assert entry is not None
+    document = world.coordinator().pending_document(entry)
+    assert document is not None
+    execution = document.executions[stage]
+    return world.files.read(Handover, layout.handover(execution.home, stage, execution.token))[0]
+
+
+def handover_key(world: World) -> str:
+    standing = holder(world, "clean")
+    return layout.handover(standing.checkpoint, "clean", standing.token)
+
+
+def fail(world: World, task: Task) -> FailedOver:
+    answer = world.coordinator().fail("a", task.stage, task.claimant, "boom")
+    assert isinstance(answer, FailedOver), answer
+    return answer
+
+
+def test_the_try_that_ran_last_is_named_to_the_next_failover(world: World, tasks: Callable[[str], Task]) -> None:
+    """Its process was killed while the driver lived on; the retry found that the stage had acknowledged."""
+    assert tasks("clean").retry() == StageAcknowledged(2)
+    assert (holder(world, "clean").claimant, holder(world, "clean").try_number) == ("clean-2", 2)
+    assert fail(world, tasks("routes")).restarted == (Restarted("clean", "clean-2"),)
+    world.run_epoch("a")
+    world.audit("z", "a")
+
+
+def test_a_zombie_names_itself_to_nobody(world: World, tasks: Callable[[str], Task]) -> None:
+    """An earlier try that wakes up after a later one has found the acknowledgement."""
+    late = Task(world, "clean", try_number=2)
+    tasks("clean").retry()
+    tasks("clean").retry()
+    assert late.begin() == StageAcknowledged(2)
+    assert holder(world, "clean").claimant == "clean-3"
+
+
+def test_of_two_later_tries_the_latest_stands(world: World, tasks: Callable[[str], Task]) -> None:
+    """semantics W4: the second comes in between the first one's look and its swap."""
+    second = Task(world, "clean", try_number=3)
+    interleaved = InterleavingStore(world.store, "replace", 0, second.begin, suffix=handover_key(world))
+    answer = world.coordinator(interleaved).begin("a", "clean", "clean-2", try_number=2, first_try=1)
+    assert isinstance(answer, StageAcknowledged)
+    assert holder(world, "clean").claimant == "clean-3"
+
+
+def test_a_try_that_is_replaced_while_it_records_itself_claims_the_new_execution(
+    world: World, tasks: Callable[[str], Task]
+) -> None:
+    """A failover comes between its look and its swap: it must not end as a success that did nothing."""
+    routes = tasks("routes")
+    interleaved = InterleavingStore(world.store, "replace", 0, lambda: fail(world, routes), suffix=handover_key(world))
+    answer = world.coordinator(interleaved).begin("a", "clean", "clean-2", try_number=2, first_try=1)
+    assert isinstance(answer, Submit)
+    assert answer.handover.attempt == 2
+    assert world.coordinator().to_run_again("a") == (Restarted("routes", ""),), "its own retry comes"
+
+
+def test_a_clear_by_a_person_is_a_new_attempt(world: World, tasks: Callable[[str], Task]) -> None:
+    """semantics F5: what the stage had acknowledged is replaced, and what reads from it runs again."""
+    tasks("airports").run()
+    answer = tasks("clean").cleared()
+    assert isinstance(answer, Submit)
+    assert (answer.handover.attempt, answer.handover.claimant) == (2, "clean-2")
+    assert answer.restarted == (Restarted("airports", "airports-1"), Restarted("routes", "routes-1"))
+    ended = world.coordinator().head().history[-1]
+    assert ended.reason is Reason.JOB_FAILOVER_REGION
+    assert ended.detail == "clean: its task was cleared after the stage had acknowledged, so it runs again"
+    world.drive(answer.handover)
+    world.run_epoch("a")
+    world.audit("z", "a")
+
+
+def test_a_clear_that_crashed_before_it_was_heard_is_heard_by_the_retry(
+    world: World, tasks: Callable[[str], Task]
+) -> None:
+    """The first try after the clear died before it could do anything; Airflow retries it."""
+    clean = tasks("clean")
+    clean.try_number = clean.first_try = 2  # it did not live to ask
+    answer = clean.retry()
+    assert isinstance(answer, Submit)
+    assert answer.handover.attempt == 2
+
+
+def test_a_clear_is_heard_once(world: World, tasks: Callable[[str], Task]) -> None:
+    """Later tries after the same clear find what the first one acknowledged."""
+    clean = tasks("clean")
+    answer = clean.cleared()
+    assert isinstance(answer, Submit)
+    world.drive(answer.handover)
+    assert clean.retry() == StageAcknowledged(3, (Restarted("routes", "routes-1"),))
+    assert isinstance(clean.cleared(), Submit), "a second clear is heard again"
+
+
+def test_our_own_clear_is_no_persons(world: World, tasks: Callable[[str], Task]) -> None:
+    """It comes after the swap that replaced the execution: the try claims, and no other attempt is opened."""
+    fail(world, tasks("routes"))
+    answer = tasks("clean").cleared()
+    assert isinstance(answer, Submit)
+    assert answer.handover.attempt == 2
+    world.drive(answer.handover)
+    assert isinstance(tasks("clean").retry(), StageAcknowledged)
+
+
+def test_a_stage_beside_it_is_not_touched(world: World) -> None:  # semantics F1
+    world.stages = BLOCKING
+    world.trigger("a")
+    routes, airports = Task(world, "routes"), Task(world, "airports")
+    Task(world, "clean").run()
+    routes.run()
+    airports.run()
+    answer = routes.cleared()
+    assert isinstance(answer, Submit)
+    assert answer.restarted == ()
+    assert airports.retry() == StageAcknowledged(2)
+
+
+def test_a_completed_epoch_is_not_run_again(world: World, tasks: Callable[[str], Task]) -> None:
+    """semantics T9: its input would be folded in twice."""
+    checkpoint = world.run_epoch("a")
+    assert tasks("clean").cleared() == EpochCompleted("a", checkpoint)
+
+
+def test_a_person_uses_up_no_restart(world: World, tasks: Callable[[str], Task]) -> None:  # semantics F4
+    fail(world, tasks("routes"))
+    before = world.coordinator().head().pending[0].restarts
+    answer = tasks("clean").cleared()
+    assert isinstance(answer, Submit)
+    world.drive(answer.handover)
+    assert isinstance(tasks("clean").cleared(), Submit)
+    assert world.coordinator().head().pending[0].restarts == before
+
+
+def test_a_number_that_is_not_known_is_not_written(world: World) -> None:
+    """semantics C5: a handover is as version 0.1 wrote it; a task that was never cleared has nothing to submit."""
+    world.stages = CHAIN
+    world.trigger("a")
+    world.drive(world.submit("a", "clean", "clean-1").handover)
+    assert b"try_number" not in world.files.get(handover_key(world), max_bytes=100_000).data
+    assert Task(world, "clean").retry() == StageAcknowledged(1)

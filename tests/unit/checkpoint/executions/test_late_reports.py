@@ -1,0 +1,81 @@
+"""A failure that is reported late: the dead try's driver acknowledges, and its next try has been and gone (F5).
+
+The task's process was killed and its driver lives on. The callback runs in the dag processor; beside it the next try
+finds the acknowledgement, and succeeds. Nobody would run the stage again, had the callback replaced its execution.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_cairn.checkpoint.answers import (
+    FailedOver,
+    NothingToDo,
+    Restarted,
+    StageAcknowledged,
+    UpstreamsNotReady,
+    Waiting,
+)
+from airflow_cairn.checkpoint.documents.attempt import Handover
+from airflow_cairn.checkpoint.reasons import AckAnswer
+from tests.support.world.exchanges import CHAIN
+from tests.support.world.world import World
+from tests.support.wrapped_stores import InterleavingStore
+
+ITSELF = Restarted("routes", "")
+
+
+@pytest.fixture
+def driver(world: World) -> Handover:
+    """What the driver of `routes` was told by a try whose process is dead."""
+    world.stages = CHAIN
+    world.trigger("a")
+    world.run_stage("a", "clean")
+    return world.submit("a", "routes", "routes-1").handover
+
+
+def late_report(world: World, driver: Handover, *, meanwhile: bool = True) -> FailedOver:
+    """Report the dead try; right before the swap the driver acknowledges and the next try asks."""
+
+    def others() -> None:
+        assert world.drive(driver) is AckAnswer.SUCCESS
+        answer = world.coordinator().begin("a", "routes", "routes-2", try_number=2, first_try=1)
+        assert isinstance(answer, StageAcknowledged)
+
+    store = InterleavingStore(world.store, "replace", 0, others if meanwhile else list, suffix="head.json")
+    answer = world.coordinator(store).fail("a", "routes", "routes-1", "killed")
+    assert isinstance(answer, FailedOver), answer
+    return answer
+
+
+def test_a_stage_whose_next_try_has_passed_runs_again(world: World, driver: Handover) -> None:
+    # semantics F5
+    assert ITSELF in late_report(world, driver).restarted
+    assert ITSELF in world.coordinator().to_run_again("a")
+    world.run_epoch("a")
+    assert world.coordinator().to_run_again("a") == ()
+    world.audit("a")
+
+
+def test_who_waits_is_told_if_the_report_dies_right_after_its_swap(world: World, driver: Handover) -> None:
+    # semantics F5
+    late_report(world, driver)
+    waiting = world.coordinator().progress("a")
+    assert isinstance(waiting, Waiting)
+    assert ITSELF in waiting.restarted
+    world.run_stage("a", "clean")
+    answer = world.coordinator().begin("a", "report", "report-1")
+    assert isinstance(answer, UpstreamsNotReady)
+    assert ITSELF in answer.restarted
+    assert answer.lost == ()
+
+
+def test_a_stage_that_is_tried_again_by_itself_is_not_named_by_its_report(world: World, driver: Handover) -> None:
+    # semantics F1, F5
+    assert ITSELF not in late_report(world, driver, meanwhile=False).restarted
+
+
+def test_a_report_after_the_acknowledgement_changes_nothing(world: World, driver: Handover) -> None:
+    # semantics F5
+    assert world.drive(driver) is AckAnswer.SUCCESS
+    assert isinstance(world.coordinator().fail("a", "routes", "routes-1", "killed"), NothingToDo)

@@ -1,0 +1,197 @@
+"""Whoever listens is told how a checkpoint ended, at least once, also when the notifier died (semantics C4, D4)."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_cairn.checkpoint import Coordinator
+from airflow_cairn.checkpoint.decisions import transitions
+from airflow_cairn.checkpoint.decisions.transitions import Ending
+from airflow_cairn.checkpoint.documents.entries import PendingEntry
+from airflow_cairn.checkpoint.documents.head import MAX_NOTICES, Head
+from airflow_cairn.checkpoint.documents.invariants import InvariantError, check_invariants
+from airflow_cairn.checkpoint.errors import (
+    CheckpointFailedError,
+    InvalidConfigError,
+    ListenerError,
+    UndeliveredNoticesError,
+)
+from airflow_cairn.checkpoint.extensions.committables import CheckpointNotice
+from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.request import TriggerRequest
+from airflow_cairn.storage import InvalidNameError, UnavailableError, open_store
+from tests.support.world.listeners import Listener, complete_told, trigger_told
+from tests.support.world.world import JOB, TIMEOUT, World
+from tests.support.wrapped_stores import Crashed, Fault, FaultyStore
+
+
+def test_nobody_listens_and_nothing_is_kept(world: World) -> None:  # semantics C4
+    world.run_epoch("a")
+    assert world.coordinator().head().notices == ()
+    assert world.coordinator().deliver([Listener()]) == 0
+
+
+def test_an_attempt_that_is_taken_up_has_the_same_listeners(world: World) -> None:  # semantics D2, D4
+    trigger_told(world, "a")
+    world.clock.advance(TIMEOUT)
+    world.submit("a", "clean")
+    head = world.coordinator().head()
+    assert [(n.checkpoint, n.reason) for n in head.notices] == [(1, Reason.CHECKPOINT_EXPIRED)]
+    assert [entry.listeners for entry in head.pending] == [("warehouse",)]
+
+
+def test_a_listener_that_fails_keeps_its_notices_in_order_and_stops_nobody(world: World) -> None:  # semantics C4
+    complete_told(world, "a", "warehouse", "mail")
+    complete_told(world, "b", "warehouse", "mail")
+    broken, sound = Listener(failures=1), Listener("mail")
+    with pytest.raises(ListenerError, match="its notice is kept") as caught:
+        world.coordinator().deliver([broken, sound])
+    assert isinstance(caught.value.__cause__, ConnectionError)
+    assert (caught.value.fields["listener"], caught.value.fields["checkpoint"]) == ("warehouse", 1)
+    assert broken.told == []
+    assert sound.told == [(1, "complete", 1), (2, "complete", 2)]
+    assert world.coordinator().deliver([broken, sound]) == 2
+    assert broken.told == [(1, "complete", 1), (2, "complete", 2)]
+    assert world.coordinator().head().notices == ()
+
+
+def test_notices_for_others_wait(world: World) -> None:  # semantics C4
+    complete_told(world, "a", "warehouse", "mail")
+    assert world.coordinator().deliver([Listener("mail")]) == 1
+    assert [notice.listeners for notice in world.coordinator().head().notices] == [("warehouse",)]
+
+
+def test_at_the_bound_nothing_is_dropped_and_nothing_is_triggered(world: World) -> None:  # semantics C4, D4
+    for number in range(MAX_NOTICES):
+        checkpoint = trigger_told(world, f"e{number}").pending.checkpoint
+        world.coordinator().abort(checkpoint, Reason.CHECKPOINT_DECLINED, "bad row")
+    with pytest.raises(UndeliveredNoticesError, match="none was dropped"):
+        trigger_told(world, "late")
+    assert len(world.coordinator().head().notices) == MAX_NOTICES
+    world.trigger("quiet")  # who has no listeners is not held up
+    world.coordinator().abort(MAX_NOTICES + 1, Reason.CHECKPOINT_DECLINED, "")
+    assert world.coordinator().forget_listener("warehouse") == MAX_NOTICES
+    trigger_told(world, "late")
+
+
+def test_a_failover_at_the_bound_leaves_the_attempt_pending(world: World) -> None:  # semantics C4, F2
+    for number in range(MAX_NOTICES - 1):
+        checkpoint = trigger_told(world, f"e{number}").pending.checkpoint
+        world.coordinator().abort(checkpoint, Reason.CHECKPOINT_DECLINED, "")
+    trigger_told(world, "a")
+    world.submit("a", "clean", "first")
+    with pytest.raises(UndeliveredNoticesError):
+        world.coordinator().fail("a", "clean", "first", "killed")
+    assert world.pending_id("a") == MAX_NOTICES
+    world.coordinator().deliver([Listener()])
+    world.coordinator().fail("a", "clean", "first", "killed")
+    assert world.pending_id("a") == MAX_NOTICES + 1
+
+
+@pytest.mark.parametrize(
+    ("names", "error", "text"),
+    [
+        (("warehouse", "warehouse"), InvalidConfigError, "one name"),
+        (("../x",), InvalidNameError, "listener"),
+        (("",), InvalidNameError, "listener"),
+    ],
+)
+def test_bad_names_are_refused_at_the_request(
+    world: World, names: tuple[str, ...], error: type[Exception], text: str
+) -> None:  # semantics W1
+    request = world.request("a")
+    with pytest.raises(error, match=text):
+        TriggerRequest("a", request.slice, request.stages, listeners=names)
+
+
+def test_two_listeners_of_one_name_are_refused(world: World) -> None:
+    with pytest.raises(InvalidConfigError, match="one name"):
+        world.coordinator().deliver([Listener(), Listener()])
+
+
+def test_a_head_that_ends_a_checkpoint_without_its_notice_is_refused() -> None:  # semantics C4, D4
+    entry = PendingEntry(1, "a", 1, "00000000000000b1", 0, 10, listeners=("warehouse",))
+    before = Head("flights", next_id=2, pending=(entry,))
+    after = transitions.abort(before, entry, Ending(Reason.CHECKPOINT_DECLINED, ""), 5)
+    check_invariants(before, after)
+    with pytest.raises(InvariantError, match="every listener is notified"):
+        check_invariants(before, replace(after, notices=()))
+
+
+OPERATIONS = {
+    "completing": lambda world, store: world.coordinator(store).complete(1),
+    "aborting": lambda world, store: world.coordinator(store).abort(1, Reason.CHECKPOINT_DECLINED, "bad row"),
+}
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("at", range(2))
+@pytest.mark.parametrize("name", list(OPERATIONS))
+def test_an_ending_and_its_notice_stand_or_fall_together(name: str, at: int, fault: Fault) -> None:
+    # semantics C1, C4, D3, D4: every write of the operation; the last one is the swap
+    world = World()
+    trigger_told(world, "a")
+    for stage in world.stages:
+        world.run_stage("a", stage.uid)
+    store = FaultyStore(world.store, at, fault)
+    with suppress(Crashed, UnavailableError):
+        OPERATIONS[name](world, store)
+    head = world.coordinator().head()
+    assert [n.checkpoint for n in head.notices] == [e.id for e in head.history]
+    with suppress(CheckpointFailedError):
+        OPERATIONS[name](world, world.store)
+    listener = Listener()
+    world.coordinator().deliver([listener])
+    assert [told[0] for told in listener.told] == [1], "told, and once: no notice was left twice"
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("at", range(2))
+def test_delivering_is_at_least_once_at_every_write(world: World, at: int, fault: Fault) -> None:  # semantics C4
+    complete_told(world, "a")
+    complete_told(world, "b")
+    listener = Listener()
+    store = FaultyStore(world.store, at, fault)
+    with suppress(Crashed, UnavailableError):
+        world.coordinator(store).deliver([listener])
+    assert store.struck
+    world.coordinator().deliver([listener])
+    again = 1 if fault in (Fault.CRASH_BEFORE, Fault.FAILS) else 0
+    ids = [told[0] for told in listener.told]
+    assert sorted(set(ids)) == [1, 2]
+    assert ids == sorted(ids), "in the order of ids"
+    assert len(ids) == 2 + again, "a lost answer is settled; only what did not land is told again"
+    assert world.coordinator().head().notices == ()
+
+
+def test_a_notifier_killed_by_the_system_is_followed_by_another(tmp_path: Path) -> None:  # semantics C4
+    """A real process, ended by SIGKILL between the listener's work and the swap that takes the notice away."""
+    store = tmp_path / "store"
+    store.mkdir()
+    note = tmp_path / "told"
+    world = World(open_store(store.as_uri()))
+    complete_told(world, "a")
+    process = multiprocessing.get_context("spawn").Process(target=_notify_and_die, args=(store.as_uri(), note))
+    process.start()
+    process.join(300)
+    assert process.exitcode == -signal.SIGKILL
+    assert note.read_text() == "1"
+    listener = Listener()
+    assert [world.coordinator().deliver([listener]) for _ in range(2)] == [1, 0]
+    assert listener.told == [(1, "complete", 1)]
+
+
+def _notify_and_die(storage: str, note: Path) -> None:
+    class Dying(Listener):
+        def _hear(self, notice: CheckpointNotice, how: str) -> None:
+            note.write_text(str(notice.checkpoint))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Coordinator(open_store(storage), JOB).deliver([Dying()])

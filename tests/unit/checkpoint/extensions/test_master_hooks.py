@@ -1,0 +1,389 @@
+"""Master hooks: asked at the trigger, kept in the checkpoint, and given their own state back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from airflow_cairn.checkpoint import CheckpointConfig, TriggerRequest
+from airflow_cairn.checkpoint.answers import FailedOver, Ready, Triggered, Waiting
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.errors import (
+    CheckpointFailedError,
+    CheckpointNotReadyError,
+    DocumentError,
+    InvalidConfigError,
+    InvalidStateError,
+    MasterHookError,
+)
+from airflow_cairn.checkpoint.extensions import hook_answers
+from airflow_cairn.checkpoint.extensions.master_hooks import MAX_ANSWER_BYTES, call, check_hooks
+from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.store import hook_documents
+from airflow_cairn.storage.errors import InvalidNameError
+from tests.support.world.master_hooks import SECOND, asking, run, states, triggered
+from tests.support.world.parties import Ids
+from tests.support.world.world import JOB, TIMEOUT, World
+from tests.support.wrapped_stores import RecordingStore
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_who_has_no_hooks_pays_nothing() -> None:  # semantics T7
+    """The same requests whether the code of hooks is asked or not, and nothing about them in any document."""
+    counted = []
+    for hooks in (False, True):
+        world = World()
+        store = RecordingStore(world.store)
+        answer = world.coordinator(store).trigger(world.request("a"))
+        assert isinstance(answer, Triggered)
+        if hooks:
+            assert world.coordinator(store).ask_hooks(answer.pending, ()) is False
+        counted.append(store.total)
+        world.run_stages("a")
+        assert not any(
+            "hook" in key or b"hook" in world.files.get(key, max_bytes=10**6).data for key in world.standing()
+        )
+    assert counted[0] == counted[1]
+
+
+@pytest.mark.parametrize("answer", [None, 0, "", False, [], {"a": [1.5, None]}, b"", b"\x00\xff", "ü"], ids=repr)
+def test_what_a_hook_may_answer(world: World, answer: Any) -> None:  # semantics T7
+    ids = Ids()
+    ids.answer = lambda: answer
+    run(world, "a", ids)
+    assert states(world, 1) == ({} if answer is None else {"ids": answer})
+    run(world, "b", ids)
+    assert ids.calls[2] == ("restore", 1, answer)
+    assert type(ids.calls[2][2]) is type(answer)
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (object, "cannot be kept"),
+        (lambda: float("nan"), "cannot be kept"),
+        (lambda: [[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]], "cannot be kept"),
+        (lambda: "x" * MAX_ANSWER_BYTES, "too large"),
+        (lambda: b"x" * (MAX_ANSWER_BYTES * 3 // 4), "too large"),
+    ],
+)
+def test_what_cannot_be_kept_aborts_and_names_the_hook(world: World, answer: Any, text: str) -> None:  # semantics T7
+    ids = Ids()
+    ids.answer = answer
+    with pytest.raises(InvalidStateError, match=f"the master hook ids .*{text}|{text}.*hook=`ids`"):
+        triggered(world, "a", ids)
+    assert [entry.reason for entry in world.coordinator().head().history] == [Reason.TRIGGER_CHECKPOINT_FAILURE]
+
+
+def test_answers_that_do_not_fit_into_one_document_are_refused(world: World) -> None:  # semantics T7, W5
+    hooks = [Ids(f"h{number}") for number in range(5)]
+    for hook in hooks:
+        hook.answer = lambda: "x" * (MAX_ANSWER_BYTES - 100)
+    with pytest.raises(InvalidStateError, match="larger than may be read back"):
+        triggered(world, "a", *hooks)
+    assert world.coordinator().head().pending == ()
+
+
+def test_what_a_hook_raises_is_told_whatever_it_is() -> None:
+    def leave() -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(MasterHookError, match=r"SystemExit\(3\)"):
+        call("ids", "trigger", SECOND, leave)
+
+
+def test_the_second_hook_fails_after_the_first_has_answered(world: World) -> None:  # semantics T7
+    """Nothing of the first one's answer is kept: the next trigger lets both go back, and asks both."""
+    calls: list[tuple[Any, ...]] = []
+    one, two = Ids("one", calls=calls), Ids("two", calls=calls)
+    two.fails_in = "trigger"
+    with pytest.raises(MasterHookError, match="two"):
+        triggered(world, "a", one, two)
+    two.fails_in = None
+    calls.clear()
+    run(world, "a", one, two)
+    assert [each[0] for each in calls] == ["reset", "reset", "trigger", "trigger"]
+    assert states(world, 2)["one"] == {"first": 1, "next": 11}
+    world.audit("a")
+
+
+def test_a_hook_that_closes_badly_fails_nothing(caplog: pytest.LogCaptureFixture) -> None:  # semantics T7
+    calls: list[tuple[Any, ...]] = []
+    one, two = Ids("one", calls=calls), Ids("two", calls=calls)
+    one.fails_in = "close"
+    hook_answers.close_all([one, two])
+    assert calls == [("close",), ("close",)]
+    assert "the master hook one could not be closed" in caplog.text
+
+
+def test_a_retried_trigger_asks_only_where_nobody_has_answered(world: World) -> None:  # semantics T7, T9
+    ids = Ids()
+    answer = triggered(world, "a", ids)
+    assert world.coordinator().ask_hooks(answer.pending, [ids]) is False
+    assert [each[0] for each in ids.calls] == ["reset", "trigger"]
+
+
+def test_a_crash_before_the_answers_are_kept(world: World) -> None:  # semantics T7, C1
+    """No stage begins, the checkpoint does not complete, progress says why; the next trigger gives the same ids."""
+    ids = Ids()
+    world.coordinator().trigger(asking(world, "a", ids))
+    ids.reset()
+    ids.trigger(1, world.clock.now_ms)  # and the process was killed here
+    with pytest.raises(CheckpointNotReadyError, match=r"have not answered.*hooks=`ids`"):
+        world.submit("a", "clean")
+    assert world.coordinator().progress("a") == Waiting(1, 1, (), ("airports", "clean", "report", "routes"), ("ids",))
+    triggered(world, "a", ids)
+    assert states(world, run(world, "a", ids)) == {"ids": {"first": 1, "next": 11}}
+    world.audit("a")
+
+
+def test_it_does_not_complete_without_the_answers(world: World) -> None:  # semantics C1
+    ids = Ids()
+    ref = triggered(world, "a", ids).pending.hooks
+    assert ref is not None
+    for stage in world.stages:
+        world.run_stage("a", stage.uid)
+    assert world.coordinator().progress("a") == Ready(1)
+    key = layout.hook_answers(ref.home, ref.token)
+    kept = world.files.get(key, max_bytes=10_000).data
+    world.files.delete([key])
+    assert world.coordinator().progress("a") == Waiting(1, 1, ("airports", "clean", "report", "routes"), (), ("ids",))
+    with pytest.raises(CheckpointNotReadyError, match="its master hooks have not answered"):
+        world.coordinator().complete(1)
+    world.files.create_bytes(key, kept)
+    world.coordinator().complete(1)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:-5],
+        lambda data: data.replace(b'"ids"', b'"xyz"'),
+        lambda data: data.replace(b'"first":1', b'"first":NaN'),
+        lambda data: data.replace(b'"format":1', b'"format":2'),
+        lambda data: data.replace(b'"value":{"first":1,"next":11}', b'"data":"?"'),
+    ],
+    ids=["truncated", "other hooks", "NaN", "newer", "no base64"],
+)
+def test_broken_answers_abort_and_are_asked_anew(world: World, damage: Callable[[bytes], bytes]) -> None:
+    # semantics C1, W5: nor does the next attempt take over what was computed with them
+    ids = Ids()
+    ref = triggered(world, "a", ids).pending.hooks
+    assert ref is not None
+    for stage in world.stages:
+        world.run_stage("a", stage.uid)
+    key = layout.hook_answers(ref.home, ref.token)
+    data = world.files.get(key, max_bytes=10_000).data
+    assert damage(data) != data
+    world.files.delete([key])
+    world.files.create_bytes(key, damage(data))
+    with pytest.raises(CheckpointFailedError, match="the answers of the master hooks cannot be used"):
+        world.coordinator().complete(1)
+    again = triggered(world, "a", ids).pending
+    assert again.hooks not in (None, ref)
+    assert {execution.home for execution in again.executions.values()} == {2}
+    run(world, "a", ids)
+    world.audit("a")
+
+
+def test_a_failover_takes_the_answers_over(world: World) -> None:  # semantics T7, F2
+    """By a callback, where nobody asks hooks: what the epoch may use stays what it was."""
+    ids = Ids()
+    ref = triggered(world, "a", ids).pending.hooks
+    world.run_stage("a", "clean")
+    world.submit("a", "routes", "first")
+    answer = world.coordinator().fail("a", "routes", "first", "killed")
+    assert isinstance(answer, FailedOver)
+    assert answer.pending.hooks == ref
+    world.coordinator().clean()
+    assert world.submit("a", "routes").handover.hooks == ref
+    assert [each[0] for each in ids.calls] == ["reset", "trigger"]
+    assert states(world, run(world, "a", ids)) == {"ids": {"first": 1, "next": 11}}
+    world.audit("a")
+
+
+def test_an_attempt_that_is_taken_up_has_the_answers_too(world: World) -> None:  # semantics T7, D2
+    ids = Ids()
+    ref = triggered(world, "a", ids).pending.hooks
+    world.run_stage("a", "clean")
+    world.clock.advance(TIMEOUT)
+    world.coordinator().progress("a")
+    world.coordinator().clean()
+    assert world.submit("a", "routes").handover.hooks == ref
+    run(world, "a", ids)
+    world.audit("a")
+
+
+def test_a_new_trigger_after_a_restore_by_hand_asks_anew(world: World) -> None:  # semantics R5
+    ids = Ids()
+    run(world, "a", ids)
+    ref = triggered(world, "b", ids).pending.hooks
+    choice = world.coordinator().restore_latest()
+    world.coordinator().restore_hooks(choice, [ids])
+    again = triggered(world, "b", ids).pending
+    assert again.hooks != ref
+    assert ids.calls[-3:] == [
+        ("restore", 1, {"first": 1, "next": 11}),
+        ("restore", 1, {"first": 1, "next": 11}),
+        ("trigger", 3, world.clock.now_ms),
+    ]
+    assert states(world, run(world, "b", ids)) == {"ids": {"first": 11, "next": 21}}
+
+
+def test_on_other_ground_the_hooks_are_asked_anew(world: World) -> None:  # semantics R1, T7
+    """The newest checkpoint turns out damaged: the attempt goes back further, and so must the hooks."""
+    ids = Ids()
+    run(world, "a", ids)
+    run(world, "b", ids)
+    ref = triggered(world, "c", ids).pending.hooks
+    world.submit("c", "clean", "first")
+    newest = world.coordinator().head().latest_completed()
+    assert newest is not None
+    lost = next(key for key in sorted(world.referred()) if key.startswith(layout.folder(2)) and "totals" in key)
+    world.files.delete([lost])
+    answer = world.coordinator().fail("c", "clean", "first", "killed")
+    assert isinstance(answer, FailedOver)
+    assert answer.pending.hooks not in (None, ref)
+    with pytest.raises(CheckpointNotReadyError, match="run \\(or clear\\) the task that triggers"):
+        world.submit("c", "clean")
+    triggered(world, "c", ids)
+    assert ids.calls[-2] == ("restore", 1, {"first": 1, "next": 11})
+    run(world, "c", ids)
+    assert world.folded()["clean"] == ["a", "b", "c"]
+
+
+def test_a_hook_that_comes_or_goes_while_pending_opens_another_attempt(world: World) -> None:  # semantics T7, T9
+    one, two = Ids("one"), Ids("two")
+    triggered(world, "a", one)
+    world.run_stage("a", "clean")
+    for hooks in ((one, two), (two,), ()):
+        pending = triggered(world, "a", *hooks).pending
+        assert pending.executions["clean"].home == pending.checkpoint, "it was computed with what others had fixed"
+    assert pending.hooks is None
+    run(world, "a")
+    world.audit("a")
+
+
+def test_a_hook_without_state_may_go(world: World) -> None:  # semantics T7
+    ids = Ids()
+    ids.answer = lambda: None
+    run(world, "a", ids)
+    run(world, "b")
+    world.audit("a", "b")
+
+
+def test_other_hooks_than_expected_are_refused(world: World) -> None:  # semantics T7
+    pending = triggered(world, "a", Ids()).pending
+    with pytest.raises(InvalidConfigError, match="expects other master hooks"):
+        world.coordinator().ask_hooks(pending, [Ids("other")])
+
+
+def test_the_checkpoint_ends_while_a_hook_works(world: World) -> None:  # semantics T7, D3
+    ids = Ids()
+    ids.answer = lambda: world.coordinator().abort(1, Reason.JOB_FAILURE, "by hand")
+    with pytest.raises(CheckpointFailedError, match="ended while its master hooks were being asked"):
+        triggered(world, "a", ids)
+
+
+def test_two_triggers_at_once(world: World) -> None:  # semantics T7, T9
+    """The first answers that are kept stay; the other process goes on with them."""
+    slow, quick = Ids(), Ids()
+
+    def overtaken() -> dict[str, str]:
+        triggered(world, "a", quick)
+        return {"first": "late"}
+
+    slow.answer = overtaken
+    triggered(world, "a", slow)
+    assert states(world, run(world, "a", slow)) == {"ids": {"first": 1, "next": 11}}
+
+
+def test_answers_do_not_count_where_another_process_failed_meanwhile(world: World) -> None:  # semantics T7, W4
+    """It has let the hooks go back after the first one had asked them: what that one got holds no more."""
+    slow, quick = Ids(), Ids()
+    refs = []
+
+    def overtaken_and_failing() -> None:
+        refs.append(triggered(world, "a", quick).pending.hooks)
+        raise ConnectionError("the database is down")
+
+    slow.answer = overtaken_and_failing
+    with pytest.raises(MasterHookError):
+        triggered(world, "a", slow)
+    assert triggered(world, "a", quick).pending.hooks not in refs
+    assert [each[0] for each in quick.calls] == ["reset", "trigger", "reset", "trigger"]
+    run(world, "a", quick)
+    world.audit("a")
+
+
+@dataclass
+class Bad:
+    name: str = "bad"
+    calls: list[str] = field(default_factory=list)
+
+
+def _bad() -> Iterator[tuple[Any, type[Exception], str]]:
+    late, never, text = Ids(), Ids(), Ids()
+    late.timeout, never.timeout = timedelta(0), timedelta(seconds=-1)
+    text.timeout = "60"  # type: ignore[assignment]  # what an author may write
+    yield [Ids(), Ids()], InvalidConfigError, "two hooks have one name"
+    yield [Ids("../x")], InvalidNameError, "hook"
+    yield [Ids("")], InvalidNameError, "hook"
+    yield [Ids], InvalidConfigError, "derive from MasterHook"
+    yield [Bad()], InvalidConfigError, "derive from MasterHook"
+    yield ["a.b"], InvalidConfigError, "derive from MasterHook"
+    yield Ids(), InvalidConfigError, "must be a list"
+    yield 7, InvalidConfigError, "must be a list"
+    for hook in (late, never, text):
+        yield [hook], InvalidConfigError, "must be a timedelta of more than zero"
+
+
+@pytest.mark.parametrize(("hooks", "error", "text"), list(_bad()))
+def test_bad_hooks_are_refused_at_parse(hooks: Any, error: type[Exception], text: str) -> None:  # semantics T7, S3
+    with pytest.raises(error, match=text):
+        check_hooks(hooks, 1)
+
+
+def test_a_hook_that_may_take_longer_than_its_checkpoint_is_refused() -> None:  # semantics T7, D2
+    hook = Ids()
+    assert check_hooks([hook], 1, hook.timeout) == (hook,)
+    with pytest.raises(InvalidConfigError, match="the timeout of a hook must be at most that of the checkpoint"):
+        check_hooks([hook], 1, hook.timeout - timedelta(milliseconds=1))
+
+
+def test_hooks_and_two_epochs_at_once_are_refused() -> None:  # semantics T7, S3
+    assert len(check_hooks([Ids("a"), Ids("b")], 1)) == 2
+    assert check_hooks(None, 2) == check_hooks([], 2) == ()
+    with pytest.raises(InvalidConfigError, match="max_concurrent_checkpoints must be 1 with master hooks"):
+        check_hooks([Ids()], 2)
+
+
+@pytest.mark.parametrize(
+    ("names", "error", "text"),
+    [(("a", "a"), InvalidConfigError, "one name"), (("../x",), InvalidNameError, "hook")],
+)
+def test_bad_names_are_refused_at_the_request(
+    world: World, names: tuple[str, ...], error: type[Exception], text: str
+) -> None:  # semantics W1
+    request = world.request("a")
+    with pytest.raises(error, match=text):
+        TriggerRequest("a", request.slice, request.stages, CheckpointConfig(), hooks=names)
+
+
+def test_an_answer_of_another_job_is_refused(world: World) -> None:  # semantics W5
+    ref = triggered(world, "a", Ids()).pending.hooks
+    assert ref is not None
+    key = layout.hook_answers(ref.home, ref.token)
+    data = world.files.get(key, max_bytes=10_000).data
+    world.files.delete([key])
+    world.files.create_bytes(key, data.replace(JOB.encode(), b"others"))
+    with pytest.raises(DocumentError, match="another job"):
+        hook_documents.read(world.files, ref)

@@ -1,0 +1,436 @@
+"""Throwing savepoints away: what is refused, what a crash leaves, and how many a series keeps (semantics P3, R6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from airflow_cairn.checkpoint import Coordinator, Runtime
+from airflow_cairn.checkpoint.documents.entries import SavepointEntry
+from airflow_cairn.checkpoint.errors import InvalidConfigError, NoSavepointError, SavepointRefusedError
+from airflow_cairn.checkpoint.reasons import Status
+from airflow_cairn.checkpoint.savepoints.disposal import Disposal, HistoryRule, dispose, plan, prune
+from airflow_cairn.checkpoint.savepoints.start_from import ImportOptions
+from airflow_cairn.storage import DeleteFailure, ObjectStore, UnavailableError
+from airflow_cairn.storage.port import DeleteFailures
+from tests.support.world.savepoints import TARGET, Below, asked, assert_whole, folder, standing, take
+from tests.support.world.world import World
+from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, InterleavingStore, RecordingStore
+
+
+def _dispose(world: World, entry: SavepointEntry, store: ObjectStore | None = None, *, force: bool = False) -> Disposal:
+    runtime = Runtime(world.clock, world.new_token)
+    store = store or world.store
+    return dispose(store, Below(store, entry.uri), runtime, lambda uri: Below(world.store, uri), force=force)
+
+
+def _two(world: World) -> tuple[SavepointEntry, SavepointEntry]:
+    world.run_epoch("e1")
+    return take(world), take(world, asked("another"))
+
+
+def test_nothing_is_left_and_nothing_else_is_touched(world: World) -> None:  # semantics P3
+    entry, other = _two(world)
+    folder(world, entry).create("my notes.txt", b"the owner's")
+    found = _dispose(world, entry)
+    assert (found.job, found.files, found.size_bytes) == ("flights", entry.files, entry.size_bytes)
+    assert standing(world, entry) == ["my notes.txt"]
+    assert world.coordinator().head().savepoints == (other,)
+    assert_whole(world, other)
+    with pytest.raises(NoSavepointError, match="there is no savepoint"):
+        _dispose(world, entry)
+
+
+def test_the_plan_changes_nothing(world: World) -> None:
+    entry, _ = _two(world)
+    recording = RecordingStore(world.store)
+    found = plan(recording, Below(recording, entry.uri))
+    assert (found.files, found.against, recording.writes) == (entry.files, (), [])
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("at", range(3))
+def test_whoever_does_it_again_finishes(world: World, at: int, fault: Fault) -> None:  # semantics P3, W2
+    entry, other = _two(world)
+    store = FaultyStore(world.store, at, fault)
+    try:
+        _dispose(world, entry, store)
+    except (Crashed, UnavailableError):
+        assert fault is not Fault.ANSWER_LOST or at < 2, "only a delete is not settled"
+    assert store.struck
+    if entry in world.coordinator().head().savepoints:
+        _dispose(world, entry)
+    assert standing(world, entry) == []
+    assert world.coordinator().head().savepoints == (other,)
+
+
+@pytest.mark.parametrize("at", range(2))
+def test_a_deletion_that_lands_late_does_no_harm_to_one_made_anew(world: World, at: int) -> None:  # semantics P3, W2
+    entry, other = _two(world)
+    made: list[SavepointEntry] = []
+
+    def meanwhile() -> None:
+        _dispose(world, entry)
+        made.append(take(world))
+
+    # Its deletion is on its way while somebody else finishes, and the same request is made once more.
+    _dispose(world, entry, InterleavingStore(world.store, "delete", at, meanwhile))
+    assert made[0].folder != entry.folder
+    assert_whole(world, made[0])
+    assert world.coordinator().head().savepoints == (other, *made)
+
+
+def test_whoever_opens_one_while_another_is_forgotten_leaves_nothing_behind(world: World) -> None:  # semantics P1, P3
+    entry, _ = _two(world)
+    # What names the folder changes between the claim of the folder and the swap that opens the savepoint.
+    made = take(world, asked("nightly"), InterleavingStore(world.store, "replace", 0, lambda: _dispose(world, entry)))
+    assert_whole(world, made)
+    assert {key.split("/")[2] for key in world.memory.all_keys("elsewhere/")} == {
+        each.folder for each in world.coordinator().head().savepoints
+    }
+
+
+def test_the_folder_of_one_that_failed_is_not_used_again_though_it_is_forgotten(world: World) -> None:  # semantics P1
+    world.run_epoch("e1")
+    with pytest.raises(UnavailableError):
+        take(world, store=FaultyStore(world.store, 4, Fault.FAILS))
+    world.clock.advance(timedelta(hours=1))
+    failed = take(world)
+
+    def meanwhile() -> None:
+        _dispose(world, failed)
+        assert_whole(world, take(world))
+
+    # Who is about to empty its folder is late.
+    take(world, store=InterleavingStore(world.store, "delete", 0, meanwhile))
+    assert_whole(world, world.coordinator().head().savepoints[0])
+
+
+class Locked(Below):
+    """A folder in which one object cannot be deleted."""
+
+    def delete(self, keys: object) -> DeleteFailures:
+        wanted = list(keys)  # type: ignore[call-overload]
+        kept = [key for key in wanted if key.endswith("part-0")][:1]
+        super().delete([key for key in wanted if key not in kept])
+        return [DeleteFailure(key, "AccessDenied") for key in kept]
+
+
+def _claimed(world: World, entry: SavepointEntry) -> None:
+    """A job has started from it and owns it, and could not delete it yet."""
+    world.coordinator().start_from(Locked(world.store, entry.uri), ImportOptions(claim=True))
+
+
+def _half_started(world: World, entry: SavepointEntry) -> None:
+    with pytest.raises(Crashed):
+        world.coordinator(FaultyStore(world.store, 2, Fault.CRASH_AFTER)).start_from(folder(world, entry))
+
+
+@pytest.mark.parametrize(
+    ("claim", "why"),
+    [
+        (_half_started, "the job flights is being started from it"),
+        (_claimed, r"the job flights owns it \(--claim\), and deletes it itself"),
+    ],
+)
+def test_one_that_a_job_claims_is_refused(
+    world: World, claim: Callable[[World, SavepointEntry], None], why: str
+) -> None:  # semantics P3, R6
+    entry, _ = _two(world)
+    claim(world, entry)
+    before = standing(world, entry)
+    with pytest.raises(SavepointRefusedError, match=f"the savepoint is still needed: {why}"):
+        _dispose(world, entry)
+    assert standing(world, entry) == before
+    assert _dispose(world, entry, force=True).against, "it says what is lost"
+    assert standing(world, entry) == []
+
+
+def test_the_only_way_back_is_refused(world: World) -> None:  # semantics P3, R1
+    world.run_epoch("e1")
+    entry = take(world)
+    damaged = next(key for key in world.memory.all_keys("flights/") if "state.totals" in key)
+    world.memory.put(damaged, b"?")
+    with pytest.raises(SavepointRefusedError, match="has no other way back: none of its retained checkpoints is whole"):
+        _dispose(world, entry)
+    assert_whole(world, entry)
+    _dispose(world, entry, force=True)
+    assert standing(world, entry) == []
+
+
+def _damage(world: World, job: str) -> None:
+    world.memory.put(next(key for key in world.memory.all_keys(f"{job}/chk-") if "state.totals" in key), b"?")
+
+
+def test_another_savepoint_is_another_way_back(world: World) -> None:
+    entry, _ = _two(world)
+    _damage(world, "flights")
+    _dispose(world, entry)
+
+
+@pytest.mark.parametrize("gone", [["_metadata"], ["part-0"]])
+def test_one_that_its_owner_has_deleted_is_none(world: World, gone: list[str]) -> None:  # semantics P1, P3
+    entry, other = _two(world)
+    _damage(world, "flights")
+    folder(world, other).delete([key for key in standing(world, other) if key.endswith(tuple(gone))][:1])
+    with pytest.raises(SavepointRefusedError, match="no other savepoint of it exists"):
+        _dispose(world, entry)
+
+
+def test_the_only_way_back_of_a_job_that_started_from_it_is_refused(world: World) -> None:  # semantics P3, R1
+    entry, _ = _two(world)
+    Coordinator(world.store, "fork").start_from(folder(world, entry))
+    _damage(world, "fork")
+    with pytest.raises(SavepointRefusedError, match="the job fork has no other way back"):
+        _dispose(world, entry)
+    assert_whole(world, entry)
+
+
+def test_a_job_that_cannot_be_asked_is_in_the_way(world: World) -> None:
+    entry, _ = _two(world)
+    world.memory.put("other/head.json", b"{")
+    with pytest.raises(SavepointRefusedError, match="the job other cannot be asked whether it needs it"):
+        _dispose(world, entry)
+
+
+def test_one_that_is_being_made_is_refused_with_force_too(world: World) -> None:
+    world.run_epoch("e1")
+    world.trigger("e2")
+    entry = take(world)
+    with pytest.raises(SavepointRefusedError, match="the savepoint is being made"):
+        _dispose(world, entry, force=True)
+
+
+def test_one_that_failed_is_forgotten_with_what_lies_there(world: World) -> None:
+    world.run_epoch("e1")
+    with pytest.raises(UnavailableError):
+        take(world, store=FaultyStore(world.store, 4, Fault.FAILS))
+    world.clock.advance(timedelta(hours=1))
+    entry = world.coordinator().look_for_savepoint("by hand")
+    assert entry is not None
+    assert standing(world, entry)
+    _dispose(world, entry)
+    assert (standing(world, entry), world.coordinator().head().savepoints) == ([], ())
+
+
+def test_one_that_its_owner_deleted_is_forgotten(world: World) -> None:  # semantics P1
+    entry, other = _two(world)
+    folder(world, entry).delete(standing(world, entry))
+    _dispose(world, entry)
+    assert world.coordinator().head().savepoints == (other,)
+
+
+def test_one_that_was_moved_is_disposed_of_where_it_is(world: World) -> None:  # semantics C5
+    entry, _ = _two(world)
+    moved = Below(world.store, "s3://archive/2026")
+    for key in standing(world, entry):
+        moved.create(key, folder(world, entry).get(key).data)
+    dispose(world.store, moved, Runtime(world.clock, world.new_token))
+    assert list(moved.list("")) == []
+    assert_whole(world, entry)
+    assert entry in world.coordinator().head().savepoints
+
+
+def test_what_cannot_be_deleted_is_said(world: World) -> None:  # semantics W7
+    entry, _ = _two(world)
+    found = dispose(world.store, Locked(world.store, entry.uri), Runtime(world.clock, world.new_token))
+    assert [each.reason for each in found.failures] == ["AccessDenied"]
+    assert entry in world.coordinator().head().savepoints, "entries go only after their files (P3)"
+    _dispose(world, entry)
+    assert standing(world, entry) == []
+
+
+# How many a series keeps.
+
+DAY_MS = 24 * 3_600_000
+
+
+def _series(*days: int) -> tuple[SavepointEntry, ...]:
+    return tuple(
+        SavepointEntry(
+            number, f"{number}", TARGET, f"f{number}", 0, 1, "e", Status.COMPLETED, ended_at_ms=(100 - day) * DAY_MS
+        )
+        for number, day in enumerate(days, 1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "days", "gone"),
+    [
+        (HistoryRule(), (9, 8, 1), []),
+        (HistoryRule(keep=2), (9, 8, 1), [1]),
+        (HistoryRule(keep=3), (9, 8, 1), []),
+        (HistoryRule(keep=1), (), []),
+        (HistoryRule(max_age=timedelta(days=8)), (9, 8, 1), [1]),
+        (HistoryRule(max_age=timedelta(days=1)), (9, 8, 7), [1, 2]),
+        (HistoryRule(keep=2, max_age=timedelta(days=8)), (9, 8, 1), [1]),
+        (HistoryRule(keep=2, max_age=timedelta(days=1)), (9, 8, 1), [1, 2]),
+        (HistoryRule(keep=1, max_age=timedelta(days=30)), (9, 8, 1), [1, 2]),
+    ],
+)
+def test_which_are_outdated(rule: HistoryRule, days: tuple[int, ...], gone: list[int]) -> None:  # semantics P3
+    assert [entry.id for entry in rule.outdated(_series(*days), 100 * DAY_MS)] == gone
+
+
+def test_failed_ones_do_not_count() -> None:
+    series = _series(3, 2, 1)
+    failed = (*series[:2], replace(series[2], status=Status.FAILED))
+    assert [entry.id for entry in HistoryRule(keep=1).outdated(failed, 100 * DAY_MS)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [({"keep": 0}, "keep"), ({"max_age": timedelta(0)}, "max_age must be a timedelta of more than zero")],
+)
+def test_a_bad_rule_is_refused(options: dict[str, object], problem: str) -> None:
+    with pytest.raises(InvalidConfigError, match=problem):
+        HistoryRule(**options)  # type: ignore[arg-type]
+
+
+def test_a_series_is_pruned_and_nothing_else(world: World) -> None:  # semantics P3
+    world.run_epoch("e1")
+    by_hand = take(world)
+    nightly = [take(world, asked(f"nightly/{day}")) for day in range(5)]
+    runtime = Runtime(world.clock, world.new_token)
+    found = prune(
+        world.store,
+        "flights",
+        HistoryRule(keep=3),
+        lambda uri: Below(world.store, uri),
+        runtime,
+        series="nightly/",
+    )
+    assert ([each.uri for each in found.disposed], found.kept) == ([entry.uri for entry in nightly[:2]], ())
+    assert world.coordinator().head().savepoints == (by_hand, *nightly[2:])
+    assert [standing(world, entry) for entry in nightly[:2]] == [[], []]
+
+
+def test_one_that_cannot_be_read_keeps_no_other(world: World) -> None:  # semantics P3, C5
+    world.run_epoch("e1")
+    first, second, _ = (take(world, asked(f"{number}")) for number in range(3))
+    newer = folder(world, first).get("_metadata").data.replace(b'"format":1', b'"format":2', 1)
+    folder(world, first).delete(["_metadata"])
+    folder(world, first).create("_metadata", newer)
+    runtime = Runtime(world.clock, world.new_token)
+    found = prune(world.store, "flights", HistoryRule(keep=1), lambda uri: Below(world.store, uri), runtime)
+    assert [each.uri for each in found.disposed] == [second.uri]
+    ((uri, why),) = found.kept
+    assert uri == first.uri
+    assert "the document was written by a newer Cairn" in why
+
+
+def test_what_is_needed_is_kept_beyond_its_time(world: World) -> None:  # semantics P3
+    world.run_epoch("e1")
+    first, second = take(world, asked("1")), take(world, asked("2"))
+    _claimed(world, first)
+    found = prune(
+        world.store,
+        "flights",
+        HistoryRule(keep=1),
+        lambda uri: Below(world.store, uri),
+        Runtime(world.clock, world.new_token),
+    )
+    assert [uri for uri, _ in found.kept] == [first.uri]
+    assert "the job flights owns it" in found.kept[0][1]
+    assert world.coordinator().head().savepoints == (first, second)
+
+
+# What a savepoint that is gone means for the job, and what works while that does not run.
+
+
+@pytest.mark.parametrize("started", [False, True], ids=["the job that it was taken of", "a job started from it"])
+def test_a_savepoint_deleted_a_second_before_a_failure(world: World, started: bool) -> None:  # semantics R1, R6, F2
+    world.run_epoch("e1")
+    entry = take(world)
+    if started:
+        world.coordinator().start_from(folder(world, entry))
+    world.trigger("e2")
+    world.run_stage("e2", "clean")
+    lost = world.submit("e2", "routes", "first")
+    assert lost.handover.claimant == "first"
+    folder(world, entry).delete(standing(world, entry))
+    world.clock.advance(timedelta(seconds=1))
+    world.coordinator().fail("e2", "routes", "first", "killed")
+    world.run_epoch("e2")
+    assert world.folded() == {stage.uid: ["e1", "e2"] for stage in world.stages}
+    # Nor is the next one, in which all is restored anew.
+    world.coordinator().restore_latest(required=True)
+    world.run_epoch("e3")
+    assert world.folded() == {stage.uid: ["e1", "e2", "e3"] for stage in world.stages}
+    assert all(found.whole for found in world.coordinator().verify())
+
+
+def _paused(world: World) -> None:
+    world.trigger("e2")
+    world.run_stage("e2", "clean")
+    world.coordinator().pause()
+
+
+def _stopped(world: World) -> None:
+    take(world, asked("n9", stop=True))
+
+
+@pytest.mark.parametrize("idle", [_paused, _stopped], ids=["paused", "stopped"])
+def test_what_is_too_old_goes_while_no_run_is_active(world: World, idle: Callable[[World], None]) -> None:
+    # semantics P3, C3, S1
+    world.run_epoch("e1")
+    made = [take(world, asked(f"n{number}")) for number in range(3)]
+    idle(world)
+    stray = "flights/chk-0000000001/state/clean/9-00000000000000ff/x"
+    world.memory.put(stray, b"of a driver that died")
+    runtime = Runtime(world.clock, world.new_token)
+    found = prune(world.store, "flights", HistoryRule(keep=1), lambda uri: Below(world.store, uri), runtime, series="n")
+    kept = world.coordinator().head().savepoints
+    assert [each.uri for each in found.disposed] == [each.uri for each in made if each not in kept]
+    assert len(kept) == 1
+    assert_whole(world, kept[0])
+    assert [standing(world, each) for each in made if each not in kept] == [[]] * len(found.disposed)
+    report = world.coordinator().clean()
+    assert (report.deleted, report.failures) == (1, ())
+    assert stray not in world.memory.all_keys("flights/")
+    world.coordinator().resume()
+    world.run_epoch("e2")
+    assert world.folded()["clean"] == ["e1", "e2"]
+
+
+@pytest.mark.parametrize("above", ["", "below/", "below/deep/"], ids=["in it", "above it", "two above"])
+@pytest.mark.parametrize("inside", [True, False], ids=["of this storage", "elsewhere"])
+def test_one_that_was_copied_over_a_jobs_folder_is_never_deleted(world: World, above: str, inside: bool) -> None:
+    # semantics P3, C3
+    entry, _ = _two(world)
+    place = f"{world.store.uri}/other" if inside else "s3://elsewhere/root/other"
+    where = f"{place}/{above}".rstrip("/")
+
+    def opened(uri: str) -> ObjectStore:
+        return world.store if uri == world.store.uri else _Within(world, uri)
+
+    target = opened(where)
+    for key in standing(world, entry):
+        target.create(key, folder(world, entry).get(key).data)
+    opened(place).create("head.json", b"{}")
+    runtime, before = Runtime(world.clock, world.new_token), world.memory.all_keys()
+    for force in (False, True):
+        with pytest.raises(
+            SavepointRefusedError, match=r"a job lives in the savepoint's folder.*head=`.*other/head.json"
+        ):
+            dispose(world.store, target, runtime, opened, force=force)
+    with pytest.raises(SavepointRefusedError, match="a job lives in the savepoint's folder"):
+        Coordinator(world.store, "new", runtime).start_from(target, ImportOptions(claim=True), open_folder=opened)
+    assert [key for key in before if key not in world.memory.all_keys()] == [], "nothing was deleted"
+    assert Coordinator(world.store, "new").head().revision == 0
+    Coordinator(world.store, "new", runtime).start_from(target)
+    assert [key for key in before if key not in world.memory.all_keys()] == [], (
+        "who does not claim it may start from it"
+    )
+
+
+class _Within(Below):
+    """A folder of the world's store, wherever its URI says that it lies."""
+
+    def __init__(self, world: World, uri: str) -> None:
+        super().__init__(world.store, uri)
+        if uri.startswith(f"{world.store.uri}/"):
+            self.prefix = f"{uri.removeprefix(f'{world.store.uri}/')}/"

@@ -1,0 +1,390 @@
+"""Sources: what an epoch reads, and that nothing is read twice or lost (semantics T8)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from airflow_cairn.checkpoint import CheckpointConfig, Runtime
+from airflow_cairn.checkpoint.answers import InputRefused, Triggered
+from airflow_cairn.checkpoint.attempts.opening import Opener, Opening
+from airflow_cairn.checkpoint.documents.attempt import Limits, Slice
+from airflow_cairn.checkpoint.errors import (
+    InvalidConfigError,
+    InvalidStateError,
+    NonRestoredStateError,
+    SourceMovedError,
+)
+from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.source import AssetEvent, Reading, Refusal, RunFacts, Source, check_sources
+from airflow_cairn.checkpoint.sources import files as source_files
+from airflow_cairn.checkpoint.sources import seen_files
+from airflow_cairn.checkpoint.sources.files import FileSource, files_in
+from airflow_cairn.checkpoint.sources.interval import DataInterval
+from airflow_cairn.checkpoint.sources.values import MAX_VALUE_BYTES, AssetEvents, Offsets
+from airflow_cairn.checkpoint.store import side_lists
+from airflow_cairn.checkpoint.store.side_lists import INLINE_BYTES
+from airflow_cairn.storage import open_store
+from tests.support.world.world import World
+
+DAY_0 = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def day(number: int) -> datetime:
+    return DAY_0 + timedelta(days=number)
+
+
+def run(start: int | None, end: int | None, **facts: Any) -> RunFacts:
+    return RunFacts(
+        "run",
+        data_interval_start=None if start is None else day(start),
+        data_interval_end=None if end is None else day(end),
+        **facts,
+    )
+
+
+def covered(*windows: tuple[int, int]) -> Any:
+    return [{"start": day(start).isoformat(), "end": day(end).isoformat()} for start, end in windows] or None
+
+
+def test_windows_that_touch_are_one() -> None:  # semantics T8
+    """The position does not grow with the epochs."""
+    (window,) = covered((1, 2))
+    assert DataInterval().advance(covered((0, 1), (3, 4)), window) == covered((0, 2), (3, 4))
+    assert DataInterval().advance(covered((0, 1), (2, 4)), window) == covered((0, 4))
+
+
+@pytest.mark.parametrize(
+    ("source", "read", "interval", "expected"),
+    [
+        (DataInterval(), (), (0, 1), (0, 1)),
+        (DataInterval(), ((0, 1),), (1, 2), (1, 2)),
+        (DataInterval(), ((0, 1),), (3, 4), (1, 4)),  # a gap is read too
+        (DataInterval("keep"), ((0, 1),), (3, 4), (3, 4)),
+        (DataInterval("keep"), ((0, 1), (3, 4)), (1, 3), (1, 3)),  # a backfill fills the hole
+        (DataInterval("refuse"), ((0, 1),), (3, 4), "run a backfill"),
+        (DataInterval("refuse"), ((0, 1),), (1, 2), (1, 2)),  # no gap
+        (DataInterval(), ((0, 2),), (1, 3), (2, 3)),  # an overlap is trimmed
+        (DataInterval(overlap="refuse"), ((0, 2),), (1, 3), "overlap='trim'"),
+        (DataInterval(), ((0, 2),), (0, 2), "has been read"),  # the same interval again
+        (DataInterval(), ((0, 2),), (0, 1), "has been read"),
+        (DataInterval(), ((5, 6),), (3, 4), (3, 4)),  # a backfill before all
+        (DataInterval("keep"), ((1, 2),), (0, 3), "no one window"),
+        (DataInterval(), (), (None, None), "no data interval"),
+        (DataInterval(), ((0, 1),), (3, 3), (1, 3)),  # an interval of no length ends a window
+        (DataInterval(), (), (3, 3), (None, 3)),
+        (DataInterval(), ((0, 3),), (3, 3), "has been read"),
+        (DataInterval("keep"), ((0, 1),), (3, 3), "no length"),
+    ],
+)
+def test_what_a_data_interval_reads(source: DataInterval, read: Any, interval: Any, expected: Any) -> None:
+    answer = source.read(run(*interval), covered(*read))
+    if isinstance(expected, str):
+        assert isinstance(answer, Refusal)
+        assert expected in answer.text
+    else:
+        assert isinstance(answer, Reading)
+        assert answer.window == tuple(None if each is None else day(each).isoformat() for each in expected)
+        assert not isinstance(source.advance(covered(*read), answer.part), Refusal)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    gap=st.sampled_from(["extend", "keep", "refuse"]),
+    overlap=st.sampled_from(["trim", "refuse"]),
+    intervals=st.lists(st.tuples(st.integers(0, 20), st.integers(0, 5)), max_size=12),
+)
+def test_no_day_is_read_twice_and_the_position_says_which_were(gap: str, overlap: str, intervals: Any) -> None:
+    source = DataInterval(gap, overlap)
+    position: Any = None
+    seen: set[int] = set()
+    for start, length in intervals:
+        answer = source.read(run(start, start + length), position)
+        if isinstance(answer, Refusal):
+            continue
+        assert answer.window is not None
+        assert answer.window[1] is not None
+        first = -1 if answer.window[0] is None else (datetime.fromisoformat(answer.window[0]) - DAY_0).days
+        days = set(range(first, (datetime.fromisoformat(answer.window[1]) - DAY_0).days))
+        assert days
+        assert not days & seen
+        seen |= days
+        position = source.advance(position, answer.part)
+        assert isinstance(source.advance(position, answer.part), Refusal)
+        if gap == "extend":
+            assert set(range(start, start + length)) <= seen
+
+
+class Folder:
+    """A job that reads the files of a folder."""
+
+    def __init__(self, root: Path, world: World, **options: Any) -> None:
+        self.root, self.world = root, world
+        self.source = FileSource(f"file://{root}", **options)
+        self.folded: list[str] = []
+
+    def put(self, *names: str, size: int = 1) -> None:
+        for name in names:
+            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / name).write_bytes(b"x" * size)
+
+    def trigger(self, epoch: str) -> Any:
+        facts = RunFacts(epoch, open_store=lambda uri, _: open_store(uri))
+        request = replace(self.world.request(epoch), sources=(self.source,), run=facts)
+        return self.world.coordinator().trigger(request)
+
+    def names(self, answer: Any) -> list[str]:
+        assert isinstance(answer, Triggered), answer
+        return files(answer.pending.slice, self.world)
+
+    def run(self, epoch: str) -> list[str]:
+        names = self.names(self.trigger(epoch))
+        self.world.run_epoch(epoch)
+        self.folded += names
+        return names
+
+    def give_up(self, epoch: str) -> None:
+        self.world.coordinator().abort(self.world.pending_id(epoch), Reason.JOB_FAILURE, "by hand")
+
+
+def files(slice_: Slice, world: World) -> list[str]:
+    (part,) = (slice_.sources or {}).values()
+    found = files_in(part, lambda shelved: side_lists.read(world.files, shelved))
+    return [str(file["key"]) for file in found]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, world: World) -> Folder:
+    return Folder(tmp_path, world)
+
+
+def test_each_epoch_reads_what_is_new(folder: Folder) -> None:
+    folder.put("a", "b", "_SUCCESS", ".hidden", "_temporary/c")
+    assert folder.run("1") == ["a", "b"]
+    folder.put("c", "0")
+    assert folder.run("2") == ["0", "c"]
+    assert folder.run("3") == []
+
+
+def test_a_retry_reads_what_the_first_attempt_read(folder: Folder) -> None:
+    folder.put("a")
+    first = folder.names(folder.trigger("1"))
+    folder.put("b")
+    folder.give_up("1")
+    assert folder.names(folder.trigger("1")) == first == ["a"]
+    folder.world.run_epoch("1")
+    assert folder.run("2") == ["b"]
+
+
+def test_a_source_that_moves_while_an_epoch_waits_for_its_retry_is_refused(folder: Folder, tmp_path: Path) -> None:
+    folder.put("a")
+    folder.trigger("1")
+    folder.give_up("1")
+    there, folder.source = folder.source, FileSource(f"file://{tmp_path / 'elsewhere'}")
+    answer = folder.trigger("1")
+    assert isinstance(answer, InputRefused)
+    assert f"was at {there.uri}" in answer.detail
+    folder.source = there
+    assert folder.run("1") == ["a"]
+
+
+def test_a_failed_epoch_that_a_newer_one_overtook_reads_nothing_twice(folder: Folder) -> None:
+    folder.put("a")
+    folder.trigger("1")
+    folder.give_up("1")
+    folder.put("b")
+    assert folder.run("2") == ["a", "b"]
+    answer = folder.trigger("1")
+    assert isinstance(answer, InputRefused)
+    assert "has read a" in answer.detail
+    assert folder.run("3") == []
+
+
+def test_a_source_that_is_taken_out_is_refused_with_its_name(folder: Folder) -> None:  # semantics R3, T8
+    folder.put("a")
+    folder.run("1")
+    with pytest.raises(NonRestoredStateError, match="unclaimed=`files` new=`none`"):
+        folder.world.trigger("2")
+    folder.put("b")
+    assert folder.run("3") == ["b"], "put back it goes on where it was"
+
+
+def test_a_source_that_is_renamed_is_refused_with_both_names(folder: Folder) -> None:  # semantics R3, T8
+    """It would begin at the beginning, and fold in twice what the old one has read."""
+    folder.put("a")
+    folder.run("1")
+    folder.source = FileSource(f"file://{folder.root}", name="landing")
+    with pytest.raises(NonRestoredStateError, match="unclaimed=`files` new=`landing`"):
+        folder.trigger("2")
+    folder.world.config = replace(folder.world.config, allow_non_restored_state=True)
+    assert folder.run("2") == ["a"], "the author has said to leave the old position behind"
+    folder.world.config = replace(folder.world.config, allow_non_restored_state=False)
+    assert folder.run("3") == [], "it is gone for good"
+
+
+def test_only_a_trigger_places_an_input_on_another_checkpoint(world: World) -> None:
+    placed = Opening("1", Slice(base=7), world.stages, Limits(1, 1), None)
+    with pytest.raises(SourceMovedError, match="clear"):
+        Opener(world.files, Runtime(world.clock, world.new_token)).open(world.coordinator().head(), placed, 0)
+
+
+def test_a_failed_epoch_that_a_newer_one_left_alone_is_placed_anew(folder: Folder) -> None:
+    folder.put("b")
+    folder.trigger("1")
+    folder.give_up("1")
+    (folder.root / "b").rename(folder.root / "_b")
+    folder.put("a")
+    assert folder.run("2") == ["a"]
+    assert folder.run("1") == ["b"]
+    (folder.root / "_b").rename(folder.root / "b")
+    assert folder.run("3") == []
+
+
+def test_a_damaged_checkpoint_s_files_are_replayed_and_not_read_again(folder: Folder) -> None:  # semantics R1
+    folder.put("a")
+    folder.run("1")
+    folder.put("b")
+    folder.run("2")
+    newest = folder.world.coordinator().head().completed[-1]
+    folder.world.files.delete([newest.metadata.key])
+    folder.put("c")
+    answer = folder.trigger("3")
+    assert folder.names(answer) == ["c"]
+    assert [files(each.slice, folder.world) for each in answer.pending.replay] == [["b"]]
+    folder.world.run_epoch("3")
+    assert folder.run("4") == []
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"max_files": 2}, [["a", "b"], ["c", "d/e"], []]),
+        ({"max_bytes": 25}, [["a", "b"], ["c", "d/e"], []]),
+        ({"max_bytes": 5}, [["a"], ["b"], ["c"], ["d/e"], []]),
+        ({"pattern": "*"}, [["a", "b", "c"], []]),
+        ({"pattern": "**/e"}, [["d/e"], []]),
+        ({"pattern": "**/?"}, [["a", "b", "c", "d/e"], []]),
+    ],
+)
+def test_bounds_and_patterns(tmp_path: Path, world: World, options: Any, expected: Any) -> None:
+    folder = Folder(tmp_path, world, **options)
+    folder.put("a", "b", "c", "d/e", size=10)
+    assert [folder.run(f"{number}") for number in range(len(expected))] == expected
+
+
+@pytest.mark.parametrize(("on_change", "expected"), [("report", []), ("read", ["a"]), ("refuse", None)])
+def test_a_file_that_changed(tmp_path: Path, world: World, on_change: str, expected: Any) -> None:
+    folder = Folder(tmp_path, world, on_change=on_change)
+    folder.put("a")
+    folder.run("1")
+    folder.put("a", size=2)
+    answer = folder.trigger("2")
+    if expected is None:
+        assert isinstance(answer, InputRefused)
+        assert "the first is a" in answer.detail
+        return
+    assert folder.names(answer) == expected
+    assert any("changed" in line for line in answer.log)
+    world.run_epoch("2")
+    assert folder.run("3") == ([] if on_change == "read" else expected)
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("inline_bytes", [INLINE_BYTES, 150], ids=["in the documents", "on the shelf"])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(st.sampled_from(["put", "run", "fail", "clear", "damage"]), max_size=14))
+def test_however_runs_end_each_file_is_folded_once(
+    steps: list[str], inline_bytes: int, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (source_files, seen_files):
+        monkeypatch.setattr(module, "INLINE_BYTES", inline_bytes)
+    folder = Folder(tmp_path_factory.mktemp("files"), World())
+    failed: list[str] = []
+    for number, step in enumerate(steps):
+        if step == "put":
+            folder.put(f"{number:03d}")
+        elif step == "run":
+            folder.run(f"e{number}")
+        elif step == "fail":
+            folder.trigger(f"e{number}")
+            folder.give_up(f"e{number}")
+            failed.append(f"e{number}")
+        elif step == "clear" and failed:
+            epoch = failed.pop(0)
+            if isinstance(folder.trigger(epoch), Triggered):
+                folder.run(epoch)
+        elif step == "damage" and len(folder.world.coordinator().head().completed) > 1:
+            folder.world.files.delete([folder.world.coordinator().head().completed[-1].metadata.key])
+            folder.run(f"e{number}")  # while older checkpoints are whole
+    folder.run("last")
+    assert sorted(folder.folded) == [f"{number:03d}" for number, step in enumerate(steps) if step == "put"]
+
+
+def event(name: str) -> AssetEvent:
+    return AssetEvent(name, "s3://in", day(0).isoformat())
+
+
+def test_an_event_is_read_once() -> None:
+    source = AssetEvents()
+    first = source.read(RunFacts("1", events=(event("b"), event("a"))), None)
+    assert isinstance(first, Reading)
+    assert [each["id"] for each in first.part] == ["a", "b"]
+    position = source.advance(None, first.part)
+    second = source.read(RunFacts("2", events=(event("b"), event("c"))), position)
+    assert isinstance(second, Reading)
+    assert [each["id"] for each in second.part] == ["c"]
+    assert isinstance(source.read(RunFacts("3", events=(event("a"),)), position), Refusal)
+    assert isinstance(source.read(RunFacts("4", run_type="manual"), position), Refusal)
+    assert isinstance(source.advance(position, first.part), Refusal)
+
+
+def test_offsets_ask_the_function_and_go_on_where_it_ended() -> None:
+    source = Offsets(lambda position, _run: ({"to": (position or 0) + 5}, (position or 0) + 5))
+    first = source.read(RunFacts("1"), None)
+    assert isinstance(first, Reading)
+    assert source.advance(None, first.part) == 5
+    assert isinstance(source.advance(5, first.part), Refusal)
+
+
+@pytest.mark.parametrize("answer", [5, (1, object()), (float("nan"), 1), ("x" * MAX_VALUE_BYTES, 1)])
+def test_what_the_function_gives_is_checked_and_it_is_named(answer: Any) -> None:
+    def ask(_position: Any, _run: RunFacts) -> Any:
+        return answer
+
+    with pytest.raises(InvalidStateError, match="ask of the source 'offsets'"):
+        Offsets(ask).read(RunFacts("1"), None)
+
+
+@pytest.mark.parametrize(
+    ("make", "option"),
+    [
+        (lambda: DataInterval(gap="no"), "gap"),
+        (lambda: DataInterval(overlap="no"), "overlap"),
+        (lambda: FileSource("file:///a", max_files=0), "max_files"),
+        (lambda: FileSource("file:///a", max_bytes=True), "max_bytes"),
+        (lambda: FileSource("file:///a", on_change="no"), "on_change"),
+        (lambda: FileSource("file:///a", pattern=""), "pattern"),
+        (lambda: Offsets(3), "function"),  # type: ignore[arg-type]
+        (lambda: check_sources("files", 1), "source must be"),
+        (lambda: check_sources(DataInterval, 1), "source must be"),
+        (lambda: check_sources([DataInterval(), DataInterval()], 1), "one name"),
+        (lambda: check_sources(DataInterval(), 2), "max_concurrent_checkpoints"),
+    ],
+)
+def test_a_wrong_argument_is_refused_where_it_is_given(make: Any, option: str) -> None:  # semantics S3
+    with pytest.raises(InvalidConfigError, match=option):
+        make()
+
+
+@pytest.mark.parametrize(
+    "source", [DataInterval(), FileSource("s3://bucket/p"), AssetEvents(), Offsets(lambda *_: (1, 1))]
+)
+def test_ours_are_sources(source: Source) -> None:
+    assert check_sources(source, 1) == (source,)
+    assert CheckpointConfig().max_concurrent_checkpoints == 1

@@ -1,0 +1,502 @@
+"""Writing the head: lost answers, contention, what fails on an outdated version (semantics W1 to W4)."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TypeVar
+
+import pytest
+
+from airflow_cairn.checkpoint import Coordinator
+from airflow_cairn.checkpoint.answers import EpochCompleted, FailedOver, Submit, Triggered
+from airflow_cairn.checkpoint.decisions.ownership import RunState
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.attempt import Owner
+from airflow_cairn.checkpoint.documents.head import WRITE_LOG, Head
+from airflow_cairn.checkpoint.documents.invariants import InvariantError
+from airflow_cairn.checkpoint.errors import (
+    CheckpointFailedError,
+    InvalidStateError,
+    JobOwnedError,
+    StorageLostError,
+    TooMuchContentionError,
+)
+from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, Status
+from airflow_cairn.checkpoint.runtime import Runtime
+from airflow_cairn.checkpoint.store import acks
+from airflow_cairn.checkpoint.store.before_swap import open_heads
+from airflow_cairn.checkpoint.store.head_store import MAX_TRIES, Decision, HeadStore
+from airflow_cairn.checkpoint.store.job_files import JobFiles, encode
+from airflow_cairn.storage import (
+    BucketGoneError,
+    CairnError,
+    ConditionFailed,
+    DeleteFailure,
+    DocumentError,
+    ForbiddenError,
+    InvalidNameError,
+    ObjectStore,
+    OutcomeUnknownError,
+    PendingUpload,
+    UnavailableError,
+    UnsupportedStorageError,
+    WriteResult,
+    Written,
+    ensure_probed,
+    open_store,
+)
+from airflow_cairn.storage.port import DeleteFailures
+from tests.support.memory_store import MemoryStore
+from tests.support.world.world import JOB, World
+from tests.support.wrapped_stores import Fault, FaultyStore, InterleavingStore, RecordingStore, WrappedStore
+
+T = TypeVar("T")
+
+
+def _heads(world: World, store: ObjectStore | None = None) -> HeadStore:
+    return open_heads(JobFiles(store or world.store, JOB), Runtime(world.clock, world.new_token))
+
+
+def _swap_once(world: World) -> None:
+    """Somebody else's swap that changes nothing but the revision."""
+    _heads(world).update(lambda head, now_ms: Decision(None, head))
+
+
+def _swapped(world: World, swaps: int) -> Callable[[], None]:
+    def others() -> None:
+        for _ in range(swaps):
+            _swap_once(world)
+
+    return others
+
+
+@pytest.mark.parametrize("swaps", range(33))
+def test_a_lost_answer_is_settled_however_many_swaps_came_after(world: World, swaps: int) -> None:  # semantics W2
+    world.run_epoch("z")
+    checkpoint = world.trigger("a").pending.checkpoint
+    store = FaultyStore(world.store, 0, Fault.ANSWER_LOST, _swapped(world, swaps))
+    assert world.coordinator(store).abort(checkpoint, Reason.JOB_FAILURE, "by hand"), "this call ended it"
+    assert store.struck
+    head = world.coordinator().head()
+    assert [entry.id for entry in head.history if entry.status is Status.FAILED] == [checkpoint]
+
+
+@pytest.mark.parametrize("swaps", range(33))
+def test_one_that_did_not_land_is_made_again(world: World, swaps: int) -> None:  # semantics W2
+    """The write never arrives, and others swap meanwhile: their revisions are no sign of ours."""
+
+    class NeverArrives(WrappedStore):
+        struck = False
+
+        def replace(self, key: str, data: bytes, *, expected_etag: str) -> WriteResult:
+            if not self.struck:
+                self.struck = True
+                _swapped(world, swaps)()
+                raise OutcomeUnknownError("the store is told to lose this request", key=key)
+            return self.inner.replace(key, data, expected_etag=expected_etag)
+
+    checkpoint = world.trigger("a").pending.checkpoint
+    assert world.coordinator(NeverArrives(world.store)).abort(checkpoint, Reason.JOB_FAILURE, "by hand")
+    assert len(world.coordinator().head().history) == 1
+
+
+def test_beyond_the_write_log_the_decision_recognises_its_own_outcome(world: World) -> None:  # semantics W2
+    others = _swapped(world, WRITE_LOG + 1)
+    answer = world.coordinator(FaultyStore(world.store, 2, Fault.ANSWER_LOST, others)).trigger(world.request("a"))
+    assert isinstance(answer, Triggered)
+    assert (answer.pending.checkpoint, answer.created) == (1, False)
+    world.submit("a", "clean", "try-1")
+    failing = FaultyStore(world.store, 1, Fault.ANSWER_LOST, others)
+    failed = world.coordinator(failing).fail("a", "clean", "try-1", "boom")
+    assert isinstance(failed, FailedOver)
+    assert (failing.struck, failed.created, failed.pending.checkpoint) == (True, False, 2)
+    world.run_stages("a")
+    checkpoint = world.pending_id("a")
+    completing = FaultyStore(world.store, 1, Fault.ANSWER_LOST, others)
+    assert world.coordinator(completing).complete(checkpoint) == EpochCompleted("a", checkpoint)
+    assert completing.struck
+    assert world.coordinator().head().revision > WRITE_LOG
+    world.coordinator().clean()
+    world.audit("a")
+
+
+def test_a_client_that_sends_twice_does_not_lose_to_itself(world: World) -> None:  # semantics W2
+    """Its first try lands, the answer is lost, and the second is told 412."""
+
+    class SendsTwice(WrappedStore):
+        def create(self, key: str, data: bytes) -> WriteResult:
+            self.inner.create(key, data)
+            return self.inner.create(key, data)
+
+        def replace(self, key: str, data: bytes, *, expected_etag: str) -> WriteResult:
+            self.inner.replace(key, data, expected_etag=expected_etag)
+            return self.inner.replace(key, data, expected_etag=expected_etag)
+
+    double = SendsTwice(world.store)
+    first = world.coordinator(double).trigger(world.request("a"))
+    assert isinstance(first, Triggered)
+    assert first.created
+    answer = world.coordinator(double).begin("a", "clean", "try-1")
+    assert isinstance(answer, Submit)
+    assert world.coordinator(double).acknowledge(world.write(answer.handover)) is AckAnswer.SUCCESS
+    assert world.coordinator().head().counters.triggered == 1
+
+
+def test_answers_lost_again_and_again_are_said_to_be_unknown(world: World) -> None:  # semantics W2
+    class NeverAnswers(WrappedStore):
+        sent = 0
+
+        def replace(self, key: str, data: bytes, *, expected_etag: str) -> WriteResult:
+            self.sent += 1
+            raise OutcomeUnknownError("the store is told to lose this request", key=key)
+
+    checkpoint = world.trigger("a").pending.checkpoint
+    store = NeverAnswers(world.store)
+    with pytest.raises(OutcomeUnknownError, match="whether it landed is not known"):
+        world.coordinator(store).abort(checkpoint, Reason.JOB_FAILURE, "by hand")
+    assert 1 < store.sent <= 16
+
+
+def test_a_store_that_fails_after_a_lost_answer_leaves_the_outcome_unknown(world: World) -> None:  # semantics W2
+    class FailsThen(WrappedStore):
+        lost = False
+
+        def replace(self, key: str, data: bytes, *, expected_etag: str) -> WriteResult:
+            self.inner.replace(key, data, expected_etag=expected_etag)
+            self.lost = True
+            raise OutcomeUnknownError("the store is told to lose this answer", key=key)
+
+        def _read(self, verb: str, key: str, call: Callable[[], object]) -> object:  # type: ignore[override]
+            if self.lost:
+                raise UnavailableError("the store is told to fail", key=key)
+            return call()
+
+    checkpoint = world.trigger("a").pending.checkpoint
+    with pytest.raises(OutcomeUnknownError):
+        world.coordinator(FailsThen(world.store)).abort(checkpoint, Reason.JOB_FAILURE, "by hand")
+    assert world.coordinator().head().pending == ()
+
+
+def test_the_revision_grows_with_every_swap_and_no_body_repeats(world: World) -> None:  # semantics W2
+    world.trigger("a")
+    etags, revisions = set(), []
+    for _ in range(80):
+        _swap_once(world)
+        etags.add(world.store.stat(f"{JOB}/head.json").etag)
+        revisions.append(world.coordinator().head().revision)
+    assert len(etags) == 80
+    assert revisions == list(range(revisions[0], revisions[0] + 80))
+    assert len(world.coordinator().head().writes) == WRITE_LOG
+
+
+def test_losing_again_and_again_ends(world: World) -> None:
+    class AlwaysLost(WrappedStore):
+        tries = 0
+
+        def replace(self, key: str, data: bytes, *, expected_etag: str) -> WriteResult:
+            self.tries += 1
+            return ConditionFailed("another")
+
+    world.trigger("a")
+    store = AlwaysLost(world.store)
+    with pytest.raises(TooMuchContentionError, match="nothing was written, try again"):
+        world.coordinator(store).abort(1, Reason.JOB_FAILURE, "by hand")
+    assert store.tries == MAX_TRIES
+
+
+def test_what_fails_on_an_outdated_head_is_tried_on_the_newer_one(world: World) -> None:  # semantics W4, C3
+    """A cleaner deletes what the newer head no longer needs, under the eyes of who reads by the older one."""
+    world.bulky = True
+    world.trigger("a")
+    world.submit("a", "clean", "try-1")
+
+    def failover_and_clean() -> None:
+        world.coordinator().fail("a", "clean", "try-1", "boom")
+        world.coordinator().clean()
+
+    token = world.coordinator().head().pending[0].token
+    for act in ("progress", "begin", "fail"):
+        twin = world.fork()
+        store = InterleavingStore(twin.store, "get", 0, lambda: _fail_and_clean(twin), suffix=f"{token}.json")  # noqa: B023
+        coordinator = twin.coordinator(store)
+        if act == "progress":
+            assert coordinator.progress("a").checkpoint == 2
+        elif act == "begin":
+            assert coordinator.begin("a", "clean", "try-2").handover.checkpoint == 2  # type: ignore[union-attr]
+        else:
+            assert type(coordinator.fail("a", "clean", "try-1", "boom")).__name__ == "NothingToDo"
+
+
+def _fail_and_clean(world: World) -> None:
+    world.coordinator().fail("a", "clean", "try-1", "boom")
+    # The attempt before is kept while the next might fall back on it; what the failover replaced goes.
+    world.coordinator().clean()
+
+
+def test_a_real_failure_is_not_tried_for_ever(world: World) -> None:
+    world.bulky = True
+    pending = world.trigger("a").pending
+    world.memory.put(f"{JOB}/{layout.pending(1, pending.token)}", b"{")
+    recording = RecordingStore(world.store)
+    with pytest.raises(DocumentError):
+        world.coordinator(recording).progress("a")
+    assert recording.total <= 4
+
+
+def test_an_invariant_that_would_break_writes_nothing(world: World) -> None:  # semantics T5, D3
+    world.run_epoch("z")
+    world.trigger("a")
+    heads = _heads(world)
+    head = heads.load()
+    from dataclasses import replace
+
+    entry, done = head.pending[0], head.completed[0]
+    broken: dict[str, Head] = {
+        "the job never changes": replace(head, job="weather"),
+        "ids never go back": replace(head, next_id=1),
+        "every id was handed out": replace(head, pending=(replace(entry, id=9),)),
+        "only new ids become pending": replace(head, pending=(*head.pending, replace(entry, id=1, epoch="z"))),
+        "what is pending never changes": replace(head, pending=(replace(entry, token="x"),)),
+        "completed and pending exclude each other": replace(head, completed=(*head.completed, replace(done, id=2))),
+        "one pending attempt": replace(head, next_id=4, pending=(entry, replace(entry, id=3))),
+        "what has completed never changes": replace(head, completed=(replace(done, acks=99),)),
+        "an outcome never changes": replace(head, history=(replace(head.history[0], status=Status.FAILED),)),
+        "pending or has an outcome": replace(head, pending=()),
+        "only what was pending completes": replace(head, next_id=4, completed=(*head.completed, replace(done, id=3))),
+        "no epoch completes twice": replace(head, next_id=4, pending=(entry, replace(entry, id=3, epoch="z"))),
+        "the history is bounded": replace(head, restores=head.restores * 30),
+    }
+    for name, wrong in broken.items():
+        with pytest.raises(InvariantError, match=name):
+            heads.update(lambda head, now_ms: Decision(None, wrong))  # noqa: B023
+    assert heads.load() == head
+
+
+def test_a_head_that_is_forbidden_is_not_missing(world: World) -> None:  # semantics W3
+    class Forbids(WrappedStore):
+        def _read(self, verb: str, key: str, call: Callable[[], object]) -> object:  # type: ignore[override]
+            raise ForbiddenError("the store is told to forbid", key=key)
+
+    world.run_epoch("a")
+    with pytest.raises(ForbiddenError):
+        world.coordinator(Forbids(world.store)).trigger(world.request("b"))
+
+
+def test_a_bucket_that_is_gone_makes_no_new_job(world: World) -> None:  # semantics W3
+    class Gone(WrappedStore):
+        def _read(self, verb: str, key: str, call: Callable[[], object]) -> object:  # type: ignore[override]
+            raise BucketGoneError("the bucket does not exist", key=key)
+
+    with pytest.raises(StorageLostError):
+        world.coordinator(Gone(world.store)).trigger(world.request("a"))
+    assert world.memory.all_keys() == []
+
+
+def test_a_create_whose_answer_was_lost_knows_its_own_from_another_s(world: World) -> None:  # semantics W2
+    files = JobFiles(FaultyStore(world.store, 0, Fault.ANSWER_LOST), JOB)
+    assert isinstance(files.create_bytes("chk-0000000001/x", b"mine"), Written)
+
+    class OthersCome(WrappedStore):
+        def create(self, key: str, data: bytes) -> WriteResult:
+            self.inner.create(key, self.other)
+            raise OutcomeUnknownError("the store is told to lose this request", key=key)
+
+        other = b""
+
+    for other in (b"short", b"somebody else's, and longer"):
+        store = OthersCome(world.store)
+        store.other = other
+        assert isinstance(JobFiles(store, JOB).create_bytes(f"chk-0000000001/{len(other)}", b"mine"), ConditionFailed)
+
+
+@pytest.mark.parametrize(
+    "job", ["", ".", "..", "a/b", "/a", "a\n", "-x", "é", "a b", "a" * 300, "_cairn", "a\x00", "a\\b"]
+)
+def test_a_job_that_is_no_name_is_refused(world: World, job: str) -> None:  # semantics W1
+    with pytest.raises(InvalidNameError):
+        Coordinator(world.store, job)
+
+
+def test_a_job_never_touches_one_whose_name_begins_alike(world: World) -> None:  # semantics W1
+    world.run_epoch("a")
+    other = Coordinator(world.store, f"{JOB}-10", Runtime(world.clock, world.new_token))
+    other.trigger(world.request("a"))
+    before = [key for key in world.memory.all_keys() if key.startswith(f"{JOB}-10/")]
+    world.run_epoch("b")
+    assert [key for key in world.memory.all_keys() if key.startswith(f"{JOB}-10/")] == before
+
+
+def test_a_head_that_would_outgrow_its_reader_is_not_written(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics W5
+    world.run_epoch("a")
+    size = len(encode(world.coordinator().head()))
+    monkeypatch.setattr("airflow_cairn.checkpoint.documents.codec.MAX_HEAD_BYTES", size + 10)
+    with pytest.raises(InvalidStateError, match="head would grow larger"):
+        world.trigger("b")
+
+
+def test_pending_uploads_of_dead_attempts_are_aborted(world: World) -> None:  # semantics W7
+    world.trigger("a")
+    dead = world.submit("a", "clean").handover
+    alive = world.submit("a", "clean").handover
+    folders = [
+        layout.output_folder(each.checkpoint, "clean", each.attempt, each.token, "r", "state.totals")
+        for each in (dead, alive)
+    ]
+    for folder in folders:
+        world.memory.begin_upload(f"{JOB}/{folder}part-0")
+    world.memory.begin_upload(f"{JOB}/chk-0000000009/state/clean/1-x/r/o/part-0")
+    world.memory.begin_upload("another/chk-0000000001/state/clean/1-x/r/o/part-0")
+    assert world.coordinator().clean().uploads_aborted == 1
+    left = [upload.key for upload in world.memory.uploads("")]
+    assert left == [
+        f"{JOB}/{folders[1]}part-0",
+        f"{JOB}/chk-0000000009/state/clean/1-x/r/o/part-0",
+        "another/chk-0000000001/state/clean/1-x/r/o/part-0",
+    ]
+
+
+def test_what_may_not_be_deleted_is_reported_and_fails_nothing(world: World) -> None:  # semantics W7
+    class Locked(WrappedStore):
+        def delete(self, keys: Iterable[str]) -> DeleteFailures:
+            wanted = list(keys)
+            self.inner.delete(wanted[1:])
+            return [DeleteFailure(wanted[0], "AccessDenied: object lock")]
+
+        def abort_upload(self, upload: PendingUpload) -> None:
+            raise ForbiddenError("no right to abort", key=upload.key)
+
+    world.run_stages("a")
+    world.coordinator().complete(1)
+    world.memory.begin_upload(f"{JOB}/chk-0000000001/state/clean/1-dead/r/o/part-0")
+    report = world.coordinator(Locked(world.store)).clean()
+    locked, unaborted = report.failures
+    assert locked.reason == "AccessDenied: object lock"
+    assert "no right to abort" in unaborted.reason
+    assert (report.uploads_aborted, report.deleted > 0) == (0, True)
+    world.coordinator().clean()
+    world.audit("a")
+
+
+@pytest.mark.parametrize("epochs", ["a", "abc"], ids=["retained still", "subsumed since"])
+def test_a_stalled_writer_that_makes_a_cleaned_name_again_has_no_effect(
+    world: World, epochs: str
+) -> None:  # semantics W4
+    """It slept from before its marker until everything it knew was cleaned; then its create wins, and means nothing."""
+    world.trigger("a")
+    stalled = world.write(world.submit("a", "clean").handover)
+    for epoch in epochs:
+        world.run_epoch(epoch)
+    assert not any(stalled.token in key for key in world.standing())
+    head = world.coordinator().head()
+    assert acks.write_ack(world.files, stalled), "the name is free again"
+    world.coordinator().acknowledge(stalled)
+    after = world.coordinator().head()
+    told = tuple(replace(each, late=()) for each in after.history)
+    assert replace(after, history=told, revision=head.revision, writes=head.writes) == head, "for people alone"
+    world.coordinator().clean()
+    world.audit(*epochs)
+
+
+def test_markers_and_handovers_carry_their_token_inside(world: World) -> None:  # semantics W4
+    world.trigger("a")
+    handover = world.submit("a", "clean").handover
+    world.drive(handover)
+    world.decline(world.submit("a", "routes").handover)
+    token_of = {}
+    for key in world.standing():
+        kind = key.split("/")[1]
+        if kind in ("acks", "declines", "handover"):
+            token_of[kind] = layout.token_of(key.split("/")[3])
+            assert json.loads(world.files.get(key, max_bytes=1 << 20).data)["token"] == token_of[kind]
+    assert token_of.keys() == {"acks", "declines", "handover"}
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../../weather/head.json", "s3://other/chk-0000000001/x", "file:///x"])
+def test_a_key_outside_the_job_s_prefix_is_refused_before_any_read_or_delete(
+    world: World, path: str
+) -> None:  # semantics W5
+    """A marker names it; the finisher refuses the marker, and asks the store for nothing outside the job."""
+    world.run_stages("a")
+    key = next(key for key in world.memory.all_keys() if "/acks/clean/" in key)
+    data = world.memory.get(key).data
+    path_of_it = json.loads(data)["subtasks"][0]["handles"][0]["path"]
+    world.memory.put(key, data.replace(path_of_it.encode(), path.encode()))
+    asked: list[str] = []
+
+    class Notes(WrappedStore):
+        def _read(self, verb: str, key: str, call: Callable[[], T]) -> T:
+            asked.append(key)
+            return call()
+
+        def _write(self, verb: str, key: str, call: Callable[[], T]) -> T:
+            asked.append(key)
+            return call()
+
+    coordinator = world.coordinator(Notes(world.store))
+    with pytest.raises(CheckpointFailedError, match="the acknowledgement of clean cannot be used"):
+        coordinator.complete(1)
+    coordinator.clean()
+    assert all(each.startswith(f"{JOB}/") and ".." not in each for each in asked if each)
+
+
+class _Lies(WrappedStore):
+    """A store that breaks one promise: it says `Written` where a condition should have refused."""
+
+    def __init__(self, inner: MemoryStore, promise: str) -> None:
+        super().__init__(inner)
+        self.memory = inner
+        self.promise = promise
+
+    def create(self, key: str, data: bytes) -> WriteResult:
+        if self.promise == "a create of a key that is present":
+            self.memory.put(key, data)
+            return Written(self.memory.stat(key).etag or "")
+        return self.inner.create(key, data)
+
+    def replace(self, key: str, data: bytes, *, expected_etag: str) -> WriteResult:
+        present = key in self.memory.all_keys()
+        if self.promise == ("a swap with a stale tag" if present else "a swap of a key that is absent"):
+            self.memory.put(key, data)
+            return Written(self.memory.stat(key).etag or "")
+        return self.inner.replace(key, data, expected_etag=expected_etag)
+
+
+@pytest.mark.parametrize(
+    "promise", ["a create of a key that is present", "a swap with a stale tag", "a swap of a key that is absent"]
+)
+def test_a_store_that_breaks_a_promise_is_refused_by_name(promise: str) -> None:  # semantics W6
+    store = _Lies(MemoryStore("liar"), promise)
+    with pytest.raises(UnsupportedStorageError, match=promise) as refused:
+        ensure_probed(store, nonce="n")
+    assert "s3://liar" in str(refused.value)
+
+
+def test_a_storage_is_probed_once_by_sixteen_writers_started_together(world: World) -> None:  # semantics W6
+    recording = RecordingStore(MemoryStore())
+    ensure_probed(recording, nonce="n")
+    racing = Counter(write.key for write in recording.writes if "/probe/" in write.key and write.verb != "delete")
+    raced = {key: count for key, count in racing.items() if count >= 16}
+    assert len([key for key in raced if "create-" in key]) == 2, "two rounds of creates"
+    assert len([key for key in raced if "swap-" in key]) == 2, "and two of swaps"
+    before = recording.total
+    ensure_probed(recording, nonce="m")
+    assert recording.total == before + 1, "it is remembered in the storage"
+
+
+def test_an_s3_express_bucket_is_refused() -> None:  # semantics W6
+    with pytest.raises(CairnError, match="lists its keys in no order"):
+        open_store("s3://lake--use1-az4--x-s3/cairn")
+
+
+def test_two_airflows_that_share_a_job_do_not_end_each_others_checkpoints(world: World) -> None:  # semantics W8
+    """The same DAG, schedule and run ids in production and in staging, by one storage root."""
+    production, staging = (Owner("flights", "e1", f"https://{each}.example.com") for each in ("airflow", "staging"))
+    world.coordinator().trigger(world.request("e1", production))
+    with pytest.raises(JobOwnedError):
+        world.coordinator().trigger(world.request("e1", staging), lambda owner: RunState.ENDED)
+    assert world.coordinator().head().pending_of_epoch("e1") is not None

@@ -1,0 +1,92 @@
+"""`cairn forget-listener` says what it would give up, and gives it up when it is told so (semantics C4, D4)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.cli.main import main
+from airflow_cairn.storage import open_store
+from tests.support.world.world import JOB, World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """Two notices wait for `warehouse`, one of them for `mail` too."""
+    (tmp_path / "store").mkdir()
+    world = World(open_store(f"file://{tmp_path / 'store'}"))
+    world.listen("warehouse")
+    world.run_epoch("a")
+    world.listen("warehouse", "mail")
+    world.trigger("b")
+    world.coordinator().abort(2, Reason.CHECKPOINT_DECLINED, "bad row")
+    return world
+
+
+def cairn(world: World, *words: str) -> int:
+    return main(["forget-listener", *words, "--storage", world.store.uri])
+
+
+def waiting(world: World) -> list[tuple[int, tuple[str, ...]]]:
+    return [(notice.checkpoint, notice.listeners) for notice in world.coordinator().head().notices]
+
+
+def test_without_yes_it_only_says_what_it_would_do(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    before = world.coordinator().head()
+    assert cairn(world, JOB, "warehouse") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "warehouse would never be notified how these checkpoints ended:",
+        "  1, a: COMPLETED",
+        "  2, b: FAILED (CHECKPOINT_DECLINED)",
+        "Nothing was changed. What stages have staged for it would neither be committed nor dropped.",
+        "Give --yes to give these notices up.",
+    ]
+    assert world.coordinator().head() == before
+
+
+def test_with_yes_it_gives_up_the_notices_of_that_listener_alone(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cairn(world, JOB, "warehouse", "--yes") == 0
+    assert capsys.readouterr().out.splitlines()[0] == "warehouse is never notified how these checkpoints ended:"
+    assert waiting(world) == [(2, ("mail",))]
+    assert cairn(world, JOB, "mail", "--yes", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    notice = {"checkpoint": 2, "run_id": "b", "status": "FAILED", "reason": "CHECKPOINT_DECLINED"}
+    assert told == {"job": JOB, "listener": "mail", "given_up": 1, "notices": [notice]}
+    assert waiting(world) == []
+
+
+@pytest.mark.parametrize("name", ["warehuose", "../x", ""])
+def test_a_listener_that_nothing_waits_for_is_an_error(
+    world: World, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    before = waiting(world)
+    assert cairn(world, JOB, name, "--yes") == 2
+    said = capsys.readouterr()
+    assert "no notice waits for this listener, so there is nothing to drop" in said.err
+    assert "waiting=`mail, warehouse`" in said.err
+    assert said.out == ""
+    assert waiting(world) == before
+    assert cairn(world, "nojob", "warehouse", "--yes") == 2
+
+
+def test_one_notice_alone_is_given_up(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cairn(world, JOB, "warehouse", "--checkpoint", "2") == 0
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "warehouse would never be notified how these checkpoints ended:",
+        "  2, b: FAILED (CHECKPOINT_DECLINED)",
+    ]
+    assert waiting(world) == [(1, ("warehouse",)), (2, ("warehouse", "mail"))]
+    assert cairn(world, JOB, "warehouse", "--checkpoint", "2", "--yes") == 0
+    assert waiting(world) == [(1, ("warehouse",)), (2, ("mail",))]
+
+
+def test_a_checkpoint_that_it_has_no_notice_of_is_an_error(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    before = waiting(world)
+    assert cairn(world, JOB, "mail", "--checkpoint", "1", "--yes") == 2
+    assert "no notice of this checkpoint waits for the listener" in capsys.readouterr().err
+    assert waiting(world) == before

@@ -1,0 +1,135 @@
+"""What `--json` prints has the documented fields and no others (semantics O1)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_cairn.checkpoint import FixedDelayRestart
+from airflow_cairn.checkpoint.decisions import queue
+from airflow_cairn.checkpoint.documents.attempt import Owner
+from airflow_cairn.cli.main import main
+from scripts.setup.base import ROOT
+from tests.support import jobs
+from tests.support.shut_down import shut_down
+from tests.support.world.world import CONFIG, JOB, World
+
+FREE = {"slice", "failures", "rows[]"}
+"""Fields whose content is the user's, or named after what happened."""
+
+
+@pytest.fixture
+def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A job with everything that can be listed: a notice, a replay, a failover of two stages, one of them late, a
+    pending checkpoint, a queue, a decline."""
+    world = World(config=replace(CONFIG, restart_strategy=FixedDelayRestart(3)))
+    world.read_days("a", "b", "c", "d", "e")
+    world.listen("warehouse")
+    world.run_epoch("a")
+    world.listen()
+    world.run_epoch("b")
+    world.memory.put(f"{JOB}/{next(key for key in world.referred() if 'chk-0000000002/state' in key)}", b"")
+    world.trigger("c")
+    world.run_stage("c", "clean")
+    routes, airports = world.submit("c", "routes").handover, world.submit("c", "airports").handover
+    world.decline(routes, "ValueError: bad row")
+    world.decline(airports, "OSError: disk full")
+    world.coordinator().fail("c", "routes", routes.claimant, "died")
+    world.drive(routes)
+    owned = replace(world.request("d"), owner=Owner("flights", "d"))
+    world.coordinator().trigger(owned)
+    monkeypatch.setattr(queue, "MAX_WAITING", 1)
+    world.coordinator().trigger(world.request("e"))
+    return jobs.dump(world.memory, tmp_path)
+
+
+def paths(value: Any, above: str = "") -> Iterator[str]:
+    """Give the path of each field that is ours."""
+    if isinstance(value, dict) and above not in FREE:
+        for name, inner in value.items():
+            path = f"{above}.{name}".lstrip(".")
+            yield path
+            yield from paths(inner, path)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from paths(inner, f"{above}[]")
+
+
+def documented(command: str) -> set[str]:
+    """Give the fields that the reference documents for a command's JSON."""
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    section = page.partition(f"`{command} --json` prints:\n")[2].lstrip("\n").partition("\n\n")[0]
+    return {name for line in section.splitlines() for name in re.findall(r"`([^`]+)`", line.split("|")[1])}
+
+
+@pytest.mark.parametrize(
+    ("command", "calls"),
+    [
+        ("cairn jobs", [["jobs"]]),
+        ("cairn checkpoints JOB", [["checkpoints", JOB]]),
+        ("cairn show JOB ID", [["show", JOB, "1"], ["show", JOB, "3"], ["show", JOB, "4"]]),
+        ("cairn stats JOB", [["stats", JOB]]),
+        ("cairn forget-listener JOB NAME", [["forget-listener", JOB, "warehouse"]]),
+        ("cairn rewind JOB --to ID", [["rewind", JOB, "--to", "2"]]),
+    ],
+)
+def test_the_fields_are_those_of_the_reference(
+    storage: str, capsys: pytest.CaptureFixture[str], command: str, calls: list[list[str]]
+) -> None:
+    found: set[str] = set()
+    for words in calls:
+        assert main([*words, "--json", "--storage", storage]) == 0
+        found.update(paths(json.loads(capsys.readouterr().out)))
+    assert found == documented(command)
+
+
+def test_the_queue_and_the_other_failure_are_listed(
+    storage: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    assert main(["checkpoints", JOB, "--storage", storage]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "3: JOB_FAILOVER_REGION: routes: ValueError: bad row" in lines
+    assert "  with it: airports: OSError: disk full" in lines
+    start = lines.index("1 requests wait, the next first:")
+    assert lines[start + 1 : start + 4] == [
+        "  d (input 2026-01-04 to 2026-01-05), manual, since 2023-11-14 22:13:20Z",
+        "",
+        "declined, the last first:",
+    ]
+    said = "e (input 2026-01-05 to 2026-01-06), manual, 2023-11-14 22:13:20Z: TOO_MANY_CHECKPOINT_REQUESTS:"
+    assert lines[start + 4].startswith(said)
+    assert main(["show", JOB, "3", "--storage", storage]) == 0
+    assert "  with it        airports: OSError: disk full" in capsys.readouterr().out.splitlines()
+    assert main(["stats", JOB, "--storage", storage]) == 0
+    assert "    with it: airports: OSError: disk full" in capsys.readouterr().out.splitlines()
+
+
+def test_checkpoints_and_requests_are_cut_at_the_limit(
+    storage: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["checkpoints", JOB, "--limit", "1", "--storage", storage]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].split()[0] == "4"
+    assert lines[3] == "… 3 more; raise --limit to see them"
+    assert main(["checkpoints", JOB, "--limit", "1", "--json", "--storage", storage]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (len(found["checkpoints"]), found["checkpoints_left_out"], found["waiting_left_out"]) == (1, 3, 0)
+
+
+def test_a_stopped_job_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = World()
+    world.run_epoch("a")
+    shut_down(world.coordinator())
+    storage = jobs.dump(world.memory, tmp_path)
+    assert main(["checkpoints", JOB, "--storage", storage]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "flights is shut down"
+    assert main(["stats", JOB, "--storage", storage]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "job flights is shut down"

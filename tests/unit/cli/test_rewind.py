@@ -1,0 +1,188 @@
+"""`cairn rewind`, as its user sees it: said, asked, done (semantics R1, R5)."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_cairn.checkpoint import system_runtime
+from airflow_cairn.cli.main import main
+from airflow_cairn.storage import open_store
+from tests.support.world.world import CONFIG, World
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines are as long everywhere, whatever terminal the tests run in."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A job with three completed epochs, all of them retained."""
+    (tmp_path / "store").mkdir()
+    world = World(open_store(f"file://{tmp_path / 'store'}"), config=replace(CONFIG, retained=3))
+    # The command's clock is the system's; what is pending must not have expired by it.
+    world.clock.now_ms = system_runtime().now_ms()
+    for epoch in ("e1", "e2", "e3"):
+        world.run_epoch(epoch)
+    return world
+
+
+@pytest.fixture
+def answer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Sits at a terminal of its own, and types one line."""
+    keyboard, terminal = pty.openpty()
+
+    def type_in(line: str) -> None:
+        os.write(keyboard, f"{line}\n".encode())
+
+    with os.fdopen(terminal, "r") as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        yield type_in
+    os.close(keyboard)
+
+
+def cairn(world: World, *words: str) -> int:
+    return main([*words, "--storage", world.store.uri])
+
+
+def test_it_says_what_it_undoes_and_asks(
+    world: World, answer: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer("y")
+    assert cairn(world, "rewind", "flights", "--to", "1") == 0
+    said = capsys.readouterr()
+    assert said.err.splitlines()[:4] == [
+        "flights goes back to checkpoint 1, which holds everything up to e1. This undoes checkpoints 2, 3",
+        "these DAG runs have to run again, in this order:",
+        "  e2",
+        "  e3",
+    ]
+    assert said.err.endswith("Rewind? [y/N] ")
+    assert said.out.startswith(
+        "rewound: the next epoch restores checkpoint 1. Clear those DAG runs one after the other"
+    )
+    assert [entry.id for entry in world.coordinator().head().completed] == [1]
+
+
+@pytest.mark.parametrize("line", ["", "n", "no", "yess"])
+def test_anything_but_yes_changes_nothing(
+    line: str, world: World, answer: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = world.coordinator().head()
+    answer(line)
+    assert cairn(world, "rewind", "flights", "--to", "2") == 2
+    assert "not agreed to; nothing was changed" in capsys.readouterr().err
+    assert world.coordinator().head() == before
+
+
+def test_it_says_what_the_runs_read(world: World, capsys: pytest.CaptureFixture[str]) -> None:  # semantics T8
+    world.read_days("e4", "e5")
+    for epoch in ("e4", "e5"):
+        world.run_epoch(epoch)
+    assert cairn(world, "rewind", "flights", "--to", "4", "--yes") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "which holds everything up to e4 (input 2026-01-01 to 2026-01-02). This undoes checkpoint 5" in said
+    assert "in this order: e5 (input 2026-01-02 to 2026-01-03) what was" in said
+
+
+def test_without_a_terminal_it_wants_yes(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = world.coordinator().head()
+    with Path(os.devnull).open() as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        assert cairn(world, "rewind", "flights", "--to", "1") == 2
+    assert "there is no terminal to ask at; say --yes. Nothing was changed" in capsys.readouterr().err
+    assert world.coordinator().head() == before
+    assert cairn(world, "rewind", "flights", "--to", "chk-1", "--yes") == 0
+    out = capsys.readouterr().out
+    assert out.index("This undoes checkpoints 2, 3") < out.index("rewound: the next epoch restores checkpoint 1")
+
+
+def test_what_the_job_did_meanwhile_is_not_undone(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another epoch completes while the person at the terminal reads the question."""
+
+    class Slow:
+        def isatty(self) -> bool:
+            return True
+
+        def readline(self) -> str:
+            world.run_epoch("e4")
+            return "y\n"
+
+    monkeypatch.setattr("sys.stdin", Slow())
+    assert cairn(world, "rewind", "flights", "--to", "2") == 2
+    assert "the job has changed since you looked" in capsys.readouterr().err
+    assert world.coordinator().head().latest_id() == 4
+
+
+def test_it_refuses_while_one_is_pending(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.trigger("e4")
+    for words in (("--yes",), ()):
+        assert cairn(world, "rewind", "flights", "--to", "2", *words) == 2
+        assert re.search(r"is pending; .* --abort-pending\).*runs=`e4`", capsys.readouterr().err)
+    assert cairn(world, "rewind", "flights", "--to", "2", "--yes", "--abort-pending") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1:5] == [
+        "these DAG runs have to run again, in this order:",
+        "  e3",
+        "pending, and aborted: checkpoint 4; after the others, these have to run again:",
+        "  e4",
+    ]
+
+
+def test_as_json(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.trigger("e4")
+    assert cairn(world, "rewind", "flights", "--to", "1", "--yes", "--abort-pending", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "job": "flights",
+        "checkpoint": 1,
+        "run_id": "e1",
+        "undone": [2, 3],
+        "run_again": ["e2", "e3", "e4"],
+        "aborted": [4],
+    }
+
+
+def test_the_newest_leaves_nothing_to_undo(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody is asked."""
+    for words in ((), ("--yes",)):
+        assert cairn(world, "rewind", "flights", "--to", "3", *words) == 0
+        assert capsys.readouterr().out == (
+            "flights is already at checkpoint 3, which holds everything up to e3: there is nothing to undo\n"
+        )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("flights", "--to", "9", "--yes"), "not retained, so the job cannot be rewound to it"),
+        (("nosuch", "--to", "1", "--yes"), "the storage has no such job"),
+    ],
+)
+def test_what_cannot_be(words: tuple[str, ...], said: str, world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cairn(world, "rewind", *words) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_what_was_undone_says_so(world: World, capsys: pytest.CaptureFixture[str]) -> None:  # semantics O1
+    assert cairn(world, "rewind", "flights", "--to", "2", "--yes") == 0
+    capsys.readouterr()
+    assert cairn(world, "checkpoints", "flights") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "3: no longer counts, the job was rewound to 2"
+    assert cairn(world, "show", "flights", "3") == 0
+    assert "rewound to     2: it no longer counts" in capsys.readouterr().out
+    assert cairn(world, "checkpoints", "flights", "--json") == 0
+    found = json.loads(capsys.readouterr().out)["checkpoints"]
+    assert [(row["id"], row["rewound_to"]) for row in found] == [(3, 2), (2, None), (1, None)]

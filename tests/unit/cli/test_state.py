@@ -1,0 +1,188 @@
+"""`cairn state`: rows of a state out of its files, without Spark."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from argparse import Namespace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from airflow_cairn.checkpoint import Coordinator
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.acknowledgement import Output, StateHandle, SubtaskAck
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
+from airflow_cairn.cli.main import main
+from airflow_cairn.cli.output import state_rows
+from airflow_cairn.storage import Written
+from tests.support import jobs
+from tests.support.acking import RUN, ack_of
+from tests.support.memory_store import MemoryStore
+from tests.support.world.world import CONFIG, JOB, World
+from tests.support.wrapped_stores import WrappedStore
+from tests.unit.cli.test_json import documented, paths
+
+STAGE = "clean"
+SCHEMA = json.dumps(
+    {"type": "struct", "fields": [{"name": n, "type": "string", "nullable": True, "metadata": {}} for n in ("k", "v")]}
+)
+
+
+def parquet(columns: dict[str, list[Any]]) -> bytes:
+    """Write a file as Spark would, with the key group behind the author's columns."""
+    groups = {"_cairn_key_group": pa.array(range(len(columns["k"])), pa.int32())}
+    out = io.BytesIO()
+    pq.write_table(pa.table({**columns, **groups}), out, row_group_size=2)
+    return out.getvalue()
+
+
+def job() -> World:
+    return World(MemoryStore(), CONFIG, (StageSpec(STAGE),))
+
+
+def keep(world: World, epoch: str, *parts: bytes) -> None:
+    """Run an epoch whose first stage leaves a state of these files, one a subtask."""
+    world.trigger(epoch)
+    at = world.submit(epoch, STAGE).handover
+    folder = layout.output_folder(at.checkpoint, at.stage, at.attempt, at.token, RUN, "state.totals")
+    acks = []
+    for number, data in enumerate(parts):
+        written = world.files.create_bytes(f"{folder}part-{number}", data)
+        assert isinstance(written, Written)
+        acks.append(
+            SubtaskAck(number, (StateHandle("state.totals", f"{folder}part-{number}", len(data), written.etag),))
+        )
+    output = Output("state", "totals", folder, SCHEMA, ("k",), key_groups=128)
+    world.coordinator().acknowledge(ack_of(at, acks, outputs=(output,)))
+    world.coordinator().complete(world.pending_id(epoch))
+
+
+ODD: list[Any] = [
+    {"a": [1, None], "b": float("nan"), "c": b"\x00\xff"},
+    {"a": None, "b": float("-inf"), "c": None},
+]
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> str:
+    world = job()
+    keep(world, "a", parquet({"k": ["A-B", "B-C"], "v": ODD}))
+    keep(
+        world,
+        "b",
+        parquet({"k": [Decimal("1.50"), None, Decimal(2)], "v": [datetime(2026, 1, 2, 3, tzinfo=UTC), None, None]}),
+        parquet({"k": [date(2026, 1, 1)], "v": ["x" * 99]}),
+    )
+    return jobs.dump(world.memory, tmp_path_factory.mktemp("store"))
+
+
+def printed(storage: str, capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> str:
+    assert main(["state", JOB, *words, "--storage", storage]) == status
+    said = capsys.readouterr()
+    return said.err if status else said.out
+
+
+def test_the_newest_state_is_a_table(storage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(storage, capsys, STAGE, "totals").splitlines()
+    assert lines[0] == "state totals of clean in checkpoint 2, by k in 128 key groups"
+    assert lines[1].startswith(f"files: {storage}/{JOB}/chk-0000000002/state/clean/")
+    assert [line.split() for line in lines[3:]] == [
+        ["k", "v"],
+        ["-" * 10, "-" * 40],
+        ["1.50", "2026-01-02T03:00:00+00:00"],
+        ["null", "null"],
+        ["2.00", "null"],
+        ["2026-01-01", "x" * 20 + "…" + "x" * 19],
+    ]
+
+
+def test_no_more_than_asked_for_is_read(storage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(storage, capsys, STAGE, "totals", "--head", "3").splitlines()
+    assert lines[-2].split() == ["2.00", "null"]
+    assert lines[-1] == "… and more rows; raise --head to see them"
+    assert "more" not in printed(storage, capsys, STAGE, "totals", "--head", "4").splitlines()[-1]
+
+
+def test_an_older_checkpoint_as_json(storage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(printed(storage, capsys, STAGE, "totals", "--checkpoint", "1", "--json"))
+    assert found["rows"] == [
+        {"k": "A-B", "v": {"a": [1, None], "b": "nan", "c": "AP8="}},
+        {"k": "B-C", "v": {"a": None, "b": "-inf", "c": None}},
+    ]
+    assert set(paths(found)) == documented("cairn state JOB STAGE NAME")
+    assert (found["columns"], found["key"], found["key_groups"], found["more"]) == (["k", "v"], ["k"], 128, False)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["nobody", "totals"], "the checkpoint has no stage 'nobody' [job=`flights` checkpoint=`2` stages=`clean`]"),
+        ([STAGE, "nothing"], "the stage 'clean' has no state 'nothing'. Lists, files and values are no tables: see"),
+        ([STAGE, "totals", "--checkpoint", "7"], "is not retained [job=`flights` checkpoint=`7` retained=`1, 2`]"),
+    ],
+)
+def test_what_is_not_there_is_named(
+    storage: str, capsys: pytest.CaptureFixture[str], words: list[str], text: str
+) -> None:
+    assert text in printed(storage, capsys, *words, status=2)
+
+
+def test_broken_and_missing_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = job()
+    world.trigger("z")
+    empty = jobs.dump(world.memory, tmp_path / "empty")
+    assert "no checkpoint of the job has completed yet" in printed(empty, capsys, STAGE, "totals", status=2)
+    world = job()
+    keep(world, "a", b"no parquet")
+    broken = jobs.dump(world.memory, tmp_path / "broken")
+    assert "the file cannot be read as Parquet" in printed(broken, capsys, STAGE, "totals", status=2)
+    [part] = (tmp_path / "broken").rglob("part-0")
+    part.unlink()
+    assert "part-0" in printed(broken, capsys, STAGE, "totals", status=2)
+
+
+def test_a_page_that_was_overwritten_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = job()
+    data = bytearray(parquet({"k": ["A-B"] * 50, "v": list(range(50))}))
+    data[4:200] = b"\xff" * 196
+    keep(world, "a", bytes(data))
+    storage = jobs.dump(world.memory, tmp_path)
+    assert "the file cannot be read as Parquet" in printed(storage, capsys, STAGE, "totals", status=2)
+
+
+def test_a_few_rows_cost_no_whole_row_group() -> None:
+    class Counting(WrappedStore):
+        read = 0
+
+        def read_range(self, key: str, start: int, length: int) -> bytes:
+            data = super().read_range(key, start, length)
+            self.read += len(data)
+            return data
+
+    world = job()
+    text = [f"{number * 2654435761 % 2**64:016x}" * 20 for number in range(30_000)]
+    out = io.BytesIO()
+    pq.write_table(
+        pa.table({"k": text, "v": text}), out, row_group_size=30_000, use_dictionary=False, compression="none"
+    )
+    keep(world, "a", out.getvalue())
+    store = Counting(world.memory)
+    wanted = Namespace(stage=STAGE, name="totals", checkpoint=None, head=2)
+    _, found = state_rows.rows(Coordinator(store, JOB), wanted)
+    assert found["rows"] == [{"k": each, "v": each} for each in text[:2]]
+    assert len(out.getvalue()) > 4 * store.read
+
+
+def test_without_pyarrow_it_says_what_to_install(
+    storage: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    assert "pip install 'airflow-cairn[state]'" in printed(storage, capsys, STAGE, "totals", status=2)

@@ -1,0 +1,295 @@
+"""`cairn stop`, as its user sees it (semantics P2)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from airflow_cairn.checkpoint import Coordinator, system_runtime
+from airflow_cairn.checkpoint.answers import Declined
+from airflow_cairn.checkpoint.documents.entries import Stopped
+from airflow_cairn.checkpoint.documents.layout import epoch_name
+from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.savepoints.take import drain_run
+from airflow_cairn.cli import airflow_api, stop_text
+from airflow_cairn.cli.main import main
+from airflow_cairn.storage import open_store
+from tests.support.api_stand_in import Answer, ApiStandIn, Asked
+from tests.support.world.world import CONFIG, World
+from tests.unit.cli.test_json import documented, paths
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines are as long everywhere, whatever terminal the tests run in, and no Airflow is known."""
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.delenv("CAIRN_AIRFLOW_URL", raising=False)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A storage with a job of one epoch."""
+    root = tmp_path_factory.mktemp("stop")
+    (root / "store").mkdir()
+    world = job(root)
+    world.read_days("e1")
+    world.run_epoch("e1")
+    return root
+
+
+@pytest.fixture
+def root(made: Path, tmp_path: Path) -> Path:
+    """The same for this test alone."""
+    return Path(shutil.copytree(made, tmp_path / "root"))
+
+
+def job(root: Path) -> World:
+    world = World(open_store(f"file://{root / 'store'}"), config=replace(CONFIG, tolerable_failed_checkpoints=3))
+    world.clock.now_ms = system_runtime().now_ms()
+    return world
+
+
+def cairn(root: Path, *words: str) -> int:
+    return main([*words, "--storage", f"file://{root / 'store'}"])
+
+
+def stop(root: Path, *words: str) -> int:
+    return cairn(root, "stop", "flights", "--target", f"file://{root}/out", "--request-id", "upgrade", *words)
+
+
+def test_an_idle_job_stops_and_starts_from_it(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert stop(root) == 0
+    uri, *rest = capsys.readouterr().out.splitlines()
+    held = "up to e1 (input 2026-01-01 to 2026-01-02): 6 files, "
+    assert " ".join(rest).startswith(f"flights has stopped with savepoint 2, {held}")
+    assert "It takes no request until `cairn resume flights`; pause the DAG" in " ".join(line.strip() for line in rest)
+    assert job(root).coordinator().head().stopped is Stopped.SHUTDOWN
+    assert stop(root, "--json") == 0, "asked again"
+    found = json.loads(capsys.readouterr().out)
+    assert (found["savepoint"], found["stopped"], found["last_run"]) == (uri, "shutdown", None)
+    assert cairn(root, "resume", "flights", "--from", uri) == 0, "nothing is given up, so nothing is asked"
+    assert job(root).coordinator().head().stopped is None
+
+
+def test_a_run_that_is_under_way_ends_first(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = job(root)
+    world.trigger("e2")
+    assert stop(root) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.startswith(
+        "flights is being stopped; the savepoint waits for e2 to complete. No run begins after that. Then ask"
+    )
+    assert "Airflow starts no tasks of a paused one" in said
+    answer = world.ask("e3")
+    assert isinstance(answer, Declined)
+    assert answer.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND
+    world.run_epoch("e2")
+    assert stop(root) == 0
+    assert "has stopped with savepoint 3, up to e2" in capsys.readouterr().out
+
+
+def test_it_waits_if_asked_to(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = job(root)
+    world.trigger("e2")
+    waited: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        world.run_epoch("e2")
+
+    options = Namespace(target=f"file://{root}/out", request_id=None, drain=False, wait=True)
+    _, document, failed = stop_text.stop(Coordinator(world.store, "flights"), options, open_store, wait)
+    assert (document["run_id"], document["stopped"], failed, len(waited)) == ("e2", "shutdown", False, 1)
+    assert capsys.readouterr().err.startswith("request id: stop-")
+
+
+def test_if_it_fails_the_job_goes_on(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = job(root)
+    pending = world.trigger("e2").pending.checkpoint
+
+    def wait(_: float) -> None:
+        world.coordinator().abort(pending, Reason.JOB_FAILURE, "its DAG run has ended")
+
+    options = Namespace(target=f"file://{root}/out", request_id="upgrade", drain=False, wait=True)
+    lines, document, failed = stop_text.stop(Coordinator(world.store, "flights"), options, open_store, wait)
+    assert (failed, document["stopped"]) == (True, None)
+    assert lines[0].startswith("flights goes on: savepoint 3 FAILED: JOB_FAILURE: checkpoint 2, which it waited for")
+    assert stop(root) == 0, "the person tries once more"
+    assert "has stopped with savepoint 4, up to e1" in capsys.readouterr().out
+
+
+def test_the_last_run_is_named(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = drain_run("upgrade")
+    assert stop(root, "--drain") == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[-2:] == ["start the last run:", f"  airflow dags trigger DAG_ID --run-id {run}"]
+    world = job(root)
+    assert isinstance(world.ask("e2"), Declined)
+    assert world.trigger(epoch_name(run)).pending.draining
+    world.run_epoch(epoch_name(run))
+    assert stop(root, "--drain", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["run_id"], found["last_run"], found["stopped"]) == (run, run, "shutdown")
+
+
+@dataclass
+class Dag:
+    """One DAG, `flights`, as Airflow's API shows it."""
+
+    paused: bool = False
+    refuses_to_pause: bool = False
+    overloaded: int = 0
+    """So many requests are answered that the server cannot just now."""
+    runs: list[str] = field(default_factory=list)
+
+    def __call__(self, asked: Asked) -> Answer:
+        if asked.path.partition("?")[0] not in ("/api/v2/dags/flights", "/api/v2/dags/flights/dagRuns"):
+            return 404, {"detail": "not found"}
+        if self.overloaded and asked.method == "PATCH":
+            self.overloaded -= 1
+            return 500, {"detail": {"reason": "Database error"}}
+        if asked.method == "PATCH":
+            if self.refuses_to_pause:
+                return 403, {"detail": "Forbidden"}
+            assert (asked.path.partition("?")[2], asked.body) == ("update_mask=is_paused", {"is_paused": True})
+            self.paused = True
+        elif asked.method == "POST":
+            self.runs.append(asked.body["dag_run_id"])
+        return 200, {"dag_id": "flights", "is_paused": self.paused}
+
+
+@pytest.fixture
+def dag(monkeypatch: pytest.MonkeyPatch) -> Iterator[Dag]:
+    found = Dag()
+    monkeypatch.setattr(airflow_api, "WAITS_S", (0.0, 0.0, 0.0))
+    with ApiStandIn(found) as server:
+        monkeypatch.setenv("CAIRN_AIRFLOW_URL", server.url)
+        monkeypatch.setenv("CAIRN_AIRFLOW_TOKEN", "canary")
+        yield found
+
+
+def test_the_dag_is_paused_when_the_job_has_stopped(
+    root: Path, dag: Dag, capsys: pytest.CaptureFixture[str]
+) -> None:  # semantics P2
+    world = job(root)
+    world.trigger("e2")
+    assert stop(root) == 0
+    assert not dag.paused, "the run that is under way would not finish"
+    world.run_epoch("e2")
+    assert stop(root) == 0
+    assert dag.paused
+    assert " ".join(capsys.readouterr().out.split()).endswith("until `cairn resume flights`; flights is paused")
+
+
+def test_whoever_asks_again_later_pauses_nothing(
+    root: Path, dag: Dag, capsys: pytest.CaptureFixture[str]
+) -> None:  # semantics S1
+    assert stop(root) == 0
+    dag.paused = False
+    assert cairn(root, "resume", "flights") == 0
+    assert stop(root) == 0
+    assert not dag.paused
+    assert "flights had stopped with savepoint 2, and was resumed since" in capsys.readouterr().out
+
+
+def test_if_only_the_pause_fails_the_savepoint_is_kept_and_named(
+    root: Path, dag: Dag, capsys: pytest.CaptureFixture[str]
+) -> None:  # semantics P2
+    dag.refuses_to_pause = True
+    assert stop(root) == 2
+    said = capsys.readouterr().err
+    assert "the job has stopped, and its savepoint is kept; but the DAG is not paused: Airflow's API does not" in said
+    assert f"savepoint=`file://{root}/out/savepoint-flights-" in said
+    assert job(root).coordinator().head().stopped is Stopped.SHUTDOWN
+    dag.refuses_to_pause = False
+    assert stop(root) == 0, "the same once more"
+    assert dag.paused
+
+
+@pytest.mark.parametrize(("times", "status"), [(3, 0), (4, 2)])
+def test_an_api_that_cannot_just_now_is_asked_again(root: Path, dag: Dag, times: int, status: int) -> None:
+    """semantics P2: an Airflow on SQLite answers so when a request meets a task's heartbeat (measured)."""
+    dag.overloaded = times
+    assert stop(root) == status
+    assert dag.paused == (status == 0)
+
+
+def test_a_dag_that_does_not_exist_is_found_out_before_the_job_is_held(
+    root: Path, dag: Dag, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert stop(root, "--dag", "rides") == 2
+    assert "Airflow has no such DAG; name it by --dag" in capsys.readouterr().err
+    assert job(root).coordinator().head().savepoints == ()
+    dag.paused = True
+    assert stop(root, "--drain") == 2
+    assert "the DAG is paused, so a run of it would not start" in capsys.readouterr().err
+    assert job(root).coordinator().head().savepoints == ()
+
+
+def test_the_last_run_is_started(root: Path, dag: Dag, capsys: pytest.CaptureFixture[str]) -> None:
+    assert stop(root, "--drain") == 0
+    assert dag.runs == [drain_run("upgrade")]
+    assert "airflow dags trigger" not in capsys.readouterr().out
+
+
+def test_the_same_stop_is_told_by_its_id_alone(
+    root: Path, dag: Dag, capsys: pytest.CaptureFixture[str]
+) -> None:  # semantics P2
+    assert stop(root, "--drain") == 0
+    capsys.readouterr()
+    assert stop(root, "--json") == 0, "it drains, whether that is said again or not"
+    assert json.loads(capsys.readouterr().out)["last_run"] == drain_run("upgrade")
+    job(root).run_epoch(epoch_name(drain_run("upgrade")))
+    assert stop(root, "--drain") == 0
+    assert dag.paused
+    assert stop(root, "--drain") == 0, "no last run is wanted any more, so the pause is no obstacle"
+
+
+def test_a_last_run_that_failed_is_followed_by_another(root: Path, dag: Dag) -> None:  # semantics P2
+    world = job(root)
+    for _ in range(2):
+        assert stop(root, "--drain") == 0
+        pending = world.trigger(epoch_name(dag.runs[-1])).pending.checkpoint
+        world.coordinator().abort(pending, Reason.JOB_FAILURE, "its DAG run has ended")
+    assert len(set(dag.runs)) == 2, "Airflow has a run's id once"
+
+
+def test_a_stop_without_a_last_run_gets_none_later(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job(root).trigger("e2")
+    assert stop(root) == 0
+    assert stop(root, "--drain") == 2
+    assert "a stop was asked for with this request id already, without a last run" in capsys.readouterr().err
+
+
+def test_a_job_that_is_being_stopped_says_so(root: Path, capsys: pytest.CaptureFixture[str]) -> None:  # semantics P2
+    job(root).trigger("e2")
+    assert stop(root) == 0
+    capsys.readouterr()
+    assert cairn(root, "checkpoints", "flights") == 0
+    said = capsys.readouterr().out.splitlines()[0]
+    assert said == (
+        "flights is being stopped with savepoint 3 after e2; no other run begins. `cairn resume flights` gives that up"
+    )
+    assert cairn(root, "checkpoints", "flights", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["stopping"] == 3
+    assert cairn(root, "resume", "flights") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.startswith("flights was being stopped with savepoint 3, which is cancelled: the next epoch restores ch")
+    assert cairn(root, "resume", "flights", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["gave_up_stop"] is None
+
+
+def test_a_dag_is_for_airflow(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert stop(root, "--dag", "flights") == 2
+    assert "--dag is for Airflow: give --airflow-url, or set CAIRN_AIRFLOW_URL" in capsys.readouterr().err
+
+
+def test_the_fields_are_those_of_the_reference(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert stop(root, "--json") == 0
+    assert set(paths(json.loads(capsys.readouterr().out))) == documented("cairn stop JOB")

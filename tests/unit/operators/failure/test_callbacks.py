@@ -1,0 +1,179 @@
+"""The failure callback: twice, late, before or after the next try, and for tasks that are no stage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_cairn.checkpoint import CheckpointConfig, RegionalCheckpoints
+from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.ways_out import WAYS_OUT
+from airflow_cairn.operators import SparkEpochOperator, restore_latest_checkpoint
+from airflow_cairn.operators.stage.outcome import StageRun
+from tests.support.airflow_fixtures import Said
+from tests.support.airflow_stage import Job, Ti, context
+
+RUN = "manual__r1"
+
+
+def stage(of: Job, **options: Any) -> SparkEpochOperator:
+    with DAG("flights", schedule=None, params={"job": "flights"}):
+        return SparkEpochOperator(
+            **{"task_id": "routes", "application": "a.py", "storage": of.storage, "job": of.name, **options}
+        )
+
+
+def call(task: BaseOperator, ti: Ti, **more: Any) -> None:
+    restore_latest_checkpoint(context(ti, task=task, **more))
+
+
+def test_it_opens_the_next_attempt_from_the_latest_checkpoint(job: Job, said: Said) -> None:
+    job.complete("r0")
+    job.trigger(RUN)
+    ti = Ti(run_id=RUN)
+    job.begin(RUN, claimant=str(ti.id))
+    call(stage(job), ti, exception=ValueError("bad\nday, token=canary-12345"))
+    (pending,) = job.coordinator.head().pending
+    assert (pending.id, pending.attempt, pending.restored_from) == (3, 2, 1)
+    ended = job.coordinator.head().ended_by_id(2)
+    assert ended is not None
+    assert (ended.reason, ended.detail) == ("JOB_FAILOVER_REGION", "routes: ValueError: bad day, token=***")
+    assert (
+        "stage routes failed; checkpoint 3 · epoch manual__r1 · attempt 2 opened, restoring from checkpoint 1"
+        in said.text
+    )
+
+
+def test_what_the_operator_found_out_is_kept_as_it_is(job: Job) -> None:
+    job.trigger(RUN)
+    ti = Ti(run_id=RUN)
+    run = StageRun(job.coordinator, job.begin(RUN, claimant=str(ti.id)))
+    call(stage(job), ti, exception=run.failure(-9))
+    ended = job.coordinator.head().ended_by_id(1)
+    assert ended is not None
+    assert ended.detail == "routes: spark-submit was killed by signal 9 and gave no reason"
+
+
+def test_twice_is_once(job: Job) -> None:  # semantics F5
+    job.trigger(RUN)
+    ti = Ti(run_id=RUN)
+    job.begin(RUN, claimant=str(ti.id))
+    for _ in range(3):
+        call(stage(job), ti)
+    (pending,) = job.coordinator.head().pending
+    assert pending.attempt == 2
+
+
+def test_late_is_nothing(job: Job, said: Said) -> None:
+    """The next try has begun and settled the failure; the dag processor's callback comes minutes later (F5)."""
+    job.trigger(RUN)
+    first = Ti(run_id=RUN)
+    job.begin(RUN, claimant=str(first.id))
+    job.begin(RUN, claimant=str(Ti().id))
+    call(stage(job), first)
+    (pending,) = job.coordinator.head().pending
+    assert pending.attempt == 2
+    assert "another try holds the current attempt" in said.text
+
+
+def test_killed_without_a_word(job: Job) -> None:
+    """In the dag processor there is no exception to quote."""
+    job.trigger(RUN)
+    ti = Ti(run_id=RUN)
+    job.begin(RUN, claimant=str(ti.id))
+    call(stage(job), ti)
+    ended = job.coordinator.head().ended_by_id(1)
+    assert ended is not None
+    assert ended.detail == "routes: the task's process ended without a result: it was killed, or its machine was lost"
+
+
+def test_the_stages_own_reason_goes_first(job: Job) -> None:  # semantics D1
+    job.trigger(RUN)
+    ti = Ti(run_id=RUN)
+    job.decline(job.begin(RUN, claimant=str(ti.id)), "AnalysisException: no such column")
+    call(stage(job), ti, exception=RuntimeError("Cannot execute: spark-submit …"))
+    ended = job.coordinator.head().ended_by_id(1)
+    assert ended is not None
+    assert ended.detail == "routes: AnalysisException: no such column"
+
+
+def test_templates_are_rendered_where_airflow_has_not(job: Job) -> None:
+    """The dag processor calls with the task as it was parsed."""
+    job.trigger(RUN)
+    ti = Ti(run_id=RUN)
+    job.begin(RUN, claimant=str(ti.id))
+    call(stage(job, job="{{ params.job }}"), ti, params={"job": "flights"})
+    assert job.coordinator.head().pending[0].attempt == 2
+
+
+def test_completed_epochs_stay(job: Job, said: Said) -> None:
+    job.complete(RUN)
+    call(stage(job), Ti(run_id=RUN))
+    assert "epoch manual__r1 is completed by checkpoint 1; nothing to restore" in said.text
+    assert job.coordinator.head().pending == ()
+
+
+def _may_fail(job: Job) -> Ti:
+    """Trigger an epoch of two stages of which one may fail, and begin the last try of `routes`."""
+    job.trigger(RUN, "routes", "clean", config=CheckpointConfig(regional=RegionalCheckpoints(0.5)))
+    ti = Ti(run_id=RUN, try_number=2)
+    job.begin(RUN, claimant=str(ti.id))
+    return ti
+
+
+def test_the_last_try_of_a_region_that_may_fail(job: Job, said: Said) -> None:  # semantics F6
+    call(stage(job), _may_fail(job))
+    said_so = "stage routes failed, and no other try follows; checkpoint 1 goes on without routes, whose input is kept"
+    assert said_so in said.text
+    job.acknowledge(job.begin(RUN, "clean"))
+    job.coordinator.complete(1)
+    assert job.coordinator.head().completed[0].left_out == ("routes",)
+
+
+def test_a_failure_that_airflow_does_not_try_again_is_the_last(job: Job, said: Said) -> None:  # semantics F6
+    ti = _may_fail(job)
+    ti.try_number = 1
+    call(stage(job), ti, exception=AirflowFailException("no"))
+    assert "stage routes failed, and no other try follows" in said.text
+
+
+def test_the_last_try_where_too_much_has_failed(job: Job, said: Said) -> None:  # semantics F6
+    ti = _may_fail(job)
+    other = Ti(run_id=RUN, try_number=2)
+    job.begin(RUN, "clean", claimant=str(other.id))
+    call(stage(job, uid="clean"), other)
+    call(stage(job), ti)
+    assert "stage routes failed, and checkpoint 1 with it: JOB_FAILURE: " in said.text
+    assert WAYS_OUT[Reason.JOB_FAILURE].said("flights", job.storage) in said.text
+    assert job.coordinator.head().pending == ()
+
+
+def test_a_try_that_another_one_follows_fails_over(job: Job) -> None:  # semantics F2
+    ti = _may_fail(job)
+    ti.try_number = 1
+    call(stage(job), ti)
+    assert job.coordinator.head().pending[0].attempt == 2
+
+
+def test_other_tasks(job: Job, said: Said) -> None:
+    job.trigger(RUN)
+    call(EmptyOperator(task_id="notify"), Ti(run_id=RUN, task_id="notify"))
+    assert "notify is no stage of a checkpointed job; nothing to restore" in said.text
+    assert [entry.id for entry in job.coordinator.head().pending] == [1]
+
+
+@pytest.mark.parametrize("broken", ["storage", "connection", "context"])
+def test_it_never_raises(job: Job, broken: str, said: Said) -> None:
+    job.trigger(RUN)
+    task = stage(job)
+    if broken == "storage":
+        (job.folder / "flights/head.json").write_text("half a")
+    elif broken == "connection":
+        task.storage, task.aws_conn_id = "s3://lake/x", "nowhere"
+    more: Any = {} if broken == "context" else context(Ti(run_id=RUN), task=task)
+    restore_latest_checkpoint(more)
+    assert "the checkpoint was not restored by this callback; the stage's next try will do it" in said.text

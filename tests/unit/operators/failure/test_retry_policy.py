@@ -1,0 +1,272 @@
+"""What Airflow is told about a failed try of a stage whose job has a restart strategy (semantics F4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from airflow.sdk.definitions.retry_policy import RetryAction, RetryDecision
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_cairn.checkpoint import (
+    CheckpointConfig,
+    ExponentialDelayRestart,
+    FixedDelayRestart,
+    NoRestart,
+    RegionalCheckpoints,
+)
+from airflow_cairn.checkpoint.errors import (
+    InvalidConfigError,
+    InvalidStateError,
+    MasterHookError,
+    NonRestoredStateError,
+    NoSavepointError,
+)
+from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.restart_strategies import RestartStrategy
+from airflow_cairn.operators import (
+    CheckpointRetryPolicy,
+    SparkEpochOperator,
+    StageSpec,
+    TriggerCheckpointOperator,
+    restore_latest_checkpoint,
+)
+from airflow_cairn.operators.stage.tries import came_back, is_asked_for
+from airflow_cairn.storage.errors import (
+    DocumentError,
+    InvalidNameError,
+    NewerFormatError,
+    UnavailableError,
+    UnsupportedStorageError,
+)
+from tests.support.airflow_fixtures import DagFile
+from tests.support.airflow_stage import Job, Ti, context
+
+RUN = "scheduled__2001-01-01T00:00:00+00:00"
+BOOM = RuntimeError("boom")
+
+
+def strict(job: Job, strategy: RestartStrategy | None, *stages: str, **options: Any) -> None:
+    job.trigger(RUN, *stages, config=CheckpointConfig(restart_strategy=strategy, **options))
+
+
+def stage(of: Job, **options: Any) -> SparkEpochOperator:
+    return SparkEpochOperator(
+        task_id="routes", storage=of.storage, job=of.name, application="x.py",
+        retry_policy=CheckpointRetryPolicy(), **options,
+    )  # fmt: skip
+
+
+def fail(job: Job, error: BaseException = BOOM, *, begins: bool = True, **more: Any) -> RetryDecision:
+    """Let a try begin and fail, and ask the policy as the task runner does."""
+    ti = Ti(run_id=RUN)
+    if begins:
+        job.begin(RUN, claimant=str(ti.id))
+    told = context(ti, task=stage(job), **more)
+    policy = stage(job).retry_policy
+    assert policy is not None
+    decision = policy.evaluate(exception=error, try_number=1, max_tries=9, context=told)
+    assert isinstance(decision, RetryDecision)
+    restore_latest_checkpoint(told | {"exception": error})  # Airflow's callback comes afterwards
+    return decision
+
+
+def test_a_restart_waits_for_the_strategys_delay(job: Job) -> None:  # semantics F4, F5
+    strict(job, FixedDelayRestart(2, timedelta(minutes=5)))
+    decision = fail(job)
+    assert decision.action is RetryAction.RETRY
+    assert decision.retry_delay is not None
+    assert timedelta(minutes=4) < decision.retry_delay <= timedelta(minutes=5)
+    assert decision.reason == "checkpoint 2, attempt 2: restart 1, 1 left"
+    assert [entry.detail for entry in job.coordinator.head().history] == ["routes: RuntimeError: boom"]
+
+
+def test_an_exhausted_strategy_fails_the_task_with_the_reason(job: Job) -> None:  # semantics F4
+    strict(job, FixedDelayRestart(1, timedelta(0)))
+    first, second = fail(job), fail(job)
+    assert (first.action, first.retry_delay, first.reason) == (
+        RetryAction.RETRY, timedelta(0), "checkpoint 2, attempt 2: restart 1, 0 left"
+    )  # fmt: skip
+    why = "FixedDelayRestart allows 1 restart of an epoch, and this was failure 2: routes: RuntimeError: boom"
+    assert second == RetryDecision.fail(why)
+    history = job.coordinator.head().history
+    assert [(entry.reason, entry.for_good) for entry in history] == [
+        (Reason.JOB_FAILOVER_REGION, False),
+        (Reason.JOB_FAILURE, True),
+    ]
+    assert fail(job, begins=False) == second, "asked again, or about a stage that was replaced"
+
+
+def test_a_strategy_without_a_limit_says_no_number(job: Job) -> None:  # semantics F4
+    strict(job, ExponentialDelayRestart())
+    assert fail(job).reason == "checkpoint 2, attempt 2: restart 1"
+
+
+def test_a_try_that_was_replaced_is_retried_at_the_strategys_moment(job: Job) -> None:  # semantics F3, F4
+    strict(job, FixedDelayRestart(5, timedelta(minutes=5)))
+    job.begin(RUN, claimant="other")
+    job.coordinator.fail(RUN_EPOCH, "routes", "other", "boom")
+    decision = fail(job, begins=False)
+    assert decision.action is RetryAction.RETRY
+    assert decision.retry_delay is not None
+    assert decision.retry_delay > timedelta(minutes=4)
+    assert job.coordinator.head().pending[0].restarts == 1, "it is no failure of its own"
+
+
+RUN_EPOCH = "scheduled__2001-01-01T00.3a00.3a00.2b00.3a00"
+
+
+def test_a_stage_that_may_be_left_out_is_not_retried(job: Job) -> None:  # semantics F4, F6
+    strict(job, NoRestart(), "routes", "clean", "report", regional=RegionalCheckpoints(0.9, 2))
+    assert fail(job) == RetryDecision.fail("checkpoint 1 goes on without routes")
+
+
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        pytest.param(lambda job: job.complete(RUN), id="the epoch is completed"),
+        pytest.param(lambda job: strict(job, None), id="the job has no strategy"),
+        pytest.param(lambda job: strict(job, NoRestart()), id="the stage never began"),
+    ],
+)
+def test_where_nothing_was_counted_airflow_decides(job: Job, prepare: Callable[[Job], object]) -> None:
+    # semantics F4
+    prepare(job)
+    assert fail(job, begins=False) == RetryDecision.default()
+
+
+def test_without_a_context_airflow_decides() -> None:
+    assert CheckpointRetryPolicy().evaluate(BOOM, 1, 1) == RetryDecision.default()
+
+
+def test_a_head_that_cannot_be_read_is_no_answer(job: Job) -> None:
+    # semantics F4: Airflow logs the error and goes by its own retries; the next try asks again
+    strict(job, NoRestart())
+    (job.folder / job.name / "head.json").write_text("{")
+    with pytest.raises(DocumentError):
+        CheckpointRetryPolicy().evaluate(BOOM, 1, 1, context(Ti(run_id=RUN), task=stage(job)))
+
+
+@pytest.mark.parametrize(
+    ("try_number", "max_tries", "retries", "expected"),
+    [
+        (1, 3, 3, False),  # its first try
+        (2, 3, 3, False),  # a retry
+        (3, 5, 3, True),  # cleared after the second try
+        (4, 5, 3, False),  # a retry after that
+        (2, 1, 0, True),  # cleared, and never retried
+        (2, 1, None, True),
+    ],
+)
+def test_a_clear_is_told_from_a_retry(try_number: int, max_tries: int, retries: int | None, expected: bool) -> None:
+    # semantics F4
+    assert is_asked_for(Ti(try_number=try_number, max_tries=max_tries), retries) is expected  # type: ignore[arg-type]
+
+
+def test_a_try_that_put_itself_off_is_known() -> None:  # semantics F4
+    assert not came_back(context(Ti()))
+    assert not came_back(context(Ti(), task_reschedule_count=0))
+    assert came_back(context(Ti(), task_reschedule_count=2))
+
+
+def test_a_try_that_a_person_asked_for_before_the_end_fails_too(job: Job) -> None:  # semantics F4
+    """It was sent to wait for its upstreams, and while it waited another stage used up the restarts."""
+    strict(job, NoRestart())
+    fail(job)
+    waited = context(Ti(run_id=RUN, try_number=3, max_tries=5), task_reschedule_count=1)
+    with pytest.raises(AirflowFailException, match="has failed and is not tried again"):
+        stage(job, retries=3).execute(waited)
+    assert job.coordinator.head().pending == ()
+
+
+def test_a_try_after_the_end_fails_at_once_and_one_by_hand_goes_on(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics F4
+    monkeypatch.setenv("PATH", str(job.folder))
+    strict(job, NoRestart())
+    fail(job)
+    operator = stage(job, retries=3)
+    with pytest.raises(AirflowFailException, match=r"has failed and is not tried again: .*NoRestart allows no restart"):
+        operator.execute(context(Ti(run_id=RUN, try_number=2, max_tries=3)))
+    assert job.coordinator.head().pending == ()
+    with pytest.raises(FileNotFoundError, match="spark-submit"):
+        operator.execute(context(Ti(run_id=RUN, try_number=3, max_tries=5)))
+    assert len(job.coordinator.head().pending) == 1
+
+
+_GROUP = """
+from airflow_cairn.checkpoint import *
+from airflow.sdk import RetryPolicy, ExceptionRetryPolicy
+with DAG("flights"):
+    with CheckpointedTaskGroup("epoch", reads_window=False,
+    storage="file:///s", config=CheckpointConfig(restart_strategy={strategy})):
+        SparkEpochOperator(task_id="routes", application="r.py", {options})
+"""
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options", "retries"),
+    [
+        ("FixedDelayRestart(3)", "", 13),
+        ("FixedDelayRestart(3)", "retries=50", 53),
+        ("FixedDelayRestart(10**9)", "", 1_000_000),
+        ("ExponentialDelayRestart(attempts=7)", "retries=2", 17),
+        ("ExponentialDelayRestart()", "", 1_000_000),
+        ("FailureRateRestart(3)", "", 1_000_000),
+        ("NoRestart()", "", 0),
+        ("NoRestart()", "retries=2", 2),
+    ],
+)
+def test_airflows_retries_are_no_tighter_bound(
+    dag_file: DagFile, strategy: str, options: str, retries: int
+) -> None:  # semantics F4
+    task = dag_file.dag(_GROUP.format(strategy=strategy, options=options)).get_task("epoch.routes")
+    assert isinstance(task.retry_policy, CheckpointRetryPolicy)
+    assert task.retries == retries
+
+
+def test_a_mapped_task_is_retried_as_well(dag_file: DagFile) -> None:  # semantics F4
+    body = _GROUP.format(strategy="FixedDelayRestart(3)", options="")
+    more = """
+        SparkEpochOperator.partial(task_id="many", retries=20).expand(application=["a.py", "b.py"])
+"""
+    task = dag_file.dag(body + more).get_task("epoch.many")
+    assert isinstance(task.retry_policy, CheckpointRetryPolicy)
+    assert task.retries == 23
+
+
+def test_without_a_strategy_the_authors_options_stay(dag_file: DagFile) -> None:  # semantics F4
+    options = "retries=2, retry_policy=ExceptionRetryPolicy([])"
+    task = dag_file.dag(_GROUP.format(strategy=None, options=options)).get_task("epoch.routes")
+    assert (task.retries, type(task.retry_policy).__name__) == (2, "ExceptionRetryPolicy")
+
+
+def test_two_who_decide_are_refused(dag_file: DagFile) -> None:  # semantics F4, S3
+    text = dag_file.error(_GROUP.format(strategy="NoRestart()", options="retry_policy=ExceptionRetryPolicy([])"))
+    assert "the stage has a retry_policy and its group's config a restart_strategy" in text
+    assert "restart_strategy=`NoRestart`" in text
+    assert "task=`epoch.routes`" in text
+
+
+@pytest.mark.parametrize(
+    ("error", "action"),
+    [
+        (NonRestoredStateError("state that no stage claims"), RetryAction.FAIL),
+        (InvalidStateError("another parallelism"), RetryAction.FAIL),
+        (InvalidNameError("a uid"), RetryAction.FAIL),
+        (InvalidConfigError("the run's conf"), RetryAction.FAIL),
+        (UnsupportedStorageError("a savepoint at ftp://"), RetryAction.FAIL),
+        (NewerFormatError("a savepoint of a newer Cairn"), RetryAction.FAIL),
+        (NoSavepointError("not copied yet"), RetryAction.FAIL),
+        (UnavailableError("later"), RetryAction.DEFAULT),
+        (MasterHookError("not yet"), RetryAction.DEFAULT),
+    ],
+)
+def test_a_trigger_that_no_retry_cures_fails_at_once(error: Exception, action: RetryAction) -> None:  # semantics F4, R3
+    task = TriggerCheckpointOperator(
+        task_id="t", reads_window=False, storage="file:///s", job="j", stages=[StageSpec("a")]
+    )
+    assert task.retry_policy is not None
+    assert task.retry_policy.evaluate(error, 1, 3).action is action

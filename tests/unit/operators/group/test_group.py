@@ -1,0 +1,285 @@
+"""The shape that a CheckpointedTaskGroup gives to a DAG, and what it refuses where the DAG is parsed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, TriggerRule
+from airflow.sdk.definitions._internal.contextmanager import TaskGroupContext
+
+from airflow_cairn.checkpoint import CheckpointConfig, RegionalCheckpoints
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
+from airflow_cairn.checkpoint.errors import InvalidConfigError
+from airflow_cairn.operators import (
+    CheckpointedTaskGroup,
+    SparkEpochOperator,
+    TriggerCheckpointOperator,
+    restore_latest_checkpoint,
+)
+from airflow_cairn.operators.group.task_group import TRIGGER, WAIT
+from tests.support.airflow_fixtures import DagFile
+
+STORAGE = "file:///lake/cairn"
+
+
+def stages_of(dag: DAG, task_id: str = "epoch.trigger_checkpoint") -> dict[str, tuple[str, ...]]:
+    trigger = dag.get_task(task_id)
+    assert isinstance(trigger, TriggerCheckpointOperator)
+    return {stage.uid: stage.upstream for stage in trigger.declared_stages()}
+
+
+def edges(dag: DAG) -> set[tuple[str, str]]:
+    return {(task.task_id, down) for task in dag.tasks for down in task.downstream_task_ids}
+
+
+def stage(task_id: str, **options: Any) -> SparkEpochOperator:
+    return SparkEpochOperator(task_id=task_id, application="a.py", **options)
+
+
+def test_the_pipeline_of_the_design() -> None:
+    with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
+        clean, routes, airports, report = (stage(name) for name in ("clean", "routes", "airports", "report"))
+        clean >> [routes, airports] >> report
+    assert edges(dag) == {
+        ("epoch.trigger_checkpoint", "epoch.clean"),
+        ("epoch.clean", "epoch.routes"),
+        ("epoch.clean", "epoch.airports"),
+        ("epoch.routes", "epoch.report"),
+        ("epoch.airports", "epoch.report"),
+        ("epoch.report", "epoch.wait_for_checkpoint"),
+    }
+    assert stages_of(dag) == {
+        "clean": (),
+        "routes": ("clean",),
+        "airports": ("clean",),
+        "report": ("airports", "routes"),
+    }
+
+
+def test_the_group_says_how_its_own_tasks_wait() -> None:
+    options: dict[str, Any] = {"deferrable": False, "poll_interval": timedelta(seconds=7)}
+    with DAG("flights", schedule=None) as dag:
+        with CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE, **options):
+            stage("clean")
+        with CheckpointedTaskGroup("other", reads_window=False, storage=STORAGE, job="other"):
+            stage("clean")
+    tasks: list[Any] = [dag.get_task(f"{group}.{task}") for group in ("epoch", "other") for task in (TRIGGER, WAIT)]
+    assert [task.deferrable for task in tasks] == [False, False, True, True]
+    assert [task.poll_interval for task in tasks if isinstance(task, TriggerCheckpointOperator)] == [7.0, 2.0]
+
+
+@pytest.mark.parametrize("interval", ["0", "-1", "'2'", "None", "float('nan')", "float('inf')", "timedelta(0)"])
+def test_an_interval_that_is_none_names_the_group(dag_file: DagFile, interval: str) -> None:  # semantics S3
+    found = dag_file.error(
+        f"from datetime import timedelta\nwith DAG('d'), CheckpointedTaskGroup('epoch', reads_window=False, "
+        f"storage={STORAGE!r}, poll_interval={interval}):\n    SparkEpochOperator(task_id='a', application='a.py')\n"
+    )
+    assert "poll_interval must be above 0 seconds [group=`epoch` poll_interval=" in found
+
+
+@pytest.mark.parametrize(
+    "config", [CheckpointConfig(unaligned=True), CheckpointConfig(regional=RegionalCheckpoints())], ids=repr
+)
+def test_no_stage_holds_up_a_checkpoint_that_may_leave_it_out(config: CheckpointConfig) -> None:  # semantics B3, F6
+    with DAG("flights", schedule=None) as dag:
+        after = stage("after", storage=STORAGE)
+        with CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE, config=config) as group:
+            stage("clean") >> stage("routes")
+        group >> after
+    assert edges(dag) == {
+        ("epoch.trigger_checkpoint", "epoch.clean"),
+        ("epoch.trigger_checkpoint", "epoch.wait_for_checkpoint"),
+        ("epoch.clean", "epoch.routes"),
+        ("epoch.wait_for_checkpoint", "after"),
+    }
+
+
+def test_a_stage_that_reads_what_is_there_has_no_edge() -> None:  # semantics B2
+    config = CheckpointConfig(mode="at_least_once")
+    with (
+        DAG("flights", schedule=None) as dag,
+        CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE, config=config),
+    ):
+        stage("report", reads=["clean", "slow"])
+        stage("clean") >> stage("airports", reads=("slow", "clean"))
+        stage("slowly", uid="slow")
+    assert edges(dag) == {
+        ("epoch.trigger_checkpoint", "epoch.clean"),
+        ("epoch.trigger_checkpoint", "epoch.report"),
+        ("epoch.trigger_checkpoint", "epoch.slowly"),
+        ("epoch.clean", "epoch.airports"),
+        ("epoch.airports", "epoch.wait_for_checkpoint"),
+        ("epoch.report", "epoch.wait_for_checkpoint"),
+        ("epoch.slowly", "epoch.wait_for_checkpoint"),
+    }
+    assert stages_of(dag) == {
+        "report": ("clean", "slow"),
+        "clean": (),
+        "airports": ("clean", "slow"),
+        "slow": (),
+    }
+
+
+def test_what_the_group_knows_reaches_every_task() -> None:
+    with (
+        DAG("flights", schedule=None) as dag,
+        CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE, aws_conn_id="lake", conn_id="cluster"),
+    ):
+        routes = stage("routes", parallelism=4)
+        other = stage("other", conn_id="mine")
+    for task_id in ("trigger_checkpoint", "routes", "wait_for_checkpoint"):
+        task: Any = dag.get_task(f"epoch.{task_id}")
+        assert (task.storage, task.job, task.aws_conn_id) == (STORAGE, "flights", "lake")
+    assert (routes._conn_id, other._conn_id) == ("cluster", "mine")
+    assert routes.name == "flights routes"
+    trigger = dag.get_task("epoch.trigger_checkpoint")
+    assert isinstance(trigger, TriggerCheckpointOperator)
+    assert trigger.declared_stages() == (StageSpec("routes", (), 4), StageSpec("other"))
+
+
+def test_before_and_after_the_group() -> None:
+    with DAG("flights", schedule=None) as dag:
+        before, after = (SparkEpochOperator(task_id=n, application="a.py", storage=STORAGE) for n in ("b", "a"))
+        with CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE) as group:
+            stage("routes")
+        before >> group >> after
+    assert before.downstream_task_ids == {"epoch.trigger_checkpoint"}
+    assert after.upstream_task_ids == {"epoch.wait_for_checkpoint"}
+    # Trigger and stages are skipped where the epoch is complete; what follows the group still runs.
+    assert dag.get_task("epoch.wait_for_checkpoint").trigger_rule == TriggerRule.NONE_FAILED
+
+
+def test_edges_drawn_after_the_block_count_too() -> None:
+    with DAG("flights", schedule=None) as dag:
+        with CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
+            clean, routes = stage("clean"), stage("routes")
+        clean >> routes
+    assert stages_of(dag) == {"clean": (), "routes": ("clean",)}
+
+
+def test_plain_groups_inside_are_looked_into(dag_file: DagFile) -> None:
+    dag = dag_file.dag("""
+with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", reads_window=False, storage="file:///lake"):
+    with TaskGroup("inner"):
+        a = SparkEpochOperator(task_id="a", application="a.py")
+    b = SparkEpochOperator(task_id="b", application="b.py", task_display_name="Bee")
+    a >> b
+""")
+    assert stages_of(dag) == {"a": (), "b": ("a",)}
+    assert ("epoch.trigger_checkpoint", "epoch.inner.a") in edges(dag)
+    assert dag.get_task("epoch.inner.a").on_retry_callback == [restore_latest_checkpoint]
+
+
+def test_both_callbacks_run_ours_first() -> None:
+    def mine(context: Any) -> None: ...
+
+    with (
+        DAG("flights", schedule=None, default_args={"on_failure_callback": mine}),
+        CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE),
+    ):
+        plain = stage("plain", on_retry_callback=[mine])
+        already = stage("already", on_failure_callback=restore_latest_checkpoint)
+    assert plain.on_retry_callback == [restore_latest_checkpoint, mine]
+    assert plain.on_failure_callback == [restore_latest_checkpoint, mine]
+    assert already.on_failure_callback == [restore_latest_checkpoint]
+
+
+def test_two_jobs_in_one_dag() -> None:
+    with DAG("flights", schedule=None, default_args={"retries": 3}) as dag:
+        for name in ("one", "two"):
+            with CheckpointedTaskGroup(name, reads_window=False, storage=STORAGE, job=name):
+                stage("routes")
+    assert stages_of(dag, "one.trigger_checkpoint") == stages_of(dag, "two.trigger_checkpoint") == {"routes": ()}
+    assert dag.get_task("two.routes").retries == 3
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (
+            (
+                "    from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator\n"
+                "    SparkSubmitOperator(task_id='old', application='a.py')"
+            ),
+            (
+                "epoch.old is of type SparkSubmitOperator, which cannot acknowledge a checkpoint: make it a "
+                "SparkEpochOperator, or move the task before or after the group"
+            ),
+        ),
+        (
+            "    CheckpointSensor(task_id='wait', storage='file:///lake')",
+            "epoch.wait is of type CheckpointSensor, and the group adds its own: take the task out",
+        ),
+        (
+            (
+                "    @task_group\n"
+                "    def of_one(name):\n"
+                "        SparkEpochOperator(task_id='m', application='a.py')\n"
+                "    of_one.expand(name=['x', 'y'])"
+            ),
+            "epoch.of_one.m lies in a mapped task group, and only a task that is mapped by itself can be many stages",
+        ),
+        ("    EmptyOperator(task_id='notify')", "the CheckpointedTaskGroup has no stage; add a SparkEpochOperator"),
+        (
+            "    for name in 'ab':\n        SparkEpochOperator(task_id=name, application='a.py', uid='same')",
+            "epoch.a and epoch.b have the same uid: give one of them another (uid='…')",
+        ),
+        (
+            "    SparkEpochOperator(task_id='a', application='a.py', job='other')",
+            "epoch.a names another storage or job than its group: remove them from the task",
+        ),
+        (
+            "    with CheckpointedTaskGroup('inner', storage='file:///lake', job='inner'):\n        pass",
+            "a CheckpointedTaskGroup lies in another one: an epoch has one checkpoint",
+        ),
+        (
+            (
+                "    SparkEpochOperator(task_id='a', application='a.py')\n"
+                "with dag, CheckpointedTaskGroup('again', reads_window=False, storage='file:///lake'):\n    pass"
+            ),
+            "epoch and again are of one job: their epochs would complete each other. Give each group its own job",
+        ),
+        (
+            "    SparkEpochOperator(task_id='a', application='a.py')\nwith group:\n    pass",
+            "the CheckpointedTaskGroup is opened a second time; put all its stages into one block",
+        ),
+    ],
+)
+def test_what_a_group_refuses(dag_file: DagFile, body: str, text: str) -> None:
+    head = (
+        'with DAG("flights", schedule=None) as dag, CheckpointedTaskGroup("epoch", '
+        'reads_window=False, storage="file:///lake") as group:\n'
+    )
+    assert text in dag_file.error(head + body)
+
+
+def test_an_error_in_the_block_is_the_one_that_is_shown() -> None:
+    with DAG("flights", schedule=None):
+        with pytest.raises(ZeroDivisionError), CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
+            _ = 1 / 0
+        assert TaskGroupContext.get_current() is not None
+        assert TaskGroupContext.get_current().group_id is None  # type: ignore[union-attr]
+
+
+def test_a_refused_group_is_left_all_the_same() -> None:
+    with DAG("flights", schedule=None):
+        with (
+            pytest.raises(InvalidConfigError, match="has no stage"),
+            CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE),
+        ):
+            pass
+        assert TaskGroupContext.get_current().group_id is None  # type: ignore[union-attr]
+
+
+def test_a_refused_option_leaves_no_group_open() -> None:
+    """The dag processor parses the next file in the same process."""
+    with (
+        DAG("refused", schedule=None),
+        pytest.raises(InvalidConfigError, match="poll_interval"),
+        CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE, poll_interval=0),
+    ):
+        raise AssertionError("the block is not entered")
+    with DAG("next", schedule=None) as dag:
+        assert TaskGroupContext.get_current(dag) is dag.task_group

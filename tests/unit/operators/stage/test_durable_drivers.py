@@ -1,0 +1,397 @@
+"""Drivers on a cluster over the tries of a task: submissions = attempts, in each of the provider's modes (F2, F3, F5).
+
+Clusters are stand-ins of their status endpoints (tests/support/cluster_stand_in.py); the provider, the store and the
+domain are real. A real cluster is in tests/real/airflow/test_yarn.py.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.providers.apache.spark.hooks import spark_submit as hooks_of_provider
+from airflow.providers.apache.spark.operators import spark_submit as operators_of_provider
+from airflow.sdk.exceptions import AirflowException
+
+from airflow_cairn.checkpoint.documents.attempt import Handover
+from airflow_cairn.checkpoint.documents.layout import epoch_name
+from airflow_cairn.checkpoint.reasons import Status
+from airflow_cairn.operators import SparkEpochOperator, restore_latest_checkpoint
+from airflow_cairn.operators.stage.drivers import DriverUnknownError
+from airflow_cairn.operators.stage.outcome import StageFailedError
+from tests.support.airflow_fixtures import Said
+from tests.support.airflow_stage import Job, Ti, context
+from tests.support.cluster_stand_in import ClusterStandIn, install_spark_submit
+from tests.support.world.cluster import Cluster
+
+RUN = "manual__2001-01-01T00:00:00+00:00"
+RUN_NAME = epoch_name(RUN)
+MODES = ("standalone", "yarn", "kubernetes")
+
+# The provider leaves the pipe open by which it asks a standalone master.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+
+
+class Killed(BaseException):
+    """SIGKILL, seen from inside: nothing of the worker runs any more."""
+
+
+class DiesWatching(SparkEpochOperator):
+    """Its worker is killed while the driver runs on."""
+
+    def poll_until_complete(self, external_id: Any, context: Any) -> None:
+        raise Killed
+
+
+class TaskState(dict[str, Any]):
+    """What Airflow keeps of a task through tries and clears."""
+
+    def set(self, key: str, value: Any) -> None:
+        self[key] = value
+
+
+@pytest.fixture(params=MODES)
+def mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def cluster(
+    mode: str, job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connections: Callable[[str, str], None]
+) -> Iterator[ClusterStandIn]:
+    """A cluster whose drivers acknowledge when they are looked at for the second time."""
+
+    def act(driver: str, conf: dict[str, str], looks: int) -> str:
+        return "RUNNING" if looks == 0 else acknowledge(job, conf)
+
+    with ClusterStandIn(mode, act) as cluster:
+        install_spark_submit(tmp_path / "bin", mode, cluster.url)
+        monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+        for module in (hooks_of_provider, operators_of_provider):
+            monkeypatch.setattr(module, "kube_client", cluster.kube_client(), raising=False)
+        options = SimpleNamespace(V1DeleteOptions=lambda: None)
+        monkeypatch.setitem(sys.modules, "kubernetes", SimpleNamespace(client=options))
+        connections("cluster", cluster.connection())
+        yield cluster
+
+
+def acknowledge(job: Job, conf: dict[str, str]) -> str:
+    """What a driver does that comes to its end."""
+    job.acknowledge(job.coordinator.files.read(Handover, conf["spark.cairn.handover"])[0])
+    return "DONE"
+
+
+def stage(
+    job: Job, cluster: ClusterStandIn, kind: type[SparkEpochOperator] = SparkEpochOperator, **options: Any
+) -> SparkEpochOperator:
+    settings = {"task_id": "routes", "application": "routes.py", "storage": job.storage, "job": job.name}
+    return kind(**{**settings, "conn_id": "cluster", **cluster.options(), **options})
+
+
+def outlived(job: Job, cluster: ClusterStandIn, state: TaskState, **options: Any) -> Ti:
+    """A try submits, and its worker is killed; gives the try."""
+    job.trigger(RUN)
+    ti = Ti(run_id=RUN)
+    with pytest.raises(Killed):
+        stage(job, cluster, DiesWatching, **options).execute(context(ti, task_state_store=state))
+    return ti
+
+
+def retry(job: Job, cluster: ClusterStandIn, state: TaskState, **options: Any) -> dict[str, Any]:
+    ti = Ti(run_id=RUN, try_number=2)
+    result = stage(job, cluster, **options).execute(context(ti, task_state_store=state))
+    assert result is not None
+    return result
+
+
+def finish_at_once(job: Job, cluster: ClusterStandIn) -> None:
+    """Let the drivers acknowledge when they are looked at for the first time."""
+    cluster.act = lambda _driver, conf, _looks: acknowledge(job, conf)
+
+
+def test_a_retry_waits_for_the_driver_that_lives(job: Job, cluster: ClusterStandIn, said: Said) -> None:
+    """semantics F5: the worker was killed, the dag processor says so, and the same attempt goes on."""
+    state = TaskState()
+    ti = outlived(job, cluster, state)
+    restore_latest_checkpoint(context(ti, task=stage(job, cluster)))
+    assert "its driver may have outlived it" in said.text
+    assert retry(job, cluster, state)["attempt"] == 1
+    (driver,) = cluster.states
+    assert cluster.events == [f"submit {driver}"]
+    # The only checkpoint, completed by the stage that acknowledged last.
+    assert [(entry.id, entry.status) for entry in job.coordinator.head().history] == [(1, Status.COMPLETED)]
+    assert "which an earlier try submitted" in said.text
+
+
+@pytest.mark.parametrize("state_now", ["FAILED", "KILLED", None])
+def test_a_driver_that_is_gone_is_a_failover(job: Job, cluster: ClusterStandIn, state_now: str | None) -> None:
+    """semantics F2: it failed, somebody killed it, or the cluster knows nothing of it any more."""
+    state = TaskState()
+    outlived(job, cluster, state)
+    (driver,) = cluster.states
+    if state_now is None:
+        del cluster.states[driver]
+        cluster.states["another"] = "DONE"
+    else:
+        cluster.states[driver] = state_now
+    finish_at_once(job, cluster)
+    assert retry(job, cluster, state)["attempt"] == 2
+    assert cluster.submitted == 2
+    ended = job.coordinator.head().ended_by_id(1)
+    assert ended is not None
+    assert f"{driver} is gone (" in ended.detail
+
+
+def test_the_driver_of_another_attempt_is_ended_first(
+    job: Job, cluster: ClusterStandIn, tmp_path: Path
+) -> None:  # semantics F3
+    note, state = tmp_path / "afterwards", TaskState()
+    ti = outlived(job, cluster, state)
+    job.coordinator.fail(RUN_NAME, "routes", str(ti.id), "its region failed")
+    old = next(iter(cluster.states))
+    cluster.act = lambda driver, conf, _looks: "RUNNING" if driver == old else acknowledge(job, conf)
+    afterwards = [f"sh -c 'echo done >> {note}'"]
+    assert retry(job, cluster, state, post_submit_commands=afterwards)["attempt"] == 2
+    _, new = cluster.states
+    assert cluster.events == [f"submit {old}", f"kill {old}", f"submit {new}"]
+    assert note.read_text() == "done\n"  # after the new one alone
+
+
+def test_a_driver_that_cannot_be_ended_holds_nothing_up(
+    job: Job, cluster: ClusterStandIn, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = TaskState()
+    ti = outlived(job, cluster, state)
+    job.coordinator.fail(RUN_NAME, "routes", str(ti.id), "its region failed")
+    finish_at_once(job, cluster)
+    cluster.down = True
+    up = SparkEpochOperator.submit_job
+
+    def submit_when_up_again(self: SparkEpochOperator, context: Any) -> str | None:
+        cluster.down = False
+        return up(self, context)
+
+    monkeypatch.setattr(SparkEpochOperator, "submit_job", submit_when_up_again)
+    assert retry(job, cluster, state)["attempt"] == 2
+    assert cluster.submitted == 2
+    assert "of an earlier attempt could not be ended" in said.text
+
+
+def test_a_cluster_that_does_not_answer_decides_nothing(job: Job, cluster: ClusterStandIn) -> None:
+    state = TaskState()
+    outlived(job, cluster, state)
+    cluster.down = True
+    with pytest.raises(DriverUnknownError, match="500") as failed:
+        retry(job, cluster, state)
+    assert failed.value.fields["driver"] in [*cluster.states, *(f"spark:{pod}" for pod in cluster.states)]
+    cluster.down = False
+    assert retry(job, cluster, state)["attempt"] == 1
+    assert cluster.submitted == 1
+
+
+@pytest.mark.parametrize("mode", ["kubernetes"], indirect=True)
+def test_a_connection_that_cannot_be_read_decides_nothing(
+    job: Job, cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The provider swallows the error, and would submit to YARN in client mode."""
+
+    def refuse(*_: object) -> None:
+        raise AirflowException("the API server does not answer")
+
+    state = TaskState()
+    outlived(job, cluster, state)
+    with monkeypatch.context() as patch:
+        patch.setattr(hooks_of_provider.SparkSubmitHook, "get_connection", refuse)
+        with pytest.raises(DriverUnknownError, match="connection cluster cannot be read"):
+            retry(job, cluster, state)
+    assert retry(job, cluster, state)["attempt"] == 1
+    assert cluster.submitted == 1
+
+
+def test_a_driver_that_cannot_be_noted_is_ended(job: Job, cluster: ClusterStandIn) -> None:
+    """Nobody could find it again: it would use the cluster in vain."""
+
+    class Refuses(TaskState):
+        def set(self, key: str, value: Any) -> None:
+            raise ConnectionError("the API server does not answer")
+
+    job.trigger(RUN)
+    operator = stage(job, cluster)
+    with pytest.raises(ConnectionError):
+        operator.execute(context(Ti(run_id=RUN), task_state_store=Refuses()))
+    (driver,) = cluster.states
+    assert cluster.events == [f"submit {driver}", f"kill {driver}"]
+    finish_at_once(job, cluster)
+    assert retry(job, cluster, TaskState())["attempt"] == 2
+
+
+def test_a_worker_that_is_killed_before_it_noted_its_driver(job: Job, cluster: ClusterStandIn) -> None:
+    """The window that stays open: nobody knows the driver, so it is a failover, and its acknowledgement counts not."""
+
+    class Forgets(TaskState):
+        def set(self, key: str, value: Any) -> None:
+            raise Killed
+
+    state = TaskState()
+    outlived(job, cluster, Forgets())
+    finish_at_once(job, cluster)
+    assert retry(job, cluster, state)["attempt"] == 2
+    assert cluster.submitted == 2
+
+
+def test_a_driver_that_fails_while_the_retry_waits_for_it(job: Job, cluster: ClusterStandIn) -> None:
+    state = TaskState()
+    outlived(job, cluster, state)
+    cluster.act = lambda _driver, _conf, looks: "RUNNING" if looks == 0 else "FAILED"
+    ti = Ti(run_id=RUN, try_number=2, max_tries=2)
+    operator = stage(job, cluster)
+    with pytest.raises(StageFailedError, match="stage routes failed") as failed:
+        operator.execute(context(ti, task_state_store=state))
+    restore_latest_checkpoint(context(ti, task=operator, exception=failed.value))
+    finish_at_once(job, cluster)
+    assert retry(job, cluster, state)["attempt"] == 2
+    assert cluster.submitted == 2
+
+
+def test_the_end_of_a_task_ends_the_driver_that_it_waits_for(job: Job, cluster: ClusterStandIn) -> None:
+    state = TaskState()
+    outlived(job, cluster, state)
+    cluster.act = lambda *_: "RUNNING"
+    operator = stage(job, cluster, DiesWatching)
+    with pytest.raises(Killed):
+        operator.execute(context(Ti(run_id=RUN, try_number=2), task_state_store=state))
+    operator.on_kill()
+    (driver,) = cluster.states
+    assert cluster.events == [f"submit {driver}", f"kill {driver}"]
+
+
+@pytest.fixture
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The provider waits 10 s between its questions to YARN, and 20 s to Kubernetes."""
+    monkeypatch.setattr(hooks_of_provider, "time", SimpleNamespace(sleep=lambda _seconds: None))
+
+
+def lose_sight(job: Job, cluster: ClusterStandIn, state: TaskState, try_number: int, **options: Any) -> None:
+    """A try cannot watch its driver any more; Airflow calls back with what it raised."""
+    ti, operator = Ti(run_id=RUN, try_number=try_number, **{"max_tries": 2, **options}), stage(job, cluster)
+    with pytest.raises(DriverUnknownError) as failed:
+        operator.execute(context(ti, task_state_store=state))
+    restore_latest_checkpoint(context(ti, task=operator, exception=failed.value))
+
+
+# The provider starts a process for each of ten questions to a standalone master.
+@pytest.mark.parametrize(
+    "mode", [pytest.param("standalone", marks=pytest.mark.large), "yarn", "kubernetes"], indirect=True
+)
+@pytest.mark.usefixtures("_no_waiting")
+def test_a_cluster_that_stops_answering_while_a_task_watches(job: Job, cluster: ClusterStandIn) -> None:
+    """semantics F2: first for the try that submitted, then for the one that waits; the driver works on meanwhile."""
+    job.trigger(RUN)
+    state = TaskState()
+
+    def act(_driver: str, conf: dict[str, str], looks: int) -> str:
+        cluster.down = looks in (0, 2)
+        return "RUNNING" if looks < 4 else acknowledge(job, conf)
+
+    cluster.act = act
+    for try_number in (1, 2):
+        lose_sight(job, cluster, state, try_number)
+        assert job.coordinator.head().history == ()
+        cluster.down = False
+    assert retry(job, cluster, state)["attempt"] == 1
+    assert len(cluster.events) == cluster.submitted == 1
+
+
+@pytest.mark.parametrize("mode", ["standalone", "kubernetes"], indirect=True)
+@pytest.mark.usefixtures("_no_waiting")
+def test_a_driver_whose_state_is_unknown_for_a_while(job: Job, cluster: ClusterStandIn) -> None:  # semantics F2
+    """A master that recovers, or a pod's node that cannot be reached."""
+    job.trigger(RUN)
+    state = TaskState()
+    cluster.act = lambda *_: "UNKNOWN"
+    lose_sight(job, cluster, state, 1)
+    (driver,) = cluster.states
+    cluster.states[driver] = "RUNNING"
+    cluster.act = lambda _driver, conf, looks: "RUNNING" if looks == 1 else acknowledge(job, conf)
+    assert retry(job, cluster, state)["attempt"] == 1
+    assert len(cluster.events) == cluster.submitted == 1
+
+
+@pytest.mark.parametrize("mode", ["kubernetes"], indirect=True)
+@pytest.mark.usefixtures("_no_waiting")
+def test_nobody_asks_again_after_the_last_try(job: Job, cluster: ClusterStandIn) -> None:  # semantics F5
+    job.trigger(RUN)
+    cluster.act = lambda *_: "UNKNOWN"
+    lose_sight(job, cluster, TaskState(), 1, max_tries=0)
+    ended = job.coordinator.head().ended_by_id(1)
+    assert ended is not None
+    assert "lost sight of its driver" in ended.detail
+
+
+@pytest.mark.parametrize("mode", ["standalone"], indirect=True)
+def test_a_driver_that_is_slow_to_die_is_of_its_own_attempt_alone(job: Job, cluster: ClusterStandIn) -> None:
+    """Two workers are killed: the first once its driver runs, the second before it submits anything."""
+
+    class DiesSubmitting(SparkEpochOperator):
+        def submit_job(self, context: Any) -> str | None:
+            raise Killed
+
+    state = TaskState()
+    ti = outlived(job, cluster, state)
+    job.coordinator.fail(RUN_NAME, "routes", str(ti.id), "its region failed")
+    (old,) = cluster.states
+    cluster.act = lambda driver, conf, _looks: "RUNNING" if driver == old else acknowledge(job, conf)
+    with pytest.raises(Killed):
+        stage(job, cluster, DiesSubmitting).execute(context(Ti(run_id=RUN, try_number=2), task_state_store=state))
+    cluster.states[old] = "RUNNING"
+    assert retry(job, cluster, state)["attempt"] == 3
+    assert cluster.submitted == 2
+
+
+@pytest.mark.parametrize("mode", ["standalone"], indirect=True)
+def test_a_worker_that_was_given_up_does_not_end_what_another_try_waits_for(
+    job: Job, cluster: ClusterStandIn
+) -> None:  # semantics F5
+    """It was cut off and not dead: its next heartbeat is refused, and Airflow ends it with on_kill."""
+    job.trigger(RUN)
+    state = TaskState()
+    first = stage(job, cluster, DiesWatching)
+    with pytest.raises(Killed):
+        first.execute(context(Ti(run_id=RUN), task_state_store=state))
+
+    def give_up_the_first(driver: str, conf: dict[str, str], looks: int) -> str:
+        if looks == 0:
+            return "RUNNING"
+        first.on_kill()
+        return acknowledge(job, conf)
+
+    cluster.act = give_up_the_first
+    assert retry(job, cluster, state)["attempt"] == 1
+    assert [event.split()[0] for event in cluster.events] == ["submit"]
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("mode", ["kubernetes"], indirect=True)
+def test_without_durable_a_retry_is_a_failover(job: Job, cluster: ClusterStandIn, first: bool) -> None:
+    state = TaskState()
+    outlived(job, cluster, state, durable=first)
+    finish_at_once(job, cluster)
+    assert retry(job, cluster, state, durable=False)["attempt"] == 2
+    assert cluster.submitted == 2
+
+
+@pytest.mark.parametrize("mode", ["standalone"], indirect=True)
+def test_a_driver_whose_name_somebody_removed(job: Job, cluster: ClusterStandIn) -> None:
+    state = TaskState()
+    outlived(job, cluster, state)
+    ti = Ti(run_id=RUN, try_number=2)
+    job.coordinator.begin(RUN_NAME, "routes", str(ti.id), drivers=Cluster())
+    state.clear()
+    with pytest.raises(StageFailedError, match="no longer says which driver runs"):
+        stage(job, cluster).execute(context(ti, task_state_store=state))
+    assert cluster.submitted == 1

@@ -1,0 +1,465 @@
+"""A stage's submission: how `spark-submit` is started, and what is made of how it ended.
+
+`spark-submit` is a stand-in (tests/support/spark_submit_stand_in.py); everything else is real: the provider's operator
+and hook, the process, the store and the domain. The real one runs in tests/real/airflow.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException, AirflowSkipException
+
+from airflow_cairn.checkpoint import CheckpointConfig, TriggerRequest
+from airflow_cairn.checkpoint.answers import Ready
+from airflow_cairn.checkpoint.attempts.progress import CheckpointProgress
+from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
+from airflow_cairn.checkpoint.documents.entries import Stopped
+from airflow_cairn.checkpoint.documents.layout import epoch_name
+from airflow_cairn.checkpoint.errors import CheckpointFailedError, FencedError, InvalidConfigError
+from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator, restore_latest_checkpoint
+from airflow_cairn.operators.stage.outcome import StageFailedError, StageRun
+from airflow_cairn.storage.errors import InvalidNameError, UnavailableError
+from tests.support import spark_submit_stand_in
+from tests.support.airflow_fixtures import Said
+from tests.support.airflow_stage import Job, Ti, context
+
+RUN = "manual__2001-01-01T00:00:00+00:00"
+CANARY = "canary-0123456789"
+
+
+@dataclass
+class Submitted:
+    """How the stand-in was started."""
+
+    note: Path
+
+    def __getitem__(self, name: str) -> Any:
+        return json.loads(self.note.read_text())[name]
+
+    def __bool__(self) -> bool:
+        return self.note.exists()
+
+
+@pytest.fixture
+def submitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connections: Callable[[str, str], None]) -> Submitted:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    binary = folder / "spark-submit"
+    root = Path(__file__).parents[4]
+    binary.write_text(
+        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(root)!r})\n"
+        f"from {spark_submit_stand_in.__name__} import main\nsys.exit(main())\n"
+    )
+    binary.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+    monkeypatch.setenv("CAIRN_TEST_NOTE", str(tmp_path / "note.json"))
+    connections("spark_default", json.dumps({"conn_type": "spark", "host": "local[2]"}))
+    return Submitted(tmp_path / "note.json")
+
+
+def stage(of: Job, do: str = "acknowledge", **options: Any) -> SparkEpochOperator:
+    conf = {"spark.test.do": do, **options.pop("conf", {})}
+    settings = {"task_id": "routes", "application": "routes.py", "storage": of.storage, "job": of.name, "conf": conf}
+    return SparkEpochOperator(**{**settings, **options})
+
+
+def test_a_stage_is_submitted_and_acknowledges(job: Job, submitted: Submitted, said: Said) -> None:
+    job.complete("r0")
+    job.trigger(RUN)
+    operator = stage(job, py_files="mine.zip")
+    result = operator.execute(context(Ti(run_id=RUN)))
+    assert result == {"checkpoint": 2, "epoch": epoch_name(RUN), "attempt": 1, "stage": "routes"}
+    conf = submitted["conf"]
+    assert conf["spark.cairn.storage"] == job.storage
+    assert conf["spark.cairn.job"] == "flights"
+    assert conf["spark.cairn.handover"].startswith("chk-0000000002/handover/routes/")
+    assert conf["spark.cairn.restore"] == "1"
+    title = f"checkpoint 2 · epoch {RUN} · attempt 1 · stage routes"
+    assert f"{title}: submitting" in said.text
+    assert f"{title}: acknowledged" in said.text
+    assert "restoring from checkpoint 1" in said.text
+    # The author's fields stay as the author wrote them; what was shipped is gone.
+    assert operator.conf == {"spark.test.do": "acknowledge"}
+    assert operator.py_files == "mine.zip"
+    mine, runtime = submitted["argv"][submitted["argv"].index("--py-files") + 1].split(",")
+    assert mine == "mine.zip"
+    assert "airflow_cairn" in Path(runtime).name
+    assert not Path(runtime).exists()
+
+
+def test_nothing_to_submit(job: Job, submitted: Submitted, said: Said) -> None:
+    job.trigger(RUN)
+    job.acknowledge(job.begin(RUN))
+    assert stage(job).execute(context(Ti(run_id=RUN))) is None
+    assert not submitted
+    assert f"checkpoint 1 · epoch {RUN} · stage routes: already acknowledged, nothing to submit" in said.text
+
+
+def test_a_pause_in_the_middle_stops_the_job_and_costs_no_try(job: Job, submitted: Submitted) -> None:
+    """semantics S1: what the stage has done is kept, and what has to come waits for the end of the pause."""
+    job.trigger(RUN, "routes", StageSpec("report", upstream=("routes",)))
+    stage(job).execute(context(Ti(run_id=RUN, paused=True)))
+    assert job.coordinator.head().stopped is Stopped.PAUSED
+    report = stage(job, task_id="report")
+    with pytest.raises(AirflowRescheduleException):
+        report.execute(context(Ti(run_id=RUN, paused=True)))
+    result = report.execute(context(Ti(run_id=RUN)))
+    assert result is not None
+    assert result["attempt"] == 2
+    head = job.coordinator.head()
+    assert head.stopped is None
+    assert [(each.attempt, each.acks) for each in head.completed] == [(2, 2)], "it is taken over"
+
+
+def test_a_pause_that_another_task_noticed_leaves_a_stage_alone(job: Job, submitted: Submitted) -> None:
+    """semantics S1, A2: it was running then, and acknowledges after its attempt has ended."""
+    job.trigger(RUN)
+    assert stage(job, "acknowledge after a pause").execute(context(Ti(run_id=RUN, paused=True))) is not None
+    job.coordinator.unpause()
+    waiting = job.coordinator.go_on(epoch_name(RUN))
+    assert isinstance(waiting, Ready)
+    assert waiting.checkpoint == 2
+
+
+def test_a_stage_below_one_that_declined_starts_no_driver(job: Job, submitted: Submitted) -> None:  # semantics B4
+    stages = (StageSpec("clean"), StageSpec("routes", upstream=("clean",)))
+    job.coordinator.trigger(TriggerRequest(epoch_name(RUN), Slice(), stages))
+    job.decline(job.begin(RUN, "clean"), "ValueError: bad row")
+    with pytest.raises(CheckpointFailedError, match=r"nothing was submitted: clean, .*ValueError: bad row") as failed:
+        stage(job).execute(context(Ti(run_id=RUN)))
+    assert not submitted
+    assert failed.value.fields["attempt"] == 1
+
+
+def test_the_stage_that_acknowledges_last_completes_the_checkpoint(
+    job: Job, submitted: Submitted, said: Said
+) -> None:  # semantics C1
+    """The task that waits for it has still to start; it finds the checkpoint complete, and tells and cleans."""
+    job.trigger(RUN, "routes", "airports")
+    stage(job).execute(context(Ti(run_id=RUN)))
+    assert job.coordinator.head().completed == (), "airports has not acknowledged"
+    stage(job, task_id="airports").execute(context(Ti(run_id=RUN)))
+    assert [each.id for each in job.coordinator.head().completed] == [1]
+    assert "checkpoint 1: every stage has acknowledged, the checkpoint is complete" in said.text
+
+
+def test_so_does_a_stage_whose_try_died_after_its_acknowledgement(job: Job, submitted: Submitted) -> None:
+    """semantics C1: between the end of its application and the completion."""
+    job.trigger(RUN)
+    job.acknowledge(job.begin(RUN))
+    assert stage(job, retries=2).execute(context(Ti(run_id=RUN, try_number=2, max_tries=2))) is None
+    assert not submitted
+    assert [each.id for each in job.coordinator.head().completed] == [1]
+
+
+def test_a_stage_whose_try_died_after_the_completion_is_no_skipped_one(
+    job: Job, submitted: Submitted, said: Said
+) -> None:  # semantics C1, T9
+    """What follows it in the DAG would be skipped with it."""
+    job.complete(RUN)
+    assert stage(job, retries=2).execute(context(Ti(run_id=RUN, try_number=2, max_tries=2))) is None
+    assert f"checkpoint 1 has completed epoch {RUN}: stage routes has nothing to submit" in said.text
+    with pytest.raises(AirflowSkipException, match="It is not run again"):
+        stage(job, retries=2).execute(context(Ti(run_id=RUN, try_number=2, max_tries=3)))
+    assert not submitted
+
+
+def test_a_stage_that_was_added_while_the_run_went_on_begins_with_the_next(
+    job: Job, submitted: Submitted, said: Said
+) -> None:  # semantics T9
+    """Airflow adds its task to the run; that it has completed the epoch would not be true."""
+    job.trigger(RUN)
+    with pytest.raises(InvalidConfigError, match="does not expect this stage: the DAG has changed"):
+        stage(job, task_id="added").execute(context(Ti(run_id=RUN)))
+    job.acknowledge(job.begin(RUN))
+    job.coordinator.complete(1)
+    assert stage(job, task_id="added", retries=2).execute(context(Ti(run_id=RUN, try_number=2, max_tries=2))) is None
+    assert f"checkpoint 1 has completed epoch {RUN}: stage added has nothing to submit" in said.text
+    assert not submitted
+
+
+def test_a_completion_that_fails_does_not_fail_the_stage(
+    job: Job, submitted: Submitted, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fault cannot be caused on local files: the store is away for that one moment."""
+
+    def away(self: CheckpointProgress, epoch: str, stage: str) -> None:
+        raise UnavailableError("the store did not answer")
+
+    monkeypatch.setattr(CheckpointProgress, "complete_if_last", away)
+    job.trigger(RUN)
+    assert stage(job).execute(context(Ti(run_id=RUN))) is not None
+    assert "the checkpoint is left to the task that waits for it: the store did not answer" in said.text
+
+
+def test_a_completed_epoch_is_skipped(job: Job, submitted: Submitted) -> None:
+    job.complete(RUN)
+    with pytest.raises(AirflowSkipException, match=r"is completed: checkpoint 1 holds it\. It is not run again"):
+        stage(job).execute(context(Ti(run_id=RUN)))
+    assert not submitted
+
+
+def _without_routes(job: Job) -> None:
+    """Trigger an epoch that may complete without `routes`, and let the other stage acknowledge."""
+    stages = (StageSpec("clean"), StageSpec("routes", upstream=("clean",)))
+    config = CheckpointConfig(unaligned=True)
+    job.coordinator.trigger(TriggerRequest(epoch_name(RUN), Slice(), stages, config))
+    job.acknowledge(job.begin(RUN, "clean"))
+
+
+def test_a_stage_that_lags_is_skipped_and_its_input_is_kept(job: Job, submitted: Submitted) -> None:  # semantics B3
+    _without_routes(job)
+    with pytest.raises(AirflowSkipException, match=r"without stage routes\. Its input is kept"):
+        stage(job, "lag").execute(context(Ti(run_id=RUN)))
+    assert submitted
+    assert job.coordinator.head().completed[0].left_out == ("routes",)
+
+
+def test_a_stage_that_was_left_out_starts_no_driver(job: Job, submitted: Submitted) -> None:  # semantics B3
+    _without_routes(job)
+    job.coordinator.complete(1)
+    with pytest.raises(AirflowSkipException, match=r"without stage routes\. Its input is kept"):
+        stage(job).execute(context(Ti(run_id=RUN)))
+    assert not submitted
+
+
+def test_nothing_was_triggered(job: Job, submitted: Submitted) -> None:
+    with pytest.raises(InvalidConfigError, match="the task that triggers the checkpoint"):
+        stage(job).execute(context(Ti(run_id=RUN)))
+    assert not submitted
+
+
+@pytest.mark.parametrize(
+    ("do", "text"),
+    [
+        ("fail", "stage routes failed: spark-submit ended with status 3 and gave no reason"),
+        ("die", "stage routes failed: spark-submit was killed by signal 9 and gave no reason"),
+        ("decline", "stage routes failed: AnalysisException: no such column"),
+        ("decline quietly", "stage routes declined: AnalysisException: no such column"),
+        (
+            "nothing",
+            "the application ended without opening an epoch: add `with Epoch.current() as epoch:` around its work",
+        ),
+    ],
+)
+def test_how_applications_fail(job: Job, submitted: Submitted, do: str, text: str) -> None:
+    job.trigger(RUN)
+    with pytest.raises(StageFailedError) as caught:
+        stage(job, do).execute(context(Ti(run_id=RUN)))
+    assert text in str(caught.value)
+    assert caught.value.fields == {"job": "flights", "checkpoint": 1, "attempt": 1}
+
+
+@pytest.mark.parametrize(
+    ("do", "text"),
+    [
+        ("decline for good", "AnalysisException: no such column"),
+        ("miss it", "the application routes.py does not exist on this worker"),
+    ],
+)
+def test_what_no_retry_cures_fails_at_once(job: Job, submitted: Submitted, do: str, text: str) -> None:  # semantics F4
+    job.trigger(RUN)
+    told = context(Ti(run_id=RUN))
+    operator = stage(job, do)
+    with pytest.raises(AirflowFailException) as caught:
+        operator.execute(told)
+    assert f"stage routes failed: {text}" in str(caught.value)
+    restore_latest_checkpoint(told | {"task": operator, "exception": caught.value})
+    head = job.coordinator.head()
+    assert head.pending == ()
+    assert head.history[-1].detail == f"no retry cures this: routes: {text}"
+    with pytest.raises(AirflowFailException, match="no retry cures this"):
+        operator.execute(context(Ti(run_id=RUN)))
+
+
+def test_an_application_that_is_there_may_end_with_any_status(
+    job: Job, submitted: Submitted, tmp_path: Path
+) -> None:  # semantics F4
+    job.trigger(RUN)
+    (tmp_path / "there.py").touch()
+    with pytest.raises(StageFailedError, match="status 2 and gave no reason") as caught:
+        stage(job, "miss it", application=str(tmp_path / "there.py")).execute(context(Ti(run_id=RUN)))
+    assert type(caught.value) is StageFailedError
+
+
+def test_a_stage_that_was_replaced_while_it_ran(job: Job, submitted: Submitted) -> None:  # semantics A2, F3
+    job.trigger(RUN)
+    with pytest.raises(FencedError, match="replaced while it ran; what it wrote is discarded"):
+        stage(job, "be replaced").execute(context(Ti(run_id=RUN)))
+
+
+def test_the_next_try_settles_what_the_first_left(job: Job, submitted: Submitted) -> None:  # semantics F5
+    job.trigger(RUN)
+    with pytest.raises(StageFailedError):
+        stage(job, "die").execute(context(Ti(run_id=RUN)))
+    operator = stage(job)
+    second = operator.execute(context(Ti(run_id=RUN, try_number=2)))
+    assert second is not None
+    assert (second["checkpoint"], second["attempt"]) == (2, 2)
+
+
+def test_each_execution_keeps_its_driver_under_a_key_of_its_own(job: Job, submitted: Submitted) -> None:
+    """A durable operator's stored driver id survives a clear: nobody may reconnect to another attempt's driver."""
+    job.trigger(RUN)
+    keys = set()
+    for do in ("die", "acknowledge"):
+        operator = stage(job, do)
+        try:
+            operator.execute(context(Ti(run_id=RUN)))
+        except StageFailedError:
+            assert do == "die"
+        keys |= {operator.external_id_key, operator._K8S_DRIVER_STATUS_KEY}
+    assert len(keys) == 4
+    assert all(key.startswith(("spark_job_", "k8s_driver_status_")) for key in keys)
+
+
+def lake(connections: Callable[[str, str], None], job: Job, monkeypatch: pytest.MonkeyPatch, **extra: str) -> Job:
+    """Let a connection hold secrets while the store itself stays local."""
+    from airflow_cairn.hooks.storage import CheckpointStorageHook
+
+    connections(
+        "lake",
+        json.dumps({"conn_type": "aws", "login": f"login-{CANARY}", "password": f"key-{CANARY}", "extra": extra}),
+    )
+    monkeypatch.setattr(CheckpointStorageHook, "is_s3", True)
+    return job
+
+
+def test_credentials_go_by_the_environment_alone(
+    job: Job,
+    submitted: Submitted,
+    said: Said,
+    connections: Callable[[str, str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lake(connections, job, monkeypatch, aws_session_token=f"token-{CANARY}", endpoint_url="http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_PROFILE", "the worker's own")
+    job.trigger(RUN)
+    operator = stage(job, aws_conn_id="lake", env_vars={"MINE": "kept"})
+    result = operator.execute(context(Ti(run_id=RUN)))
+    environ = submitted["environ"]
+    assert environ["AWS_ACCESS_KEY_ID"] == f"login-{CANARY}"
+    assert environ["AWS_SECRET_ACCESS_KEY"] == f"key-{CANARY}"
+    assert environ["AWS_SESSION_TOKEN"] == f"token-{CANARY}"
+    assert environ["MINE"] == "kept"
+    assert "AWS_PROFILE" not in environ
+    assert submitted["conf"]["spark.cairn.s3.endpoint"] == "http://127.0.0.1:1"
+    fields = {name: getattr(operator, name) for name in operator.template_fields}
+    for shown in (submitted["argv"], said.text, fields, result, repr(operator._submission)):
+        assert CANARY not in str(shown)
+    assert CANARY not in "".join(path.read_text() for path in job.folder.rglob("*.json"))
+    assert "AWS_ACCESS_KEY_ID" not in os.environ
+
+
+def test_a_foreign_session_token_is_not_mixed_in(
+    job: Job, submitted: Submitted, connections: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake(connections, job, monkeypatch)
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "of the worker")
+    job.trigger(RUN)
+    stage(job, aws_conn_id="lake").execute(context(Ti(run_id=RUN)))
+    assert "AWS_SESSION_TOKEN" not in submitted["environ"]
+
+
+def test_in_cluster_mode_nothing_is_passed(
+    job: Job, submitted: Submitted, connections: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake(connections, job, monkeypatch)
+    job.trigger(RUN)
+    connections("yarn", json.dumps({"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}))
+    stage(job, aws_conn_id="lake", conn_id="yarn", durable=False).execute(context(Ti(run_id=RUN)))
+    # The test's own way to define a connection is the environment; nothing else of it may be there.
+    environ = {name: value for name, value in submitted["environ"].items() if name != "AIRFLOW_CONN_LAKE"}
+    assert CANARY not in str(environ)
+    assert "AWS_SECRET_ACCESS_KEY" not in environ
+
+
+YARN = {"deploy-mode": "cluster"}
+
+
+@pytest.mark.parametrize(
+    ("extra", "mine", "attempts"),
+    [(YARN, {}, "1"), (YARN, {"spark.yarn.maxAppAttempts": "3"}, "3"), ({"deploy-mode": "client"}, {}, None)],
+)
+def test_yarn_starts_no_second_driver_by_itself(
+    job: Job,
+    submitted: Submitted,
+    connections: Callable[[str, str], None],
+    extra: dict[str, str],
+    mine: dict[str, str],
+    attempts: str | None,
+) -> None:
+    """semantics F4: a failure reaches the task, and with it the restart strategy; the author may decide otherwise."""
+    connections("yarn", json.dumps({"conn_type": "spark", "host": "yarn", "extra": extra}))
+    job.trigger(RUN)
+    stage(job, conn_id="yarn", durable=False, conf=mine).execute(context(Ti(run_id=RUN)))
+    assert submitted["conf"].get("spark.yarn.maxAppAttempts") == attempts
+
+
+def test_what_became_of_an_application_on_the_cluster_is_told(job: Job) -> None:
+    """In cluster mode spark-submit ends well whatever becomes of the driver: its status is no cause."""
+    job.trigger(RUN)
+    run = StageRun(job.coordinator, job.begin(RUN))
+    error = run.failure(0, "YARN application application_1_0001 ended with state: FAILED\nDiagnostics: a long story")
+    assert "failed: YARN application application_1_0001 ended with state: FAILED; the cluster's own log" in str(error)
+    assert "a long story" not in str(error)
+
+
+def test_the_author_may_override_s3a_but_not_the_handover(
+    job: Job, submitted: Submitted, connections: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake(connections, job, monkeypatch, endpoint_url="http://127.0.0.1:1")
+    job.trigger(RUN)
+    mine = {"spark.hadoop.fs.s3a.endpoint": "http://127.0.0.1:2"}
+    stage(job, aws_conn_id="lake", conf=mine).execute(context(Ti(run_id=RUN)))
+    assert submitted["conf"]["spark.hadoop.fs.s3a.endpoint"] == "http://127.0.0.1:2"
+    assert submitted["conf"]["spark.cairn.s3.endpoint"] == "http://127.0.0.1:1"
+
+
+def test_what_templates_rendered_to_is_checked_again(job: Job, submitted: Submitted) -> None:
+    job.trigger(RUN)
+    operator = stage(job)
+    operator.conf = {"spark.mine": "AKIAIOSFODNN7EXAMPLE"}
+    with pytest.raises(InvalidConfigError, match="an AWS access key id"):
+        operator.execute(context(Ti(run_id=RUN)))
+    operator.conf, operator.job = {}, "../other"
+    with pytest.raises(InvalidNameError, match="this job name cannot be used"):
+        operator.execute(context(Ti(run_id=RUN)))
+    assert not submitted
+
+
+def test_an_instance_of_a_mapped_task_is_a_stage(job: Job, submitted: Submitted, said: Said) -> None:
+    job.trigger(RUN, "routes-0", "routes-1")
+    result = stage(job).execute(context(Ti(run_id=RUN, map_index=1)))
+    assert result is not None
+    assert result["stage"] == "routes-1"
+    assert submitted["conf"]["spark.cairn.handover"].startswith("chk-0000000001/handover/routes-1/")
+    assert f"checkpoint 1 · epoch {RUN} · attempt 1 · stage routes-1: acknowledged" in said.text
+
+
+def test_killing_a_stage_that_has_submitted_nothing(job: Job) -> None:
+    """SIGTERM may come while the connection is being fetched; there is nothing to end then."""
+    stage(job).on_kill()
+
+
+def test_the_way_from_a_stage_to_its_checkpoint(job: Job) -> None:
+    with DAG("flights", schedule=None):
+        with CheckpointedTaskGroup("epoch", reads_window=False, storage=job.storage):
+            inside = stage(job)
+        outside = stage(job, task_id="alone")
+    (link,) = inside.operator_extra_links
+    key: Any = Ti(run_id=RUN)
+    address = link.get_link(inside, ti_key=key)
+    assert address.endswith(
+        "/dags/flights/runs/manual__2001-01-01T00%3A00%3A00%2B00%3A00/tasks/epoch.wait_for_checkpoint"
+    )
+    assert link.get_link(outside, ti_key=key) == ""

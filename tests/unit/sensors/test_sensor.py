@@ -1,0 +1,281 @@
+"""The sensor completes the checkpoint when the last acknowledgement is in, and fails with the decline's reason."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import timezone
+from airflow.sdk.exceptions import (
+    AirflowFailException,
+    AirflowRescheduleException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    TaskDeferred,
+)
+
+from airflow_cairn.checkpoint import CheckpointConfig, NoRestart, RegionalCheckpoints
+from airflow_cairn.checkpoint.attempts.progress import CheckpointProgress
+from airflow_cairn.checkpoint.cleanup.cleaner import Cleaner, CleanReport
+from airflow_cairn.checkpoint.documents.head import MAX_UNFINISHED
+from airflow_cairn.checkpoint.documents.layout import epoch_name
+from airflow_cairn.checkpoint.errors import CheckpointFailedError, InvalidConfigError
+from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.checkpoint.ways_out import WAYS_OUT
+from airflow_cairn.sensors import CheckpointSensor
+from airflow_cairn.storage.errors import UnavailableError
+from airflow_cairn.triggers import CheckpointTrigger
+from tests.support.airflow_fixtures import Said
+from tests.support.airflow_stage import Job, Ti, context
+
+RUN = "manual__r1"
+
+
+def sensor(job: Job, **options: Any) -> CheckpointSensor:
+    return CheckpointSensor(task_id="wait", storage=job.storage, job=job.name, **options)
+
+
+def at() -> Any:
+    return context(Ti(run_id=RUN, task_id="wait"))
+
+
+def soon() -> str:
+    return (timezone.utcnow() + timedelta(minutes=1)).isoformat()
+
+
+def test_nothing_to_wait_for(job: Job) -> None:
+    job.trigger(RUN)
+    job.acknowledge(job.begin(RUN))
+    result = sensor(job).execute(at())
+    assert result.pop("duration_ms") >= 0
+    assert result == {
+        "job": "flights",
+        "checkpoint": 1,
+        "epoch": "manual__r1",
+        "attempt": 1,
+        "acks": 1,
+        "size_bytes": 0,
+    }
+    assert [entry.id for entry in job.coordinator.head().completed] == [1]
+
+
+def test_it_says_what_completed(job: Job, said: Said) -> None:
+    job.trigger(RUN)
+    job.acknowledge(job.begin(RUN))
+    sensor(job).execute(at())
+    assert "checkpoint 1 · epoch manual__r1: completed · attempt 1 · 1 ack · 0 bytes · " in said.text
+    assert "cleaned: " in said.text
+
+
+def test_it_says_who_was_left_out(job: Job, said: Said) -> None:  # semantics B3, F6
+    job.trigger(RUN, "routes", "clean", config=CheckpointConfig(regional=RegionalCheckpoints(0.5)))
+    job.acknowledge(job.begin(RUN, "clean"))
+    job.begin(RUN, claimant="last")
+    job.coordinator.fail(RUN, "routes", "last", "killed", final=True)
+    result = sensor(job).execute(at())
+    assert (result["acks"], result["left_out"]) == (1, ["routes"])
+    assert "completed without routes; what was left out is read first in the next epoch" in said.text
+
+
+def test_it_waits_in_the_triggerer(job: Job) -> None:
+    job.trigger(RUN)
+    with pytest.raises(TaskDeferred) as caught:
+        sensor(job, poke_interval=2, timeout=60).execute(at())
+    deferred = caught.value
+    assert isinstance(deferred.trigger, CheckpointTrigger)
+    assert deferred.trigger.serialize()[1] == {
+        "storage": job.storage,
+        "job": "flights",
+        "epoch": "manual__r1",
+        "aws_conn_id": None,
+        "poll_interval": 2.0,
+        "asked": None,
+    }
+    assert deferred.method_name == "execute_complete"
+    assert timedelta(seconds=50) < deferred.timeout <= timedelta(seconds=60)
+    job.acknowledge(job.begin(RUN))
+    assert deferred.kwargs is not None
+    again = sensor(job).execute_complete(at(), {"status": "ready", "checkpoint": 1}, **deferred.kwargs)
+    assert again["checkpoint"] == 1
+
+
+def test_what_the_trigger_saw_may_have_passed(job: Job) -> None:
+    """A failover between the event and the task opens another attempt: waiting goes on, with the time that is left."""
+    job.trigger(RUN)
+    with pytest.raises(TaskDeferred) as caught:
+        sensor(job).execute_complete(at(), {"status": "ready", "checkpoint": 1}, soon())
+    assert caught.value.timeout <= timedelta(minutes=1)
+
+
+def test_the_time_runs_out(job: Job) -> None:
+    job.trigger(RUN)
+    past = (timezone.utcnow() - timedelta(seconds=1)).isoformat()
+    with pytest.raises(AirflowSensorTimeout, match="not complete within 9 seconds"):
+        sensor(job, timeout=9).execute_complete(at(), {"status": "ready", "checkpoint": 1}, past)
+
+
+@pytest.mark.parametrize("deferrable", [True, False])
+def test_a_declined_checkpoint_fails_for_good_with_the_reason(job: Job, deferrable: bool) -> None:  # semantics D5
+    job.trigger(RUN)
+    job.decline(job.begin(RUN), "AnalysisException: no such column")
+    with pytest.raises(AirflowFailException) as caught:
+        sensor(job, deferrable=deferrable).execute(at())
+    assert str(caught.value).startswith(
+        "the job failed, because `tolerable_failed_checkpoints` allows no more failed ones: "
+        "checkpoint 1 failed: CHECKPOINT_DECLINED: routes: AnalysisException: no such column. A stage's application "
+    )
+
+
+def test_a_try_that_no_other_follows_is_not_told_as_one_checkpoint_too_many(job: Job) -> None:  # semantics F4
+    job.trigger(RUN, config=CheckpointConfig(tolerable_failed_checkpoints=5, restart_strategy=NoRestart()))
+    job.begin(RUN, claimant="try")
+    job.coordinator.fail(epoch_name(RUN), "routes", "try", "boom")
+    with pytest.raises(AirflowFailException) as caught:
+        sensor(job).execute(at())
+    assert str(caught.value).startswith(
+        "the epoch failed, and no other try follows: "
+        "checkpoint 1 failed: JOB_FAILURE: NoRestart allows no restart: routes: boom. A stage failed and no other try "
+    )
+
+
+@pytest.mark.parametrize("reason", [each for each in Reason if each is not Reason.CHECKPOINT_SUBSUMED])
+def test_a_failed_checkpoint_says_what_to_do_and_is_tried_again_only_where_that_helps(job: Job, reason: Reason) -> None:
+    """semantics D5: where waiting does not help, each of the sensor's retries would find the same, all in vain."""
+    job.trigger(RUN)
+    job.coordinator.abort(1, reason, "why")
+    way_out = WAYS_OUT[reason]
+    counted = job.coordinator.head().history[-1].job_failed
+    with pytest.raises(
+        CheckpointFailedError if way_out.waiting_helps and not counted else AirflowFailException
+    ) as caught:
+        sensor(job).execute(at())
+    said = str(caught.value)
+    assert f"checkpoint 1 failed: {reason}: why. {way_out.said(job.name, job.storage)} [" in said
+    assert "{" not in said
+
+
+def test_a_run_that_was_left_behind_says_what_to_clear(job: Job) -> None:  # semantics D5
+    config = CheckpointConfig(tolerable_failed_checkpoints=1_000)
+    job.trigger(RUN, config=config)
+    for number in range(MAX_UNFINISHED + 1):
+        job.coordinator.abort(number + 1, Reason.CHECKPOINT_EXPIRED, "slow")
+        job.trigger(f"later-{number}", config=config)
+    with pytest.raises(AirflowFailException) as caught:
+        sensor(job).execute(at())
+    said = (
+        "checkpoint 1 failed: CHECKPOINT_EXPIRED: slow. So many other runs have ended since that nothing of this one is"
+    )
+    assert str(caught.value).startswith(said)
+    assert "Clear the task that triggers the checkpoint" in str(caught.value)
+
+
+@pytest.mark.parametrize("option", ["soft_fail", "never_fail"])
+@pytest.mark.parametrize("deferrable", [True, False])
+def test_a_failed_job_may_skip_the_sensor(job: Job, option: str, deferrable: bool) -> None:
+    job.trigger(RUN)
+    job.decline(job.begin(RUN), "boom")
+    waiting = sensor(job, deferrable=deferrable, **{option: True})
+    kwargs = {"event": {"status": "failed"}, "deadline": soon()}
+    look = partial(waiting.resume_execution, "execute_complete", kwargs) if deferrable else waiting.execute
+    with pytest.raises(AirflowSkipException):
+        look(at())
+
+
+def test_within_the_limit_the_epoch_is_taken_up_again(job: Job) -> None:  # semantics D5
+    job.trigger(RUN, config=CheckpointConfig(tolerable_failed_checkpoints=1))
+    job.decline(job.begin(RUN), "boom")
+    with pytest.raises(TaskDeferred):
+        sensor(job).execute(at())
+    assert not sensor(job).poke(at())
+    job.acknowledge(job.begin(RUN))
+    assert sensor(job).execute(at())["checkpoint"] == 2
+
+
+def test_what_the_trigger_could_not_do(job: Job) -> None:
+    event = {"status": "error", "detail": "the conn_id lake isn't defined", "kind": "invalid"}
+    with pytest.raises(CheckpointFailedError, match=r"lake isn't defined. If only the triggerer .* deferrable=False"):
+        sensor(job).execute_complete(at(), event, soon())
+    with pytest.raises(AirflowSkipException):
+        sensor(job, never_fail=True).execute_complete(at(), event, soon())
+
+
+def test_nothing_was_triggered(job: Job) -> None:
+    with pytest.raises(
+        InvalidConfigError, match=r"is known. If none .* TriggerCheckpointOperator .* clear the whole run"
+    ):
+        sensor(job).execute(at())
+
+
+def test_completed_before(job: Job) -> None:
+    job.complete(RUN)
+    assert sensor(job).execute(at())["checkpoint"] == 1
+    assert sensor(job).execute_complete(at(), {"status": "completed", "checkpoint": 1}, soon())["checkpoint"] == 1
+
+
+def test_reschedule(job: Job) -> None:
+    job.trigger(RUN)
+    waiting = sensor(job, deferrable=False, mode="reschedule", poke_interval=30)
+    at_once = at()
+    at_once["task_reschedule_count"] = 0
+    at_once["ti"].get_first_reschedule_date = lambda _: None
+    with pytest.raises(AirflowRescheduleException):
+        waiting.execute(at_once)
+    job.acknowledge(job.begin(RUN))
+    assert waiting.execute(at_once)["checkpoint"] == 1
+
+
+def test_poke(job: Job) -> None:
+    job.trigger(RUN)
+    assert not sensor(job).poke(at())
+    job.acknowledge(job.begin(RUN))
+    found = sensor(job).poke(at())
+    assert found
+    assert found.xcom_value is not None
+    assert found.xcom_value["checkpoint"] == 1
+
+
+def test_a_store_that_is_away_is_asked_again(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fault cannot be caused on local files."""
+
+    def away(self: CheckpointProgress, epoch: str, state_of: object) -> None:
+        raise UnavailableError("the store did not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CheckpointProgress, "go_on", away)
+        assert not sensor(job).poke(at())
+        with pytest.raises(TaskDeferred):
+            sensor(job).execute(at())
+
+
+def test_cleaning_never_fails_the_task(job: Job, monkeypatch: pytest.MonkeyPatch, said: Said) -> None:
+    """semantics C3: the checkpoint is complete, whatever becomes of the old files."""
+
+    def broken(self: Cleaner) -> CleanReport:
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(Cleaner, "clean", broken)
+    job.trigger(RUN)
+    job.acknowledge(job.begin(RUN))
+    assert sensor(job).execute(at())["checkpoint"] == 1
+    assert "cleaning failed; the next completed checkpoint cleans again" in said.text
+    assert "the disk is gone" in said.text
+
+
+def test_cleaning_deletes_what_subsumed_checkpoints_left(job: Job, tmp_path: Path) -> None:
+    for number in range(1, 6):
+        run = f"r{number}"
+        job.trigger(run)
+        job.acknowledge(job.begin(run))
+        sensor(job).execute(context(Ti(run_id=run)))
+    folders = sorted(path.name for path in (tmp_path / "storage/flights").glob("chk-*"))
+    assert folders == ["chk-0000000003", "chk-0000000004", "chk-0000000005"]
+
+
+def test_a_sensor_is_tried_again_by_default(job: Job) -> None:
+    """Airflow can take the end of the process that deferred for the end of the task; one more try cures that."""
+    assert (sensor(job).retries, sensor(job).retry_delay) == (2, timedelta(seconds=5))
+    assert sensor(job, default_args={"retries": 7}).retries == 7
+    assert sensor(job, default_args={"retries": 7}, retries=0).retries == 0

@@ -1,0 +1,62 @@
+"""Backends as fixtures, and S3 options that do not wait long."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+
+from airflow_cairn.storage import ObjectStore, S3Options
+from scripts.harness.s3_server import S3Server
+from tests.unit.storage import backends
+from tests.unit.storage.backends import Backend
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def moto_url() -> Iterator[str]:
+    """A moto server in this process, on a free port."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def s3_options(s3_server: S3Server) -> S3Options:
+    """The way to the real S3 server."""
+    return S3Options(
+        endpoint_url=s3_server.endpoint_url, access_key=s3_server.access_key, secret_key=s3_server.secret_key
+    )
+
+
+@pytest.fixture(params=["files", "moto", pytest.param("s3", marks=pytest.mark.s3)])
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
+    """Each of the three, empty."""
+    if request.param == "files":
+        return backends.files(tmp_path / "lake")
+    if request.param == "moto":
+        url = request.getfixturevalue("moto_url")
+        options = S3Options(endpoint_url=url, access_key="moto", secret_key="moto-secret")
+        client = boto3.client(
+            "s3", endpoint_url=url, aws_access_key_id="moto", aws_secret_access_key="moto", region_name="us-east-1"
+        )
+        bucket = f"contract-{next(_numbers)}"
+        client.create_bucket(Bucket=bucket)
+        return backends.s3("moto", client, bucket, options)
+    server: S3Server = request.getfixturevalue("s3_server")
+    bucket = request.getfixturevalue("s3_bucket")
+    return backends.s3("s3", server.client(), bucket, request.getfixturevalue("s3_options"))
+
+
+@pytest.fixture
+def store(backend: Backend) -> ObjectStore:
+    """One handle of the backend."""
+    return backend.open()

@@ -1,0 +1,215 @@
+"""The trigger is a letter to another process, and yields one event whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.triggers.base import TriggerEvent
+
+from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, TriggerRequest
+from airflow_cairn.checkpoint.answers import EpochCompleted, Progress, Restarted, Waiting
+from airflow_cairn.checkpoint.decisions.abandoned import StateOf, always_running
+from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
+from airflow_cairn.checkpoint.documents.layout import epoch_name
+from airflow_cairn.checkpoint.errors import InvalidConfigError
+from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.storage.errors import ForbiddenError, UnavailableError
+from airflow_cairn.triggers import CheckpointTrigger
+from airflow_cairn.triggers.checkpoint import describe
+from tests.support.airflow_fixtures import Said
+from tests.support.airflow_stage import Job
+
+RUN = "manual__r1"
+
+
+def trigger(job: Job, **options: Any) -> CheckpointTrigger:
+    return CheckpointTrigger(job.storage, job.name, epoch_name(RUN), **{"poll_interval": 0.01, **options})
+
+
+async def _events(waiting: CheckpointTrigger) -> list[TriggerEvent]:
+    return [event async for event in waiting.run()]
+
+
+def payload(waiting: CheckpointTrigger) -> dict[str, Any]:
+    """Run it to its end; gives the payload of its one event."""
+    (event,) = asyncio.run(asyncio.wait_for(_events(waiting), 300))
+    found: dict[str, Any] = event.payload
+    return found
+
+
+def test_it_survives_being_sent_as_a_letter() -> None:
+    first = CheckpointTrigger("s3://lake", "flights", "r1", aws_conn_id="lake", poll_interval=2.5)
+    path, arguments = first.serialize()
+    module, _, name = path.rpartition(".")
+    second = getattr(__import__(module, fromlist=[name]), name)(**arguments)
+    assert second.serialize() == (path, arguments)
+    assert isinstance(second, CheckpointTrigger)
+
+
+@pytest.mark.parametrize("interval", [0, -1.0])
+def test_the_interval_is_positive(interval: float) -> None:
+    with pytest.raises(InvalidConfigError, match="poll_interval must be above 0 seconds"):
+        CheckpointTrigger("s3://lake", "flights", "r1", poll_interval=interval)
+
+
+def test_it_completes_the_checkpoint(job: Job) -> None:  # semantics C1
+    """A task would have to start for it. Listeners are code of the DAG: they are the task's part."""
+    _trigger_with_listener(job)
+    job.acknowledge(job.begin(RUN))
+    found = payload(trigger(job))
+    assert found == {"status": "completed", "checkpoint": 1, "reason": None, "detail": "", "kind": None}
+    head = job.coordinator.head()
+    assert [each.id for each in head.completed] == [1]
+    assert [each.listeners for each in head.notices] == [("warehouse",)]
+
+
+def _trigger_with_listener(job: Job) -> None:
+    stages = (StageSpec("routes"),)
+    job.coordinator.trigger(TriggerRequest(epoch_name(RUN), Slice(), stages, listeners=("warehouse",)))
+
+
+def test_one_that_ends_while_it_completes_it_is_looked_at_again(job: Job) -> None:  # semantics D3
+    job.trigger(RUN)
+    job.acknowledge(job.begin(RUN))
+    waiting = trigger(job)
+    waiting._coordinator = Slow(job.coordinator)
+    found = payload(waiting)
+    assert (found["status"], found["detail"]) == ("failed", "somebody was quicker")
+
+
+class Slow(Coordinator):
+    """A coordinator before which somebody else aborts the checkpoint."""
+
+    def __init__(self, real: Coordinator) -> None:
+        self._real = real
+
+    def go_on(self, epoch: str, state_of: StateOf = always_running) -> Progress:
+        return self._real.go_on(epoch)
+
+    def complete(self, checkpoint: int) -> EpochCompleted:
+        self._real.abort(checkpoint, Reason.JOB_FAILURE, "somebody was quicker")
+        return self._real.complete(checkpoint)
+
+
+def test_completed_by_somebody_else(job: Job) -> None:
+    assert job.complete(RUN) == 1
+    assert payload(trigger(job))["status"] == "completed"
+
+
+def test_declined(job: Job) -> None:
+    job.trigger(RUN)
+    job.decline(job.begin(RUN), "AnalysisException: no such column")
+    found = payload(trigger(job))
+    assert (found["status"], found["checkpoint"], found["reason"]) == ("failed", 1, "CHECKPOINT_DECLINED")
+    assert found["detail"] == "routes: AnalysisException: no such column"
+
+
+def test_expired(job: Job) -> None:  # semantics D2
+    job.trigger(RUN, config=CheckpointConfig(timeout=timedelta(milliseconds=1)))
+    assert payload(trigger(job))["reason"] == "CHECKPOINT_EXPIRED"
+
+
+def test_what_the_job_puts_up_with_is_taken_up_again(job: Job, said: Said) -> None:  # semantics D5
+    job.trigger(RUN, config=CheckpointConfig(timeout=timedelta(milliseconds=1), tolerable_failed_checkpoints=2))
+    found = payload(trigger(job))
+    assert (found["status"], found["checkpoint"], found["reason"]) == ("failed", 3, "CHECKPOINT_EXPIRED")
+    assert [entry.job_failed for entry in job.coordinator.head().history] == [False, False, True]
+
+
+def test_a_next_attempt_without_a_place_is_waited_for(job: Job, said: Said) -> None:  # semantics D5, T6
+    config = CheckpointConfig(tolerable_failed_checkpoints=1)
+    job.trigger(RUN, config=config)
+    job.decline(job.begin(RUN), "boom")
+    job.coordinator.progress(epoch_name(RUN))
+    assert job.trigger("manual__r2", config=config) == 2
+
+    async def end_the_other_later() -> list[TriggerEvent]:
+        running = asyncio.create_task(_events(trigger(job)))
+        while "The next attempt waits for a free place" not in said.text:
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(job.coordinator.abort, 2, Reason.CHECKPOINT_COORDINATOR_SUSPEND, "")
+        while "checkpoint 3 · attempt 2: 0 of 1 stages" not in said.text:
+            await asyncio.sleep(0.01)
+        handover = await asyncio.to_thread(job.begin, RUN)
+        await asyncio.to_thread(job.acknowledge, handover)
+        return await running
+
+    (event,) = asyncio.run(asyncio.wait_for(end_the_other_later(), 300))
+    assert (event.payload["status"], event.payload["checkpoint"]) == ("completed", 3)
+
+
+def test_never_triggered(job: Job) -> None:
+    found = payload(trigger(job))
+    assert (found["status"], found["checkpoint"]) == ("failed", 0)
+
+
+def test_it_waits_and_says_for_whom(job: Job, said: Said) -> None:
+    job.trigger(RUN, "clean", "routes")
+
+    async def acknowledge_later() -> list[TriggerEvent]:
+        running = asyncio.create_task(_events(trigger(job)))
+        for stage in ("clean", "routes"):
+            while f"waiting for {stage}" not in said.text.replace("clean, routes", "clean"):
+                await asyncio.sleep(0.01)
+            assert not running.done()
+            handover = await asyncio.to_thread(job.begin, RUN, stage)
+            await asyncio.to_thread(job.acknowledge, handover)
+        return await running
+
+    (event,) = asyncio.run(asyncio.wait_for(acknowledge_later(), 300))
+    assert event.payload["status"] == "completed"
+    assert "checkpoint 1 · attempt 1: 1 of 2 stages have acknowledged, waiting for routes" in said.text
+
+
+def test_it_says_who_is_to_run_again_and_has_not_begun() -> None:  # semantics F2, F5
+    waiting = Waiting(3, 2, ("clean",), ("routes",), (), (Restarted("routes", "the try before"),))
+    assert describe(waiting).endswith(
+        "waiting for routes; to run again after a failover, and not begun: routes. Clear a task that stays ended"
+    )
+
+
+class Failing(Coordinator):
+    """A coordinator whose store fails; the faults cannot be caused on local files."""
+
+    def __init__(self, real: Coordinator, *faults: Exception) -> None:
+        self._real = real
+        self._faults = list(faults)
+
+    def go_on(self, epoch: str, state_of: StateOf = always_running) -> Progress:
+        if self._faults:
+            raise self._faults.pop(0)
+        return self._real.go_on(epoch)
+
+
+def test_a_store_that_is_away_is_asked_again(job: Job, said: Said) -> None:
+    job.complete(RUN)
+    waiting = trigger(job)
+    waiting._coordinator = Failing(job.coordinator, *[UnavailableError("the store did not answer")] * 3)
+    assert payload(waiting)["status"] == "completed"
+    assert said.text.count("the storage cannot be reached, asking again in 0.01 s") == 3
+
+
+def test_a_store_that_refuses_ends_the_wait(job: Job) -> None:
+    waiting = trigger(job)
+    waiting._coordinator = Failing(job.coordinator, ForbiddenError("the store refused", key="head.json"))
+    found = payload(waiting)
+    assert (found["status"], found["kind"]) == ("error", "forbidden")
+    assert found["detail"] == "the store refused [key=`head.json`]"
+
+
+def test_a_connection_that_is_not_there_ends_the_wait() -> None:
+    found = payload(CheckpointTrigger("s3://lake/x", "flights", "r1", aws_conn_id="nowhere", poll_interval=0.01))
+    assert found["status"] == "error"
+    assert "nowhere" in found["detail"]
+
+
+def test_a_broken_head_ends_the_wait(job: Job, tmp_path: Path) -> None:
+    job.complete(RUN)
+    (tmp_path / "storage/flights/head.json").write_text("{")
+    found = payload(trigger(job))
+    assert (found["status"], found["kind"]) == ("error", "data")
+    assert "head.json" in found["detail"]
