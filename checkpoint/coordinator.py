@@ -15,11 +15,11 @@ from typing import TypeVar
 
 from ..storage.port import ObjectStore
 from .answers import BeginAnswer, FailAnswer
+from .attempts.acknowledgements import ExecutionReports
 from .attempts.claims import ClaimRequest, Claims
 from .attempts.failover import Failover, FailureReport
 from .attempts.progress import CheckpointProgress
 from .attempts.resume import Resumption
-from .attempts.stage_reports import ExecutionReports
 from .attempts.trigger import CheckpointTrigger
 from .cleanup.cleaner import Cleaner
 from .completion import restore, settle
@@ -44,7 +44,7 @@ from .store.attempt_documents import AttemptDocuments
 from .store.before_swap import open_heads
 from .store.head_store import Decision, changed
 from .store.job_files import JobFiles
-from .store.references import LastWritten
+from .store.metadata_references import LastWritten
 
 R = TypeVar("R")
 

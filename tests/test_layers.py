@@ -181,7 +181,7 @@ _UPWARDS = {
     "checkpoint/decisions/x.py": "from ..store.job_files import JobFiles",
     "checkpoint/store/x.py": "from ..sources import files",
     "checkpoint/sources/x.py": "from ..completion.restore import choose",
-    "checkpoint/completion/x.py": "from ..executions import holders",
+    "checkpoint/completion/x.py": "from ..executions import latest_tries",
     "checkpoint/executions/x.py": "from ..attempts.trigger import CheckpointTrigger",
     "checkpoint/attempts/x.py": "from ..savepoints import take",
     "checkpoint/savepoints/x.py": "from ..coordinator import Coordinator",

@@ -29,7 +29,7 @@ from ..documents.attempt import Execution, Handover, PendingDocument
 from ..documents.head import Head
 from ..documents.run_window import run_of_slice
 from ..errors import CheckpointFailedError, CheckpointNotReadyError, FencedError, TooMuchContentionError
-from ..executions import claimants, driver_takeover, holders, readiness
+from ..executions import driver_takeover, latest_tries, readiness, restarted_stages
 from ..executions.handovers import handover_of
 from ..store import acks, hook_documents
 from ..store.attempt_documents import AttemptDocuments, execution_of
@@ -179,9 +179,9 @@ class Claims:
         self, request: ClaimRequest, current: _Current, handover: Handover | DocumentError
     ) -> BeginAnswer | None:
         """Answer a try whose stage has acknowledged; None where it is to look again."""
-        if holders.was_cleared_since(handover, request.first_try):
+        if latest_tries.was_cleared_since(handover, request.first_try):
             return self._fail_over(request, current, CLEARED, again=True)
-        recorded = holders.record(self._files, handover, request.claimant, request.try_number)
+        recorded = latest_tries.record(self._files, handover, request.claimant, request.try_number)
         if recorded and self._still_current(request, current):
             return StageAcknowledged(current.document.checkpoint, self._others(request, current))
         return None
@@ -231,7 +231,7 @@ class Claims:
 
         def look(head: Head, _now_ms: int) -> tuple[Restarted, ...]:
             document = self._documents.readable(head.pending_of_epoch(epoch))
-            return claimants.waiting(self._files, document, failed=True) if document is not None else ()
+            return restarted_stages.waiting(self._files, document, failed=True) if document is not None else ()
 
         return self._heads.observe(look)
 
@@ -305,7 +305,7 @@ class Claims:
         """Give the other stages that have to run again and have not begun; asks only where a failover named some."""
         if not current.document.restarted:
             return ()
-        waiting = claimants.waiting(self._files, current.document)
+        waiting = restarted_stages.waiting(self._files, current.document)
         return tuple(each for each in waiting if each.stage != request.stage)
 
     def _check_hooks(self, document: PendingDocument, stage: str) -> None:

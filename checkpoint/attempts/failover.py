@@ -21,7 +21,7 @@ from ..documents.attempt import Execution, Handover, PendingDocument
 from ..documents.entries import PendingEntry
 from ..documents.head import Head
 from ..errors import AlreadyReadError
-from ..executions import carry_over, claimants, holders
+from ..executions import carry_over, latest_tries, restarted_stages
 from ..executions.carry_over import CarryOver
 from ..failures.restarts import Exhausted, Restart
 from ..reasons import Reason
@@ -122,7 +122,7 @@ class Failover:
         answer = self.fail_over(report, found.token)
         if not isinstance(answer, FailedOver) or not answer.created:
             return answer
-        if holders.has_passed(self._files, report.stage, found, claimant):
+        if latest_tries.has_passed(self._files, report.stage, found, claimant):
             # Its next try has found an acknowledgement that landed while this failover was on its way, and has ended.
             return replace(answer, restarted=(*answer.restarted, Restarted(report.stage, "")))
         return answer
@@ -150,7 +150,7 @@ class Failover:
 
     def _settled(self, document: PendingDocument, why: str) -> NothingToDo | FailedOver:
         """Say that a failure is settled already, and which tasks are still to be run again because of it (F5)."""
-        restarted = claimants.waiting(self._files, document)
+        restarted = restarted_stages.waiting(self._files, document)
         if restarted:
             return FailedOver(document, created=False, restarted=restarted)
         return NothingToDo(f"{why}; the failure is settled already")
@@ -181,7 +181,7 @@ class Failover:
         document = self._documents.of(place.entry)
         execution = execution_of(document, report.stage)
         if execution.token != token:
-            still = claimants.waiting(self._files, document)
+            still = restarted_stages.waiting(self._files, document)
             return Decision(FailedOver(document, created=False, restarted=still))
         carried = carry_over.carry(
             self._files, document, document.stages, restart=report.stage, again=report.again, missing=report.missing
@@ -240,7 +240,7 @@ class Failover:
             # Version 0.1 opened an attempt without asking whether another run had read its window.
             subsumed = transitions.subsume(head, entry, error.message, now_ms, acks=done)
             return Decision(failed(next(subsumed.ended_of_epoch(entry.epoch))), subsumed)
-        restarted = claimants.of(opened.pending)
+        restarted = restarted_stages.of(opened.pending)
         return Decision(FailedOver(opened.pending, True, opened.damages, restarted), opened.head)
 
 

@@ -32,7 +32,7 @@ from ..documents.head import MAX_NOTICES, Head
 from ..documents.run_window import run_of_slice
 from ..documents.text import one_line
 from ..errors import NonRestoredStateError, SourceMovedError, UndeliveredNoticesError
-from ..executions import claimants
+from ..executions import restarted_stages
 from ..executions.carry_over import NOTHING, CarryOver
 from ..failures.restarts import Restart, left
 from ..reasons import RequestKind, Status
@@ -138,7 +138,7 @@ class Opener:
             hooks = HooksRef(opening.hooks, head.next_id, self._runtime.new_token())
         token = self._runtime.new_token()
         executions = self._executions(head, opening, carried, token)
-        anew = claimants.by(carried, executions)
+        anew = restarted_stages.by(carried, executions)
         document = PendingDocument(
             job=self._files.job,
             checkpoint=head.next_id,
@@ -157,7 +157,7 @@ class Opener:
             max_parallelism=self._max_parallelism(choice, opening.stages),
             hooks=hooks,
             backlogs=_backlogs(choice, opening.stages),
-            restarted=claimants.claimants(self._files, carried, executions),
+            restarted=restarted_stages.claimants(self._files, carried, executions),
             draining=draining,
             read=read,
         )

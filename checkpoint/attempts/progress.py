@@ -18,13 +18,13 @@ from ..decisions.transitions import Ending
 from ..documents.entries import EndedEntry, Stopped
 from ..documents.head import Head
 from ..errors import CheckpointFailedError
-from ..executions import claimants
+from ..executions import restarted_stages
 from ..reasons import Reason, Status
 from ..store import acks, completed_epochs, hook_documents
 from ..store.attempt_documents import AttemptDocuments
 from ..store.head_store import Decision, HeadStore, changed
 from ..store.job_files import JobFiles
-from ..store.references import LastWritten
+from ..store.metadata_references import LastWritten
 from . import cancellation, next_attempt
 from .resume import Resumed, Resumption
 
@@ -110,7 +110,7 @@ class CheckpointProgress:
             without = partial_completion.decide(settled, entry, document, seen, now_ms)
             if without is not None and not hooks:
                 return Decision(Ready(entry.id, tuple(sorted(without.stages))), changed(head, settled))
-            restarted = claimants.waiting(self._files, document, failed=True)
+            restarted = restarted_stages.waiting(self._files, document, failed=True)
             waiting = Waiting(entry.id, entry.attempt, tuple(sorted(done)), missing, hooks, restarted)
             return Decision(waiting, changed(head, settled))
 

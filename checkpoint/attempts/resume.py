@@ -21,7 +21,7 @@ from ..documents.entries import EndedEntry, Stopped
 from ..documents.head import Head
 from ..documents.run_window import run_of_head
 from ..errors import AlreadyReadError, InvalidConfigError, JobPausedError
-from ..executions import carry_over, claimants
+from ..executions import carry_over, restarted_stages
 from ..failures.restarts import Exhausted
 from ..runtime import Runtime
 from ..store import completed_epochs
@@ -129,7 +129,7 @@ class Resumption:
         then, begins after the end as if a person had asked for it.
         """
         document = self._documents.readable(ended)
-        return document is None or all(each.stage != stage for each in claimants.waiting(self._files, document))
+        return document is None or all(each.stage != stage for each in restarted_stages.waiting(self._files, document))
 
     def resume(self, epoch: str, state_of: StateOf = always_running) -> Resumed:
         """Open the epoch's next attempt where it goes on by itself (semantics D5, S1, C2).

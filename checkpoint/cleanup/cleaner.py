@@ -22,7 +22,7 @@ from ..store import completed_epochs
 from ..store.attempt_documents import AttemptDocuments
 from ..store.head_store import HeadStore
 from ..store.job_files import JobFiles
-from ..store.references import LastWritten
+from ..store.metadata_references import LastWritten
 from .live import Live, find_live
 
 MAX_FOREIGN = 100

@@ -22,8 +22,8 @@ from ..errors import CheckpointError, CheckpointNotReadyError
 from ..store import acks, hook_documents, metadata_file
 from ..store.job_files import JobFiles
 from ..store.jsonl import Spool
-from ..store.references import References
-from .left_out_lines import LeftOut
+from ..store.metadata_references import References
+from .left_out_metadata import LeftOut
 
 IN_CHECKPOINT = frozenset({"state", "table", "list", "files", "value"})
 """Kinds of output that belong to a checkpoint; an exchange is dropped when its epoch completes and all have

@@ -19,7 +19,7 @@ from ..errors import CheckpointNotReadyError
 from ..reasons import Reason
 from ..store import acks, attempt_documents, completed_epochs, hook_documents
 from ..store.job_files import JobFiles
-from ..store.references import LastWritten
+from ..store.metadata_references import LastWritten
 from .assemble import Assembler, BrokenAckError, FinalizeError
 
 

@@ -13,7 +13,7 @@ from ..documents.attempt import PendingDocument
 from ..documents.text import one_line
 from ..store import acks
 from ..store.job_files import JobFiles
-from . import claimants, input_damage
+from . import input_damage, restarted_stages
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def look(files: JobFiles, document: PendingDocument, stage: str) -> UpstreamsNot
         return None
     late = {uid: document.executions[uid] for uid in spec.upstream if uid not in acknowledged}
     if late:
-        due = claimants.waiting(files, document, failed=True)
+        due = restarted_stages.waiting(files, document, failed=True)
         restarted = tuple(each for each in due if each.claimant or each.stage in late)
         known = acks.marked(files, late, "handover") | document.restarted.keys()
         lost = tuple(sorted(late.keys() - known))

@@ -32,7 +32,7 @@ from ..documents.metadata import (
 )
 from ..documents.strict_json import Json
 from ..errors import DocumentError, InvalidStateError, NoSavepointError
-from ..store import side_lists
+from ..store import source_lists
 from ..store.job_files import JobFiles
 from ..store.jsonl import Spool
 from . import savepoint_format
@@ -184,9 +184,9 @@ class ImportCopy:
 
         def put(shelved: list_reference.Shelved) -> list_reference.Shelved:
             name = hashlib.sha256(f"{self._entry.token}/{shelved.key}/{shelved.sha256}".encode()).hexdigest()[:16]
-            place = side_lists.JobShelf(self._files, self._entry.origin.epoch, self._entry.home, lambda: name)
+            place = source_lists.JobShelf(self._files, self._entry.origin.epoch, self._entry.home, lambda: name)
             try:
-                return place.put(source, side_lists.read(self._source, shelved))
+                return place.put(source, source_lists.read(self._source, shelved))
             except GoneError as error:
                 raise self._broken(shelved.key, "it is gone") from error
 

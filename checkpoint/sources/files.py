@@ -21,7 +21,7 @@ from ..documents.list_reference import Shelved, from_reference
 from ..documents.strict_json import Json
 from ..errors import DocumentError, InvalidConfigError
 from ..source import Reading, Refusal, RunFacts, Shelf
-from ..store.side_lists import INLINE_BYTES
+from ..store.source_lists import INLINE_BYTES
 from ..validation import check_choice, check_whole
 from .seen_files import Lookup, SeenFiles
 

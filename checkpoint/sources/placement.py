@@ -24,7 +24,7 @@ from ..request import TriggerRequest
 from ..source import Refusal, RunFacts, Shelf, Source
 from ..store import newer_documents
 from ..store.job_files import JobFiles
-from ..store.side_lists import JobShelf
+from ..store.source_lists import JobShelf
 from . import already_read
 from .calls import call
 from .interval import DataInterval

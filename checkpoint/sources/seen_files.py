@@ -21,7 +21,7 @@ from ..documents.list_reference import Shelved, from_reference
 from ..documents.strict_json import Json
 from ..errors import DocumentError
 from ..source import Shelf
-from ..store.side_lists import INLINE_BYTES
+from ..store.source_lists import INLINE_BYTES
 
 Marks = Iterable[tuple[str, str]]
 """Names with their marks, sorted by name; each name once."""

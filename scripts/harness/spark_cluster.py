@@ -17,7 +17,7 @@ from .service import Service
 
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
-_START_TIMEOUT_S = 90.0
+_START_TIMEOUT_S = 600.0
 
 
 class SparkCluster(Service):

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from threading import Lock
 
-from ...checkpoint.attempts.stage_reports import Standing
+from ...checkpoint.attempts.acknowledgements import Standing
 from ...checkpoint.coordinator import Coordinator
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.attempt import Handover

@@ -10,7 +10,7 @@ from ...checkpoint.documents.attempt import Handover, OwedEpoch, ReplayedEpoch, 
 from ...checkpoint.documents.layout import run_id_of
 from ...checkpoint.errors import DocumentError, InvalidStateError
 from ...checkpoint.sources.files import files_in
-from ...checkpoint.store import side_lists
+from ...checkpoint.store import source_lists
 from ...checkpoint.store.job_files import JobFiles
 
 
@@ -88,7 +88,7 @@ def files_of(handover: Handover, source: str, files: JobFiles) -> list[str]:
     """
     parts = [(each.sources or {}).get(source) for each in slices_of(handover)]
     try:
-        own = files_in(parts[-1], lambda shelved: side_lists.read(files, shelved))
+        own = files_in(parts[-1], lambda shelved: source_lists.read(files, shelved))
     except DocumentError as error:
         raise InvalidStateError(
             "the epoch has no files of this source: give the group source=FileSource(…, name=…), or read epoch.slices",
@@ -96,5 +96,7 @@ def files_of(handover: Handover, source: str, files: JobFiles) -> list[str]:
             source=source,
             sources=", ".join(sorted(handover.slice.sources or {})) or "none",
         ) from error
-    older = (files_in(part, lambda shelved: side_lists.read(files, shelved)) for part in parts[:-1] if part is not None)
+    older = (
+        files_in(part, lambda shelved: source_lists.read(files, shelved)) for part in parts[:-1] if part is not None
+    )
     return [str(file["url"]) for each in (*older, own) for file in each]

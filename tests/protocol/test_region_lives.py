@@ -28,7 +28,7 @@ from airflow_cairn.checkpoint.answers import (
 )
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import Handover, StageSpec
-from airflow_cairn.checkpoint.executions import carry_over, claimants, holders, input_damage, readiness
+from airflow_cairn.checkpoint.executions import carry_over, input_damage, latest_tries, readiness, restarted_stages
 from airflow_cairn.checkpoint.reasons import AckAnswer
 from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.storage import GoneError
@@ -302,10 +302,10 @@ PLANTED: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
     "nothing is missing": (input_damage, "damaged", lambda _it: lambda *_: {}),
     "all run again": (carry_over, "_out", lambda _it: lambda _f, _b, stages, *_: frozenset(s.uid for s in stages)),
     "no look before a claim": (readiness, "look", lambda _it: lambda *_: None),
-    "nobody who comes later is told": (claimants, "waiting", lambda _it: lambda *_, **_more: ()),
-    "who ran last is not recorded": (holders, "record", lambda _it: lambda *_: True),
+    "nobody who comes later is told": (restarted_stages, "waiting", lambda _it: lambda *_, **_more: ()),
+    "who ran last is not recorded": (latest_tries, "record", lambda _it: lambda *_: True),
     "who failed by itself is cleared": (
-        claimants,
+        restarted_stages,
         "claimants",
         lambda it: lambda files, carried, executions: it(files, replace(carried, failed=frozenset()), executions),
     ),

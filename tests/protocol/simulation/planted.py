@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from airflow_cairn.checkpoint.attempts import resume, trigger
+from airflow_cairn.checkpoint.attempts.acknowledgements import ExecutionReports
 from airflow_cairn.checkpoint.attempts.claims import Claims
-from airflow_cairn.checkpoint.attempts.stage_reports import ExecutionReports
 from airflow_cairn.checkpoint.cleanup import cleaner, live
 from airflow_cairn.checkpoint.cleanup.cleaner import Cleaner
-from airflow_cairn.checkpoint.completion import left_out_lines, restore
-from airflow_cairn.checkpoint.completion.left_out_lines import LeftOut
+from airflow_cairn.checkpoint.completion import left_out_metadata, restore
+from airflow_cairn.checkpoint.completion.left_out_metadata import LeftOut
 from airflow_cairn.checkpoint.decisions import (
     admission,
     history,
@@ -246,7 +246,7 @@ def _withdrawn_answers(original: Any) -> Any:
     return carry
 
 
-@_plant("who is left out owes nothing", left_out_lines, "owed_after", lambda kind: kind.leaves_out)
+@_plant("who is left out owes nothing", left_out_metadata, "owed_after", lambda kind: kind.leaves_out)
 def _owes_nothing(original: Any) -> Any:
     def owed_after(document: Any, left_out: Any) -> Any:
         return {uid: owed[:-1] for uid, owed in original(document, left_out).items()}

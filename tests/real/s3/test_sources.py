@@ -12,7 +12,7 @@ from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.source import RunFacts
 from airflow_cairn.checkpoint.sources import files, seen_files
 from airflow_cairn.checkpoint.sources.files import FileSource, files_in
-from airflow_cairn.checkpoint.store import side_lists
+from airflow_cairn.checkpoint.store import source_lists
 from airflow_cairn.checkpoint.store.job_files import encode
 from airflow_cairn.storage import S3Options
 from airflow_cairn.storage.s3.store import S3Store
@@ -26,7 +26,7 @@ def options_of(server: S3Server) -> S3Options:
 
 
 @pytest.mark.s3
-@pytest.mark.parametrize("inline_bytes", [side_lists.INLINE_BYTES, 150], ids=["in the documents", "on the shelf"])
+@pytest.mark.parametrize("inline_bytes", [source_lists.INLINE_BYTES, 150], ids=["in the documents", "on the shelf"])
 def test_files_in_a_bucket_are_read_once(
     s3_server: S3Server, s3_bucket: str, inline_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -42,7 +42,7 @@ def test_files_in_a_bucket_are_read_once(
         answer = world.coordinator().trigger(request)
         assert isinstance(answer, Triggered), answer
         part: Any = (answer.pending.slice.sources or {})["files"]
-        urls = [file["url"] for file in files_in(part, lambda shelved: side_lists.read(world.files, shelved))]
+        urls = [file["url"] for file in files_in(part, lambda shelved: source_lists.read(world.files, shelved))]
         world.run_epoch(epoch)
         return [url.removeprefix(f"s3a://{s3_bucket}/in/") for url in urls]
 
@@ -55,7 +55,7 @@ def test_files_in_a_bucket_are_read_once(
     assert run("2") == ["0.csv", "a.csv", "b/1.5.csv", "c.csv"], "one of the same size, with another tag"
     assert run("3") == []
     assert all(found.whole for found in world.coordinator().verify())
-    assert bool(list(world.files.listing("epoch-lists/"))) == (inline_bytes < side_lists.INLINE_BYTES)
+    assert bool(list(world.files.listing("epoch-lists/"))) == (inline_bytes < source_lists.INLINE_BYTES)
 
 
 @pytest.mark.s3

@@ -15,7 +15,7 @@ from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.source import RunFacts
 from airflow_cairn.checkpoint.sources import files as source_files
 from airflow_cairn.checkpoint.sources import seen_files
-from airflow_cairn.checkpoint.store import side_lists
+from airflow_cairn.checkpoint.store import source_lists
 from airflow_cairn.spark import Epoch
 from airflow_cairn.storage import open_store
 from tests.real.spark.pipeline import Pipeline
@@ -23,7 +23,7 @@ from tests.real.spark.pipeline import Pipeline
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("inline_bytes", [side_lists.INLINE_BYTES, 150], ids=["in the handover", "on the shelf"])
+@pytest.mark.parametrize("inline_bytes", [source_lists.INLINE_BYTES, 150], ids=["in the handover", "on the shelf"])
 def test_each_epoch_reads_its_files_and_those_to_be_read_again(
     spark: SparkSession, tmp_path: Path, inline_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

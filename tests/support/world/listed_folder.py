@@ -12,7 +12,7 @@ from airflow_cairn.checkpoint.documents import list_reference
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.source import RunFacts
 from airflow_cairn.checkpoint.sources.files import FileSource, files_in
-from airflow_cairn.checkpoint.store import side_lists
+from airflow_cairn.checkpoint.store import source_lists
 from airflow_cairn.storage import ObjectStat, ObjectStore
 from tests.support.memory_store import MemoryStore
 from tests.support.world.world import World
@@ -59,7 +59,9 @@ class Job:
     def names(self, answer: Any) -> list[str]:
         assert isinstance(answer, Triggered), answer
         part = (answer.pending.slice.sources or {})[self.source.name]
-        return [str(file["key"]) for file in files_in(part, lambda shelved: side_lists.read(self.world.files, shelved))]
+        return [
+            str(file["key"]) for file in files_in(part, lambda shelved: source_lists.read(self.world.files, shelved))
+        ]
 
     def run(self, epoch: str) -> list[str]:
         names = self.names(self.trigger(epoch))

@@ -18,7 +18,7 @@ from airflow_cairn.checkpoint.documents.attempt import Handover, ReplayedEpoch, 
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError
 from airflow_cairn.checkpoint.secrets.masking import masked
 from airflow_cairn.checkpoint.store.job_files import JobFiles
-from airflow_cairn.checkpoint.store.side_lists import JobShelf
+from airflow_cairn.checkpoint.store.source_lists import JobShelf
 from airflow_cairn.spark.epoch_facts import EpochFacts
 from airflow_cairn.spark.execution.error_text import MAX_LENGTH, one_line
 from airflow_cairn.spark.handover import conf

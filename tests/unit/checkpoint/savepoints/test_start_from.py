@@ -33,7 +33,7 @@ from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA
 from airflow_cairn.checkpoint.savepoints.start_from import ImportOptions
 from airflow_cairn.checkpoint.sources import files as source_files
 from airflow_cairn.checkpoint.sources import seen_files
-from airflow_cairn.checkpoint.store import metadata_file, side_lists
+from airflow_cairn.checkpoint.store import metadata_file, source_lists
 from airflow_cairn.storage import ConditionFailed, ObjectStore, UnavailableError, open_store
 from airflow_cairn.storage.checksums import SHA256, checksum_of
 from tests.support.memory_store import MemoryStore
@@ -722,7 +722,7 @@ def test_the_lists_that_a_stage_owes_are_kept(monkeypatch: pytest.MonkeyPatch) -
     slices = [owed.slice for line in stages for owed in line.owes if owed.slice is not None]
     lists = [each for slice_ in slices for each in list_reference.referred(slice_.sources)]
     assert lists
-    assert all(len(list(side_lists.read(new.files, each))) == 40 for each in lists)
+    assert all(len(list(source_lists.read(new.files, each))) == 40 for each in lists)
 
 
 def test_the_end_of_a_savepoint_starts_the_pause_of_a_job_that_was_started_from_one_too() -> None:

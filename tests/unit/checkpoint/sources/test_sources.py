@@ -28,8 +28,8 @@ from airflow_cairn.checkpoint.sources import seen_files
 from airflow_cairn.checkpoint.sources.files import FileSource, files_in
 from airflow_cairn.checkpoint.sources.interval import DataInterval
 from airflow_cairn.checkpoint.sources.values import MAX_VALUE_BYTES, AssetEvents, Offsets
-from airflow_cairn.checkpoint.store import side_lists
-from airflow_cairn.checkpoint.store.side_lists import INLINE_BYTES
+from airflow_cairn.checkpoint.store import source_lists
+from airflow_cairn.checkpoint.store.source_lists import INLINE_BYTES
 from airflow_cairn.storage import open_store
 from tests.support.world.world import World
 
@@ -155,7 +155,7 @@ class Folder:
 
 def files(slice_: Slice, world: World) -> list[str]:
     (part,) = (slice_.sources or {}).values()
-    found = files_in(part, lambda shelved: side_lists.read(world.files, shelved))
+    found = files_in(part, lambda shelved: source_lists.read(world.files, shelved))
     return [str(file["key"]) for file in found]
 
 

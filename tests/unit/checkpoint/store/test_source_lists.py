@@ -19,9 +19,9 @@ from airflow_cairn.checkpoint.sources import files as source_files
 from airflow_cairn.checkpoint.sources import seen_files
 from airflow_cairn.checkpoint.sources.files import FileSource
 from airflow_cairn.checkpoint.sources.seen_files import SeenFiles
-from airflow_cairn.checkpoint.store import job_files, jsonl, side_lists
+from airflow_cairn.checkpoint.store import job_files, jsonl, source_lists
 from airflow_cairn.checkpoint.store import jsonl as lines
-from airflow_cairn.checkpoint.store.side_lists import JobShelf
+from airflow_cairn.checkpoint.store.source_lists import JobShelf
 from airflow_cairn.storage import UnavailableError, WriteResult, open_store
 from tests.support.world.listed_folder import Job
 from tests.support.world.world import JOB, World
@@ -34,7 +34,7 @@ def test_memory_does_not_grow_with_the_folder(tmp_path: Path, monkeypatch: pytes
     for module, name in (
         (lines, "READ_BYTES"),
         (job_files, "READ_BYTES"),
-        (side_lists, "READ_BYTES"),
+        (source_lists, "READ_BYTES"),
         (jsonl, "SPOOL_BYTES"),
     ):
         monkeypatch.setattr(module, name, 64 * 1024)
@@ -270,11 +270,11 @@ def test_a_reference_to_another_place_is_refused(change: dict[str, Any], problem
 def test_a_broken_list_is_refused(change: Any, problem: str) -> None:  # semantics W5, C5
     files = World().files
     listed, note = JobShelf(files, "e", 1, str).fix("files", [1, 2, 3], lambda: "note")
-    assert (list(side_lists.read(files, listed)), note, listed.values) == ([1, 2, 3], "note", 3)
+    assert (list(source_lists.read(files, listed)), note, listed.values) == ([1, 2, 3], "note", 3)
     data = b"".join(change(files.get(listed.key, max_bytes=10_000).data.splitlines(keepends=True)))
     files.store.put(files.full(listed.key), data)  # type: ignore[attr-defined]  # of the store in memory
     altered = replace(listed, size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
     with pytest.raises(DocumentError, match=problem):
-        list(side_lists.read(files, altered))
+        list(source_lists.read(files, altered))
     with pytest.raises(DocumentError):
-        list(side_lists.read(files, listed))
+        list(source_lists.read(files, listed))
