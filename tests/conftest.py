@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 from xdist.remote import Producer
 
+from airflow_cairn.storage import S3Options
 from scripts.harness.postgres_server import PostgresServer
 from scripts.harness.s3_server import S3Server
 from scripts.setup.java import ensure_java
@@ -71,6 +72,14 @@ def s3_server() -> Iterator[S3Server]:
     """A real S3 server for the whole session; take a bucket of your own from it."""
     with S3Server() as server:
         yield server
+
+
+@pytest.fixture
+def s3_options(s3_server: S3Server) -> S3Options:
+    """The way to the real S3 server."""
+    return S3Options(
+        endpoint_url=s3_server.endpoint_url, access_key=s3_server.access_key, secret_key=s3_server.secret_key
+    )
 
 
 @pytest.fixture(scope="session")

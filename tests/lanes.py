@@ -11,14 +11,12 @@ from xdist.scheduler import LoadScopeScheduling
 
 AIRFLOW, OTHERS = "with an Airflow", "all others"
 E2E = PurePosixPath("tests/real/airflow")
-ELSEWHERE = PurePosixPath("tests/support_tests/test_airflow_home.py")
-"""Starts an Airflow too."""
 
 
 def of(nodeid: str) -> str:
     """Give the lane of a test."""
     file = PurePosixPath(nodeid.partition("::")[0])
-    return AIRFLOW if file.parent == E2E or file == ELSEWHERE else OTHERS
+    return AIRFLOW if file.parent == E2E else OTHERS
 
 
 class Lanes(LoadScopeScheduling):  # type: ignore[misc]

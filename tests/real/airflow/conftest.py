@@ -88,11 +88,12 @@ class Gates:
         self._gate("hold", job, run, attempt, point).unlink()
 
     def wait_until_reached(self, job: str, run: str, attempt: int, point: str, timeout: float = 600) -> psutil.Process:
-        """Wait until the application stands at a point.
+        """Wait until the application stands at a point that is held: at another one it might be gone by now.
 
         Returns:
             The JVM of its driver.
         """
+        assert self._gate("hold", job, run, attempt, point).exists(), f"hold {point} of {job} {run} first"
         reached = self._gate("reached", job, run, attempt, point)
         wait_until(reached.exists, timeout, f"{job} {run}, attempt {attempt}, to reach {point}")
         return psutil.Process(int(reached.read_text()))
@@ -176,7 +177,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def airflow(shared: Path, storage: str) -> Iterator[AirflowHome]:
     """A real Airflow with the scenarios' DAGs, unpaused except for those on a schedule."""
     env = {
@@ -214,13 +215,13 @@ def airflow(shared: Path, storage: str) -> Iterator[AirflowHome]:
         yield home
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def lake(airflow: AirflowHome, s3_server: S3Server) -> Lake:
     """The S3 server with a bucket for savepoints, and the connection to it in Airflow."""
     return made_lake(airflow, s3_server)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def flights(gates: Gates) -> Path:
     """The input of the jobs of `dags/resume.py`: four days."""
     path = gates.folder / "flights.parquet"
@@ -228,13 +229,13 @@ def flights(gates: Gates) -> Path:
     return path
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def shell(s3_server: S3Server) -> Shell:
     """The command line of the owner of these jobs."""
     return Shell(s3_server)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def kept(airflow: AirflowHome, flights: Path, s3_server: S3Server, shell: Shell) -> str:
     """A savepoint of one of them on the S3 server."""
     return first_savepoint(airflow, s3_server, shell)

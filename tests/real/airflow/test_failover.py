@@ -58,10 +58,12 @@ def test_a_running_sibling_is_stopped_first_3(scenario: Scenario) -> None:
 
 def test_a_sibling_of_another_region_runs_on_4(scenario: Scenario) -> None:
     """semantics F1, F2: a diamond, all blocking; b dies while c runs, and c's own driver acknowledges."""
+    scenario.hold("e1", 2, "b")
     dying, running = scenario.stopped_at("e1", "b", "c")
     kill_driver(dying)
     scenario.reached("e1", 2, "b")
     assert running.is_running()
+    scenario.release("e1", 2, "b")
     scenario.release("e1", 1, "c")
     scenario.check(
         "e1",

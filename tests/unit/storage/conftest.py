@@ -29,14 +29,6 @@ def moto_url() -> Iterator[str]:
     server.stop()
 
 
-@pytest.fixture
-def s3_options(s3_server: S3Server) -> S3Options:
-    """The way to the real S3 server."""
-    return S3Options(
-        endpoint_url=s3_server.endpoint_url, access_key=s3_server.access_key, secret_key=s3_server.secret_key
-    )
-
-
 @pytest.fixture(params=["files", "moto", pytest.param("s3", marks=pytest.mark.s3)])
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
     """Each of the three, empty."""
