@@ -48,7 +48,7 @@ from .request import TriggerRequest
 from .restart_strategies import ExponentialDelayRestart, FailureRateRestart, FixedDelayRestart, NoRestart
 from .runtime import Runtime, system_runtime
 from .savepoints.disposal import HistoryRule
-from .savepoints.take import SavepointRequest
+from .savepoints.savepoint_request import SavepointRequest
 from .source import AssetEvent, Reading, Refusal, RunFacts, Shelf, Source
 from .sources.files import FileSource
 from .sources.interval import DataInterval

@@ -14,8 +14,8 @@ from ..checkpoint.documents.head import Head
 from ..checkpoint.documents.layout import run_id_of
 from ..checkpoint.documents.run_window import run_of_head
 from ..checkpoint.errors import ResumeRefusedError
-from ..checkpoint.savepoints.start_from import ImportOptions, Started, StartPlan
-from ..checkpoint.savepoints.take import OpenFolder
+from ..checkpoint.savepoints.savepoint_request import OpenFolder
+from ..checkpoint.savepoints.start_plan import ImportOptions, Started, StartPlan
 from ..storage import ensure_probed
 from ..storage.port import ObjectStore
 from ..storage.printable import printable

@@ -16,8 +16,8 @@ from ..checkpoint.errors import SavepointRefusedError
 from ..checkpoint.reasons import Status
 from ..checkpoint.savepoints import disposal, integrity
 from ..checkpoint.savepoints.disposal import Disposal
+from ..checkpoint.savepoints.savepoint_request import OpenFolder, SavepointRequest
 from ..checkpoint.savepoints.savepoint_uri import savepoint_folder
-from ..checkpoint.savepoints.take import OpenFolder, SavepointRequest
 from ..storage.port import ObjectStore
 from ..storage.printable import printable
 from .output import text

@@ -14,7 +14,7 @@ from ..checkpoint.documents.layout import epoch_name, run_id_of
 from ..checkpoint.documents.run_window import run_text
 from ..checkpoint.errors import DagNotPausedError, InvalidConfigError
 from ..checkpoint.reasons import Status
-from ..checkpoint.savepoints.take import OpenFolder, SavepointRequest, drain_run
+from ..checkpoint.savepoints.savepoint_request import OpenFolder, SavepointRequest, drain_run
 from ..storage.errors import CairnError
 from .airflow_api import TOKEN, AirflowApi
 from .output import text

@@ -30,7 +30,7 @@ from .files import REQUEST, SavepointFiles
 from .integrity import Savepoint
 from .live_folder import check_no_job
 from .savepoint_format import METADATA
-from .take import OpenFolder
+from .savepoint_request import OpenFolder
 
 
 @dataclass(frozen=True, slots=True)

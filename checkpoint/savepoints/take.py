@@ -12,15 +12,10 @@ process that fails it or, if that dies, by the next call with its id.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
 from ...storage.errors import CairnError, GoneError, InvalidRequestError
-from ...storage.names import check_name
-from ...storage.port import ObjectStore
-from ...storage.uris import check_storage_uri
 from ..completion import settle
 from ..decisions import savepoint_entries, suspension
 from ..documents import layout
@@ -32,33 +27,12 @@ from ..errors import InvalidConfigError, NoCheckpointError, SavepointDamagedErro
 from ..reasons import Reason, Status
 from ..store.head_store import Decision, HeadStore, changed
 from ..store.job_files import JobFiles
-from ..validation import check_whole
 from . import savepoint_format
 from .copy_out import Copying
 from .files import SavepointFiles
-from .integrity import SavepointProgress
 from .savepoint_format import SavepointHeader
+from .savepoint_request import OnProgress, OpenFolder, SavepointRequest, no_progress
 from .target import among_jobs, check_target
-
-OpenFolder = Callable[[str], ObjectStore]
-"""Opens a store that is rooted at the folder which a URI names; sends no request."""
-
-OnProgress = Callable[[SavepointProgress], None]
-
-DEFAULT_TIMEOUT = timedelta(hours=24)
-"""An epoch may have to end first, and then some terabytes may have to pass through one machine."""
-
-
-def drain_run(request: str, before: SavepointEntry | None = None) -> str:
-    """Give the id of the DAG run that is to be a job's last one: the same request has the same (semantics P2).
-
-    Args:
-        request: the request's id.
-        before: the request's savepoint as of now. If it has failed, its last run is over, and the next one is
-            called otherwise: Airflow has a run's id once.
-    """
-    seed = request if before is None or before.status is not Status.FAILED else f"{request}\n{before.id}"
-    return f"cairn_drain__{hashlib.sha256(seed.encode()).hexdigest()[:12]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,53 +43,6 @@ class _Start:
     source: RestorePointer | None = None
     next_whole: bool = False
     owing: tuple[str, ...] = ()
-
-
-def no_progress(_: SavepointProgress) -> None:
-    """Report no progress."""
-
-
-@dataclass(frozen=True, slots=True)
-class SavepointRequest:
-    """A request for a savepoint."""
-
-    target: str | None
-    """URI of the folder below which the savepoint's own folder is made; outside of the job. None: the job's default,
-    `CheckpointConfig.savepoint_target`."""
-    request: str
-    """The request's id: the same one gives the same savepoint."""
-    timeout: timedelta = DEFAULT_TIMEOUT
-    """After this long a savepoint that is not complete has failed; more than zero. Until then its checkpoint is kept.
-    """
-    parallel: int = 8
-    """Files that are copied at once; at least 1, which copies them in the thread that asks."""
-    renew: bool = False
-    """Make another one if the one asked for with this id has failed; else it stays failed."""
-    stop: bool = False
-    """Stop the job with it: no epoch begins from now on, and the job is shut down by the swap that completes the
-    savepoint. If it fails, the job goes on (semantics P2)."""
-    drain: str | None = None
-    """With `stop`: the epoch that is the job's last one, begins all the same and drains; the savepoint waits."""
-
-    def __post_init__(self) -> None:
-        """Check what can be checked without the store.
-
-        Raises:
-            UnsupportedStorageError: the target's scheme is none of ours.
-            InvalidKeyError: the target is not of an accepted form.
-            InvalidNameError: the request's id is none.
-            InvalidConfigError: another option is out of its bounds.
-        """
-        if self.target is not None:
-            object.__setattr__(self, "target", check_storage_uri(self.target))
-        layout.check_request(self.request)
-        if not isinstance(self.timeout, timedelta) or self.timeout < timedelta(milliseconds=1):
-            raise InvalidConfigError("timeout must be a timedelta of more than zero", timeout=repr(self.timeout))
-        check_whole("parallel", self.parallel)
-        if self.drain is not None:
-            check_name("epoch", self.drain)
-            if not self.stop:
-                raise InvalidConfigError("drain is the last epoch of a job that stops: give stop too", drain=self.drain)
 
 
 class Savepoints:

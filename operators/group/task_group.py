@@ -27,7 +27,8 @@ from ..graph.run_tasks import where_of
 from ..graph.topology import show_exchanges
 from ..graph.uncovered_spark import warn_of_uncovered_spark
 from ..stage.overtaken_epoch import GroupTasks
-from ..trigger.operator import JobOptions, TriggerCheckpointOperator
+from ..trigger.job_options import JobOptions
+from ..trigger.operator import TriggerCheckpointOperator
 from .checks import check_last, check_reads, check_uids, stages_in
 from .regions import tooltip_of
 

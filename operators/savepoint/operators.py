@@ -18,8 +18,8 @@ from ...checkpoint.reasons import Reason, Status
 from ...checkpoint.savepoints import disposal
 from ...checkpoint.savepoints.disposal import HistoryRule
 from ...checkpoint.savepoints.integrity import SavepointProgress
+from ...checkpoint.savepoints.savepoint_request import DEFAULT_TIMEOUT, SavepointRequest
 from ...checkpoint.savepoints.savepoint_uri import savepoint_folder
-from ...checkpoint.savepoints.take import DEFAULT_TIMEOUT, SavepointRequest
 from ...hooks.storage import CheckpointStorageHook
 from ...storage.errors import ErrorKind
 from ...storage.names import shorten

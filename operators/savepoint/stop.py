@@ -13,7 +13,7 @@ from ...checkpoint.errors import DagNotPausedError, InvalidConfigError
 from ...checkpoint.extensions.listeners import CheckpointListener, check_listeners
 from ...checkpoint.reasons import Status
 from ...checkpoint.runtime import system_runtime
-from ...checkpoint.savepoints.take import SavepointRequest, drain_run
+from ...checkpoint.savepoints.savepoint_request import SavepointRequest, drain_run
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID, AirflowApiHook
 from ...storage.errors import CairnError
 from ...tasks.job_settings import naming, rendered_settings

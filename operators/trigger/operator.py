@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import RetryPolicy, timezone
 from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException
@@ -21,7 +21,7 @@ from ...checkpoint.extensions.hook_answers import close_all
 from ...checkpoint.extensions.listeners import CheckpointListener, check_listeners
 from ...checkpoint.extensions.master_hooks import MasterHook, check_hooks
 from ...checkpoint.reasons import Reason
-from ...checkpoint.savepoints.start_from import JobShape
+from ...checkpoint.savepoints.start_plan import JobShape
 from ...checkpoint.source import Source, check_sources
 from ...checkpoint.stage_graph import check_stages
 from ...storage.errors import CairnError, ErrorKind
@@ -67,25 +67,6 @@ class TriggerDeclinedError(CheckpointError):
 
     kind = ErrorKind.CONFLICT
     retry_cures = False
-
-
-class JobOptions(TypedDict):
-    """What a `CheckpointedTaskGroup` is given and its trigger takes: the arguments of that name."""
-
-    storage: str
-    job: str
-    config: CheckpointConfig | None
-    aws_conn_id: str | None
-    slice_detail: dict[str, Any] | None
-    source: Source | Sequence[Source] | None
-    reads_window: bool | None
-    master_hooks: Sequence[MasterHook] | None
-    listeners: Sequence[CheckpointListener]
-    restore_from: str | None
-    allow_non_restored_state: bool
-    claim: bool
-    deferrable: bool
-    poll_interval: timedelta | float
 
 
 class TriggerCheckpointOperator(TriggerOperator):

@@ -19,7 +19,7 @@ from airflow_cairn.checkpoint.documents.entries import SavepointEntry, Stopped
 from airflow_cairn.checkpoint.errors import CheckpointError, NoSavepointError, SavepointRefusedError
 from airflow_cairn.checkpoint.reasons import Reason, Status
 from airflow_cairn.checkpoint.savepoints import disposal, files
-from airflow_cairn.checkpoint.savepoints.start_from import ImportOptions
+from airflow_cairn.checkpoint.savepoints.start_plan import ImportOptions
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.parsed_once import parsed_once

@@ -36,7 +36,7 @@ from airflow_cairn.checkpoint.documents.entries import Stopped
 from airflow_cairn.checkpoint.errors import CheckpointError, JobPausedError
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from airflow_cairn.checkpoint.runtime import system_runtime
-from airflow_cairn.checkpoint.savepoints.take import SavepointRequest
+from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.storage.errors import CairnError
 from airflow_cairn.storage.port import ObjectStore

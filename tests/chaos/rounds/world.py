@@ -13,7 +13,7 @@ import psutil
 
 from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.documents.entries import SavepointEntry
-from airflow_cairn.checkpoint.savepoints.take import SavepointRequest
+from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.storage import S3Options, open_store
 from scripts.harness.airflow_home import AirflowHome, Component
 from scripts.harness.s3_server import S3Server

@@ -12,7 +12,7 @@ from airflow_cairn.checkpoint.decisions.admission import turn_of
 from airflow_cairn.checkpoint.documents.entries import CompletedEntry, SavepointEntry
 from airflow_cairn.checkpoint.extensions.committables import CheckpointNotice
 from airflow_cairn.checkpoint.reasons import Status
-from airflow_cairn.checkpoint.savepoints.take import SavepointRequest
+from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from tests.protocol.simulation.accounts import Asking
 from tests.protocol.simulation.hub import Fault
 from tests.support.shut_down import shut_down

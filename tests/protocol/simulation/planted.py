@@ -37,7 +37,8 @@ from airflow_cairn.checkpoint.request import TriggerRequest
 from airflow_cairn.checkpoint.savepoints import disposal
 from airflow_cairn.checkpoint.savepoints.copy_out import Copying as SavepointCopying
 from airflow_cairn.checkpoint.savepoints.files import REQUEST
-from airflow_cairn.checkpoint.savepoints.start_from import Importing, Started
+from airflow_cairn.checkpoint.savepoints.start_from import Importing
+from airflow_cairn.checkpoint.savepoints.start_plan import Started
 from airflow_cairn.checkpoint.savepoints.take import Savepoints
 from airflow_cairn.checkpoint.sources.placement import Placement
 from airflow_cairn.checkpoint.store import acks, attempt_documents, completed_epochs

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from airflow_cairn.checkpoint.reasons import Status
-from airflow_cairn.checkpoint.savepoints.take import drain_run
+from airflow_cairn.checkpoint.savepoints.savepoint_request import drain_run
 from airflow_cairn.cli.main import main
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.s3_server import S3Server

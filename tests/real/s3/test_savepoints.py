@@ -14,7 +14,7 @@ from airflow_cairn.checkpoint.documents.entries import SavepointEntry
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.checkpoint.savepoints import integrity
 from airflow_cairn.checkpoint.savepoints.integrity import SavepointProgress
-from airflow_cairn.checkpoint.savepoints.take import SavepointRequest
+from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.storage import ForbiddenError, GoneError, ObjectStore, S3Options, open_store
 from airflow_cairn.storage.s3.store import S3Store
 from scripts.harness.s3_server import S3Server

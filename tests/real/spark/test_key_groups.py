@@ -20,7 +20,7 @@ from airflow_cairn.checkpoint.decisions.state_assignment import key_groups_of
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.documents.metadata import StageLine
 from airflow_cairn.checkpoint.errors import InvalidStateError
-from airflow_cairn.checkpoint.savepoints.take import SavepointRequest
+from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.spark.stored.key_groups import COLUMN
 from airflow_cairn.spark.stored.murmur3 import unhashed

@@ -11,7 +11,7 @@ from airflow_cairn.checkpoint.documents.metadata import HandleLine, StageLine
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.checkpoint.savepoints import integrity
 from airflow_cairn.checkpoint.savepoints.savepoint_format import read
-from airflow_cairn.checkpoint.savepoints.take import SavepointRequest
+from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.storage import Blob, ObjectStat, ObjectStore, PendingUpload, WriteResult
 from airflow_cairn.storage.port import DeleteFailures
 from tests.support.world.world import World

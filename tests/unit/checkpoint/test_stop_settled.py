@@ -18,7 +18,7 @@ from airflow_cairn.checkpoint.documents.entries import SavepointEntry
 from airflow_cairn.checkpoint.errors import CheckpointError
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind, Status
 from airflow_cairn.checkpoint.restart_strategies import NoRestart
-from airflow_cairn.checkpoint.savepoints.start_from import ImportOptions
+from airflow_cairn.checkpoint.savepoints.start_plan import ImportOptions
 from airflow_cairn.storage import UnavailableError
 from tests.support.world.saved import saved
 from tests.support.world.savepoints import asked, assert_whole, take

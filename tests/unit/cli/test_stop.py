@@ -16,7 +16,7 @@ from airflow_cairn.checkpoint.answers import Declined
 from airflow_cairn.checkpoint.documents.entries import Stopped
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.savepoints.take import drain_run
+from airflow_cairn.checkpoint.savepoints.savepoint_request import drain_run
 from airflow_cairn.cli import airflow_api, stop_text
 from airflow_cairn.cli.main import main
 from airflow_cairn.storage import open_store

@@ -21,7 +21,7 @@ from airflow_cairn.checkpoint.decisions.admission import StillWaits, Turn
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.runtime import system_runtime
-from airflow_cairn.checkpoint.savepoints.take import SavepointRequest
+from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.errors import UnavailableError

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from airflow_cairn.checkpoint.decisions.state_assignment import key_groups_of
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
-from airflow_cairn.checkpoint.savepoints.take import SavepointRequest
+from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.cli.main import main
 from airflow_cairn.spark import Keyed, bootstrap_savepoint
 from airflow_cairn.storage import S3Options, open_store

@@ -13,7 +13,7 @@ from airflow_cairn.checkpoint.documents.entries import SavepointEntry
 from airflow_cairn.checkpoint.errors import InvalidConfigError, NoSavepointError, SavepointRefusedError
 from airflow_cairn.checkpoint.reasons import Status
 from airflow_cairn.checkpoint.savepoints.disposal import Disposal, HistoryRule, dispose, plan, prune
-from airflow_cairn.checkpoint.savepoints.start_from import ImportOptions
+from airflow_cairn.checkpoint.savepoints.start_plan import ImportOptions
 from airflow_cairn.storage import DeleteFailure, ObjectStore, UnavailableError
 from airflow_cairn.storage.port import DeleteFailures
 from tests.support.world.savepoints import TARGET, Below, asked, assert_whole, folder, standing, take

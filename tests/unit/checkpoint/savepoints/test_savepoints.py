@@ -22,7 +22,7 @@ from airflow_cairn.checkpoint.savepoints.disposal import dispose
 from airflow_cairn.checkpoint.savepoints.files import REQUEST
 from airflow_cairn.checkpoint.savepoints.integrity import SavepointProgress
 from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA, folder_name
-from airflow_cairn.checkpoint.savepoints.take import SavepointRequest
+from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.checkpoint.sources import files, seen_files
 from airflow_cairn.storage import (
     ForbiddenError,

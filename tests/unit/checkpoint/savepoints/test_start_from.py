@@ -30,7 +30,7 @@ from airflow_cairn.checkpoint.reasons import Reason, RequestKind
 from airflow_cairn.checkpoint.savepoints import copy_in
 from airflow_cairn.checkpoint.savepoints.integrity import SavepointProgress
 from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA
-from airflow_cairn.checkpoint.savepoints.start_from import ImportOptions
+from airflow_cairn.checkpoint.savepoints.start_plan import ImportOptions
 from airflow_cairn.checkpoint.sources import files as source_files
 from airflow_cairn.checkpoint.sources import seen_files
 from airflow_cairn.checkpoint.store import metadata_file, source_lists

@@ -15,7 +15,7 @@ from airflow_cairn.checkpoint.documents.entries import Stopped
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import DagNotPausedError, InvalidConfigError
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.savepoints.take import drain_run
+from airflow_cairn.checkpoint.savepoints.savepoint_request import drain_run
 from airflow_cairn.hooks.airflow_api import AirflowApiError, AirflowApiHook
 from airflow_cairn.operators import StopWithSavepointOperator
 from airflow_cairn.operators.savepoint.operators import SavepointFailedError

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType, TaskDeferred
 from airflow.sdk.execution_time.comms import ErrorResponse
 
 from airflow_cairn.checkpoint.documents.layout import epoch_name
-from airflow_cairn.checkpoint.savepoints.take import SavepointRequest
+from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
 from airflow_cairn.operators.trigger.last_run import LastRunBlockedError
 from airflow_cairn.storage import open_store

@@ -17,7 +17,7 @@ from airflow_cairn.checkpoint.errors import (
     NonRestoredStateError,
     NoSavepointError,
 )
-from airflow_cairn.checkpoint.savepoints.start_from import ImportOptions
+from airflow_cairn.checkpoint.savepoints.start_plan import ImportOptions
 from airflow_cairn.operators import StageSpec, TriggerCheckpointOperator
 from airflow_cairn.operators.trigger.start_from_savepoint import RunOptions, options_of
 from airflow_cairn.storage import open_store
