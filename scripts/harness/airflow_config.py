@@ -29,6 +29,8 @@ __all__ = []
 
 @event.listens_for(Engine, "connect")
 def leave_writing_to_the_system(connection, record):
+    if "sqlite" not in type(connection).__module__:
+        return
     cursor = connection.cursor()
     cursor.execute("PRAGMA synchronous=OFF")
     cursor.close()

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import httpx
 
@@ -23,9 +23,13 @@ from .processes import RealProcess
 from .service import Service
 from .wait import wait_until
 
+if TYPE_CHECKING:
+    from .postgres_server import PostgresServer
+
 Component = Literal["api-server", "scheduler", "dag-processor", "triggerer"]
 COMPONENTS: tuple[Component, ...] = ("api-server", "scheduler", "dag-processor", "triggerer")
 USERNAME = "admin"
+DATABASE = "airflow"
 
 _KEPT_OUT = ("AIRFLOW_", "AWS_", "SPARK_", "PYSPARK_", "VIRTUAL_ENV")
 
@@ -46,6 +50,7 @@ class AirflowHome(Service):
         heartbeat_timeout: seconds without a heartbeat after which the scheduler takes a task for dead.
         parallelism: tasks that may run at once.
         users: others than the admin, each with its role in Airflow's simple auth manager.
+        database: a running server that gets a database for this Airflow; None for SQLite in the folder.
     """
 
     stop_grace_s: ClassVar[float] = 4.0
@@ -61,8 +66,10 @@ class AirflowHome(Service):
         heartbeat_timeout: float = 300,
         parallelism: int = 4,
         users: Mapping[str, str] | None = None,
+        database: PostgresServer | None = None,
     ) -> None:
         super().__init__("airflow", home)
+        self._database = database
         self.mode = mode
         self.ports = AirflowPorts()
         self.password = secrets.token_urlsafe(12)
@@ -74,6 +81,13 @@ class AirflowHome(Service):
         wanted = settings_for(self.home, self.ports, heartbeat_timeout=heartbeat_timeout, parallelism=parallelism)
         roles = {USERNAME: "admin", **(users or {})}
         who = {("core", "simple_auth_manager_users"): ",".join(f"{name}:{role}" for name, role in roles.items())}
+        if database is not None:
+            where = database.create_database(DATABASE)
+            wanted = {
+                **wanted,
+                ("database", "sql_alchemy_conn"): f"postgresql+psycopg://{where}",
+                ("database", "sql_alchemy_conn_async"): f"postgresql+psycopg_async://{where}",
+            }
         self._write_home({**wanted, **who, **(settings or {})})
         self.api = AirflowApi(self.url, USERNAME, self.password)
 
@@ -130,7 +144,10 @@ class AirflowHome(Service):
             WaitTimeoutError: not all are healthy in time; the text holds the end of a log.
         """
         begin = time.monotonic()
-        ensure_database(self.home / "airflow.db", lambda: self.command("db", "migrate"))
+        if self._database is None:
+            ensure_database(self.home / "airflow.db", lambda: self.command("db", "migrate"))
+        else:
+            self.command("db", "migrate")
         for name in ("standalone",) if self.mode == "standalone" else COMPONENTS:
             self._run(name)
         for name, process in self._processes.items():

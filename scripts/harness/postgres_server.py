@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import psycopg
+from psycopg import sql
 
 from .processes import RealProcess
 from .service import Service
@@ -33,6 +34,19 @@ class PostgresServer(Service):
     def dsn(self) -> str:
         """What a client connects with."""
         return f"host={self.root} user={USER} dbname=postgres connect_timeout=10"
+
+    def create_database(self, name: str) -> str:
+        """Make an empty database in the running server.
+
+        Args:
+            name: of the database.
+
+        Returns:
+            What follows the scheme in its URL.
+        """
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        return f"{USER}@/{name}?host={self.root}"
 
     def start(self) -> None:
         """Make a database, start the server and wait until it answers.

@@ -27,7 +27,6 @@ case "$*" in *spark_stage.py*) exec {real} "$@" ;; esac
 PYTHONPATH={repository} exec {python} {script} "$@"
 """
 SPARK = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
-USER = "postgres"
 HEARTBEAT_S = 10
 
 
@@ -62,23 +61,15 @@ def world(folder: Path) -> Iterator[World]:
             "AIRFLOW_CONN_CHAOS": json.dumps(aws),
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
         }
-        where = f"{USER}@/postgres?host={postgres.root}"
-        settings = {
-            ("database", "sql_alchemy_conn"): f"postgresql+psycopg://{where}",
-            ("database", "sql_alchemy_conn_async"): f"postgresql+psycopg_async://{where}",
-            ("dag_processor", "min_file_process_interval"): "5",
-        }
         home = AirflowHome(
             folder / "airflow",
             env=env,
-            settings=settings,
+            settings={("dag_processor", "min_file_process_interval"): "5"},
             heartbeat_timeout=HEARTBEAT_S,
             parallelism=4,
             users={"cairn": "user"},
+            database=postgres,
         )
-        (home.home / "config" / "airflow_local_settings.py").write_text("__all__ = []\n")
-        home.command("db", "migrate")
-        (home.home / "airflow.db").touch()  # else the harness makes the tables of a SQLite database
         who = {"login": "cairn", "password": home.passwords["cairn"]}
         home.add_env("AIRFLOW_CONN_CAIRN_AIRFLOW_API", json.dumps({"conn_type": "http", "host": home.url, **who}))
         shutil.copy(HERE / "dags" / "chaos_dags.py", home.dags_folder)

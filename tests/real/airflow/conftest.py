@@ -14,6 +14,7 @@ import pytest
 
 from scripts.demo.flights_input import write_flights
 from scripts.harness.airflow_home import AirflowHome
+from scripts.harness.postgres_server import PostgresServer
 from scripts.harness.s3_server import S3Server
 from scripts.harness.spark_start import fast_conf
 from scripts.harness.wait import wait_until
@@ -178,8 +179,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 @pytest.fixture(scope="session")
-def airflow(shared: Path, storage: str) -> Iterator[AirflowHome]:
-    """A real Airflow with the scenarios' DAGs, unpaused except for those on a schedule."""
+def airflow(shared: Path, storage: str, postgres: PostgresServer) -> Iterator[AirflowHome]:
+    """A real Airflow with the scenarios' DAGs, unpaused except for those on a schedule.
+
+    On PostgreSQL: several tests use it at a time, and SQLite refuses a second writer after some seconds.
+    """
     env = {
         "PATH": os.pathsep.join([str(_commands(shared / "bin")), str(VENV / "bin"), os.environ["PATH"]]),
         # With a name, a DAG run that was deleted is told from one of another deployment (semantics W8).
@@ -197,6 +201,7 @@ def airflow(shared: Path, storage: str) -> Iterator[AirflowHome]:
         heartbeat_timeout=HEARTBEAT_TIMEOUT_S,
         parallelism=side_by_side.SLOTS,
         users=USERS,
+        database=postgres,
     )
     for conn_id, who in {
         "cairn_airflow_api": {"login": CLEARS, "password": home.passwords[CLEARS]},
