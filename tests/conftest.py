@@ -52,6 +52,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Bring Java and the archive of classes once the selection is known, and only if a selected test starts a JVM."""
+    for item in session.items:
+        if "spark" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("spark"):
+            raise pytest.UsageError(f"{item.nodeid} starts a JVM: mark it with pytest.mark.spark")
     if session.config.option.collectonly:
         return
     if any(item.get_closest_marker(name) for item in session.items for name in _NEEDS_JAVA):

@@ -16,6 +16,8 @@ from tests.real.spark.pipeline import Pipeline, counts, rows
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.spark
+
 At = Callable[..., Pipeline]
 
 
