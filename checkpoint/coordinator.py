@@ -83,6 +83,7 @@ class Coordinator:
         self.acknowledge = reports.acknowledge
         self.decline = reports.decline
         self.standing = reports.standing
+        self.completed_with = reports.completed_with
 
         known = LastWritten()
         looks = CheckpointProgress(self.files, self._heads, documents, resumption, known)

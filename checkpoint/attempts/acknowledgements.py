@@ -144,6 +144,15 @@ class ExecutionReports:
 
         return self._heads.observe(look)
 
+    def completed_with(self, handover: Handover) -> bool:
+        """Tell whether an execution's epoch has completed with it; True also where the store no longer says (A2)."""
+
+        def look(head: Head, _now_ms: int) -> bool:
+            place = completed_epochs.where_is(self._files, head, handover.epoch)
+            return isinstance(place, EpochCompleted) and self._may_have_completed_with(head, place.checkpoint, handover)
+
+        return self._heads.observe(look)
+
     def _judge(self, ack: AckDocument, head: Head, now_ms: int) -> Decision[AckAnswer]:
         settled = settle.settle(self._files, head, now_ms)
         place = completed_epochs.where_is(self._files, settled, ack.epoch)
@@ -198,19 +207,19 @@ class ExecutionReports:
         document = self._documents.readable(ended)
         return document is None or token in {execution.token for execution in document.executions.values()}
 
-    def _may_have_completed_with(self, head: Head, completed: int, ack: AckDocument) -> bool:
+    def _may_have_completed_with(self, head: Head, completed: int, it: AckDocument | Handover) -> bool:
         """Tell whether a checkpoint completed with this execution; True also where that is no longer known.
 
         A checkpoint that completed and left the store may have passed this execution's files on to the next one.
         """
-        if ack.stage in head.left_out_of(completed):
+        if it.stage in head.left_out_of(completed):
             return False
         entry = head.completed_by_id(completed)
         if entry is None:
             return True
         try:
             return any(
-                isinstance(line, StageLine) and line.stage == ack.stage and line.execution.token == ack.token
+                isinstance(line, StageLine) and line.stage == it.stage and line.execution.token == it.token
                 for line in metadata_file.read(self._files, entry.metadata)
             )
         except (GoneError, DocumentError):

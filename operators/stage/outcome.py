@@ -82,16 +82,21 @@ class StageRun:
         if declined is not None:
             said = f"stage {self.handover.stage} declined: {declined.detail}"
             raise self._error(said, incurable=declined.incurable)
+        # First: once the checkpoint is complete, which the head says, the marker goes with the next cleaning.
+        acknowledged = acks.has_acknowledged(self.coordinator.files, self.handover.stage, self.handover.execution)
         standing = self.coordinator.standing(self.handover)
-        goes_on = standing.awaited and standing.ended is not None and standing.ended.paused
-        if not standing.current and not goes_on and (standing.completed is None or standing.left_out):
+        if standing.completed is not None:
+            counts = acknowledged = self.coordinator.completed_with(self.handover)
+        else:
+            counts = standing.current or (standing.awaited and standing.ended is not None and standing.ended.paused)
+        if not counts:
             raise FencedError(
                 "this execution was replaced while it ran; what it wrote is discarded, and the next try runs it anew",
                 job=self.handover.job,
                 checkpoint=self.handover.checkpoint,
                 stage=self.handover.stage,
             )
-        if not acks.has_acknowledged(self.coordinator.files, self.handover.stage, self.handover.execution):
+        if not acknowledged:
             raise self._error(
                 "the application ended without opening an epoch: add `with Epoch.current() as epoch:` around its work, "
                 "and let the block end without an error"

@@ -25,6 +25,7 @@ from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.documents.entries import Stopped
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, FencedError, InvalidConfigError
+from airflow_cairn.checkpoint.store import acks
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator, restore_latest_checkpoint
 from airflow_cairn.operators.stage.outcome import StageFailedError, StageRun
 from airflow_cairn.storage.errors import InvalidNameError, UnavailableError
@@ -412,6 +413,28 @@ def test_what_became_of_an_application_on_the_cluster_is_told(job: Job) -> None:
     error = run.failure(0, "YARN application application_1_0001 ended with state: FAILED\nDiagnostics: a long story")
     assert "failed: YARN application application_1_0001 ended with state: FAILED; the cluster's own log" in str(error)
     assert "a long story" not in str(error)
+
+
+def test_its_checkpoint_completes_and_is_cleaned_before_the_task_looks(job: Job) -> None:  # semantics A2, C5
+    """The last acknowledgement completes the checkpoint, and its marker goes with that: it has acknowledged."""
+    checkpoint = job.trigger(RUN)
+    run = StageRun(job.coordinator, job.begin(RUN))
+    job.acknowledge(run.handover)
+    job.coordinator.complete(checkpoint)
+    job.coordinator.clean()
+    assert not acks.has_acknowledged(run.coordinator.files, "routes", run.handover.execution), "else this test is void"
+    run.check_acknowledged()
+
+
+def test_another_execution_completed_the_checkpoint(job: Job) -> None:  # semantics A2, F3
+    """This one was replaced while its application ran; it is not said to have opened no epoch."""
+    job.trigger(RUN)
+    run = StageRun(job.coordinator, job.begin(RUN))
+    job.coordinator.fail(epoch_name(RUN), "routes", "somebody", "killed")
+    job.acknowledge(job.begin(RUN, claimant="another"))
+    job.coordinator.complete(2)
+    with pytest.raises(FencedError, match="this execution was replaced while it ran"):
+        run.check_acknowledged()
 
 
 def test_the_author_may_override_s3a_but_not_the_handover(
