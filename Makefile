@@ -43,7 +43,7 @@ test-fast: ## Run what needs neither Airflow nor Spark (under two minutes)
 soak: ## Race for 500 checkpoints on S3, then simulate one seed after the other until one fails: [FROM=0] [TO=5000]
 	@$(SETUP) venv s3server
 	@$(if $(FROM),,CAIRN_CHECKPOINTS=500 $(BIN)/pytest -n0 -q tests/protocol/s3_races)
-	@$(BIN)/python -m tests.simulation.simulate $(or $(FROM),0) $(or $(TO),5000)
+	@$(BIN)/python -m tests.protocol.simulation.simulate $(or $(FROM),0) $(or $(TO),5000)
 
 chaos: ## Strike real processes and a real Airflow, and audit what is left: [SEED=1] [RUNS=300] [ROUNDS=10] [FIRST=1]
 	@$(SETUP) venv java s3server jars
