@@ -128,11 +128,11 @@ class Coordinator:
         return self._heads.observe(lambda head, _now_ms: look(head))
 
     def still_waits(self, turn: admission.Turn) -> admission.StillWaits | None:
-        """Say whether a request still waits, for one read of the head; see `requesting.still_waits`."""
+        """Say whether a request still waits, for one read of the head; see `admission.still_waits`."""
         return self._heads.observe(lambda head, now_ms: admission.still_waits(head, turn, now_ms))
 
     def held_up_by(self, turn: admission.Turn) -> admission.HeldUp:
-        """Say whose DAG runs hold up a request that waits; see `requesting.held_up_by`."""
+        """Say whose DAG runs hold up a request that waits; see `admission.held_up_by`."""
         return self._heads.observe(lambda head, _now_ms: admission.held_up_by(head, turn))
 
     def restore_hooks(

@@ -130,7 +130,7 @@ class CheckpointedTaskGroup(TaskGroup):
             str(self.group_id), storage, job, aws_conn_id, conn_id, self.child_id(WAIT), checked, airflow_api_conn_id
         )
         self._check_only_one()
-        # The trigger checks them, and says where they stand: here.
+        # The trigger checks them, and names this group in what it refuses.
         self._options = JobOptions(
             storage=storage,
             job=job,

@@ -15,9 +15,9 @@ import httpx
 from .wait import wait_until
 
 FINISHED = frozenset({"success", "failed"})
+"""The states in which a DAG run ends."""
 DATABASE_TIMEOUT_S = 300
 """For how long a request is sent again that Airflow's database kept from being written down."""
-"""The states in which a DAG run ends."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,10 @@ class AirflowApi:
         """
         answer = self._send(method, path, **options)
         deadline = time.monotonic() + DATABASE_TIMEOUT_S
-        while answer.status_code == httpx.codes.INTERNAL_SERVER_ERROR and "Database error" in answer.text:
+        while _was_not_written_down(answer) and time.monotonic() <= deadline:
             # What writes down the request waits for the one writer that SQLite has, and keeps the API server from going
             # on, which may be that writer: it fails after five seconds (measured; with a timeout of 30 seconds, after
             # 30). It comes before the request itself, of which nothing has been done.
-            if time.monotonic() > deadline:
-                break
             answer = self._send(method, path, **options)
         _checked(answer)
         return answer.json() if answer.content else None
@@ -272,6 +270,10 @@ class AirflowApiError(AssertionError):
     def __init__(self, answer: httpx.Response) -> None:
         self.status = answer.status_code
         super().__init__(f"{answer.request.method} {answer.request.url}: {answer.status_code} {answer.text[:2000]}")
+
+
+def _was_not_written_down(answer: httpx.Response) -> bool:
+    return answer.status_code == httpx.codes.INTERNAL_SERVER_ERROR and "Database error" in answer.text
 
 
 def _checked(answer: httpx.Response) -> None:
