@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 
 import pytest
@@ -17,6 +16,7 @@ from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.storage import UnavailableError
 from tests.support.parsed_once import parsed_once
 from tests.support.shut_down import shut_down
+from tests.support.world.crash_case import CrashCase, assert_a_lost_answer_changes_no_answer, crash_cases
 from tests.support.world.operation import EPOCH, Operation, forked, writes_of
 from tests.support.world.operations_attempt import ATTEMPT_OPERATIONS
 from tests.support.world.operations_hooks import HOOK_OPERATIONS
@@ -25,7 +25,7 @@ from tests.support.world.operations_region import REGION_OPERATIONS
 from tests.support.world.operations_request import REQUEST_OPERATIONS
 from tests.support.world.operations_restart import RESTART_OPERATIONS
 from tests.support.world.world import TIMEOUT, World
-from tests.support.wrapped_stores import Crashed, Fault, FaultyStore
+from tests.support.wrapped_stores import Crashed, Fault
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -90,43 +90,18 @@ OTHERS: dict[str, Callable[[World], None]] = {
 }
 
 
-@dataclass(frozen=True)
-class Case:
-    operation: Operation
-    at: int
-    write: str
-    fault: Fault
-    other: str | None = None
-
-    def __str__(self) -> str:
-        name = self.write.removeprefix("create ").split("/", 1)[1]
-        return f"{self.operation.name}, write {self.at} ({name}): {self.fault}" + (
-            f", then {self.other}" if self.other else ""
-        )
-
-
-def _cases() -> list[Case]:
-    cases = []
-    for operation in OPERATIONS:
-        for at, write in enumerate(writes_of(operation)):
-            cases += [Case(operation, at, write, fault) for fault in Fault]
-            cases += [Case(operation, at, write, Fault.ANSWER_LOST, other) for other in OTHERS]
-    return cases
-
-
-CASES = _cases()
+CASES = tuple(crash_cases(OPERATIONS, OTHERS))
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_whoever_comes_next_settles_it(case: Case) -> None:  # semantics C1, D3, T7, W2
+def test_whoever_comes_next_settles_it(case: CrashCase) -> None:  # semantics C1, D3, T7, W2
     with case.operation.limited():
         _strike_and_settle(case)
 
 
-def _strike_and_settle(case: Case) -> None:
+def _strike_and_settle(case: CrashCase) -> None:
     world, run = forked(case.operation)
-    other = OTHERS[case.other] if case.other else None
-    store = FaultyStore(world.store, case.at, case.fault, (lambda: other(world)) if other else None)
+    store = case.faulty(world, OTHERS)
     try:
         run(world, store)
     except Crashed:
@@ -135,7 +110,7 @@ def _strike_and_settle(case: Case) -> None:
         # A delete whose answer is lost is not settled, only repeated by whoever cleans next.
         assert case.fault is Fault.FAILS or case.write.startswith("delete")
     except CheckpointError:
-        assert other is not None, "only somebody else can make it fail"
+        assert case.other is not None, "only somebody else can make it fail"
     assert store.struck
     refused = world.settle(*case.operation.epochs)
     assert not refused or case.other == "another epoch", "only who was overtaken has nothing left to read"
@@ -146,16 +121,7 @@ def _strike_and_settle(case: Case) -> None:
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
 def test_a_lost_answer_changes_no_answer(operation: Operation) -> None:  # semantics W2
-    expected = _outcome(operation, None)
-    for at, write in enumerate(writes_of(operation)):
-        if not write.startswith("delete"):
-            assert _outcome(operation, at) == expected, write
-
-
-def _outcome(operation: Operation, at: int | None) -> object:
-    with operation.limited():
-        world, run = forked(operation)
-        return run(world, world.store if at is None else FaultyStore(world.store, at, Fault.ANSWER_LOST))
+    assert_a_lost_answer_changes_no_answer(operation)
 
 
 def test_enough_is_tried() -> None:

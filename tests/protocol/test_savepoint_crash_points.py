@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 
 import pytest
@@ -21,7 +20,8 @@ from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA
 from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.parsed_once import parsed_once
-from tests.support.world.operation import EPOCH, Operation, Run, forked, writes_of
+from tests.support.world.crash_case import CrashCase, assert_a_lost_answer_changes_no_answer, crash_cases
+from tests.support.world.operation import EPOCH, Operation, Run, forked
 from tests.support.world.savepoints import TARGET, Below, asked, assert_whole, folder, standing, take
 from tests.support.world.world import World
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore
@@ -134,36 +134,13 @@ OTHERS: dict[str, Callable[[World], None]] = {
 }
 
 
-@dataclass(frozen=True)
-class Case:
-    operation: Operation
-    at: int
-    write: str
-    fault: Fault
-    other: str | None = None
-
-    def __str__(self) -> str:
-        name = self.write.rpartition("/")[2]
-        return f"{self.operation.name}, write {self.at} ({name}): {self.fault}" + (
-            f", then {self.other}" if self.other else ""
-        )
-
-
-def _cases() -> Iterator[Case]:
-    for operation in OPERATIONS:
-        for at, write in enumerate(writes_of(operation)):
-            yield from (Case(operation, at, write, fault) for fault in Fault)
-            yield from (Case(operation, at, write, Fault.ANSWER_LOST, other) for other in OTHERS)
-
-
-CASES = list(_cases())
+CASES = tuple(crash_cases(OPERATIONS, OTHERS))
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_none_or_one(case: Case) -> None:  # semantics P1, D3, W2, C3
+def test_none_or_one(case: CrashCase) -> None:  # semantics P1, D3, W2, C3
     world, run = forked(case.operation)
-    other = OTHERS[case.other] if case.other else None
-    store = FaultyStore(world.store, case.at, case.fault, (lambda: other(world)) if other else None)
+    store = case.faulty(world, OTHERS)
     try:
         run(world, store)
     except Crashed:
@@ -171,7 +148,7 @@ def test_none_or_one(case: Case) -> None:  # semantics P1, D3, W2, C3
     except UnavailableError:
         assert case.fault is Fault.FAILS or case.write.startswith("delete")
     except CheckpointFailedError:
-        assert other is not None, "only somebody else can make the epoch fail"
+        assert case.other is not None, "only somebody else can make the epoch fail"
     assert store.struck
     _assert_none_or_one(world)
     _go_on(world)
@@ -206,15 +183,7 @@ def _assert_none_or_one(world: World) -> None:
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
 def test_a_lost_answer_changes_no_answer(operation: Operation) -> None:  # semantics W2
-    expected = _outcome(operation, None)
-    for at, write in enumerate(writes_of(operation)):
-        if not write.startswith("delete"):
-            assert _outcome(operation, at) == expected, write
-
-
-def _outcome(operation: Operation, at: int | None) -> object:
-    world, run = forked(operation)
-    return run(world, world.store if at is None else FaultyStore(world.store, at, Fault.ANSWER_LOST))
+    assert_a_lost_answer_changes_no_answer(operation)
 
 
 def test_enough_is_tried() -> None:

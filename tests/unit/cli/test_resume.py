@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,20 +56,6 @@ def job(root: Path) -> World:
 
 def cairn(root: Path, *words: str) -> int:
     return main([*words, "--storage", f"file://{root / 'store'}"])
-
-
-@pytest.fixture
-def answer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Sits at a terminal of its own, and types one line."""
-    keyboard, terminal = pty.openpty()
-
-    def type_in(line: str) -> None:
-        os.write(keyboard, f"{line}\n".encode())
-
-    with os.fdopen(terminal, "r") as stdin:
-        monkeypatch.setattr("sys.stdin", stdin)
-        yield type_in
-    os.close(keyboard)
 
 
 def test_a_new_job_starts_without_a_question(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,20 +33,6 @@ def world(tmp_path: Path) -> World:
     for epoch in ("e1", "e2", "e3"):
         world.run_epoch(epoch)
     return world
-
-
-@pytest.fixture
-def answer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Sits at a terminal of its own, and types one line."""
-    keyboard, terminal = pty.openpty()
-
-    def type_in(line: str) -> None:
-        os.write(keyboard, f"{line}\n".encode())
-
-    with os.fdopen(terminal, "r") as stdin:
-        monkeypatch.setattr("sys.stdin", stdin)
-        yield type_in
-    os.close(keyboard)
 
 
 def cairn(world: World, *words: str) -> int:

@@ -6,7 +6,7 @@ import json
 import os
 import pty
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,20 +40,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def root(made: Path, tmp_path: Path) -> Path:
     """The same for this test alone."""
     return Path(shutil.copytree(made, tmp_path / "root"))
-
-
-@pytest.fixture
-def answer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Sits at a terminal of its own, and types one line."""
-    keyboard, terminal = pty.openpty()
-
-    def type_in(line: str) -> None:
-        os.write(keyboard, f"{line}\n".encode())
-
-    with os.fdopen(terminal, "r") as stdin:
-        monkeypatch.setattr("sys.stdin", stdin)
-        yield type_in
-    os.close(keyboard)
 
 
 def job(root: Path) -> World:

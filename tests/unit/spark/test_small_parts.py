@@ -16,7 +16,6 @@ from airflow_cairn.checkpoint.documents.acknowledgement import Output
 from airflow_cairn.checkpoint.documents.attempt import DocumentRef as Ref
 from airflow_cairn.checkpoint.documents.attempt import Handover, ReplayedEpoch, RestorePointer, Slice
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError
-from airflow_cairn.checkpoint.secrets.masking import masked
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.checkpoint.store.source_lists import JobShelf
 from airflow_cairn.spark.epoch_facts import EpochFacts
@@ -278,19 +277,6 @@ SECRETS = {
 def test_details_hold_no_credentials(text: str) -> None:
     environ = {"AWS_SECRET_ACCESS_KEY": "canary-value-1", "AWS_SESSION_TOKEN": "short"}
     assert one_line(Odd(text), environ=environ) == f"Odd: {SECRETS[text]}"
-
-
-@pytest.mark.parametrize(
-    "honest",
-    [
-        "[PARSE_SYNTAX_ERROR] Syntax error at or near 'x': unexpected token: x",
-        "No AWS Credentials provided by EnvironmentVariableCredentialsProvider : SdkClientException",
-        "cannot resolve `a`.`b` given input columns [key, value]",
-        "PATH_NOT_FOUND: s3a://lake/in does not exist",
-    ],
-)
-def test_honest_text_stays(honest: str) -> None:
-    assert masked(honest, environ={}) == honest
 
 
 def test_details_are_one_line_without_stack_traces() -> None:

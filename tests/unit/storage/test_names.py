@@ -178,6 +178,8 @@ def test_what_is_no_text_is_no_uri(uri: object):
 def test_an_express_bucket_is_refused(uri: str):  # semantics W6
     with pytest.raises(UnsupportedStorageError, match="directory bucket"):
         check_storage_uri(uri)
+    with pytest.raises(UnsupportedStorageError, match="lists its keys in no order"):
+        open_store(uri)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from tests.support.acking import wide_ack
-from tests.support.world.world import TIMEOUT, World
+from tests.support.world.world import JOB, TIMEOUT, World
 from tests.support.wrapped_stores import RecordingStore
 
 KEPT, DELETED = "kept", "deleted"
@@ -176,8 +176,9 @@ def test_an_ack_of_another_job_changes_nothing_at_all(world: World) -> None:  # 
     ack = _current(world)
     before = world.memory.all_keys()
     recording = RecordingStore(world.store)
-    with pytest.raises(InvalidStateError, match="another job"):
+    with pytest.raises(InvalidStateError, match="of another job") as caught:
         world.coordinator(recording).acknowledge(replace(ack, job="weather"))
+    assert (caught.value.fields["expected"], caught.value.fields["found"]) == (JOB, "weather")
     assert recording.total == 0
     assert world.memory.all_keys() == before
 

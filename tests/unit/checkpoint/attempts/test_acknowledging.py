@@ -109,16 +109,6 @@ def test_an_ack_under_another_home_does_not_count(world: World) -> None:  # sema
     world.audit("z", "a")
 
 
-def test_an_ack_for_another_job_is_refused_and_changes_nothing(world: World) -> None:  # semantics A3
-    world.trigger("a")
-    ack = world.write(world.submit("a", "clean").handover)
-    before = world.memory.all_keys()
-    with pytest.raises(InvalidStateError, match="of another job") as caught:
-        world.coordinator().acknowledge(replace(ack, job="weather"))
-    assert (caught.value.fields["expected"], caught.value.fields["found"]) == (JOB, "weather")
-    assert world.memory.all_keys() == before
-
-
 def test_an_ack_that_lies_about_its_epoch_deletes_no_other_epoch_s_state(world: World) -> None:  # semantics A2, C3
     world.run_epoch("a")
     world.trigger("b")

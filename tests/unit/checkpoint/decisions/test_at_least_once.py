@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint import CheckpointConfig, RegionalCheckpoints
+from airflow_cairn.checkpoint import CheckpointConfig
 from airflow_cairn.checkpoint.answers import EpochCompleted, FailedOver, Ready, Submit
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import Handover, StageSpec
@@ -164,20 +163,6 @@ def test_a_stage_that_is_left_out_keeps_what_its_edges_owe() -> None:  # semanti
 
 
 # Options (semantics S3).
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"mode": "at_most_once"}, "mode must be one of exactly_once, at_least_once"),
-        ({"mode": None}, "mode must be one of"),
-        ({"mode": "at_least_once", "unaligned": True}, "does not go with unaligned or regional"),
-        ({"mode": "at_least_once", "regional": RegionalCheckpoints()}, "does not go with unaligned or regional"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: str) -> None:  # semantics B2, S3
-    with pytest.raises(InvalidConfigError, match=message):
-        CheckpointConfig(**options)
 
 
 def test_a_job_whose_debts_would_not_fit_is_refused() -> None:  # semantics B2, S3, W5

@@ -215,9 +215,13 @@ def test_a_last_try_that_declined_fails_the_checkpoint_as_a_failed_task(world: W
         ({"alignment_timeout": timedelta(seconds=1)}, "does nothing without unaligned"),
         ({"max_backlog": 0}, "max_backlog must be a whole number"),
         ({"regional": True}, "regional must be a RegionalCheckpoints"),
+        ({"mode": "at_most_once"}, "mode must be one of exactly_once, at_least_once"),
+        ({"mode": None}, "mode must be one of"),
+        ({"mode": "at_least_once", "unaligned": True}, "does not go with unaligned or regional"),
+        ({"mode": "at_least_once", "regional": RegionalCheckpoints()}, "does not go with unaligned or regional"),
     ],
 )
-def test_options_out_of_their_bounds_are_refused(options: dict[str, Any], message: str) -> None:  # semantics S3
+def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: str) -> None:  # semantics B2, S3
     with pytest.raises(InvalidConfigError, match=message):
         CheckpointConfig(**options)
 

@@ -25,8 +25,7 @@ from airflow_cairn.checkpoint.errors import (
 )
 from airflow_cairn.checkpoint.extensions.committables import CheckpointNotice
 from airflow_cairn.checkpoint.reasons import Reason
-from airflow_cairn.checkpoint.request import TriggerRequest
-from airflow_cairn.storage import InvalidNameError, UnavailableError, open_store
+from airflow_cairn.storage import UnavailableError, open_store
 from tests.support.world.listeners import Listener, complete_told, trigger_told
 from tests.support.world.world import JOB, TIMEOUT, World
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore
@@ -93,22 +92,6 @@ def test_a_failover_at_the_bound_leaves_the_attempt_pending(world: World) -> Non
     world.coordinator().deliver([Listener()])
     world.coordinator().fail("a", "clean", "first", "killed")
     assert world.pending_id("a") == MAX_NOTICES + 1
-
-
-@pytest.mark.parametrize(
-    ("names", "error", "text"),
-    [
-        (("warehouse", "warehouse"), InvalidConfigError, "one name"),
-        (("../x",), InvalidNameError, "listener"),
-        (("",), InvalidNameError, "listener"),
-    ],
-)
-def test_bad_names_are_refused_at_the_request(
-    world: World, names: tuple[str, ...], error: type[Exception], text: str
-) -> None:  # semantics W1
-    request = world.request("a")
-    with pytest.raises(error, match=text):
-        TriggerRequest("a", request.slice, request.stages, listeners=names)
 
 
 def test_two_listeners_of_one_name_are_refused(world: World) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint import CheckpointConfig, TriggerRequest
 from airflow_cairn.checkpoint.answers import FailedOver, Ready, Triggered, Waiting
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.errors import (
@@ -364,18 +363,6 @@ def test_hooks_and_two_epochs_at_once_are_refused() -> None:  # semantics T7, S3
     assert check_hooks(None, 2) == check_hooks([], 2) == ()
     with pytest.raises(InvalidConfigError, match="max_concurrent_checkpoints must be 1 with master hooks"):
         check_hooks([Ids()], 2)
-
-
-@pytest.mark.parametrize(
-    ("names", "error", "text"),
-    [(("a", "a"), InvalidConfigError, "one name"), (("../x",), InvalidNameError, "hook")],
-)
-def test_bad_names_are_refused_at_the_request(
-    world: World, names: tuple[str, ...], error: type[Exception], text: str
-) -> None:  # semantics W1
-    request = world.request("a")
-    with pytest.raises(error, match=text):
-        TriggerRequest("a", request.slice, request.stages, CheckpointConfig(), hooks=names)
 
 
 def test_an_answer_of_another_job_is_refused(world: World) -> None:  # semantics W5

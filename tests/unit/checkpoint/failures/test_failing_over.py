@@ -15,12 +15,11 @@ from airflow_cairn.checkpoint.answers import (
     Failed,
     FailedOver,
     Ready,
-    Restarted,
     Waiting,
 )
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
-from tests.support.world.exchanges import ALL_PIPELINED, CHAIN
+from tests.support.world.exchanges import CHAIN
 from tests.support.world.lagging import REGIONAL, fail_for_good, run_some
 from tests.support.world.world import TIMEOUT, World
 
@@ -59,17 +58,6 @@ def test_the_whole_job_fails_over_where_another_checkpoint_is_restored(world: Wo
     answer = world.coordinator().fail("a", "report", "first", "killed")
     assert isinstance(answer, FailedOver)
     assert {each.stage for each in answer.restarted} == {"clean", "routes", "airports"}
-
-
-def test_what_a_stopped_sibling_still_writes_is_discarded(world: World) -> None:  # semantics F3, A2
-    world.stages = ALL_PIPELINED
-    run_some(world, "a", "clean")
-    sibling = world.submit("a", "airports", "airports-1").handover
-    world.submit("a", "routes", "routes-1")
-    answer = world.coordinator().fail("a", "routes", "routes-1", "killed")
-    assert isinstance(answer, FailedOver)
-    assert Restarted("airports", "airports-1") in answer.restarted, "whoever clears it stops it"
-    assert world.drive(sibling) is AckAnswer.DISCARDED
 
 
 def test_however_often_a_failure_is_told_it_is_one_failover(world: World) -> None:  # semantics F5

@@ -115,6 +115,10 @@ def test_values_that_are_no_secrets_are_not_looked_for() -> None:
         "the token bucket: 12 left",
         "Basic Statistics: done, bearer of news",
         "0123456789abcdef0123456789abcdef01234567 is no key",
+        "[PARSE_SYNTAX_ERROR] Syntax error at or near 'x': unexpected token: x",
+        "No AWS Credentials provided by EnvironmentVariableCredentialsProvider : SdkClientException",
+        "cannot resolve `a`.`b` given input columns [key, value]",
+        "PATH_NOT_FOUND: s3a://lake/in does not exist",
     ],
 )
 def test_honest_texts_stay(honest: str) -> None:

@@ -32,7 +32,6 @@ from airflow_cairn.checkpoint.store.head_store import MAX_TRIES, Decision, HeadS
 from airflow_cairn.checkpoint.store.job_files import JobFiles, encode
 from airflow_cairn.storage import (
     BucketGoneError,
-    CairnError,
     ConditionFailed,
     DeleteFailure,
     DocumentError,
@@ -46,7 +45,6 @@ from airflow_cairn.storage import (
     WriteResult,
     Written,
     ensure_probed,
-    open_store,
 )
 from airflow_cairn.storage.port import DeleteFailures
 from tests.support.memory_store import MemoryStore
@@ -486,11 +484,6 @@ def test_a_storage_is_probed_once_by_sixteen_writers_started_together(world: Wor
     before = recording.total
     ensure_probed(recording, nonce="m")
     assert recording.total == before + 1, "it is remembered in the storage"
-
-
-def test_an_s3_express_bucket_is_refused() -> None:  # semantics W6
-    with pytest.raises(CairnError, match="lists its keys in no order"):
-        open_store("s3://lake--use1-az4--x-s3/cairn")
 
 
 def test_two_airflows_that_share_a_job_do_not_end_each_others_checkpoints(world: World) -> None:  # semantics W8

@@ -123,20 +123,17 @@ def test_a_failure_that_nothing_follows_clears_nothing(pipeline: Pipeline, api: 
     assert "a must run again too, once this task does: clear it, and they are cleared with it (b_task)" in said.text
 
 
-def test_a_region_of_one_stage_asks_nobody(pipeline: Pipeline, api: ApiStandIn, said: Said) -> None:  # semantics F1
-    pipeline.job.acknowledge(pipeline.job.begin(RUN, "b", str(pipeline.tries["b"].id)))
-    pipeline.begin("c")
-    pipeline.fail("c")
-    assert "stage c failed; checkpoint 2" in said.text
-    assert api.asked == []
-
-
-def test_a_region_of_one_stage_needs_no_connection(pipeline: Pipeline, said: Said) -> None:
+@pytest.mark.parametrize("connected", [True, False], ids=["connection", "no connection"])
+def test_a_region_of_one_stage_asks_no_api(
+    pipeline: Pipeline, request: pytest.FixtureRequest, connected: bool, said: Said
+) -> None:  # semantics F1
+    api: ApiStandIn | None = request.getfixturevalue("api") if connected else None
     pipeline.job.acknowledge(pipeline.job.begin(RUN, "b", str(pipeline.tries["b"].id)))
     pipeline.begin("c")
     pipeline.fail("c")
     assert "stage c failed; checkpoint 2" in said.text
     assert "manually" not in said.text
+    assert api is None or api.asked == []
 
 
 @pytest.mark.parametrize("why", ["undefined", "refused", "overloaded", "by choice"])

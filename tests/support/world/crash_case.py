@@ -1,0 +1,58 @@
+"""What can go wrong at one write of an operation, and who may come then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from tests.support.world.operation import Operation, forked, writes_of
+from tests.support.world.world import World
+from tests.support.wrapped_stores import Fault, FaultyStore
+
+Others = Mapping[str, Callable[[World], None]]
+"""What somebody else does meanwhile, by who it is."""
+
+
+@dataclass(frozen=True)
+class CrashCase:
+    """A fault at one write, and who comes right after it."""
+
+    operation: Operation
+    at: int
+    write: str
+    fault: Fault
+    other: str | None = None
+
+    def __str__(self) -> str:
+        """Name the write by its key, without the first folder."""
+        _, _, name = self.write.removeprefix("create ").partition("/")
+        return f"{self.operation.name}, write {self.at} ({name}): {self.fault}" + (
+            f", then {self.other}" if self.other else ""
+        )
+
+    def faulty(self, world: World, others: Others) -> FaultyStore:
+        """Give the world's store with the fault in it."""
+        other = others[self.other] if self.other else None
+        return FaultyStore(world.store, self.at, self.fault, (lambda: other(world)) if other else None)
+
+
+def crash_cases(operations: tuple[Operation, ...], others: Others) -> Iterator[CrashCase]:
+    """Give every fault at every write, and at each write whose answer is lost everybody else."""
+    for operation in operations:
+        for at, write in enumerate(writes_of(operation)):
+            yield from (CrashCase(operation, at, write, fault) for fault in Fault)
+            yield from (CrashCase(operation, at, write, Fault.ANSWER_LOST, other) for other in others)
+
+
+def assert_a_lost_answer_changes_no_answer(operation: Operation) -> None:
+    """Lose the answer of one write after the other; what the operation gives must be the same."""
+    expected = _outcome(operation, None)
+    for at, write in enumerate(writes_of(operation)):
+        if not write.startswith("delete"):
+            assert _outcome(operation, at) == expected, write
+
+
+def _outcome(operation: Operation, at: int | None) -> object:
+    with operation.limited():
+        world, run = forked(operation)
+        return run(world, world.store if at is None else FaultyStore(world.store, at, Fault.ANSWER_LOST))

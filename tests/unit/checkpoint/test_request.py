@@ -1,0 +1,30 @@
+"""What a trigger may ask: names that can be used, each once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_cairn.checkpoint.errors import InvalidConfigError
+from airflow_cairn.checkpoint.request import TriggerRequest
+from airflow_cairn.storage import InvalidNameError
+from tests.support.world.world import World
+
+
+@pytest.mark.parametrize(
+    ("names", "error", "text"),
+    [
+        ({"listeners": ("warehouse", "warehouse")}, InvalidConfigError, "one name"),
+        ({"listeners": ("../x",)}, InvalidNameError, "listener"),
+        ({"listeners": ("",)}, InvalidNameError, "listener"),
+        ({"hooks": ("a", "a")}, InvalidConfigError, "one name"),
+        ({"hooks": ("../x",)}, InvalidNameError, "hook"),
+    ],
+)
+def test_bad_names_are_refused_at_the_request(
+    world: World, names: dict[str, Any], error: type[Exception], text: str
+) -> None:  # semantics W1
+    request = world.request("a")
+    with pytest.raises(error, match=text):
+        TriggerRequest("a", request.slice, request.stages, **names)

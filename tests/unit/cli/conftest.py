@@ -1,0 +1,23 @@
+"""What the tests of commands share: a person at the terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+from collections.abc import Callable, Iterator
+
+import pytest
+
+
+@pytest.fixture
+def answer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Sits at a terminal of its own, and types one line."""
+    keyboard, terminal = pty.openpty()
+
+    def type_in(line: str) -> None:
+        os.write(keyboard, f"{line}\n".encode())
+
+    with os.fdopen(terminal, "r") as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        yield type_in
+    os.close(keyboard)
