@@ -35,21 +35,18 @@ from .extensions.hook_answers import HookAnswers
 from .extensions.listeners import Notices
 from .extensions.master_hooks import MasterHook
 from .lifecycle import Rewinding
+from .open_job import OpenJob, UseCase
 from .ownership import Ownership
 from .runtime import Runtime, system_runtime
 from .savepoints.start_from import Importing
 from .savepoints.take import Savepoints
 from .store import completed_epochs, newer_documents, verification
-from .store.attempt_documents import AttemptDocuments
-from .store.before_swap import open_heads
 from .store.head_store import Decision, changed
-from .store.job_files import JobFiles
-from .store.metadata_references import LastWritten
 
 R = TypeVar("R")
 
 
-class Coordinator:
+class Coordinator(UseCase):
     """Triggers, completes, aborts, restores and cleans the checkpoints of one job.
 
     Args:
@@ -62,55 +59,52 @@ class Coordinator:
     """
 
     def __init__(self, store: ObjectStore, job: str, runtime: Runtime | None = None) -> None:
-        runtime = runtime or system_runtime()
-        self._runtime = runtime
-        self.files = JobFiles(store, job)
-        self._heads = open_heads(self.files, runtime)
-        self.ownership = Ownership(self._heads)
+        opened = OpenJob(store, job, runtime or system_runtime())
+        super().__init__(opened)
+        self.files = opened.files
+        self.ownership = Ownership(opened)
         """Who owns the job (semantics W8)."""
-        self._documents = documents = AttemptDocuments(self.files, self._heads.held)
-        self.pending_document = documents.readable
+        self.pending_document = opened.documents.readable
 
-        self._trigger = CheckpointTrigger(self.files, self._heads, documents, runtime)
+        self._trigger = CheckpointTrigger(opened)
         self.trigger = self._trigger.trigger
-        self._failover = Failover(self.files, self._heads, documents, runtime)
-        resumption = Resumption(self.files, self._heads, documents, runtime)
-        self._claims = Claims(self.files, self._heads, documents, self._failover, resumption)
+        self._failover = Failover(opened)
+        resumption = Resumption(opened)
+        self._claims = Claims(opened, self._failover, resumption)
         self.to_run_again = self._claims.to_run_again
         self.stand_in = self._claims.stand_in
 
-        reports = ExecutionReports(self.files, self._heads, documents)
+        reports = ExecutionReports(opened)
         self.acknowledge = reports.acknowledge
         self.decline = reports.decline
         self.standing = reports.standing
         self.completed_with = reports.completed_with
 
-        known = LastWritten()
-        looks = CheckpointProgress(self.files, self._heads, documents, resumption, known)
+        looks = CheckpointProgress(opened, resumption)
         self.progress = looks.progress
         self.go_on = looks.go_on
         self.complete = looks.complete
         self.complete_if_last = looks.complete_if_last
         self.abort = looks.abort
-        self.clean = Cleaner(self.files, self._heads, documents, known).clean
+        self.clean = Cleaner(opened).clean
 
-        notices = Notices(self.files, self._heads, documents)
+        notices = Notices(opened)
         self.deliver = notices.deliver
         self.forget_listener = notices.forget
-        self._hook_answers = HookAnswers(self.files, self._heads)
+        self._hook_answers = HookAnswers(opened)
         self.ask_hooks = self._hook_answers.ask
 
-        rewinding = Rewinding(self.files, self._heads)
+        rewinding = Rewinding(opened)
         self.rewind_plan = rewinding.plan
         self.rewind = rewinding.rewind
-        savepoints = Savepoints(self.files, self._heads)
+        savepoints = Savepoints(opened)
         self.savepoint = savepoints.take
         self.check_savepoint = savepoints.check
         self.look_for_savepoint = savepoints.look
         self.awaited_by = savepoints.awaited_by
         self.held_by_listeners = savepoints.held_by_listeners
         self.give_up_stop = savepoints.give_up_stop
-        importing = Importing(self.files, self._heads, runtime)
+        importing = Importing(opened)
         self.start_plan = importing.plan
         self.start_from = importing.start
 

@@ -13,22 +13,13 @@ from .documents.entries import RewindRecord
 from .documents.head import Head
 from .documents.run_window import run_of_head
 from .errors import NoCheckpointError, RewindRefusedError
+from .open_job import UseCase
 from .store import verification
-from .store.head_store import Decision, HeadStore, changed
-from .store.job_files import JobFiles
+from .store.head_store import Decision, changed
 
 
-class Rewinding:
-    """Rewinds one job.
-
-    Args:
-        files: the job's files.
-        heads: the job's head.
-    """
-
-    def __init__(self, files: JobFiles, heads: HeadStore) -> None:
-        self._files = files
-        self._heads = heads
+class Rewinding(UseCase):
+    """Rewinds one job."""
 
     def plan(self, to: int) -> Rewound:
         """Say what a rewind would do, and do none of it: one read of the head, unless something has expired (D2).

@@ -11,18 +11,12 @@ from .documents.attempt import Owner
 from .documents.entries import JobOwner
 from .documents.head import Head
 from .errors import AdoptionRefusedError, InvalidConfigError
-from .store.head_store import Decision, HeadStore, changed
+from .open_job import UseCase
+from .store.head_store import Decision, changed
 
 
-class Ownership:
-    """Looks up and changes the owner of one job.
-
-    Args:
-        heads: the job's head.
-    """
-
-    def __init__(self, heads: HeadStore) -> None:
-        self._heads = heads
+class Ownership(UseCase):
+    """Looks up and changes the owner of one job."""
 
     def check(self, owner: Owner) -> None:
         """Refuse a DAG run whose DAG does not own the job; nothing is recorded (semantics W8).

@@ -21,6 +21,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "failures",
         "decisions",
         "store",
+        "open_job",
         "sources",
         "completion",
         "executions",

@@ -16,11 +16,10 @@ from ..documents.attempt import Handover, execution_token
 from ..documents.entries import EndedEntry, LateAck, PendingEntry
 from ..documents.head import Head
 from ..documents.metadata import StageLine
+from ..open_job import UseCase
 from ..reasons import DECLINES, AckAnswer
 from ..store import acks, completed_epochs, metadata_file
-from ..store.attempt_documents import AttemptDocuments
-from ..store.head_store import Decision, HeadStore, changed
-from ..store.job_files import JobFiles
+from ..store.head_store import Decision, changed
 
 log = logging.getLogger(__name__)
 
@@ -50,19 +49,8 @@ class Standing:
         return self.current or self.awaited
 
 
-class ExecutionReports:
-    """The coordinator as one execution of one stage sees it.
-
-    Args:
-        files: the job's files.
-        heads: the job's head.
-        documents: reads what attempts expect.
-    """
-
-    def __init__(self, files: JobFiles, heads: HeadStore, documents: AttemptDocuments) -> None:
-        self._files = files
-        self._heads = heads
-        self._documents = documents
+class ExecutionReports(UseCase):
+    """The coordinator as one execution of one stage sees it."""
 
     def acknowledge(self, ack: AckDocument) -> AckAnswer:
         """Acknowledge all subtasks of an execution; what was written for nothing is deleted (semantics A2, A3).

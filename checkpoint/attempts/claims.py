@@ -31,10 +31,9 @@ from ..documents.run_window import run_of_slice
 from ..errors import CheckpointFailedError, CheckpointNotReadyError, FencedError, TooMuchContentionError
 from ..executions import driver_takeover, latest_tries, readiness, restarted_stages
 from ..executions.handovers import handover_of
+from ..open_job import OpenJob, UseCase
 from ..store import acks, hook_documents
-from ..store.attempt_documents import AttemptDocuments, execution_of
-from ..store.head_store import HeadStore
-from ..store.job_files import JobFiles
+from ..store.attempt_documents import execution_of
 from . import cancellation, give_up
 from .failover import Failover, FailureReport
 from .resume import Resumption
@@ -80,28 +79,17 @@ class _Current:
     execution: Execution
 
 
-class Claims:
+class Claims(UseCase):
     """Hands out the right to submit.
 
     Args:
-        files: the job's files.
-        heads: the job's head.
-        documents: reads what attempts expect.
+        job: the job.
         failover: opens the next attempt where a try has failed.
         resumption: opens it where the one before ended without a successor.
     """
 
-    def __init__(
-        self,
-        files: JobFiles,
-        heads: HeadStore,
-        documents: AttemptDocuments,
-        failover: Failover,
-        resumption: Resumption,
-    ) -> None:
-        self._files = files
-        self._heads = heads
-        self._documents = documents
+    def __init__(self, job: OpenJob, failover: Failover, resumption: Resumption) -> None:
+        super().__init__(job)
         self._failover = failover
         self._resumption = resumption
 

@@ -24,12 +24,11 @@ from ..errors import AlreadyReadError
 from ..executions import carry_over, latest_tries, restarted_stages
 from ..executions.carry_over import CarryOver
 from ..failures.restarts import Exhausted, Restart
+from ..open_job import UseCase
 from ..reasons import Reason
-from ..runtime import Runtime
 from ..store import acks, completed_epochs
-from ..store.attempt_documents import AttemptDocuments, execution_of
-from ..store.head_store import Decision, HeadStore, changed
-from ..store.job_files import JobFiles
+from ..store.attempt_documents import execution_of
+from ..store.head_store import Decision, changed
 from . import cancellation, give_up, next_attempt
 from .opening import Opener, Opening
 
@@ -87,21 +86,8 @@ class _Failing:
         return self.document.limits.leave_out is not None
 
 
-class Failover:
-    """Fails over the attempts of one job.
-
-    Args:
-        files: the job's files.
-        heads: the job's head.
-        documents: reads what attempts expect.
-        runtime: clock and ids.
-    """
-
-    def __init__(self, files: JobFiles, heads: HeadStore, documents: AttemptDocuments, runtime: Runtime) -> None:
-        self._files = files
-        self._heads = heads
-        self._documents = documents
-        self._opener = Opener(files, runtime)
+class Failover(UseCase):
+    """Fails over the attempts of one job."""
 
     def fail(self, report: FailureReport, claimant: str, *, unknown: bool = False) -> FailAnswer:
         """Report that a try of a stage failed (semantics F2, F5): idempotent, from any process, in any order.
@@ -235,7 +221,8 @@ class Failover:
             hooks=document.hook_names,
         )
         try:
-            opened = self._opener.open(transitions.abort(head, entry, replaced, now_ms), opening, now_ms)
+            ended = transitions.abort(head, entry, replaced, now_ms)
+            opened = Opener(self._files, self._runtime).open(ended, opening, now_ms)
         except AlreadyReadError as error:
             # Version 0.1 opened an attempt without asking whether another run had read its window.
             subsumed = transitions.subsume(head, entry, error.message, now_ms, acks=done)

@@ -19,12 +19,10 @@ from ..documents.entries import EndedEntry, Stopped
 from ..documents.head import Head
 from ..errors import CheckpointFailedError
 from ..executions import restarted_stages
+from ..open_job import OpenJob, UseCase
 from ..reasons import Reason, Status
 from ..store import acks, completed_epochs, hook_documents
-from ..store.attempt_documents import AttemptDocuments
-from ..store.head_store import Decision, HeadStore, changed
-from ..store.job_files import JobFiles
-from ..store.metadata_references import LastWritten
+from ..store.head_store import Decision, changed
 from . import cancellation, next_attempt
 from .resume import Resumed, Resumption
 
@@ -41,25 +39,17 @@ class _NotCompleted:
     why: str
 
 
-class CheckpointProgress:
+class CheckpointProgress(UseCase):
     """Completes and aborts the checkpoints of one job.
 
     Args:
-        files: the job's files.
-        heads: the job's head.
-        documents: reads what attempts expect.
+        job: the job.
         resumption: opens the next attempt after a failure that the job tolerates.
-        known: takes note of what it writes, for the cleaner.
     """
 
-    def __init__(
-        self, files: JobFiles, heads: HeadStore, documents: AttemptDocuments, resumption: Resumption, known: LastWritten
-    ) -> None:
-        self._files = files
-        self._heads = heads
-        self._documents = documents
+    def __init__(self, job: OpenJob, resumption: Resumption) -> None:
+        super().__init__(job)
         self._resumption = resumption
-        self._known = known
 
     def progress(self, epoch: str) -> Progress:
         """Say how far the epoch's checkpoint is; settle it if it has expired or a stage has declined (D1, D2).

@@ -23,11 +23,9 @@ from ..documents.run_window import run_of_head
 from ..errors import AlreadyReadError, InvalidConfigError, JobPausedError
 from ..executions import carry_over, restarted_stages
 from ..failures.restarts import Exhausted
-from ..runtime import Runtime
+from ..open_job import UseCase
 from ..store import completed_epochs
-from ..store.attempt_documents import AttemptDocuments
-from ..store.head_store import Decision, HeadStore, changed
-from ..store.job_files import JobFiles
+from ..store.head_store import Decision, changed
 from . import next_attempt
 from .opening import Opener, Opening, cause_of
 
@@ -43,21 +41,8 @@ class Resumed(Enum):
     """Only the task that triggers can open the next attempt."""
 
 
-class Resumption:
-    """Takes up the epochs of one job.
-
-    Args:
-        files: the job's files.
-        heads: the job's head.
-        documents: reads what attempts expected.
-        runtime: clock and ids.
-    """
-
-    def __init__(self, files: JobFiles, heads: HeadStore, documents: AttemptDocuments, runtime: Runtime) -> None:
-        self._files = files
-        self._heads = heads
-        self._documents = documents
-        self._opener = Opener(files, runtime)
+class Resumption(UseCase):
+    """Takes up the epochs of one job."""
 
     def take_up(
         self, epoch: str, stage: str, *, by_hand: bool = False, state_of: StateOf = always_running
@@ -212,7 +197,7 @@ class Resumption:
             listeners=document.listeners,
             hooks=document.hook_names,
         )
-        return self._opener.open(head, opening, now_ms).head
+        return Opener(self._files, self._runtime).open(head, opening, now_ms).head
 
 
 def _turn(

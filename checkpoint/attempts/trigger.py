@@ -25,15 +25,13 @@ from ..documents.entries import PendingEntry
 from ..documents.head import Head
 from ..errors import CompletedEpochsLostError
 from ..executions import carry_over
+from ..open_job import OpenJob, UseCase
 from ..reasons import Reason
 from ..request import TriggerRequest
-from ..runtime import Runtime
 from ..sources import already_read
 from ..sources.placement import Placement
 from ..store import completed_epochs
-from ..store.attempt_documents import AttemptDocuments
-from ..store.head_store import Decision, HeadStore, changed
-from ..store.job_files import JobFiles
+from ..store.head_store import Decision, changed
 from .opening import Opener, Opening, cause_of
 
 log = logging.getLogger(__name__)
@@ -51,22 +49,16 @@ class _Call:
     """What the sources had to say."""
 
 
-class CheckpointTrigger:
+class CheckpointTrigger(UseCase):
     """Triggers the checkpoints of one job.
 
     Args:
-        files: the job's files.
-        heads: the job's head.
-        documents: reads what attempts expect.
-        runtime: clock and ids.
+        job: the job.
     """
 
-    def __init__(self, files: JobFiles, heads: HeadStore, documents: AttemptDocuments, runtime: Runtime) -> None:
-        self._files = files
-        self._heads = heads
-        self._documents = documents
-        self._opener = Opener(files, runtime)
-        self._placement = Placement(files, runtime.new_token)
+    def __init__(self, job: OpenJob) -> None:
+        super().__init__(job)
+        self._placement = Placement(job.files, job.runtime.new_token)
 
     def trigger(self, request: TriggerRequest, state_of: StateOf = always_running) -> TriggerAnswer:
         """Make a checkpoint pending for the epoch, or say why not (semantics T1 to T6, T8, T9).
@@ -167,7 +159,7 @@ class CheckpointTrigger:
             hooks=request.hooks,
             allow_non_restored_state=request.config.allow_non_restored_state,
         )
-        opened = self._opener.open(head, opening, now_ms, choice)
+        opened = Opener(self._files, self._runtime).open(head, opening, now_ms, choice)
         answer = Triggered(opened.pending, created=True, damages=opened.damages)
         return answer, replace(opened.head, savepoint_target=request.config.savepoint_target)
 

@@ -18,11 +18,8 @@ from ..answers import EpochCompleted
 from ..documents import layout
 from ..documents.head import Head
 from ..errors import CompletedEpochsLostError
+from ..open_job import UseCase
 from ..store import completed_epochs
-from ..store.attempt_documents import AttemptDocuments
-from ..store.head_store import HeadStore
-from ..store.job_files import JobFiles
-from ..store.metadata_references import LastWritten
 from .live import Live, find_live
 
 MAX_FOREIGN = 100
@@ -46,21 +43,8 @@ class CleanReport:
     """Keys among the checkpoints' folders that no part of Cairn has written, so they stay; `MAX_FOREIGN` at most."""
 
 
-class Cleaner:
-    """Cleans one job's folders.
-
-    Args:
-        files: the job's files.
-        heads: the job's head.
-        documents: reads what attempts expect or expected.
-        known: what this process has just written, and need not read again.
-    """
-
-    def __init__(self, files: JobFiles, heads: HeadStore, documents: AttemptDocuments, known: LastWritten) -> None:
-        self._files = files
-        self._heads = heads
-        self._documents = documents
-        self._known = known
+class Cleaner(UseCase):
+    """Cleans one job's folders."""
 
     def clean(self) -> CleanReport:
         """Delete every file of the job's checkpoints, and long list of an epoch's input, that nothing alive refers to.

@@ -26,27 +26,18 @@ from ..documents.head import Head
 from ..documents.metadata import HookLine
 from ..documents.strict_json import Json, to_json
 from ..errors import CheckpointFailedError, DocumentError, InvalidConfigError, InvalidStateError, MasterHookError
+from ..open_job import UseCase
 from ..reasons import Reason
 from ..store import metadata_file
-from ..store.head_store import Decision, HeadStore, changed
+from ..store.head_store import Decision, changed
 from ..store.hook_documents import missing, state_of
-from ..store.job_files import JobFiles
 from .master_hooks import MAX_ANSWER_BYTES, MasterHook, call
 
 log = logging.getLogger(__name__)
 
 
-class HookAnswers:
-    """Asks the hooks of one job.
-
-    Args:
-        files: the job's files.
-        heads: the job's head.
-    """
-
-    def __init__(self, files: JobFiles, heads: HeadStore) -> None:
-        self._files = files
-        self._heads = heads
+class HookAnswers(UseCase):
+    """Asks the hooks of one job."""
 
     def ask(self, document: PendingDocument, hooks: Sequence[MasterHook]) -> bool:
         """Restore the hooks, ask them, and keep their answers; nothing where that has been done.

@@ -18,10 +18,9 @@ from ..documents.entries import Notice
 from ..documents.head import Head
 from ..documents.text import one_line
 from ..errors import DocumentError, InvalidConfigError, ListenerError
+from ..open_job import UseCase
 from ..reasons import Status
-from ..store.attempt_documents import AttemptDocuments
-from ..store.head_store import Decision, HeadStore, changed
-from ..store.job_files import JobFiles
+from ..store.head_store import Decision, changed
 from ..validation import check_named
 from .committables import CheckpointNotice, told_of
 
@@ -75,20 +74,8 @@ class _Failure:
     """What was staged for it cannot be read; the listener was not called."""
 
 
-class Notices:
-    """The notices of one job.
-
-    Args:
-        files: the job's files.
-        heads: the job's head.
-        documents: reads what attempts expect or expected.
-    """
-
-    def __init__(self, files: JobFiles, heads: HeadStore, documents: AttemptDocuments) -> None:
-        self._files = files
-        self._job = files.job
-        self._heads = heads
-        self._documents = documents
+class Notices(UseCase):
+    """The notices of one job."""
 
     def deliver(self, listeners: Sequence[CheckpointListener]) -> int:
         """Notify each of these listeners of the endings that it has not heard of, in the order of checkpoint ids.
@@ -128,8 +115,8 @@ class Notices:
             head = self._told(notice.checkpoint, name)
         for name, failure in failures.items():
             raise ListenerError(
-                f"{_what_to_do(self._job, failure, name)}: {one_line(repr(failure.error))}",
-                job=self._job,
+                f"{_what_to_do(self._files.job, failure, name)}: {one_line(repr(failure.error))}",
+                job=self._files.job,
                 listener=name,
                 checkpoint=failure.notice.checkpoint,
                 status=failure.notice.status.value,

@@ -28,10 +28,9 @@ from ..documents.attempt import DocumentRef
 from ..documents.entries import CompletedEntry, ImportEntry, ImportRecord, SavepointOrigin
 from ..documents.head import Head
 from ..errors import DocumentError, InvalidConfigError, NoSavepointError, ResumeRefusedError, SavepointRefusedError
-from ..runtime import Runtime
+from ..open_job import UseCase
 from ..store import completed_epochs
-from ..store.head_store import Decision, HeadStore, changed
-from ..store.job_files import JobFiles
+from ..store.head_store import Decision, changed
 from ..store.jsonl import Spool
 from . import integrity
 from .copy_in import Copied, ImportCopy, ends_of
@@ -45,19 +44,8 @@ from .target import is_in_job
 log = logging.getLogger(__name__)
 
 
-class Importing:
-    """Starts one job from savepoints.
-
-    Args:
-        files: the job's files.
-        heads: the job's head.
-        runtime: clock and ids.
-    """
-
-    def __init__(self, files: JobFiles, heads: HeadStore, runtime: Runtime) -> None:
-        self._files = files
-        self._heads = heads
-        self._runtime = runtime
+class Importing(UseCase):
+    """Starts one job from savepoints."""
 
     def plan(self, folder: ObjectStore) -> StartPlan:
         """Say what starting from a savepoint would do, and do none of it; what has expired is settled (D2).

@@ -24,9 +24,9 @@ from ..documents.entries import SavepointEntry, Stopped
 from ..documents.head import Head
 from ..documents.run_window import run_of_head
 from ..errors import InvalidConfigError, NoCheckpointError, SavepointDamagedError, SavepointRefusedError
+from ..open_job import UseCase
 from ..reasons import Reason, Status
-from ..store.head_store import Decision, HeadStore, changed
-from ..store.job_files import JobFiles
+from ..store.head_store import Decision, changed
 from . import savepoint_format
 from .copy_out import Copying
 from .files import SavepointFiles
@@ -45,17 +45,8 @@ class _Start:
     owing: tuple[str, ...] = ()
 
 
-class Savepoints:
-    """Takes the savepoints of one job.
-
-    Args:
-        files: the job's files.
-        heads: the job's head.
-    """
-
-    def __init__(self, files: JobFiles, heads: HeadStore) -> None:
-        self._files = files
-        self._heads = heads
+class Savepoints(UseCase):
+    """Takes the savepoints of one job."""
 
     def take(
         self, request: SavepointRequest, open_folder: OpenFolder, on_progress: OnProgress = no_progress
