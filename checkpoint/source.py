@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 from ..storage.port import ObjectStore
-from .documents.list_reference import Shelved
+from .documents.list_reference import SideList
 from .documents.strict_json import Json
 from .errors import InvalidConfigError
 from .validation import check_named
@@ -40,20 +40,20 @@ def _no_store(uri: str, _connection: str | None) -> ObjectStore:
 class Shelf(Protocol):
     """Keeps lists of values that are too long for an epoch's documents."""
 
-    def fix(self, source: str, values: Iterable[Json], note: Callable[[], Json]) -> tuple[Shelved, Json]:
+    def fix(self, source: str, values: Iterable[Json], note: Callable[[], Json]) -> tuple[SideList, Json]:
         """Keep what the epoch reads, unless that was done before; give what is kept, and its note."""
 
-    def put(self, source: str, values: Iterable[Json]) -> Shelved:
+    def put(self, source: str, values: Iterable[Json]) -> SideList:
         """Keep a part of what has been read so far."""
 
-    def read(self, shelved: Shelved) -> Iterator[Json]:
+    def read(self, listed: SideList) -> Iterator[Json]:
         """Stream the values of a list."""
 
 
 class NoShelf:
     """The default: keeps nothing."""
 
-    def fix(self, source: str, values: Iterable[Json], note: Callable[[], Json]) -> tuple[Shelved, Json]:  # noqa: ARG002
+    def fix(self, source: str, values: Iterable[Json], note: Callable[[], Json]) -> tuple[SideList, Json]:  # noqa: ARG002
         """Refuse.
 
         Raises:
@@ -61,7 +61,7 @@ class NoShelf:
         """
         raise _no_shelf(source)
 
-    def put(self, source: str, values: Iterable[Json]) -> Shelved:  # noqa: ARG002
+    def put(self, source: str, values: Iterable[Json]) -> SideList:  # noqa: ARG002
         """Refuse.
 
         Raises:
@@ -69,13 +69,13 @@ class NoShelf:
         """
         raise _no_shelf(source)
 
-    def read(self, shelved: Shelved) -> Iterator[Json]:
+    def read(self, listed: SideList) -> Iterator[Json]:
         """Refuse.
 
         Raises:
             InvalidConfigError: always.
         """
-        raise _no_shelf(shelved.key)
+        raise _no_shelf(listed.key)
 
 
 def _no_shelf(what: str) -> InvalidConfigError:

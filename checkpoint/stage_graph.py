@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from ..storage.names import check_name
 from .config import AT_LEAST_ONCE, CheckpointConfig
 from .documents import codec
-from .documents.attempt import MAX_OWED_BYTES, Execution, OwedEpoch, StageSpec
+from .documents.attempt import MAX_BACKLOG_BYTES, BacklogEpoch, Execution, StageSpec
 from .documents.strict_json import to_json
 from .errors import InvalidConfigError
 from .validation import check_whole
@@ -159,7 +159,7 @@ def check_parallelism(parallelism: object, max_parallelism: object, **where: str
         )
 
 
-_LONGEST = OwedEpoch("e" * 250)
+_LONGEST = BacklogEpoch("e" * 250)
 
 _EXECUTION = Execution("0" * 16, 10**10, 10**6)
 
@@ -171,13 +171,13 @@ def check_fits(stages: Iterable[StageSpec]) -> None:
         InvalidConfigError: they do not.
     """
     edges = {stage.uid: stage.upstream for stage in stages if stage.upstream}
-    owed = {uid: (OwedEpoch(_LONGEST.epoch, inputs=dict.fromkeys(up, _EXECUTION)),) for uid, up in edges.items()}
-    size = len(codec.encode(to_json(owed)))
-    if size > MAX_OWED_BYTES:
+    unread = {uid: (BacklogEpoch(_LONGEST.epoch, inputs=dict.fromkeys(up, _EXECUTION)),) for uid, up in edges.items()}
+    size = len(codec.encode(to_json(unread)))
+    if size > MAX_BACKLOG_BYTES:
         raise InvalidConfigError(
             "the job has too many stages and edges for mode='at_least_once': their backlogs may not fit into a "
             "checkpoint's documents. Split the job, or use mode='exactly_once'",
             edges=sum(len(each) for each in edges.values()),
             size_bytes=size,
-            limit_bytes=MAX_OWED_BYTES,
+            limit_bytes=MAX_BACKLOG_BYTES,
         )

@@ -220,7 +220,7 @@ def document_of(entry: SavepointEntry) -> dict[str, Any]:
     }
 
 
-def owed(entry: SavepointEntry) -> str:
+def in_flight(entry: SavepointEntry) -> str:
     """Say which stages have still to read what a savepoint holds for them, behind a clause (semantics P1, B2)."""
     return f"; still to be read by {', '.join(entry.owing)}: what it holds in flight" if entry.owing else ""
 
@@ -231,7 +231,7 @@ def _said(coordinator: Coordinator, entry: SavepointEntry) -> Iterator[str]:
         yield entry.uri
         yield from text.paragraph(
             f"savepoint {entry.id} of {job}, up to {run_text(run_id_of(entry.epoch), entry.window)}: "
-            f"{entry.files} files, {text.size(entry.size_bytes)}{owed(entry)}",
+            f"{entry.files} files, {text.size(entry.size_bytes)}{in_flight(entry)}",
             columns,
         )
     elif entry.status is Status.FAILED:

@@ -19,7 +19,7 @@ from ..storage.errors import CairnError
 from .airflow_api import TOKEN, AirflowApi
 from .output import text
 from .output.progress import ProgressLine
-from .savepoints import announce, document_of, owed, request_of, waited_for
+from .savepoints import announce, document_of, in_flight, request_of, waited_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ def _said(
         yield entry.uri
         yield from text.paragraph(
             f"{job} has stopped with savepoint {entry.id}, up to {run_text(run_id_of(entry.epoch), entry.window)}: "
-            f"{entry.files} files, {text.size(entry.size_bytes)}{owed(entry)}. It takes no request until "
+            f"{entry.files} files, {text.size(entry.size_bytes)}{in_flight(entry)}. It takes no request until "
             f"`cairn resume {job}`; {paused}",
             columns,
         )

@@ -111,7 +111,7 @@ def _latest_ms(head: Head, executions: Sequence[Execution]) -> int | None:
     return max((each for each in known if each is not None), default=None) if None not in known else None
 
 
-def fail_for_good(head: Head, ended: EndedEntry, why: str) -> Head:
+def fail_permanently(head: Head, ended: EndedEntry, why: str) -> Head:
     """Note of an attempt that has ended that nothing but a person follows it by another."""
     detail = one_line(f"{why}: {ended.detail}")
     failed = replace(ended, job_failed=True, for_good=True, detail=detail)

@@ -16,10 +16,10 @@ from ..decisions import history, restore_choice, rewinds, state_assignment, tran
 from ..decisions.state_assignment import ALLOWING, check_claimed_by_hooks, check_claimed_by_stages
 from ..documents import damage, run_window
 from ..documents.attempt import (
+    BacklogEpoch,
     Execution,
     HooksRef,
     Limits,
-    OwedEpoch,
     Owner,
     PendingDocument,
     RestartRule,
@@ -196,7 +196,7 @@ class Opener:
         return Opened(transitions.open_attempt(head, entry, record), document, choice.damages)
 
     def _check_room(self, head: Head, opening: Opening) -> None:
-        if opening.listeners and head.notices_owed() >= MAX_NOTICES:
+        if opening.listeners and head.notices_waiting() >= MAX_NOTICES:
             waiting = sorted({name for notice in head.notices for name in notice.listeners})
             raise UndeliveredNoticesError(
                 "too many notices wait for listeners; none was dropped and no checkpoint is opened until some are "
@@ -267,15 +267,17 @@ def _restarts_left(head: Head, rule: RestartRule | None, count: int, now_ms: int
 
 
 def _inputs(choice: restore_choice.RestoreChoice) -> Iterator[tuple[str, str]]:
-    return ((stage, uid) for stage, owed in choice.backlogs.items() for each in owed for uid in each.inputs)
+    return ((stage, uid) for stage, unread in choice.backlogs.items() for each in unread for uid in each.inputs)
 
 
-def _backlogs(choice: restore_choice.RestoreChoice, stages: tuple[StageSpec, ...]) -> dict[str, tuple[OwedEpoch, ...]]:
-    """Give what the stages owe; what no stage claims is left behind, as the author allowed (semantics R3)."""
+def _backlogs(
+    choice: restore_choice.RestoreChoice, stages: tuple[StageSpec, ...]
+) -> dict[str, tuple[BacklogEpoch, ...]]:
+    """Give the backlogs of the stages; what no stage claims is left behind, as the author allowed (semantics R3)."""
     return {
         stage.uid: tuple(
-            replace(owed, inputs={uid: each for uid, each in owed.inputs.items() if uid in stage.upstream})
-            for owed in choice.backlogs[stage.uid]
+            replace(unread, inputs={uid: each for uid, each in unread.inputs.items() if uid in stage.upstream})
+            for unread in choice.backlogs[stage.uid]
         )
         for stage in stages
         if stage.uid in choice.backlogs

@@ -181,7 +181,7 @@ class Resumption(UseCase):
         """
         verdict = next_attempt.after_ended(self._files, head, newest, document, now_ms)
         if isinstance(verdict, Exhausted):
-            return next_attempt.fail_for_good(head, newest, verdict.why)
+            return next_attempt.fail_permanently(head, newest, verdict.why)
         opening = Opening(
             epoch=document.epoch,
             slice=document.slice,

@@ -15,7 +15,7 @@ from ..decisions import partial_completion
 from ..decisions.transitions import Assembled
 from ..documents import layout
 from ..documents.acknowledgement import AckDocument, Output, StateHandle
-from ..documents.attempt import Execution, OwedEpoch, PendingDocument
+from ..documents.attempt import BacklogEpoch, Execution, PendingDocument
 from ..documents.entries import Slowest
 from ..documents.metadata import HandleLine, HookLine, InFlightLine, Line, MetadataHeader, StageLine
 from ..errors import CheckpointError, CheckpointNotReadyError
@@ -155,29 +155,29 @@ class Assembler:
         )
         yield from self._hook_lines()
         taking_part = [spec.uid for spec in document.stages if spec.uid not in self._left_out.stages]
-        owed: list[OwedEpoch] = []
-        kept: list[OwedEpoch] = []
+        unread: list[BacklogEpoch] = []
+        kept: list[BacklogEpoch] = []
         for uid in taking_part:
             ack = self._ack_of(uid)
             twice = self._note_tables(uid, ack.outputs)
             if twice is not None:
                 raise _broken(uid, document.executions[uid], twice)
             owes = partial_completion.unread_by(document, ack)
-            (kept if ack.skipped else owed).extend(owes)
+            (kept if ack.skipped else unread).extend(owes)
             if owes:
                 self._owing.append(uid)
             yield from self._lines_of(ack, owes)
         yield from self._lines_of_restored(kept)
-        awaited = {uid for each in owed for uid in each.inputs}
+        awaited = {uid for each in unread for uid in each.inputs}
         for uid in taking_part:
             if uid in awaited or self._left_out.awaits(uid):
                 yield from self._in_flight_of(self._ack_of(uid))
 
-    def _lines_of_restored(self, kept: Iterable[OwedEpoch]) -> Iterator[Line]:
+    def _lines_of_restored(self, kept: Iterable[BacklogEpoch]) -> Iterator[Line]:
         """Yield what the restored checkpoint lends: of stages that are left out, and what is still in flight.
 
         Args:
-            kept: what stages that were skipped go on owing.
+            kept: the backlogs that skipped stages keep.
         """
         try:
             for line in chain(self._left_out.lent(), self._left_out.in_flight(kept)):
@@ -223,7 +223,7 @@ class Assembler:
         for answer in answers:
             yield HookLine(answer)
 
-    def _lines_of(self, ack: AckDocument, owes: tuple[OwedEpoch, ...]) -> Iterator[Line]:
+    def _lines_of(self, ack: AckDocument, owes: tuple[BacklogEpoch, ...]) -> Iterator[Line]:
         execution = self._document.executions[ack.stage]
         self._committables |= bool(ack.committables)
         own = self._folder_of(ack)

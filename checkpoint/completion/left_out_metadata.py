@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
-from ..decisions.partial_completion import owed_after
-from ..documents.attempt import OwedEpoch, PendingDocument
+from ..decisions.partial_completion import backlogs_after
+from ..documents.attempt import BacklogEpoch, PendingDocument
 from ..documents.metadata import HandleLine, InFlightLine, Line, StageLine
 from ..store import metadata_file
 from ..store.job_files import JobFiles
@@ -31,8 +31,8 @@ class LeftOut:
         self._files = files
         self._document = document
         self.stages = frozenset(left_out)
-        self._owed = owed_after(document, left_out)
-        self._in_flight = _inputs(owed for each in self._owed.values() for owed in each)
+        self._unread = backlogs_after(document, left_out)
+        self._in_flight = _inputs(unread for each in self._unread.values() for unread in each)
 
     def awaits(self, stage: str) -> bool:
         """Tell whether a stage that is left out has still to read what this stage wrote in this checkpoint."""
@@ -56,7 +56,7 @@ class LeftOut:
                 lending = line.stage in self.stages
                 if lending:
                     found.add(line.stage)
-                    yield replace(line, owes=self._owed[line.stage], committables={}, skipped=False)
+                    yield replace(line, owes=self._unread[line.stage], committables={}, skipped=False)
             elif isinstance(line, InFlightLine):
                 break
             elif lending:
@@ -65,9 +65,9 @@ class LeftOut:
             if spec.uid in self.stages - found:
                 # It has never acknowledged anything, so there is no execution but the one that is left out.
                 execution = self._document.executions[spec.uid]
-                yield StageLine(spec.uid, execution, spec.parallelism or 0, owes=self._owed[spec.uid])
+                yield StageLine(spec.uid, execution, spec.parallelism or 0, owes=self._unread[spec.uid])
 
-    def in_flight(self, kept: Iterable[OwedEpoch] = ()) -> Iterator[Line]:
+    def in_flight(self, kept: Iterable[BacklogEpoch] = ()) -> Iterator[Line]:
         """Yield what was in flight before, as far as a stage has still to read it; nothing is read where none has.
 
         Args:
@@ -92,5 +92,5 @@ class LeftOut:
             yield from metadata_file.read(self._files, self._document.restore.metadata)
 
 
-def _inputs(owed: Iterable[OwedEpoch]) -> set[tuple[str, str]]:
-    return {(uid, execution.token) for each in owed for uid, execution in each.inputs.items()}
+def _inputs(unread: Iterable[BacklogEpoch]) -> set[tuple[str, str]]:
+    return {(uid, execution.token) for each in unread for uid, execution in each.inputs.items()}

@@ -1,4 +1,4 @@
-"""Whether a checkpoint may complete without some stages, which ones, and what these owe then (semantics B3, F6).
+"""Whether a checkpoint may complete without some stages, which ones, and what is their backlog then (semantics B3, F6).
 
 Pure functions of the pending document, the head and the markers that were seen. Two causes share one mechanism: a stage
 that lags once the alignment timeout has run out, and a region that failed. A stage that is left out takes along all
@@ -6,9 +6,9 @@ that read from it, directly or not: a stage must never see an epoch of one upstr
 that lags does so alone, also behind a pipelined exchange: what it has not read is part of the checkpoint. A stage that
 fails takes its region along. While a savepoint waits for a checkpoint, that leaves no stage out (T4).
 
-A stage that reads what is there (B2) takes part, and owes what it has not read of its upstreams: in-flight data of the
-completed checkpoint, which its next run reads first. That belongs to an edge and not to the stage, and an
-acknowledgement ends what was owed before. So an edge owes one epoch at most.
+A stage that reads what is there (B2) takes part, and what it has not read of its upstreams is its backlog: in-flight
+data of the completed checkpoint, which its next run reads first. That belongs to an edge and not to the stage, and an
+acknowledgement ends the backlog from before. So an edge has a backlog of one epoch at most.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from datetime import timedelta
 
 from ..documents import codec
 from ..documents.acknowledgement import AckDocument
-from ..documents.attempt import MAX_OWED_BYTES, LeaveOut, OwedEpoch, PendingDocument, StageSpec
+from ..documents.attempt import MAX_BACKLOG_BYTES, BacklogEpoch, LeaveOut, PendingDocument, StageSpec
 from ..documents.entries import PendingEntry
 from ..documents.head import Head
 from ..documents.strict_json import to_json
@@ -138,33 +138,33 @@ def closed(stages: tuple[StageSpec, ...], uids: Collection[str]) -> frozenset[st
     return frozenset(uids) | consumers(stages, uids)
 
 
-def owed_after(document: PendingDocument, left_out: Collection[str]) -> dict[str, tuple[OwedEpoch, ...]]:
-    """Give what each stage owes once the checkpoint has completed without `left_out`, oldest first.
+def backlogs_after(document: PendingDocument, left_out: Collection[str]) -> dict[str, tuple[BacklogEpoch, ...]]:
+    """Give what each stage has still to read once the checkpoint has completed without `left_out`, oldest first.
 
-    That is what it owed before, then the epochs whose input the attempt reads again, then the attempt's own. What an
+    That is its backlog before, then the epochs whose input the attempt reads again, then the attempt's own. What an
     upstream wrote covers all of the latter, and is named under the last of them.
 
     Args:
         document: what the checkpoint expects.
         left_out: stages, closed under what reads from them.
     """
-    owed = {}
+    backlogs = {}
     for spec in document.stages:
         if spec.uid not in left_out:
             continue
         inputs = {uid: document.executions[uid] for uid in spec.upstream if uid not in left_out}
-        own = OwedEpoch(document.epoch, replace(document.slice, positions=None), inputs)
-        replayed = (OwedEpoch(each.epoch, each.slice) for each in document.replay)
-        owed[spec.uid] = (*document.backlogs.get(spec.uid, ()), *replayed, own)
-    return owed
+        own = BacklogEpoch(document.epoch, replace(document.slice, positions=None), inputs)
+        replayed = (BacklogEpoch(each.epoch, each.slice) for each in document.replay)
+        backlogs[spec.uid] = (*document.backlogs.get(spec.uid, ()), *replayed, own)
+    return backlogs
 
 
-def unread_by(document: PendingDocument, ack: AckDocument) -> tuple[OwedEpoch, ...]:
-    """Give what a stage that has acknowledged owes once the checkpoint has completed (semantics B2).
+def unread_by(document: PendingDocument, ack: AckDocument) -> tuple[BacklogEpoch, ...]:
+    """Give what a stage that has acknowledged has still to read once the checkpoint has completed (semantics B2).
 
-    An upstream that has run again since the stage read from it is owed too: the stage reads it a second time, which is
-    what this mode allows. A stage that was skipped owes what it owed before, in any mode: its author
-    chose not to read this epoch.
+    An upstream that has run again since the stage read from it is among that: the stage reads it a second time, which
+    is what this mode allows. A stage that was skipped keeps its backlog, in any mode: its author chose not to read this
+    epoch.
 
     Args:
         document: what the checkpoint expects.
@@ -177,10 +177,10 @@ def unread_by(document: PendingDocument, ack: AckDocument) -> tuple[OwedEpoch, .
         return ()
     executions = {uid: document.executions[uid] for uid in spec.upstream}
     inputs = {uid: each for uid, each in executions.items() if ack.consumed.get(uid) != each.token}
-    return (OwedEpoch(document.epoch, inputs=inputs),) if inputs else ()
+    return (BacklogEpoch(document.epoch, inputs=inputs),) if inputs else ()
 
 
 def fits(document: PendingDocument, left_out: Collection[str]) -> bool:
-    """Tell whether the next attempt's documents will hold what is owed then; beyond, no further stage is left out."""
-    owed = owed_after(document, left_out)
-    return len(codec.encode(to_json(owed))) <= MAX_OWED_BYTES
+    """Tell whether the next attempt's documents will hold the backlogs then; beyond, no further stage is left out."""
+    backlogs = backlogs_after(document, left_out)
+    return len(codec.encode(to_json(backlogs))) <= MAX_BACKLOG_BYTES

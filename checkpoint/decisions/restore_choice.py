@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..documents.attempt import OwedEpoch, ReplayedEpoch, RestorePointer, Slice
+from ..documents.attempt import BacklogEpoch, ReplayedEpoch, RestorePointer, Slice
 from ..documents.damage import Damage
 from ..documents.entries import RestoreRecord
 from ..documents.read_windows import NOTHING_READ, ReadWindows
@@ -26,8 +26,8 @@ class RestoreChoice:
     """Names of the master hooks that it holds state of; likewise (semantics T7)."""
     slice: Slice | None = None
     """The input of the checkpoint's epoch, with its sources' positions (semantics T8)."""
-    backlogs: dict[str, tuple[OwedEpoch, ...]] = field(default_factory=dict)
-    """By stage, the epochs that it owes in the checkpoint, oldest first (semantics B3, F6)."""
+    backlogs: dict[str, tuple[BacklogEpoch, ...]] = field(default_factory=dict)
+    """By stage, the epochs of its backlog in the checkpoint, oldest first (semantics B3, F6)."""
     read: ReadWindows = NOTHING_READ
     """The windows of time that the checkpoint's state has read (semantics T8)."""
 

@@ -79,7 +79,7 @@ class RestoredStage:
     max_parallelism: int | None = None
     """None: the stage named no parallelism when the checkpoint was made."""
     state: tuple[str, ...] = ()
-    """What it holds: `Output.id` of each output, `value.<name>` of each small value, `epoch.<name>` that it owes."""
+    """What it holds: `Output.id` of each output, `value.<name>` of each small value, `epoch.<name>` of its backlog."""
     key_groups: tuple[int, ...] = ()
     """How many its keyed state has, each number once; none where it holds no keyed state."""
 

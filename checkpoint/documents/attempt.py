@@ -199,7 +199,7 @@ class ReplayedEpoch:
 
 
 @dataclass(frozen=True, slots=True)
-class OwedEpoch:
+class BacklogEpoch:
     """What a stage has still to read of an epoch: its checkpoint completed without the stage (semantics B3, F6).
 
     Or before the stage had read all its upstreams (B2): then it has read its slice, and only `inputs` are left to read.
@@ -216,7 +216,7 @@ class OwedEpoch:
     missing here: what it writes later covers this epoch."""
 
 
-MAX_OWED_BYTES = 256 * 1024
+MAX_BACKLOG_BYTES = 256 * 1024
 """The backlogs of all stages together, at most, as JSON; documents of 1 MiB hold it."""
 
 
@@ -328,7 +328,7 @@ class PendingDocument:
     """Of each stage that names a parallelism, the highest that it may be restored at (semantics R4)."""
     hooks: HooksRef | None = None
     """Who has to answer before a stage begins; None: no hook (semantics T7, C1)."""
-    backlogs: dict[Stage, tuple[OwedEpoch, ...]] = field(default_factory=dict, metadata=SPARSE)
+    backlogs: dict[Stage, tuple[BacklogEpoch, ...]] = field(default_factory=dict, metadata=SPARSE)
     """By stage, its backlog in the restored checkpoint: epochs still to be read, oldest first (B2, B3, F6)."""
     restarted: dict[Stage, str] = field(default_factory=dict, metadata=SPARSE)
     """Stages that had begun in an earlier attempt, and whose execution in this one was not known when it was opened:
@@ -373,7 +373,7 @@ class Handover:
     replay: tuple[ReplayedEpoch, ...] = ()
     upstream: dict[Stage, Execution] = field(default_factory=dict)
     parallelism: Annotated[int, AtLeast(1)] | None = None
-    backlog: tuple[OwedEpoch, ...] = field(default=(), metadata=SPARSE)
+    backlog: tuple[BacklogEpoch, ...] = field(default=(), metadata=SPARSE)
     """Epochs that the stage has still to read, oldest first, before `replay` and the epoch's own (B2, B3, F6)."""
     at_least_once: bool = field(default=False, metadata=SPARSE)
     """Whether it reads what its upstreams have acknowledged by then (semantics B2)."""

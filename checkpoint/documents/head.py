@@ -200,7 +200,7 @@ class Head:
         entry = self.completed_by_id(checkpoint) or self.ended_by_id(checkpoint)
         return entry.left_out if entry else ()
 
-    def notices_owed(self) -> int:
+    def notices_waiting(self) -> int:
         """Count the notices that wait and those that the pending checkpoints will leave."""
         return len(self.notices) + sum(bool(entry.listeners) for entry in self.pending)
 
@@ -250,7 +250,7 @@ class Head:
         entry = self.stopping()
         return None if entry is None or entry.waits_for_next or self.stops_after(epoch) else entry
 
-    def owed_to_listeners(self) -> tuple[Notice, ...]:
+    def undelivered_completions(self) -> tuple[Notice, ...]:
         """Give the notices of completed checkpoints that wait: until delivery, a sink has not committed (C4)."""
         return tuple(each for each in self.notices if each.status is Status.COMPLETED)
 

@@ -78,7 +78,7 @@ def _invariants(old: Head, new: Head) -> Iterator[tuple[str, bool]]:
     yield "what was rewound is not restored (R5)", not any(new.rewind_of(i) for i in completed)
     listened = {e.id for e in old.pending if e.listeners} - pending.keys()
     yield "every listener is notified (C4, D4)", listened <= {notice.checkpoint for notice in new.notices}
-    yield "the notices are bounded", new.notices_owed() <= max(MAX_NOTICES, old.notices_owed())
+    yield "the notices are bounded", new.notices_waiting() <= max(MAX_NOTICES, old.notices_waiting())
     yield "notes of version 0.1 are judged by one bound", old.notes_below in (None, new.notes_below)
     yield "the history is bounded", len(new.history) <= MAX_HISTORY and len(new.restores) <= MAX_RESTORES
     remembered = new.restart_memory.times_ms if new.restart_memory else ()

@@ -258,7 +258,7 @@ def check_relative(key: str) -> str:
     return key
 
 
-def check_shelved(key: str) -> str:
+def check_side_list(key: str) -> str:
     """Check a key that a source's position or part names: a list of an epoch, or a piece of a position (semantics W5).
 
     Raises:

@@ -14,10 +14,10 @@ KIND = "cairn.shelved"
 
 
 @dataclass(frozen=True, slots=True)
-class Shelved:
+class SideList:
     """A side list, and how to know that it is still the same."""
 
-    key: Annotated[str, layout.check_shelved]
+    key: Annotated[str, layout.check_side_list]
     size_bytes: Count
     sha256: str
     etag: str
@@ -30,7 +30,7 @@ class Shelved:
         return {KIND: to_json(self)}
 
 
-def referred(value: Json) -> Iterator[Shelved]:
+def referred(value: Json) -> Iterator[SideList]:
     """Yield every side list that a position or a part names, however deep (semantics C3).
 
     Raises:
@@ -46,7 +46,7 @@ def referred(value: Json) -> Iterator[Shelved]:
             yield from referred(each)
 
 
-def replaced(value: Json, put: Callable[[Shelved], Shelved]) -> Json:
+def replaced(value: Json, put: Callable[[SideList], SideList]) -> Json:
     """Give a position or a part in which every side list is replaced by another, however deep.
 
     Args:
@@ -65,10 +65,10 @@ def replaced(value: Json, put: Callable[[Shelved], Shelved]) -> Json:
     return value
 
 
-def from_reference(value: Json) -> Shelved:
+def from_reference(value: Json) -> SideList:
     """Read a reference as a position or a part holds it.
 
     Raises:
         DocumentError: it is broken, or names what is no side list's key.
     """
-    return from_json(Shelved, value[KIND] if isinstance(value, dict) and KIND in value else value, key=KIND)
+    return from_json(SideList, value[KIND] if isinstance(value, dict) and KIND in value else value, key=KIND)

@@ -18,6 +18,7 @@ from . import codec
 from .acknowledgement import AckMetrics, Output, StateHandle
 from .attempt import (
     Attempt,
+    BacklogEpoch,
     CheckpointId,
     Count,
     Epoch,
@@ -25,7 +26,6 @@ from .attempt import (
     HookAnswer,
     Job,
     OutputName,
-    OwedEpoch,
     Slice,
     Stage,
 )
@@ -69,7 +69,7 @@ class StageLine:
     metrics: AckMetrics = field(default_factory=AckMetrics)
     max_parallelism: Attempt | None = None
     """The highest parallelism that it may be restored at (semantics R4); None: it named no parallelism."""
-    owes: tuple[OwedEpoch, ...] = field(default=(), metadata=SPARSE)
+    owes: tuple[BacklogEpoch, ...] = field(default=(), metadata=SPARSE)
     """What the stage has still to read of epochs, oldest first (semantics B2, B3, F6)."""
     committables: dict[OutputName, Json] = field(default_factory=dict, metadata=SPARSE)
     """What it has staged outside, to be committed now (semantics C4)."""
@@ -79,7 +79,7 @@ class StageLine:
     @property
     def left_out(self) -> bool:
         """Whether the stage took no part: the rest of the line is what the restored checkpoint says of it (B3, F6)."""
-        return any(owed.slice is not None for owed in self.owes)
+        return any(unread.slice is not None for unread in self.owes)
 
 
 @dataclass(frozen=True, slots=True)

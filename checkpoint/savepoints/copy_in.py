@@ -18,7 +18,7 @@ from ...storage.port import ObjectStore
 from ..completion.assemble import count_table_file
 from ..documents import layout, list_reference
 from ..documents.acknowledgement import Output, StateHandle
-from ..documents.attempt import DocumentRef, Execution, OutputName, OwedEpoch, Slice
+from ..documents.attempt import BacklogEpoch, DocumentRef, Execution, OutputName, Slice
 from ..documents.entries import ImportEntry
 from ..documents.metadata import (
     HandleLine,
@@ -155,7 +155,7 @@ class ImportCopy:
             execution = self._execution(line.execution)
             if isinstance(line, InFlightLine):
                 return replace(line, outputs=outputs, execution=execution)
-            owes = tuple(self._owed(each) for each in line.owes)
+            owes = tuple(self._backlog_epoch(each) for each in line.owes)
             return replace(line, outputs=outputs, execution=execution, owes=owes, committables={})
         if isinstance(line, MetadataHeader):
             return replace(line, slice=self._slice(line.slice))
@@ -165,9 +165,9 @@ class ImportCopy:
         """Give an execution as it is called here; its token, by which readers know it, stays."""
         return replace(execution, home=self._entry.home)
 
-    def _owed(self, owed: OwedEpoch) -> OwedEpoch:
-        inputs = {uid: self._execution(each) for uid, each in owed.inputs.items()}
-        return replace(owed, inputs=inputs, slice=None if owed.slice is None else self._slice(owed.slice))
+    def _backlog_epoch(self, unread: BacklogEpoch) -> BacklogEpoch:
+        inputs = {uid: self._execution(each) for uid, each in unread.inputs.items()}
+        return replace(unread, inputs=inputs, slice=None if unread.slice is None else self._slice(unread.slice))
 
     def _slice(self, slice_: Slice) -> Slice:
         return replace(
@@ -182,13 +182,13 @@ class ImportCopy:
     def _relisted(self, source: str, value: Json) -> Json:
         """Give a part or a position with its lists kept here; each list says whose it is, so it is written anew."""
 
-        def put(shelved: list_reference.Shelved) -> list_reference.Shelved:
-            name = hashlib.sha256(f"{self._entry.token}/{shelved.key}/{shelved.sha256}".encode()).hexdigest()[:16]
-            place = source_lists.JobShelf(self._files, self._entry.origin.epoch, self._entry.home, lambda: name)
+        def put(listed: list_reference.SideList) -> list_reference.SideList:
+            name = hashlib.sha256(f"{self._entry.token}/{listed.key}/{listed.sha256}".encode()).hexdigest()[:16]
+            place = source_lists.SideLists(self._files, self._entry.origin.epoch, self._entry.home, lambda: name)
             try:
-                return place.put(source, source_lists.read(self._source, shelved))
+                return place.put(source, source_lists.read(self._source, listed))
             except GoneError as error:
-                raise self._broken(shelved.key, "it is gone") from error
+                raise self._broken(listed.key, "it is gone") from error
 
         return list_reference.replaced(value, put)
 

@@ -102,11 +102,11 @@ class Copying:
             handle = line.handle
             sha256 = self._copy(handle)
             return replace(line, handle=replace(handle, checksum=f"{savepoint_format.ALGORITHM}{sha256}", content=None))
-        for shelved in savepoint_format.shelved_of(line):
-            known = f"{savepoint_format.ALGORITHM}{shelved.sha256}"
-            sha256 = self._copy(StateHandle(list_reference.KIND, shelved.key, shelved.size_bytes, shelved.etag, known))
-            if sha256 != shelved.sha256:
-                raise self._altered(shelved.key, f"expected sha256:{shelved.sha256}, found sha256:{sha256}")
+        for listed in savepoint_format.side_lists_of(line):
+            known = f"{savepoint_format.ALGORITHM}{listed.sha256}"
+            sha256 = self._copy(StateHandle(list_reference.KIND, listed.key, listed.size_bytes, listed.etag, known))
+            if sha256 != listed.sha256:
+                raise self._altered(listed.key, f"expected sha256:{listed.sha256}, found sha256:{sha256}")
         return line
 
     def _copy(self, handle: StateHandle) -> str:

@@ -128,13 +128,13 @@ def files_of(line: SavepointLine) -> Iterator[SavepointFile]:
         handle = line.handle
         yield SavepointFile(handle.path, handle.size_bytes, sha256_of(handle.checksum, key=handle.path))
         return
-    for shelved in shelved_of(line):
-        if _SHA256.match(shelved.sha256) is None:
-            raise DocumentError("the checksum of a list is no SHA-256", key=shelved.key, found=shelved.sha256[:80])
-        yield SavepointFile(shelved.key, shelved.size_bytes, shelved.sha256)
+    for listed in side_lists_of(line):
+        if _SHA256.match(listed.sha256) is None:
+            raise DocumentError("the checksum of a list is no SHA-256", key=listed.key, found=listed.sha256[:80])
+        yield SavepointFile(listed.key, listed.size_bytes, listed.sha256)
 
 
-def shelved_of(line: SavepointLine) -> Iterator[list_reference.Shelved]:
+def side_lists_of(line: SavepointLine) -> Iterator[list_reference.SideList]:
     """Yield the lists of the sources that a line names: with the positions, and in a stage's backlog.
 
     Raises:
@@ -144,7 +144,7 @@ def shelved_of(line: SavepointLine) -> Iterator[list_reference.Shelved]:
     if isinstance(line, MetadataHeader):
         slices = [line.slice]
     elif isinstance(line, StageLine):
-        slices = [owed.slice for owed in line.owes if owed.slice is not None]
+        slices = [unread.slice for unread in line.owes if unread.slice is not None]
     for slice_ in slices:
         yield from list_reference.referred([slice_.sources, slice_.positions])
 

@@ -336,7 +336,7 @@ class Importing(UseCase):
         go on.
         """
 
-        def owed(head: Head, _now_ms: int) -> bool:
+        def is_claimed(head: Head, _now_ms: int) -> bool:
             return _claimed(head, folder) is not None
 
         def decide(head: Head, _now_ms: int) -> Decision[None]:
@@ -347,7 +347,7 @@ class Importing(UseCase):
             left = savepoint_entries.forgotten(head, folder.uri)
             return Decision(None, changed(head, replace(left, imports=imports)))
 
-        if not self._heads.observe(owed):
+        if not self._heads.observe(is_claimed):
             return
         try:
             check_no_job(folder, self._files.store)

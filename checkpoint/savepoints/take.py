@@ -118,8 +118,8 @@ class Savepoints(UseCase):
         """
         if not entry.stops or entry.source is None or entry.ended:
             return ()
-        owed = self._heads.load().owed_to_listeners()
-        return tuple(sorted({name for notice in owed for name in notice.listeners}))
+        waiting = self._heads.load().undelivered_completions()
+        return tuple(sorted({name for notice in waiting for name in notice.listeners}))
 
     def awaited_by(self, entry: SavepointEntry) -> str:
         """Say for users to read what a pending savepoint waits for; completes the sentence "it waits for …".
@@ -335,7 +335,7 @@ class Savepoints(UseCase):
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
             current = _pending(head, entry.id)
-            if current is None or (current.stops and head.owed_to_listeners()):
+            if current is None or (current.stops and head.undelivered_completions()):
                 return Decision(None)
             made = savepoint_entries.made(head, current, files=end.files, size_bytes=end.size_bytes, now_ms=now_ms)
             # In one swap: there is no moment in which the savepoint exists and another epoch may begin (semantics P2).

@@ -17,7 +17,7 @@ from ...storage.names import check_name, shorten
 from ...storage.port import ObjectStat, ObjectStore
 from ...storage.uris import parse_storage_uri
 from ..documents import codec
-from ..documents.list_reference import Shelved, from_reference
+from ..documents.list_reference import SideList, from_reference
 from ..documents.strict_json import Json
 from ..errors import DocumentError, InvalidConfigError
 from ..source import Reading, Refusal, RunFacts, Shelf
@@ -217,22 +217,22 @@ class _Choosing:
             self.log.append(f"{self.left} more files are left to the next epoch")
 
 
-def files_in(part: Json, shelved: Callable[[Shelved], Iterator[Json]]) -> Iterator[dict[str, Json]]:
+def files_in(part: Json, read_list: Callable[[SideList], Iterator[Json]]) -> Iterator[dict[str, Json]]:
     """Yield the files of a part.
 
     Args:
         part: what a FileSource gave an epoch to read.
-        shelved: reads a side list.
+        read_list: reads a side list.
 
     Raises:
         DocumentError: the part was not written by a FileSource, or its list is broken.
         GoneError: its list is gone.
     """
     listed = _list_of(part)
-    return iter(part["files"]) if listed is None else shelved(listed)
+    return iter(part["files"]) if listed is None else read_list(listed)
 
 
-def _list_of(part: Json) -> Shelved | None:
+def _list_of(part: Json) -> SideList | None:
     if isinstance(part, dict) and "uri" in part and isinstance(part.get("files"), list):
         return None
     if isinstance(part, dict) and "uri" in part and isinstance(part.get("list"), dict):

@@ -24,7 +24,7 @@ from ..request import TriggerRequest
 from ..source import Refusal, RunFacts, Shelf, Source
 from ..store import newer_documents
 from ..store.job_files import JobFiles
-from ..store.source_lists import JobShelf
+from ..store.source_lists import SideLists
 from . import already_read
 from .calls import call
 from .interval import DataInterval
@@ -173,7 +173,7 @@ class Placement:
     def _placed(
         self, head: Head, request: TriggerRequest, fixed: Slice | None, choice: RestoreChoice
     ) -> tuple[Slice, tuple[str, ...]] | InputRefused:
-        shelf = JobShelf(self._files, request.epoch, head.next_id, self._new_token)
+        shelf = SideLists(self._files, request.epoch, head.next_id, self._new_token)
         positions = positions_at(choice, request.sources, shelf)
         if isinstance(positions, InputRefused):
             return positions
@@ -199,7 +199,7 @@ class Placement:
         run: RunFacts,
         fixed: Slice | None,
         positions: Mapping[str, Json],
-        shelf: JobShelf,
+        shelf: SideLists,
     ) -> tuple[Slice, tuple[str, ...], Slice | None] | InputRefused:
         """Ask the sources what the epoch reads, unless that is stored; give also the slice as placed, if known."""
         if fixed is None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from ...storage.names import order
 from ..documents import codec
-from ..documents.list_reference import Shelved, from_reference
+from ..documents.list_reference import SideList, from_reference
 from ..documents.strict_json import Json
 from ..errors import DocumentError
 from ..source import Shelf
@@ -34,7 +34,7 @@ class SeenFiles:
     uri: str
     recent: dict[str, str]
     """The newest, by name: the mark of each."""
-    pieces: tuple[Shelved, ...] = ()
+    pieces: tuple[SideList, ...] = ()
     """The others, oldest piece first; where a name is there twice, the newest counts."""
 
     @classmethod
@@ -79,7 +79,7 @@ class SeenFiles:
         piece = shelf.put(name, (_entry(*each) for each in sorted_marks(recent.items())))
         return replace(self, recent={}, pieces=_compacted(name, (*self.pieces, piece), shelf))
 
-    def plus_list(self, name: str, listed: Shelved, shelf: Shelf) -> SeenFiles:
+    def plus_list(self, name: str, listed: SideList, shelf: Shelf) -> SeenFiles:
         """Add the files of a side list, which becomes a piece itself.
 
         Args:
@@ -123,7 +123,7 @@ def sorted_marks(marks: Marks) -> list[tuple[str, str]]:
     return sorted(marks, key=lambda each: order(each[0]))
 
 
-def _compacted(name: str, pieces: tuple[Shelved, ...], shelf: Shelf) -> tuple[Shelved, ...]:
+def _compacted(name: str, pieces: tuple[SideList, ...], shelf: Shelf) -> tuple[SideList, ...]:
     while len(pieces) > 1 and pieces[-2].values <= 2 * pieces[-1].values:
         merged = _newest([_marks_of(shelf, pieces[-1]), _marks_of(shelf, pieces[-2])])
         pieces = (*pieces[:-2], shelf.put(name, (_entry(*each) for each in merged)))
@@ -142,7 +142,7 @@ def _ranked(rank: int, marks: Marks) -> Iterator[tuple[bytes, int, str, str]]:
     return ((order(key), rank, key, mark) for key, mark in marks)
 
 
-def _marks_of(shelf: Shelf, piece: Shelved) -> Iterator[tuple[str, str]]:
+def _marks_of(shelf: Shelf, piece: SideList) -> Iterator[tuple[str, str]]:
     return ((file["key"], mark_of(file)) for file in shelf.read(piece))
 
 

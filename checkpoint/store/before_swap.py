@@ -46,6 +46,6 @@ def prepare(files: JobFiles, runtime: Runtime, old: Head, new: Head, now_ms: int
     new = ended_acks.counted(files, old, new)
     new = completed_epochs.keep(old, new)
     check_invariants(old, new)
-    new = completed_epochs.shelved(files, old, new, runtime.new_token)
+    new = completed_epochs.move_to_segment(files, old, new, runtime.new_token)
     attempt_documents.set_aside(files, old, new)
     return new

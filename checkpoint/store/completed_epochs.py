@@ -68,7 +68,7 @@ def remembering(head: Head, forgotten: dict[str, int]) -> Head:
     return replace(head, noted=(*kept, *(CompletedNote(*each) for each in forgotten.items())))
 
 
-def shelved(files: JobFiles, old: Head, new: Head, new_token: Callable[[], str]) -> Head:
+def move_to_segment(files: JobFiles, old: Head, new: Head, new_token: Callable[[], str]) -> Head:
     """Give `new` with its list moved into a segment, if the list is full; the segment is written by then.
 
     A tenth of the list stays, the newest, so that the cleaners that follow still see in the head which epochs are done.

@@ -28,11 +28,11 @@ class References:
             if isinstance(line, HandleLine):
                 self.keys.add(line.handle.path)
             elif isinstance(line, StageLine):
-                for owed in line.owes:
-                    if owed.slice is not None:
-                        self.epochs.add(owed.epoch)
+                for unread in line.owes:
+                    if unread.slice is not None:
+                        self.epochs.add(unread.epoch)
                         # Of an epoch of another job, which came with a savepoint, the lists lie elsewhere.
-                        lists = list_reference.referred([owed.slice.sources, owed.slice.positions])
+                        lists = list_reference.referred([unread.slice.sources, unread.slice.positions])
                         self.keys.update(each.key for each in lists)
             elif isinstance(line, MetadataHeader):
                 self.keys.update(keys_of(line.slice))
@@ -56,4 +56,4 @@ class LastWritten:
 
 def keys_of(slice_: Slice) -> Iterator[str]:
     """Yield the files that the positions of the sources name."""
-    return (shelved.key for shelved in list_reference.referred(slice_.positions))
+    return (listed.key for listed in list_reference.referred(slice_.positions))

@@ -19,7 +19,7 @@ from typing import Any
 
 from ..documents import codec, layout
 from ..documents.attempt import Count, DocumentRef, Job
-from ..documents.list_reference import KIND, Shelved
+from ..documents.list_reference import KIND, SideList
 from ..documents.strict_json import Json, from_json, to_json
 from ..errors import DocumentError
 from .job_files import READ_BYTES, JobFiles
@@ -42,7 +42,7 @@ class _End:
     note: Json = None
 
 
-class JobShelf:
+class SideLists:
     """The side lists of a job, for one trigger of an epoch.
 
     Args:
@@ -58,7 +58,7 @@ class JobShelf:
         self._checkpoint = checkpoint
         self._new_token = new_token
 
-    def fix(self, source: str, values: Iterable[Json], note: Callable[[], Json]) -> tuple[Shelved, Json]:
+    def fix(self, source: str, values: Iterable[Json], note: Callable[[], Json]) -> tuple[SideList, Json]:
         """Keep what the epoch reads, unless that was done before; give what is kept, and its note (semantics T8).
 
         Args:
@@ -75,10 +75,10 @@ class JobShelf:
             count, noted = self._fill(spool, source, values, note)
             ref = spool.reference(key)
             if spool.create(self._files, key):
-                return self._shelved(ref, count), noted
+                return self._described(ref, count), noted
         return self._standing(key)
 
-    def put(self, source: str, values: Iterable[Json]) -> Shelved:
+    def put(self, source: str, values: Iterable[Json]) -> SideList:
         """Keep a part of what has been read so far.
 
         Args:
@@ -94,11 +94,11 @@ class JobShelf:
             count, _ = self._fill(spool, source, values, lambda: None)
             if not spool.create(self._files, key):
                 raise DocumentError("another object has the name made for this one", key=self._files.full(key))
-            return self._shelved(spool.reference(key), count)
+            return self._described(spool.reference(key), count)
 
-    def read(self, shelved: Shelved) -> Iterator[Json]:
+    def read(self, listed: SideList) -> Iterator[Json]:
         """Stream the values of an object; see `read`."""
-        return read(self._files, shelved)
+        return read(self._files, listed)
 
     def _fill(self, spool: Spool, source: str, values: Iterable[Json], note: Callable[[], Json]) -> tuple[int, Json]:
         header = _Header(self._files.job, source)
@@ -111,12 +111,12 @@ class JobShelf:
         spool.put(codec.encode({"kind": "end", **to_json(_End(count, noted))}))
         return count, noted
 
-    def _shelved(self, ref: DocumentRef, values: int) -> Shelved:
+    def _described(self, ref: DocumentRef, values: int) -> SideList:
         etag = self._files.stat(ref.key).etag
         assert etag is not None, "a stat gives the tag"
-        return Shelved(ref.key, ref.size_bytes, ref.sha256, etag, values)
+        return SideList(ref.key, ref.size_bytes, ref.sha256, etag, values)
 
-    def _standing(self, key: str) -> tuple[Shelved, Json]:
+    def _standing(self, key: str) -> tuple[SideList, Json]:
         """Describe what another trigger of the epoch has kept."""
         digest, size = hashlib.sha256(), 0
         while piece := self._files.read_range(key, size, READ_BYTES):
@@ -125,22 +125,22 @@ class JobShelf:
         ref = DocumentRef(key, size, digest.hexdigest())
         for entry in _entries(self._files, ref):
             if isinstance(entry, _End):
-                return self._shelved(ref, entry.values), entry.note
+                return self._described(ref, entry.values), entry.note
         raise DocumentError("the list has no end", key=self._files.full(key))
 
 
-def read(files: JobFiles, shelved: Shelved) -> Iterator[Json]:
+def read(files: JobFiles, listed: SideList) -> Iterator[Json]:
     """Stream the values of a side list; they are certain only once the iteration has ended.
 
     Args:
         files: the job's files.
-        shelved: the list.
+        listed: the list.
 
     Raises:
         GoneError: there is no such object.
         DocumentError: it has been altered, is truncated, or of an unknown newer format.
     """
-    return (entry for entry in _entries(files, shelved) if not isinstance(entry, _End))
+    return (entry for entry in _entries(files, listed) if not isinstance(entry, _End))
 
 
 def _entries(files: JobFiles, ref: Reference) -> Iterator[Any]:

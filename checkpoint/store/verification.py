@@ -9,7 +9,7 @@ from ...storage.errors import DocumentError, GoneError
 from ..decisions.state_assignment import RestoredStage
 from ..documents import list_reference
 from ..documents.acknowledgement import StateHandle
-from ..documents.attempt import DocumentRef, OwedEpoch, RestorePointer, Slice
+from ..documents.attempt import BacklogEpoch, DocumentRef, RestorePointer, Slice
 from ..documents.damage import Damage
 from ..documents.entries import CompletedEntry
 from ..documents.metadata import HandleLine, HookLine, InFlightLine, MetadataHeader, StageLine
@@ -33,7 +33,7 @@ class Verification:
     """Names of the master hooks that it holds state of."""
     slice: Slice | None = None
     """The input of its epoch, with its sources' positions; None where it cannot be read."""
-    backlogs: dict[str, tuple[OwedEpoch, ...]] = field(default_factory=dict)
+    backlogs: dict[str, tuple[BacklogEpoch, ...]] = field(default_factory=dict)
     """By stage, its backlog: epochs still to be read, oldest first (semantics B3, F6)."""
     unknown: int = 0
     """Of a deep check, the files whose content cannot be checked: nothing but the store's etag is known."""
@@ -77,7 +77,7 @@ def verify_pointer(files: JobFiles, pointer: RestorePointer, epoch: str, *, deep
     damages: list[Damage] = []
     stages: list[RestoredStage] = []
     hooks: list[str] = []
-    backlogs: dict[str, tuple[OwedEpoch, ...]] = {}
+    backlogs: dict[str, tuple[BacklogEpoch, ...]] = {}
     handles: list[StateHandle] = []
     slice_: Slice | None = None
     read = NOTHING_READ
@@ -131,22 +131,22 @@ def verify_pointer(files: JobFiles, pointer: RestorePointer, epoch: str, *, deep
 def restored_stage(line: StageLine) -> RestoredStage:
     """Give what a stage's line holds, by what has to be claimed and to fit (semantics R3, R4)."""
     state = (*(output.id for output in line.outputs), *(f"value.{name}" for name in line.values))
-    state += tuple(f"epoch.{owed.epoch}" for owed in line.owes)
+    state += tuple(f"epoch.{unread.epoch}" for unread in line.owes)
     key_groups = dict.fromkeys(output.key_groups for output in line.outputs if output.key_groups is not None)
     return RestoredStage(line.stage, line.parallelism, line.max_parallelism, state, tuple(key_groups))
 
 
 def _damaged_positions(files: JobFiles, checkpoint: int, slice_: Slice) -> Iterator[Damage]:
     """Yield what is wrong with the lists that the sources' positions name; they are few."""
-    for shelved in list_reference.referred(slice_.positions):
+    for listed in list_reference.referred(slice_.positions):
         try:
-            etag = files.stat(shelved.key).etag
+            etag = files.stat(listed.key).etag
         except GoneError:
-            yield Damage(checkpoint, shelved.key, "it is gone")
+            yield Damage(checkpoint, listed.key, "it is gone")
             continue
         # A copy may have another tag, so the content decides (semantics W9).
-        if etag != shelved.etag and not files.stands(DocumentRef(shelved.key, shelved.size_bytes, shelved.sha256)):
-            yield Damage(checkpoint, shelved.key, f"its content differs: expected {shelved.etag}, found {etag}")
+        if etag != listed.etag and not files.stands(DocumentRef(listed.key, listed.size_bytes, listed.sha256)):
+            yield Damage(checkpoint, listed.key, f"its content differs: expected {listed.etag}, found {etag}")
 
 
 def _problem(error: GoneError | DocumentError) -> str:

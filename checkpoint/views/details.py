@@ -13,7 +13,7 @@ from ...storage.errors import DocumentError, GoneError
 from ..coordinator import Coordinator
 from ..documents import layout
 from ..documents.acknowledgement import AckMetrics
-from ..documents.attempt import Execution, OwedEpoch, PendingDocument, Slice
+from ..documents.attempt import BacklogEpoch, Execution, PendingDocument, Slice
 from ..documents.entries import CompletedEntry, Slowest
 from ..documents.head import Head
 from ..documents.metadata import HandleLine, InFlightLine, MetadataHeader, StageLine
@@ -249,8 +249,8 @@ def _row(found: CheckpointDetails, stage: str, execution: Execution, *, acknowle
     return StageRow(stage, execution.token, execution.home, execution.attempt, acknowledged, carried)
 
 
-def _runs(owed: Iterable[OwedEpoch]) -> tuple[str, ...]:
-    return tuple(layout.run_id_of(each.epoch) for each in owed)
+def _runs(unread: Iterable[BacklogEpoch]) -> tuple[str, ...]:
+    return tuple(layout.run_id_of(each.epoch) for each in unread)
 
 
 def _folder(stage: str, execution: Execution) -> str:

@@ -44,7 +44,7 @@ def report(context: Context, uid: str, coordinator: Coordinator) -> FailAnswer:
         str(ti.id),
         _detail(context, uid),
         final=is_final(context),
-        curable=not _failed_for_good(context),
+        curable=not _failed_permanently(context),
         unknown=_is_unknown(context),
     )
 
@@ -56,7 +56,7 @@ def is_final(context: Context) -> bool:
         context: Airflow's; only `ti` and, where there is one, `exception` are used.
     """
     ti = context["ti"]
-    return ti.try_number > ti.max_tries or _failed_for_good(context)
+    return ti.try_number > ti.max_tries or _failed_permanently(context)
 
 
 def settings_of(context: Context, task: StageOperator) -> JobSettings:
@@ -69,7 +69,7 @@ def settings_of(context: Context, task: StageOperator) -> JobSettings:
     return JobSettings(parse_storage_uri(storage), job, task.aws_conn_id)
 
 
-def _failed_for_good(context: Context) -> bool:
+def _failed_permanently(context: Context) -> bool:
     return isinstance(context.get("exception"), AirflowFailException)
 
 

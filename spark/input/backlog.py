@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...checkpoint.documents.attempt import Execution, OwedEpoch
+from ...checkpoint.documents.attempt import BacklogEpoch, Execution
 from ...storage.errors import DocumentError
 from ..stored.outputs import StageContents, Stored
 
@@ -17,12 +17,12 @@ class Backlog:
     """What one stage has still to read of older epochs.
 
     Args:
-        owed: the epochs of the backlog, oldest first.
+        unread: the epochs of the backlog, oldest first.
     """
 
-    def __init__(self, owed: Sequence[OwedEpoch]) -> None:
-        self._owed = owed
-        self._wanted = {(uid, each.token) for epoch in owed for uid, each in epoch.inputs.items()}
+    def __init__(self, unread: Sequence[BacklogEpoch]) -> None:
+        self._unread = unread
+        self._wanted = {(uid, each.token) for epoch in unread for uid, each in epoch.inputs.items()}
         self._found: dict[tuple[str, str], StageContents] = {}
 
     def take(self, stage: str, execution: Execution) -> StageContents | None:
@@ -55,5 +55,5 @@ class Backlog:
         return [each.outputs[output_id] for each in [*self._of(now.stage), now] if output_id in each.outputs]
 
     def _of(self, stage: str) -> list[StageContents]:
-        executions = (epoch.inputs.get(stage) for epoch in self._owed)
+        executions = (epoch.inputs.get(stage) for epoch in self._unread)
         return [self._found[stage, each.token] for each in executions if each is not None]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise
 
-from ...checkpoint.documents.attempt import Handover, OwedEpoch, ReplayedEpoch, Slice
+from ...checkpoint.documents.attempt import BacklogEpoch, Handover, ReplayedEpoch, Slice
 from ...checkpoint.documents.layout import run_id_of
 from ...checkpoint.errors import DocumentError, InvalidStateError
 from ...checkpoint.sources.files import files_in
@@ -24,7 +24,7 @@ def older_of(handover: Handover) -> list[tuple[str, Slice]]:
 
     Of an epoch in which the stage took part only what upstreams wrote is in the backlog (semantics B2).
     """
-    older: list[OwedEpoch | ReplayedEpoch] = [*handover.backlog, *handover.replay]
+    older: list[BacklogEpoch | ReplayedEpoch] = [*handover.backlog, *handover.replay]
     return [(each.epoch, each.slice) for each in older if each.slice is not None]
 
 
@@ -88,7 +88,7 @@ def files_of(handover: Handover, source: str, files: JobFiles) -> list[str]:
     """
     parts = [(each.sources or {}).get(source) for each in slices_of(handover)]
     try:
-        own = files_in(parts[-1], lambda shelved: source_lists.read(files, shelved))
+        own = files_in(parts[-1], lambda listed: source_lists.read(files, listed))
     except DocumentError as error:
         raise InvalidStateError(
             "the epoch has no files of this source: give the group source=FileSource(…, name=…), or read epoch.slices",
@@ -96,7 +96,5 @@ def files_of(handover: Handover, source: str, files: JobFiles) -> list[str]:
             source=source,
             sources=", ".join(sorted(handover.slice.sources or {})) or "none",
         ) from error
-    older = (
-        files_in(part, lambda shelved: source_lists.read(files, shelved)) for part in parts[:-1] if part is not None
-    )
+    older = (files_in(part, lambda listed: source_lists.read(files, listed)) for part in parts[:-1] if part is not None)
     return [str(file["url"]) for each in (*older, own) for file in each]

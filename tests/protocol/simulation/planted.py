@@ -247,12 +247,12 @@ def _withdrawn_answers(original: Any) -> Any:
     return carry
 
 
-@_plant("who is left out owes nothing", left_out_metadata, "owed_after", lambda kind: kind.leaves_out)
+@_plant("who is left out owes nothing", left_out_metadata, "backlogs_after", lambda kind: kind.leaves_out)
 def _owes_nothing(original: Any) -> Any:
-    def owed_after(document: Any, left_out: Any) -> Any:
+    def backlogs_after(document: Any, left_out: Any) -> Any:
         return {uid: owed[:-1] for uid, owed in original(document, left_out).items()}
 
-    return owed_after
+    return backlogs_after
 
 
 @_plant("what is in flight from before is not kept", LeftOut, "in_flight", lambda kind: kind.leaves_out)

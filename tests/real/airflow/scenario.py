@@ -113,7 +113,7 @@ class Scenario:
         file = Path(url.removeprefix("file:"))
         os.truncate(file, file.stat().st_size // 2)
 
-    def fail_for_good(self, run: str, stage: str) -> None:
+    def fail_permanently(self, run: str, stage: str) -> None:
         """Make a stage's application wrong."""
         told = self.gates.folder / "fail" / self.name / run / stage
         told.parent.mkdir(parents=True)

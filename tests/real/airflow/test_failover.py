@@ -76,7 +76,7 @@ def test_what_failed_for_good_costs_its_epoch_alone_5(scenario: Scenario) -> Non
     """semantics F4, R1: a → b, b fails of what no retry cures; the next run goes on from the last checkpoint."""
     scenario.start("e1")
     scenario.ended("e1")
-    scenario.fail_for_good("e2", "b")
+    scenario.fail_permanently("e2", "b")
     scenario.start("e2")
     scenario.ended("e2", "failed")
     scenario.start("e3")

@@ -11,9 +11,9 @@ import pytest
 
 from airflow_cairn.checkpoint.documents.acknowledgement import Output, StateHandle
 from airflow_cairn.checkpoint.documents.attempt import (
+    BacklogEpoch,
     Execution,
     Handover,
-    OwedEpoch,
     ReplayedEpoch,
     RestorePointer,
     Slice,
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 C1, C2, W1, STALE = (Execution(token, 1, 1) for token in ("c1", "c2", "w1", "c0"))
 FOLDER = "chk-0000000001/state/clean/1-c1/r/"
 OWED = (
-    OwedEpoch("one", Slice("d1", "d2"), {"clean": C1, "weather": W1}),
-    OwedEpoch("two", Slice("d2", "d3"), {"clean": C2}),
+    BacklogEpoch("one", Slice("d1", "d2"), {"clean": C1, "weather": W1}),
+    BacklogEpoch("two", Slice("d2", "d3"), {"clean": C2}),
 )
 HANDOVER = Handover("flights", 3, "three", 1, "routes", "r3", "try", Slice("d4", "d5"), backlog=OWED)
 
@@ -56,7 +56,7 @@ def in_flight(stage: str, execution: Execution, *names: str) -> list[Line]:
     return [line, *(HandleLine(0, handle) for handle in handles)]
 
 
-def loaded(*lines: list[Line], owed: tuple[OwedEpoch, ...] = OWED) -> tuple[Backlog, RestoredState]:
+def loaded(*lines: list[Line], owed: tuple[BacklogEpoch, ...] = OWED) -> tuple[Backlog, RestoredState]:
     """Let a stage restore a checkpoint that holds these lines."""
     store = MemoryStore()
     whole: list[Line] = [
@@ -167,7 +167,7 @@ def test_a_stage_reads_what_it_owes_first(spark: SparkSession, tmp_path: Path) -
         f"file://{tmp_path}/lake", spark, (StageSpec("clean"), StageSpec("routes", ("clean",))), retained=9
     )
     lines: list[Line] = []
-    owed: list[OwedEpoch] = []
+    owed: list[BacklogEpoch] = []
     frames = [
         counts(spark, ("A-B", 1)),
         counts(spark, ("A-C", 2)).selectExpr("route", "flights", "'new' AS added"),
@@ -184,7 +184,7 @@ def test_a_stage_reads_what_it_owes_first(spark: SparkSession, tmp_path: Path) -
         execution = submits[-1].handover.upstream["clean"]
         if number < 2:
             lines += in_flight_of(pipeline, execution)
-            owed.append(OwedEpoch(run_id, Slice(f"d{number}", f"d{number + 1}"), {"clean": execution}))
+            owed.append(BacklogEpoch(run_id, Slice(f"d{number}", f"d{number + 1}"), {"clean": execution}))
             with pipeline.submitted(submits[-1]):
                 pass  # a checkpoint must complete for the next to begin; what it says is replaced below
             checkpoint = pipeline.coordinator.complete(submits[-1].handover.checkpoint).checkpoint

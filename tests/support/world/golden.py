@@ -22,6 +22,7 @@ from airflow_cairn.checkpoint.documents.acknowledgement import (
     SubtaskAck,
 )
 from airflow_cairn.checkpoint.documents.attempt import (
+    BacklogEpoch,
     DocumentRef,
     EpochCompletedDocument,
     EpochDocument,
@@ -32,7 +33,6 @@ from airflow_cairn.checkpoint.documents.attempt import (
     HooksRef,
     LeaveOut,
     Limits,
-    OwedEpoch,
     Owner,
     PendingDocument,
     ReplayedEpoch,
@@ -93,8 +93,8 @@ _FOLDER = "chk-0000000003/state/routes/2-00000000000000d1/00000000000000e1/state
 _TOTALS = Output("state", "totals", _FOLDER, '{"type":"struct","fields":[]}', ("origin", "destination"), key_groups=16)
 _OFFSETS = Output("list", "offsets", _FOLDER.replace("state.totals", "list.offsets"), mode=ListMode.UNION, items=[[7]])
 _HANDLE = StateHandle("state.totals", f"{_FOLDER}part-00000-ü.parquet", 20_480, '"0123456789abcdef"')
-_OWED = OwedEpoch(_BEFORE, Slice(), {"clean": Execution("00000000000000c0", 1, 1)})
-_OWED_EDGE = OwedEpoch(_BEFORE, inputs=_OWED.inputs)
+_OWED = BacklogEpoch(_BEFORE, Slice(), {"clean": Execution("00000000000000c0", 1, 1)})
+_OWED_EDGE = BacklogEpoch(_BEFORE, inputs=_OWED.inputs)
 _ROWS_FOLDER = "chk-0000000001/state/clean/1-00000000000000c0/00000000000000e2/exchange.main/"
 _ROWS = Output("exchange", "main", _ROWS_FOLDER, '{"type":"struct","fields":[]}')
 _STAGES = (StageSpec("clean"), StageSpec("routes", ("clean",), 2, 16))

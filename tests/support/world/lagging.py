@@ -31,7 +31,7 @@ def complete_without(world: World, epoch: str, *left_out: str) -> int:
     return checkpoint
 
 
-def fail_for_good(world: World, epoch: str, stage: str) -> AbandonedRegion | Failed:
+def fail_permanently(world: World, epoch: str, stage: str) -> AbandonedRegion | Failed:
     """Let the last try of a stage fail."""
     claimant = world.new_claimant()
     world.submit(epoch, stage, claimant)

@@ -50,8 +50,8 @@ def save(
 def _lines(world: World, folder: ObjectStore, lines: Iterator[Line]) -> Iterator[Line]:
     files = world.files
     for line in map(savepoint_format.travelling, lines):
-        for shelved in savepoint_format.shelved_of(line):
-            folder.create(shelved.key, files.get(shelved.key, max_bytes=shelved.size_bytes).data)
+        for listed in savepoint_format.side_lists_of(line):
+            folder.create(listed.key, files.get(listed.key, max_bytes=listed.size_bytes).data)
         if not isinstance(line, HandleLine):
             yield line
             continue

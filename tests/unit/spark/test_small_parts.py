@@ -17,7 +17,7 @@ from airflow_cairn.checkpoint.documents.attempt import DocumentRef as Ref
 from airflow_cairn.checkpoint.documents.attempt import Handover, ReplayedEpoch, RestorePointer, Slice
 from airflow_cairn.checkpoint.errors import InvalidConfigError, InvalidStateError
 from airflow_cairn.checkpoint.store.job_files import JobFiles
-from airflow_cairn.checkpoint.store.source_lists import JobShelf
+from airflow_cairn.checkpoint.store.source_lists import SideLists
 from airflow_cairn.spark.epoch_facts import EpochFacts
 from airflow_cairn.spark.execution.error_text import MAX_LENGTH, one_line
 from airflow_cairn.spark.handover import conf
@@ -182,7 +182,7 @@ def test_slices_with_asset_events_or_files_have_no_hull() -> None:  # semantics 
 
 def test_files_of_all_slices_from_the_documents_and_from_a_long_list() -> None:  # semantics T8, R1
     files = JobFiles(MemoryStore(), "flights")
-    listed, _ = JobShelf(files, "old-0", 1, str).fix("files", [{"key": "a", "url": "s3a://in/a"}], lambda: None)
+    listed, _ = SideLists(files, "old-0", 1, str).fix("files", [{"key": "a", "url": "s3a://in/a"}], lambda: None)
     older = Slice(sources={"files": {"uri": "s3://in", "list": listed.to_reference(), "count": 1}})
     own = Slice(sources={"files": {"uri": "s3://in", "files": [{"key": "b", "url": "s3a://in/b"}]}, "events": []})
     assert slices.files_of(handover(own, older), "files", files) == ["s3a://in/a", "s3a://in/b"]

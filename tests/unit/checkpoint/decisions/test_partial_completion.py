@@ -30,7 +30,7 @@ from airflow_cairn.checkpoint.documents.metadata import HandleLine
 from airflow_cairn.checkpoint.errors import InvalidConfigError, NonRestoredStateError
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from airflow_cairn.checkpoint.store import metadata_file
-from tests.support.world.lagging import ALIGNMENT, REGIONAL, UNALIGNED, complete_without, fail_for_good, run_some
+from tests.support.world.lagging import ALIGNMENT, REGIONAL, UNALIGNED, complete_without, fail_permanently, run_some
 from tests.support.world.world import CONFIG, STAGES, TIMEOUT, World
 
 
@@ -174,7 +174,7 @@ def test_a_failover_keeps_the_backlog(world: World) -> None:  # semantics F2, B3
 def test_whoever_clears_a_stage_that_was_given_up_runs_it_again(world: World) -> None:  # semantics F2, F6
     world.config = REGIONAL
     run_some(world, "a", "clean")
-    assert isinstance(fail_for_good(world, "a", "routes"), AbandonedRegion)
+    assert isinstance(fail_permanently(world, "a", "routes"), AbandonedRegion)
     assert world.run_stage("a", "routes") is AckAnswer.SUCCESS, "before the others are done"
     world.run_epoch("a")
     assert world.coordinator().head().completed[-1].left_out == ()
@@ -185,7 +185,7 @@ def test_a_source_stage_that_failed_reads_its_own_slices_later(world: World) -> 
     world.config = replace(CONFIG, regional=RegionalCheckpoints(0.9, 2))
     world.stages = (StageSpec("left"), StageSpec("right"))
     run_some(world, "a", "right")
-    assert isinstance(fail_for_good(world, "a", "left"), AbandonedRegion)
+    assert isinstance(fail_permanently(world, "a", "left"), AbandonedRegion)
     world.coordinator().complete(1)
     assert [each.slice for each in world.trigger("b").pending.backlogs["left"]] == [Slice(detail={"of": "a"})]
     world.run_epoch("b")

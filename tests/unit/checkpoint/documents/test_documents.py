@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from airflow_cairn.checkpoint.documents import codec, layout
 from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument
-from airflow_cairn.checkpoint.documents.attempt import Handover, OwedEpoch, PendingDocument, Slice
+from airflow_cairn.checkpoint.documents.attempt import BacklogEpoch, Handover, PendingDocument, Slice
 from airflow_cairn.checkpoint.documents.head import Head
 from airflow_cairn.checkpoint.documents.metadata import StageLine, Trailer
 from airflow_cairn.checkpoint.documents.strict_json import from_json, to_json
@@ -280,7 +280,7 @@ def test_every_key_of_the_layout_is_a_key() -> None:  # semantics W1, W5
         assert layout.checkpoint_of(key) == 1
         assert all(len(segment.encode()) <= 255 for segment in key.split("/")), "local files take no more"
     listed = layout.epoch_list(longest, longest)
-    assert layout.check_shelved(listed) == listed
+    assert layout.check_side_list(listed) == listed
     for key in (layout.epoch_slice(longest), layout.epoch_completed(longest), listed):
         assert all(len(segment) <= 255 for segment in key.split("/"))
     assert layout.epoch_slice("a.completed") != layout.epoch_completed("a")
@@ -341,6 +341,6 @@ def test_a_job_that_leaves_nobody_out_has_the_documents_that_it_always_had() -> 
     whole = dataclasses.replace(EXAMPLES[Handover], backlog=())
     assert "backlog" not in to_json(whole)
     assert _parse(Handover, encode(whole)) == whole
-    assert "inputs" not in to_json(OwedEpoch("a", Slice()))
+    assert "inputs" not in to_json(BacklogEpoch("a", Slice()))
     assert "owes" not in to_json(StageLine("clean", EXAMPLES[Handover].upstream["clean"], 1))
     assert "in_flight" not in to_json(Trailer(1, 2))

@@ -20,7 +20,7 @@ from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.spark.epoch import Epoch
 from airflow_cairn.spark.output.committables import MAX_BYTES, Committables
 from airflow_cairn.storage.errors import InvalidNameError
-from tests.support.world.lagging import REGIONAL, fail_for_good
+from tests.support.world.lagging import REGIONAL, fail_permanently
 from tests.support.world.listeners import trigger_told
 from tests.support.world.parties import Ear
 from tests.support.world.world import TIMEOUT, World
@@ -224,7 +224,7 @@ def test_what_a_stage_that_is_left_out_staged_before_is_not_handed_over_again(wo
     run(world, "a")
     trigger_told(world, "b")
     stage(world, "b", "clean")
-    fail_for_good(world, "b", "routes")
+    fail_permanently(world, "b", "routes")
     stage(world, "b", "airports", orders="1f")
     world.coordinator().complete(2)
     world.coordinator().deliver([ear])

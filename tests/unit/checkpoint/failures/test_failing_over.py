@@ -20,7 +20,7 @@ from airflow_cairn.checkpoint.answers import (
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason
 from tests.support.world.exchanges import CHAIN
-from tests.support.world.lagging import REGIONAL, fail_for_good, run_some
+from tests.support.world.lagging import REGIONAL, fail_permanently, run_some
 from tests.support.world.world import TIMEOUT, World
 
 
@@ -77,7 +77,7 @@ def test_a_region_that_failed_is_left_out(world: World) -> None:  # semantics F6
     world.config = REGIONAL
     world.run_epoch("a")
     run_some(world, "b", "clean")
-    assert fail_for_good(world, "b", "routes") == AbandonedRegion(2, ("report", "routes"))
+    assert fail_permanently(world, "b", "routes") == AbandonedRegion(2, ("report", "routes"))
     assert isinstance(world.coordinator().progress("b"), Waiting), "the others go on"
     world.run_stage("b", "airports")
     assert world.coordinator().progress("b") == Ready(2, ("report", "routes"))
@@ -109,13 +109,13 @@ def test_a_decline_waits_for_what_the_operator_says(world: World) -> None:  # se
 def test_too_many_failed_regions_fail_the_attempt(world: World) -> None:  # semantics F6
     world.config = replace(REGIONAL, regional=RegionalCheckpoints(0.3, 2))
     run_some(world, "a", "clean")
-    answer = fail_for_good(world, "a", "routes")
+    answer = fail_permanently(world, "a", "routes")
     assert answer == Failed(1, 1, Reason.JOB_FAILURE, "routes: killed"), "with what reads from it: two of four"
     assert world.coordinator().progress("a") == answer
-    assert isinstance(fail_for_good(world, "a", "airports"), AbandonedRegion), (
+    assert isinstance(fail_permanently(world, "a", "airports"), AbandonedRegion), (
         "one of four, in the attempt that the next try opens"
     )
-    assert isinstance(fail_for_good(world, "a", "routes"), Failed)
+    assert isinstance(fail_permanently(world, "a", "routes"), Failed)
     world.run_epoch("a")
     world.audit("a")
 
@@ -124,10 +124,10 @@ def test_after_so_many_in_a_row_the_next_must_be_whole(world: World) -> None:  #
     world.config = REGIONAL
     for epoch in ("a", "b"):
         run_some(world, epoch, "clean", "airports")
-        assert isinstance(fail_for_good(world, epoch, "routes"), AbandonedRegion)
+        assert isinstance(fail_permanently(world, epoch, "routes"), AbandonedRegion)
         world.coordinator().complete(world.pending_id(epoch))
     run_some(world, "c", "clean", "airports")
-    assert isinstance(fail_for_good(world, "c", "routes"), Failed)
+    assert isinstance(fail_permanently(world, "c", "routes"), Failed)
     world.run_epoch("c")
     world.audit("a", "b", "c")
 
@@ -189,7 +189,7 @@ def test_the_checkpoint_that_lends_state_is_kept_as_long_as_it_is_referred_to(wo
     lent = {key for key in world.referred() if "/state/routes/" in key}
     for epoch in ("b", "c"):
         run_some(world, epoch, "clean", "airports")
-        fail_for_good(world, epoch, "routes")
+        fail_permanently(world, epoch, "routes")
         world.coordinator().complete(world.pending_id(epoch))
         world.coordinator().clean()
         assert [entry.epoch for entry in world.coordinator().head().completed] == [epoch]

@@ -15,7 +15,7 @@ from airflow_cairn.checkpoint.documents.attempt import EpochCompletedDocument, S
 from airflow_cairn.checkpoint.documents.head import CompletedNote, Head
 from airflow_cairn.checkpoint.errors import CompletedEpochsLostError
 from airflow_cairn.checkpoint.store import completed_epochs
-from airflow_cairn.checkpoint.store.completed_epochs import RECENT, find, shelved
+from airflow_cairn.checkpoint.store.completed_epochs import RECENT, find, move_to_segment
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.storage.errors import DocumentError
 from tests.support.memory_store import MemoryStore
@@ -49,7 +49,7 @@ class Long:
             noted = tuple(CompletedNote(run_id(number), number + 1) for number in these)
             old = replace(self.head, next_id=these.stop + 1)
             before = {each.document.key for each in old.segments}
-            self.head = shelved(
+            self.head = move_to_segment(
                 self.files, old, replace(old, noted=(*old.noted, *noted)), lambda: f"{next(self._tokens):016x}"
             )
             self.files.delete(sorted(before - {each.document.key for each in self.head.segments}))

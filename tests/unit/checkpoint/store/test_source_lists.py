@@ -21,7 +21,7 @@ from airflow_cairn.checkpoint.sources.files import FileSource
 from airflow_cairn.checkpoint.sources.seen_files import SeenFiles
 from airflow_cairn.checkpoint.store import job_files, jsonl, source_lists
 from airflow_cairn.checkpoint.store import jsonl as lines
-from airflow_cairn.checkpoint.store.source_lists import JobShelf
+from airflow_cairn.checkpoint.store.source_lists import SideLists
 from airflow_cairn.storage import UnavailableError, WriteResult, open_store
 from tests.support.world.listed_folder import Job
 from tests.support.world.world import JOB, World
@@ -102,7 +102,7 @@ def settled(job: Job, *expected: str) -> None:
     job.world.coordinator().clean()
     head = job.world.coordinator().head()
     assert head.pending == ()
-    marks = dict(SeenFiles.of(position(job), job.source.uri).marks(JobShelf(job.world.files, "e", 1, str)))
+    marks = dict(SeenFiles.of(position(job), job.source.uri).marks(SideLists(job.world.files, "e", 1, str)))
     assert sorted(marks) == sorted(expected)
     assert job.pieces() == {key for key in job.named() if key.startswith("chk-")}
     retained = {entry.epoch for entry in head.completed}
@@ -269,7 +269,7 @@ def test_a_reference_to_another_place_is_refused(change: dict[str, Any], problem
 )
 def test_a_broken_list_is_refused(change: Any, problem: str) -> None:  # semantics W5, C5
     files = World().files
-    listed, note = JobShelf(files, "e", 1, str).fix("files", [1, 2, 3], lambda: "note")
+    listed, note = SideLists(files, "e", 1, str).fix("files", [1, 2, 3], lambda: "note")
     assert (list(source_lists.read(files, listed)), note, listed.values) == ([1, 2, 3], "note", 3)
     data = b"".join(change(files.get(listed.key, max_bytes=10_000).data.splitlines(keepends=True)))
     files.store.put(files.full(listed.key), data)  # type: ignore[attr-defined]  # of the store in memory
