@@ -5,7 +5,7 @@
 PYTHON ?= python3
 REAL := e2e or spark or s3
 BIN := .venv/bin
-TIMES := .cache/times
+TIMES := .cache/times.xml
 SETUP := $(PYTHON) -m scripts.setup
 # $(call flag,name,VALUE): --name 'VALUE' where VALUE is set; KEEP is a switch.
 flag = $(if $(2),--$(1) '$(2)')
@@ -26,14 +26,11 @@ demo: ## Run the pipeline, kill it, watch it recover: [FLIGHTS=path] [EPOCHS=n] 
 	@$(SETUP) venv java $(if $(filter s3,$(STORAGE)),s3server jars)
 	@$(BIN)/python -m scripts.demo $(demo_flags)
 
-# What needs real parts runs in two lanes, each one test after the other: what needs an Airflow, of which never two are up
-# at once, and beside it what needs Spark or S3 only (tests/lanes.py).
 test: ## Run every test, on real Airflow, Spark and S3; say how long each lane took, and the ten slowest tests
 	@$(SETUP)
-	@rm -rf $(TIMES); status=0; \
-	$(BIN)/pytest -n logical --dist worksteal -m "not ($(REAL))" --junitxml=$(TIMES)/quick.xml || status=$$?; \
-	$(BIN)/pytest -n 2 --dist loadscope -m "$(REAL)" --junitxml=$(TIMES)/real.xml || status=$$?; \
-	$(BIN)/python -m tests.times $(TIMES)/quick.xml $(TIMES)/real.xml; \
+	@rm -f $(TIMES); status=0; \
+	$(BIN)/pytest -n 3 --dist loadscope --junitxml=$(TIMES) || status=$$?; \
+	$(BIN)/python -m tests.times $(TIMES); \
 	exit $$status
 
 test-fast: ## Run what needs neither Airflow nor Spark (under two minutes)

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 from xdist.remote import Producer
+from xdist.workermanage import WorkerController
 
 from airflow_cairn.storage import S3Options
 from scripts.harness.postgres_server import PostgresServer
 from scripts.harness.s3_server import S3Server
 from scripts.setup.java import ensure_java
-from tests.lanes import Lanes
+from tests import lanes
 from tests.support.signals import pass_no_ignored_signals_on
 
 pytest_plugins = ("tests.support.airflow_fixtures", "tests.support.world.fixtures")
@@ -50,11 +51,18 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put what takes longest first."""
+    lanes.put_in_order(items)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Bring Java and the archive of classes once the selection is known, and only if a selected test starts a JVM."""
     for item in session.items:
         if "spark" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("spark"):
             raise pytest.UsageError(f"{item.nodeid} starts a JVM: mark it with pytest.mark.spark")
+        if lanes.of(item.nodeid) == lanes.QUICK and any(item.get_closest_marker(name) for name in _NEEDS_JAVA):
+            raise pytest.UsageError(f"{item.nodeid} starts a JVM: move it below tests/real")
     if session.config.option.collectonly:
         return
     if any(item.get_closest_marker(name) for item in session.items for name in _NEEDS_JAVA):
@@ -65,9 +73,22 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> lanes.Lanes | None:
     """Give `--dist loadscope` the lanes; what else xdist can do stays as it is."""
-    return Lanes(config, log) if config.option.dist == "loadscope" else None
+    return lanes.Lanes(config, log) if config.option.dist == "loadscope" else None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    """Tell a worker whether it runs a lane; xdist does not."""
+    node.workerinput["lanes"] = node.config.option.dist == "loadscope"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let the lane with the Airflow go first."""
+    if getattr(item.config, "workerinput", {}).get("lanes"):
+        lanes.give_way(item.nodeid)
 
 
 @pytest.fixture(scope="session")

@@ -1,26 +1,52 @@
-"""Two lanes for the tests that need real parts, `pytest -n 2 --dist loadscope`; in each one test after the other.
+"""Three lanes for `make test`, `pytest -n 3 --dist loadscope`: all begin at once, on two cores.
 
-Airflow waits more than it works, so Spark and S3 without it run beside it. Never are two Airflows up at once.
+What needs an Airflow runs one test after the other, because never two Airflows are up at once; so does what needs Spark
+or S3 without one. What needs neither goes module by module to the lane that has time. Airflow waits more than it works
+and takes longest, so the other lanes give it the processor when it asks.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import PurePosixPath
 
+import pytest
+from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-AIRFLOW, OTHERS = "with an Airflow", "all others"
+AIRFLOW, OTHERS, QUICK = "with an Airflow", "all others", "without real parts"
 E2E = PurePosixPath("tests/real/airflow")
+REAL = frozenset({"bench", "chaos", "docs", "real", "support_tests"})
+"""The folders of tests/ of which some tests start a JVM."""
+NICENESS = 10
 
 
 def of(nodeid: str) -> str:
     """Give the lane of a test."""
     file = PurePosixPath(nodeid.partition("::")[0])
-    return AIRFLOW if file.parent == E2E else OTHERS
+    if file.parent == E2E:
+        return AIRFLOW
+    return OTHERS if not REAL.isdisjoint(file.parts[1:2]) else QUICK
+
+
+def put_in_order(items: list[pytest.Item]) -> None:
+    """Put what takes longest first: the lanes are given out in this order."""
+    items.sort(key=lambda item: (AIRFLOW, OTHERS, QUICK).index(of(item.nodeid)))
+
+
+def give_way(nodeid: str) -> None:
+    """Let a test's process, and what it starts, use the processor only where the lane with the Airflow does not."""
+    if of(nodeid) != AIRFLOW and os.getpriority(os.PRIO_PROCESS, 0) < NICENESS:
+        os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
 
 
 class Lanes(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives each lane to one worker."""
+    """Gives each lane to one worker, and the modules of the quick one to any that has time."""
+
+    def __init__(self, config: pytest.Config, log: Producer) -> None:
+        super().__init__(config, log)
+        config.option.loadscopereorder = False
 
     def _split_scope(self, nodeid: str) -> str:
-        return of(nodeid)
+        lane = of(nodeid)
+        return nodeid.partition("::")[0] if lane == QUICK else lane

@@ -1,21 +1,20 @@
 """Says where the time of `make test` went: each lane's time, and the ten slowest tests.
 
-python -m tests.times REPORT…: what each `pytest --junitxml` has written, one for each run of pytest.
+python -m tests.times REPORT: what `pytest --junitxml` has written.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
 from tests import lanes
+from tests.real.airflow import side_by_side
 
 SLOWEST = 10
-QUICK = "without real parts"
 
 
 @dataclass(frozen=True)
@@ -23,8 +22,10 @@ class Timed:
     """One test of a run."""
 
     nodeid: str
+    waited: float
+    """Seconds that its lane spent on it, with its fixtures: the first test that needs an Airflow pays for its start."""
     seconds: float
-    """Its fixtures with it: the first test that needs an Airflow pays for its start."""
+    """What it took itself: more than its lane spent on it, where it ran beside others."""
 
 
 @dataclass(frozen=True)
@@ -45,35 +46,25 @@ def read(path: Path) -> Report:
 
 def _timed(case: ElementTree.Element) -> Timed:
     file = case.get("classname", "").replace(".", "/")
-    return Timed(f"{file}.py::{case.get('name')}", float(case.get("time", 0)))
+    waited = float(case.get("time", 0))
+    own = case.find(f"properties/property[@name='{side_by_side.SECONDS}']")
+    return Timed(f"{file}.py::{case.get('name')}", waited, waited if own is None else float(own.get("value", 0)))
 
 
 def lane_times(report: Report) -> dict[str, tuple[int, float]]:
-    """Give the number of tests and the seconds of each lane.
-
-    A run that needs real parts has two lanes beside each other, in each of which one test follows the other
-    (tests/lanes.py). Any other run is one lane.
-    """
+    """Give the number of tests and the seconds of each lane (tests/lanes.py); the lanes run beside each other."""
     split = defaultdict[str, list[Timed]](list)
     for test in report.tests:
         split[lanes.of(test.nodeid)].append(test)
-    if lanes.AIRFLOW not in split:
-        return {QUICK: (len(report.tests), report.seconds)}
-    return {lane: (len(tests), sum(test.seconds for test in tests)) for lane, tests in sorted(split.items())}
+    return {lane: (len(tests), sum(test.waited for test in tests)) for lane, tests in sorted(split.items())}
 
 
-def told(reports: Iterable[Report]) -> str:
+def told(report: Report) -> str:
     """Say it for people."""
-    reports = list(reports)
+    times = {**lane_times(report), "in all": (len(report.tests), report.seconds)}
     lines = ["", "the time of each lane"]
-    for report in reports:
-        lines += [
-            f"  {lane:<18} {count:>6,} tests {_minutes(seconds)}"
-            for lane, (count, seconds) in lane_times(report).items()
-        ]
-    total = sum(len(report.tests) for report in reports)
-    lines.append(f"  {'in all':<18} {total:>6,} tests {_minutes(sum(report.seconds for report in reports))}")
-    slowest = sorted((test for report in reports for test in report.tests), key=lambda test: -test.seconds)
+    lines += [f"  {lane:<18} {count:>6,} tests {_minutes(seconds)}" for lane, (count, seconds) in times.items()]
+    slowest = sorted(report.tests, key=lambda test: -test.seconds)
     lines += ["", "the ten slowest tests", *(f"  {test.seconds:>6.1f} s  {test.nodeid}" for test in slowest[:SLOWEST])]
     return "\n".join(lines)
 
@@ -83,11 +74,12 @@ def _minutes(seconds: float) -> str:
     return f"{minutes:>4} min {rest:02} s"
 
 
-def main(paths: list[str]) -> int:
-    """Print it for the runs that came to an end."""
-    print(told(read(Path(path)) for path in paths if Path(path).exists()))
+def main(report: str) -> int:
+    """Print it, if the run came to an end."""
+    if Path(report).exists():
+        print(told(read(Path(report))))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1]))

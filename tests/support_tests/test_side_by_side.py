@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 from scripts.setup.base import ROOT
+from tests.real.airflow import side_by_side
+
+REPORT = "report.xml"
 
 CONFTEST = """
 import threading, pytest
@@ -52,12 +55,12 @@ def test_own(tmp_path): pass
 
 
 def played(folder: Path, **files: str) -> str:
-    """Run files of tests in a pytest of their own; gives what it says."""
+    """Run files of tests in a pytest of their own; gives what it says, and leaves a report of it."""
     (folder / "conftest.py").write_text(CONFTEST)
     for name, text in files.items():
         (folder / f"test_{name}.py").write_text(text)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = side_by_side: as in tests/e2e\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", str(folder)]
+    command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", f"--junitxml={folder / REPORT}"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False)
     return done.stdout
@@ -67,6 +70,7 @@ def test_three_meet_and_one_fails(tmp_path: Path) -> None:
     said = played(tmp_path, a_beside=BESIDE, b_alone=ALONE)
     assert "1 failed, 4 passed" in said, said
     assert "FAILED test_a_beside.py::test_wrong" in said
+    assert (tmp_path / REPORT).read_text().count(f'<property name="{side_by_side.SECONDS}"') == 3
 
 
 def test_what_is_its_own_cannot_be_asked_for(tmp_path: Path) -> None:

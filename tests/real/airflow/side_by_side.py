@@ -2,12 +2,13 @@
 
 Most of what such a test takes is waiting: for Airflow to schedule a task, for a process to start. The first marked test
 starts all of them in the order of the collection, and each then waits for its own end, so that a report says of each
-test what it says of any. Its time there is how long the run waited for it. Tests without the mark come after them,
+test what it says of any; how long it took itself is a property in the report. Tests without the mark come after them,
 each alone: they end Airflow's processes, or look at what belongs to all.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -18,6 +19,8 @@ from typing import Any
 import pytest
 
 MARK = "side_by_side"
+SECONDS = "seconds"
+"""The property with the seconds that a test took itself."""
 AT_ONCE = 3
 SLOTS = 2 * AT_ONCE
 """Of the executor: a test holds two drivers at most while it waits for something else to run."""
@@ -26,9 +29,9 @@ SHARED = frozenset(
 )
 """What a marked test may ask for: all but the last live longer than it, and that one is made from them."""
 
-_Part = tuple[Future[None], Callable[[], None]]
+_Part = tuple[Future[float], Callable[[], None]]
 
-_UNDER_WAY = pytest.StashKey[dict[str, Future[None]]]()
+_UNDER_WAY = pytest.StashKey[dict[str, Future[float]]]()
 
 
 def is_marked(item: pytest.Item) -> bool:
@@ -46,10 +49,10 @@ def run(item: pytest.Function, fixture_of: Callable[[pytest.Function, str], Any]
     stash = item.session.stash
     if _UNDER_WAY not in stash:
         stash[_UNDER_WAY] = _start([each for each in item.session.items if is_marked(each)], fixture_of)
-    stash[_UNDER_WAY][item.nodeid].result()
+    item.user_properties.append((SECONDS, f"{stash[_UNDER_WAY][item.nodeid].result():.1f}"))
 
 
-def _start(items: list[pytest.Item], fixture_of: Callable[[pytest.Function, str], Any]) -> dict[str, Future[None]]:
+def _start(items: list[pytest.Item], fixture_of: Callable[[pytest.Function, str], Any]) -> dict[str, Future[float]]:
     left = SimpleQueue[_Part]()
     for _ in range(AT_ONCE):
         # Daemons: a run that is ended by Ctrl-C stops its Airflow at once, and waits for no test.
@@ -60,7 +63,7 @@ def _start(items: list[pytest.Item], fixture_of: Callable[[pytest.Function, str]
         names = item._fixtureinfo.argnames
         assert SHARED.issuperset(names), f"{item.nodeid} asks for what is its own: {names}"
         test = partial(item.obj, **{name: fixture_of(item, name) for name in names})
-        under_way[item.nodeid] = Future[None]()
+        under_way[item.nodeid] = Future[float]()
         left.put((under_way[item.nodeid], test))
     return under_way
 
@@ -68,9 +71,10 @@ def _start(items: list[pytest.Item], fixture_of: Callable[[pytest.Function, str]
 def _work(left: SimpleQueue[_Part]) -> None:
     while True:
         ended, test = left.get()
+        began = time.monotonic()
         try:
             test()
         except BaseException as error:  # noqa: BLE001 - the test's own thread raises it
             ended.set_exception(error)
         else:
-            ended.set_result(None)
+            ended.set_result(time.monotonic() - began)

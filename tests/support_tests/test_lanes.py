@@ -1,0 +1,65 @@
+"""`make test` gives each lane to one worker, and the processor to the one with the Airflow first."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+from scripts.setup.base import ROOT
+from tests import lanes
+
+FROM_TESTS = """
+import sys
+sys.path.insert(0, {root!r})
+import os, pytest
+from tests import conftest, lanes
+
+pytest_collection_modifyitems = conftest.pytest_collection_modifyitems
+pytest_xdist_make_scheduler = conftest.pytest_xdist_make_scheduler
+pytest_configure_node = conftest.pytest_configure_node
+pytest_runtest_setup = conftest.pytest_runtest_setup
+
+@pytest.fixture
+def note(request, worker_id):
+    yield
+    with open({notes!r}, "a") as file:
+        file.write(f"{{request.node.nodeid}} {{worker_id}} {{os.getpriority(os.PRIO_PROCESS, 0)}}\\n")
+"""
+
+FILES = {
+    "tests/docs/test_blocks.py": 2,
+    "tests/real/airflow/test_hands.py": 3,
+    "tests/real/airflow/test_shapes.py": 1,
+    "tests/real/s3/test_rights.py": 1,
+    "tests/real/spark/test_epochs.py": 2,
+    **{f"tests/unit/test_{letter}.py": 3 for letter in "abcd"},
+}
+
+
+def test_three_lanes(tmp_path: Path) -> None:
+    """Every test runs once; each lane stays on its worker, and only the one with the Airflow keeps its priority."""
+    notes = tmp_path / "notes"
+    for name, count in FILES.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(f"def test_{number}(note): pass" for number in range(count)))
+    (tmp_path / "conftest.py").write_text(FROM_TESTS.format(root=str(ROOT), notes=str(notes)))
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "3", "--dist", "loadscope"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    ran = [line.split() for line in notes.read_text().splitlines()]
+    assert len(ran) == len({nodeid for nodeid, _, _ in ran}) == sum(FILES.values())
+
+    here = os.getpriority(os.PRIO_PROCESS, 0)
+    workers, priorities = defaultdict[str, set[str]](set), defaultdict[str, set[int]](set)
+    for nodeid, worker, priority in ran:
+        workers[lanes.of(nodeid)].add(worker)
+        priorities[lanes.of(nodeid)].add(int(priority))
+    (airflow,), (others,) = workers[lanes.AIRFLOW], workers[lanes.OTHERS]
+    assert airflow != others
+    lower = {max(here, lanes.NICENESS)}
+    assert priorities == {lanes.AIRFLOW: {here}, lanes.OTHERS: lower, lanes.QUICK: lower}
