@@ -46,10 +46,10 @@ def resume(
     goes_back = plan.standing is None or options.again
     if goes_back and plan.gives_up.anything and not options.yes:
         _ask(head, plan)
-    wish = ImportOptions(options.allow_non_restored_state, options.claim, options.again)
+    how = ImportOptions(options.allow_non_restored_state, options.claim, options.again)
     with ProgressLine("copied") as bar:
         found = coordinator.start_from(
-            savepoint, wish, agreed=plan if goes_back else None, on_progress=bar.show, open_folder=opened
+            savepoint, how, agreed=plan if goes_back else None, on_progress=bar.show, open_folder=opened
         )
     lines = [*_said(head, savepoint, plan, found), *_next_start(coordinator.head().latest_completed())]
     return lines, _document(coordinator.job, found)

@@ -47,13 +47,13 @@ def savepoint(
         SavepointRefusedError: it was refused; nothing was opened.
         NoCheckpointError: there is nothing to take a savepoint of.
     """
-    wish = SavepointRequest(options.target, request_of(options, "by-hand"), renew=True)
-    coordinator.check_savepoint(wish)
-    announce(options, wish.request)
+    request = SavepointRequest(options.target, request_of(options, "by-hand"), renew=True)
+    coordinator.check_savepoint(request)
+    announce(options, request.request)
     with ProgressLine("copied") as line:
-        entry = coordinator.savepoint(wish, opened, line.show)
+        entry = coordinator.savepoint(request, opened, line.show)
         if options.wait:
-            again = replace(wish, renew=False)
+            again = replace(request, renew=False)
             entry = waited_for(coordinator, entry, lambda: coordinator.savepoint(again, opened, line.show), wait)
     return list(_said(coordinator, entry)), document_of(entry), entry.status is Status.FAILED
 

@@ -79,13 +79,13 @@ def stop(
     if before is None or before.status is Status.FAILED:
         _check(coordinator.job, airflow, drains=options.drain)
     last = epoch_name(drain_run(request, before)) if options.drain else None
-    wish = SavepointRequest(options.target, request, renew=True, stop=True, drain=last)
-    coordinator.check_savepoint(wish)
+    asked = SavepointRequest(options.target, request, renew=True, stop=True, drain=last)
+    coordinator.check_savepoint(asked)
     announce(options, request)
     with ProgressLine("copied") as line:
-        entry = coordinator.savepoint(wish, opened, line.show)
+        entry = coordinator.savepoint(asked, opened, line.show)
         if _settle_if_over(coordinator, airflow, request):
-            entry = coordinator.savepoint(replace(wish, renew=False), opened, line.show)
+            entry = coordinator.savepoint(replace(asked, renew=False), opened, line.show)
         # A caller that asks again may leave out --drain.
         run = run_id_of(entry.epoch) if entry.drains else None
         if run is not None and entry.waits:
@@ -94,7 +94,7 @@ def stop(
             elif options.wait:
                 print("\n".join(_trigger_it(run)), file=sys.stderr)
         if options.wait:
-            again = replace(wish, renew=False)
+            again = replace(asked, renew=False)
 
             def ask() -> SavepointEntry:
                 _settle_if_over(coordinator, airflow, again.request)

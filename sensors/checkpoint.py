@@ -18,11 +18,8 @@ from airflow.sdk.exceptions import (
 from ..checkpoint import Coordinator
 from ..checkpoint.answers import EpochCompleted, Failed, Progress, Ready, Waiting
 from ..checkpoint.documents import layout
-from ..checkpoint.documents.entries import EndedEntry
-from ..checkpoint.documents.run_window import run_of_head, run_text
 from ..checkpoint.errors import CheckpointFailedError, InvalidConfigError, JobFailedError
 from ..checkpoint.extensions.listeners import CheckpointListener, check_listeners
-from ..checkpoint.ways_out import LEFT_BEHIND, WAYS_OUT
 from ..hooks.airflow_api import AirflowApiError
 from ..hooks.clear_body import TaskRef
 from ..storage.errors import CairnError, UnavailableError
@@ -36,6 +33,7 @@ from ..tasks.stage_states import NobodyAcknowledgesError, acknowledge_for, check
 from ..tasks.unstarted_stages import start_again
 from ..triggers.checkpoint import CheckpointTrigger, asks_for_clear, describe, goes_on, is_paused
 from ..triggers.polling import why_failed
+from . import outcome
 from .runs_again import RunsAgain
 
 if TYPE_CHECKING:
@@ -316,94 +314,21 @@ class CheckpointSensor(BaseSensorOperator):
         if ti.try_number > 1 and self._trigger_task is not None and was_skipped(ti, self._trigger_task):
             # Not skipped, as the stages are: what follows the group needs the checkpoint, and that is there.
             self.log.info("%s", already_completed(coordinator, settings.storage, completed))
-        result = self._result(coordinator, completed, ti.run_id)
+        result = outcome.result_of(coordinator, completed, ti.run_id)
         try:
             tell(coordinator, self.listeners)
         finally:
-            self._clean(coordinator)
+            outcome.clean(coordinator)
         return result
 
     def _ended(
         self, coordinator: Coordinator, settings: JobSettings, progress: Progress, ti: RuntimeTaskInstanceProtocol
     ) -> NoReturn:
-        run_id = ti.run_id
         tell_if_possible(coordinator, self.listeners)
         assert isinstance(progress, Failed)
-        if progress.checkpoint == 0:
-            if self._trigger_task is not None and was_skipped(ti, self._trigger_task):
-                raise AirflowSkipException("the task that triggers the checkpoint was skipped, so there is none")
-            raise InvalidConfigError(
-                "no checkpoint of this run's epoch is known. If none was ever triggered, put a "
-                "TriggerCheckpointOperator of the same job before the stages, or use a CheckpointedTaskGroup. If the "
-                "last one ended so long ago that the job's history has forgotten it, clear the whole run",
-                job=coordinator.job,
-                epoch=run_id,
-            )
-        run = run_of_head(coordinator.head(), layout.epoch_name(run_id))
-        facts = {"job": coordinator.job, "epoch": run, "attempt": progress.attempt}
-        way_out = WAYS_OUT[progress.reason]
-        said = LEFT_BEHIND if progress.left_behind else way_out.said(coordinator.job, settings.storage)
-        cause = f"checkpoint {progress.checkpoint} failed: {progress.reason}: {progress.detail}. {said}"
-        if progress.for_good:
-            raise JobFailedError(f"the epoch failed, and no other try follows: {cause}", **facts)
-        if progress.job_failed:
-            raise JobFailedError(
-                f"the job failed, because `tolerable_failed_checkpoints` allows no more failed ones: {cause}", **facts
-            )
-        failed = CheckpointFailedError(cause, **facts)
-        if progress.left_behind or not way_out.waiting_helps:
-            # No stage's own retry opens another attempt, so another try of this task would find the same.
-            raise AirflowFailException(str(failed))
-        raise failed
-
-    def _clean(self, coordinator: Coordinator) -> None:
-        """Delete what nothing refers to any more; the checkpoint is complete, so this fails no task (C3, W7)."""
-        try:
-            report = coordinator.clean()
-        except Exception:
-            self.log.exception("cleaning failed; the next completed checkpoint cleans again")
-            return
-        self.log.info("cleaned: %d files deleted, %d uploads aborted", report.deleted, report.uploads_aborted)
-        if report.foreign:
-            named = ", ".join(report.foreign[:10])
-            self.log.warning("cleaning passed over %d files that Cairn has not written: %s", len(report.foreign), named)
-        for failure in report.failures[:10]:
-            self.log.warning("could not be deleted: %s: %s", failure.key, failure.reason)
-        if len(report.failures) > 10:
-            self.log.warning("and %d more could not be deleted", len(report.failures) - 10)
-
-    def _result(self, coordinator: Coordinator, completed: EpochCompleted, run_id: str) -> dict[str, Any]:
-        entry: EndedEntry | None = coordinator.head().ended_by_id(completed.checkpoint)
-        facts: dict[str, Any] = {
-            "job": coordinator.job,
-            "checkpoint": completed.checkpoint,
-            "epoch": completed.epoch,
-        }
-        if entry is None:
-            self.log.info("checkpoint %d · epoch %s: completed long ago", completed.checkpoint, run_id)
-            return facts
-        took_ms = entry.ended_at_ms - entry.triggered_at_ms
-        self.log.info(
-            "checkpoint %d · epoch %s: completed · attempt %d · %s · %d bytes · %.1f s",
-            completed.checkpoint,
-            run_text(run_id, entry.window),
-            entry.attempt,
-            "1 ack" if entry.acks == 1 else f"{entry.acks} acks",
-            entry.size_bytes,
-            took_ms / 1000,
-        )
-        if entry.left_out:
-            self.log.warning(
-                "completed without %s; what was left out is read first in the next epoch", ", ".join(entry.left_out)
-            )
-            facts["left_out"] = list(entry.left_out)
-        return {
-            **facts,
-            "attempt": entry.attempt,
-            "acks": entry.acks,
-            "size_bytes": entry.size_bytes,
-            "duration_ms": took_ms,
-        }
+        if progress.checkpoint == 0 and self._trigger_task is not None and was_skipped(ti, self._trigger_task):
+            raise AirflowSkipException("the task that triggers the checkpoint was skipped, so there is none")
+        raise outcome.failure_of(coordinator, settings.storage, progress, ti.run_id)
 
 
 def _missing(progress: Progress) -> tuple[str, ...]:

@@ -209,10 +209,9 @@ class Head:
 
         That is the epoch's newest attempt, while none is pending, the epoch has not completed, and no checkpoint has
         completed since it was triggered: its executions were computed from the state that the new attempt restores too.
-        One that ended because the whole job was restored (R5) lends nothing: that is a wish to start over (a pause of
-        the DAG is none); nor does one
-        that ended before a rewind, which goes back to what may have been the newest checkpoint before. What is not
-        carryable never becomes so again, which is what the cleaner builds on.
+        One that ended because the whole job was restored (R5) lends nothing: its epoch starts over (a pause of the DAG
+        is no such restore). Nor does one that ended before a rewind, which goes back to what may have been the newest
+        checkpoint before. What is not carryable never becomes so again, which is what the cleaner builds on.
         """
         newest = next(self.ended_of_epoch(epoch), None)
         if newest is None or newest.status is Status.COMPLETED or self.pending_of_epoch(epoch) is not None:

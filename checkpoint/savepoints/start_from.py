@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from ...storage.port import ObjectStore
 from ..completion import settle
-from ..decisions import savepoint_entries, state_assignment
+from ..decisions import state_assignment
 from ..decisions.imports import NOTHING, Superseded, given_up, imported
 from ..decisions.state_assignment import (
     ALLOWING,
@@ -27,17 +27,15 @@ from ..documents import layout, run_window
 from ..documents.attempt import DocumentRef
 from ..documents.entries import CompletedEntry, ImportEntry, ImportRecord, SavepointOrigin
 from ..documents.head import Head
-from ..errors import DocumentError, InvalidConfigError, NoSavepointError, ResumeRefusedError, SavepointRefusedError
+from ..errors import DocumentError, InvalidConfigError, NoSavepointError, ResumeRefusedError
 from ..open_job import UseCase
 from ..store import completed_epochs
 from ..store.head_store import Decision, changed
 from ..store.jsonl import Spool
-from . import integrity
+from . import claim, integrity
 from .copy_in import Copied, ImportCopy, ends_of
-from .files import REQUEST
 from .integrity import Savepoint, SavepointProgress
 from .live_folder import check_no_job
-from .savepoint_format import METADATA
 from .start_plan import DEFAULT_OPTIONS, ImportOptions, JobShape, Started, StartPlan
 from .target import is_in_job
 
@@ -59,7 +57,7 @@ class Importing(UseCase):
             InvalidConfigError: it lies in the job's own prefix.
         """
         # The files of one that the job owns may be gone: all that starting from it does is to go on deleting them.
-        claimed = self._heads.observe(lambda head, _now_ms: _claimed(head, folder))
+        claimed = self._heads.observe(lambda head, _now_ms: claim.claimed(head, folder))
         found = claimed or self._found_or_gone(folder)
         if isinstance(found, ImportRecord):
             return StartPlan(found.origin, 0, 0, found.checkpoint, NOTHING)
@@ -77,7 +75,7 @@ class Importing(UseCase):
     def start(
         self,
         folder: ObjectStore,
-        wish: ImportOptions = DEFAULT_OPTIONS,
+        options: ImportOptions = DEFAULT_OPTIONS,
         *,
         agreed: StartPlan | None = None,
         runs: JobShape | None = None,
@@ -90,13 +88,13 @@ class Importing(UseCase):
         `CHECKPOINT_COORDINATOR_SUSPEND`, and what has completed since has to run again.
 
         Where the job has started from it before, and nothing has completed since, all that is done is to allow
-        non-restored state if the wish says so: a user whose trigger has reported unclaimed state names the same
+        non-restored state if the options say so: a user whose trigger has reported unclaimed state names the same
         savepoint once more, with that option (semantics R3). The savepoint may be gone by then: its owner has deleted
         it, or the job has, because it was claimed.
 
         Args:
             folder: a store that is rooted at the savepoint's folder.
-            wish: how.
+            options: how.
             agreed: what the caller expects it to do; if the job would lose something else by now, it is refused.
             runs: what the job runs; None: its next trigger sees whether the savepoint fits.
             on_progress: called after each file.
@@ -104,7 +102,7 @@ class Importing(UseCase):
                 the job's own storage are looked at.
 
         Raises:
-            SavepointRefusedError: the wish claims it, and a job lives in its folder, or above it.
+            SavepointRefusedError: the options claim it, and a job lives in its folder, or above it.
             NoSavepointError: there is no savepoint, or only a part of one; the job has not changed.
             DocumentError: its metadata is broken, altered, or of a newer format.
             InvalidConfigError: it lies in the job's own prefix.
@@ -113,39 +111,39 @@ class Importing(UseCase):
             ResumeRefusedError: the job would lose something without agreement, or another import took the place of
                 this one; nothing was lost.
         """
-        found = self._heads.observe(lambda head, _now_ms: self._without_reading(head, folder, wish))
+        found = self._heads.observe(lambda head, _now_ms: self._without_reading(head, folder, options))
         if found is not None:
-            self._finish_claim(folder)
+            claim.delete(self._heads, self._files, folder)
             return found
-        savepoint = self._found(folder) if wish.again else self._found_or_gone(folder)
+        savepoint = self._found(folder) if options.again else self._found_or_gone(folder)
         if isinstance(savepoint, ImportRecord):
-            return self._stands(savepoint, wish)
-        if wish.claim:
+            return self._stands(savepoint, options)
+        if options.claim:
             check_no_job(folder, self._files.store, open_folder)
         if runs is not None:
-            _check_fits(savepoint, runs, wish, job=self._files.job, savepoint=folder.uri)
+            _check_fits(savepoint, runs, options, job=self._files.job, savepoint=folder.uri)
         self._heads.ensure()
-        opened = self._open(folder, savepoint, wish, agreed)
+        opened = self._open(folder, savepoint, options, agreed)
         if isinstance(opened, ImportEntry):
             try:
                 with Spool() as body:
                     copied = ImportCopy(folder, savepoint, self._files, opened, on_progress).run(body)
-                    started = self._finish(opened, copied, wish, agreed)
+                    started = self._finish(opened, copied, options, agreed)
             except (NoSavepointError, DocumentError, ResumeRefusedError):
                 self._drop(opened)
                 raise
         else:
             started = opened
-        self._finish_claim(folder)
+        claim.delete(self._heads, self._files, folder)
         return started
 
-    def _without_reading(self, head: Head, folder: ObjectStore, wish: ImportOptions) -> Started | None:
+    def _without_reading(self, head: Head, folder: ObjectStore, options: ImportOptions) -> Started | None:
         """Give the answer where the savepoint need not be looked at; it may be gone by now."""
-        claimed = _claimed(head, folder)
+        claimed = claim.claimed(head, folder)
         if claimed is not None:
             return Started(claimed.checkpoint, created=False, origin=claimed.origin)
         latest = head.latest_completed()
-        if wish.only_if_new and latest is not None:
+        if options.only_if_new and latest is not None:
             record = next((each for each in head.imports if each.origin.uri == folder.uri), None)
             return Started(latest.id, created=False, origin=record.origin if record else None)
         return None
@@ -160,12 +158,12 @@ class Importing(UseCase):
                 raise
             return record
 
-    def _stands(self, record: ImportRecord, wish: ImportOptions) -> Started:
+    def _stands(self, record: ImportRecord, options: ImportOptions) -> Started:
         """Answer a caller that names again what the job has started from, and is gone since."""
 
         def decide(head: Head, _now_ms: int) -> Decision[Started]:
             return Decision(
-                *_told(head, next((each for each in head.imports if each.token == record.token), record), wish)
+                *_told(head, next((each for each in head.imports if each.token == record.token), record), options)
             )
 
         return self._heads.update(decide)[1]
@@ -191,20 +189,20 @@ class Importing(UseCase):
         return savepoint
 
     def _open(
-        self, folder: ObjectStore, savepoint: Savepoint, wish: ImportOptions, agreed: StartPlan | None
+        self, folder: ObjectStore, savepoint: Savepoint, options: ImportOptions, agreed: StartPlan | None
     ) -> ImportEntry | Started:
         """Hand out an id for the copies, or find that there is nothing to do."""
         origin = _origin(folder, savepoint)
 
         def decide(head: Head, now_ms: int) -> Decision[ImportEntry | Started]:
-            done = self._without_reading(head, folder, wish)
+            done = self._without_reading(head, folder, options)
             if done is not None:
                 return Decision(done)
             record = _standing(head, lambda each: each.sha256 == origin.sha256)
-            if record is not None and not wish.again:
-                return Decision(*_told(head, record, wish))
+            if record is not None and not options.again:
+                return Decision(*_told(head, record, options))
             settled = settle.settle(self._files, head, now_ms)
-            self._check_agreed(settled, origin, wish, agreed)
+            self._check_agreed(settled, origin, options, agreed)
             standing = settled.importing
             if standing is not None and standing.origin.sha256 == origin.sha256:
                 return Decision(standing, changed(head, settled))
@@ -213,7 +211,7 @@ class Importing(UseCase):
 
         return self._heads.update(decide)[1]
 
-    def _finish(self, opened: ImportEntry, copied: Copied, wish: ImportOptions, agreed: StartPlan | None) -> Started:
+    def _finish(self, opened: ImportEntry, copied: Copied, options: ImportOptions, agreed: StartPlan | None) -> Started:
         """Make the copies the newest checkpoint."""
         gave_up = NOTHING
 
@@ -222,7 +220,7 @@ class Importing(UseCase):
             done = next((each for each in head.imports if each.token == opened.token), None)
             if done is not None:
                 # By this call, whose answer was lost, or by another one that went on with the same import.
-                after = _allowing(head, done, wish)
+                after = _allowing(head, done, options)
                 return Decision(replace(_started(done, copied, gave_up), allowed=after is not None), after)
             if head.importing is None or head.importing.token != opened.token:
                 raise ResumeRefusedError(
@@ -232,10 +230,10 @@ class Importing(UseCase):
                     savepoint=opened.origin.uri,
                 )
             settled = settle.settle(self._files, head, now_ms)
-            gave_up = self._check_agreed(settled, opened.origin, wish, agreed)
+            gave_up = self._check_agreed(settled, opened.origin, options, agreed)
             checkpoint = _id_for(settled, opened)
             record = ImportRecord(
-                opened.origin, checkpoint, now_ms, opened.token, wish.allow_non_restored_state, wish.claim
+                opened.origin, checkpoint, now_ms, opened.token, options.allow_non_restored_state, options.claim
             )
             entry = self._entry(opened, copied, checkpoint, now_ms)
             begun = imported(settled, entry, record, gave_up.back_to, now_ms)
@@ -279,7 +277,7 @@ class Importing(UseCase):
             return spool.reference(key)
 
     def _check_agreed(
-        self, head: Head, origin: SavepointOrigin, wish: ImportOptions, agreed: StartPlan | None
+        self, head: Head, origin: SavepointOrigin, options: ImportOptions, agreed: StartPlan | None
     ) -> Superseded:
         found = given_up(head, self._back_to(head, origin))
         if agreed is not None and (found, origin) != (agreed.gives_up, agreed.origin):
@@ -290,7 +288,7 @@ class Importing(UseCase):
                 agreed=agreed.gives_up.said,
                 now=found.said,
             )
-        if not wish.give_up and found.anything:
+        if not options.give_up and found.anything:
             raise ResumeRefusedError(
                 "the job has gone on since that savepoint was taken, or was never there, and would lose that. "
                 "Agree to it, or start a job of another name from the savepoint",
@@ -329,47 +327,10 @@ class Importing(UseCase):
 
         self._heads.update(decide)
 
-    def _finish_claim(self, folder: ObjectStore) -> None:
-        """Delete a savepoint that the job owns and has a copy of (semantics R6: CLAIM), wherever that stopped before.
 
-        Only what its metadata names, because more may lie there. The metadata goes last, so that the next process can
-        go on.
-        """
-
-        def is_claimed(head: Head, _now_ms: int) -> bool:
-            return _claimed(head, folder) is not None
-
-        def decide(head: Head, _now_ms: int) -> Decision[None]:
-            imports = tuple(
-                replace(each, claimed=False) if each.origin.uri == folder.uri else each for each in head.imports
-            )
-            # One that this very job has taken is none of its history any more.
-            left = savepoint_entries.forgotten(head, folder.uri)
-            return Decision(None, changed(head, replace(left, imports=imports)))
-
-        if not self._heads.observe(is_claimed):
-            return
-        try:
-            check_no_job(folder, self._files.store)
-        except SavepointRefusedError as error:
-            # It was claimed, or a job put there since: the job has its copy, and stays the savepoint's owner.
-            log.warning("the savepoint is not deleted, although the job owns it: %s", error)
-            return
-        try:
-            named = [file.key for file in integrity.load(folder).files]
-        except NoSavepointError:
-            named = []  # deleted before, down to its metadata
-        failures = folder.delete([*named, REQUEST]) or folder.delete([METADATA])
-        if failures:
-            # It is the job's all the same, and the next start that names it goes on with this (semantics W7).
-            log.warning("the savepoint %s could not be deleted: %s", folder.uri, failures[0])
-            return
-        self._heads.update(decide)
-
-
-def _check_fits(found: Savepoint, runs: JobShape, wish: ImportOptions, **where: str) -> None:
+def _check_fits(found: Savepoint, runs: JobShape, options: ImportOptions, **where: str) -> None:
     """Check what the next trigger checks (semantics R3, R4), but for the backlog of a lagging stage."""
-    if not wish.allow_non_restored_state and not runs.allow_non_restored_state:
+    if not options.allow_non_restored_state and not runs.allow_non_restored_state:
         allowing = f"{ALLOWING}. For this start alone: allow_non_restored_state beside restore_from"
         check_claimed_by_hooks(found.hooks, runs.hooks, **where)
         check_claimed_by_stages(found.stages, runs.stages, allowing, **where)
@@ -394,27 +355,22 @@ def _origin(folder: ObjectStore, savepoint: Savepoint) -> SavepointOrigin:
     )
 
 
-def _claimed(head: Head, folder: ObjectStore) -> ImportRecord | None:
-    """Give the record of the job's start from what lies in this folder, if the job has still to delete it."""
-    return next((each for each in head.imports if each.claimed and each.origin.uri == folder.uri), None)
-
-
 def _standing(head: Head, same: Callable[[SavepointOrigin], bool]) -> ImportRecord | None:
     """Give the record of the job's start from a savepoint, unless the job has gone back behind it since."""
     found = (each for each in reversed(head.imports) if same(each.origin))
     return next((each for each in found if head.rewind_of(each.checkpoint) is None), None)
 
 
-def _told(head: Head, record: ImportRecord, wish: ImportOptions) -> tuple[Started, Head | None]:
+def _told(head: Head, record: ImportRecord, options: ImportOptions) -> tuple[Started, Head | None]:
     """Answer a caller that names again what the job has started from."""
-    after = _allowing(head, record, wish)
+    after = _allowing(head, record, options)
     return Started(record.checkpoint, False, record.origin, allowed=after is not None), after
 
 
-def _allowing(head: Head, record: ImportRecord, wish: ImportOptions) -> Head | None:
-    """Give the head in which the next restore may leave state behind; None where that is so, or not wished, or past."""
+def _allowing(head: Head, record: ImportRecord, options: ImportOptions) -> Head | None:
+    """Give the head in which the next restore may leave state behind; None if it may already, may not, or is past."""
     latest = head.latest_completed()
-    allows = wish.allow_non_restored_state and not record.allow_non_restored_state
+    allows = options.allow_non_restored_state and not record.allow_non_restored_state
     if not allows or latest is None or latest.id != record.checkpoint:
         return None
     imports = (replace(each, allow_non_restored_state=True) if each is record else each for each in head.imports)

@@ -36,7 +36,7 @@ class JobShape:
     hooks: tuple[str, ...] = ()
     """Names of its master hooks."""
     allow_non_restored_state: bool = False
-    """Whether each of its epochs may leave behind what no stage claims; the wish may allow it for one."""
+    """Whether each of its epochs may leave behind what no stage claims; the options may allow it for one."""
     sources: tuple[str, ...] = ()
     """Names of its sources."""
 

@@ -217,8 +217,8 @@ class Savepoints(UseCase):
         """Give a folder in which no savepoint has failed or was disposed of: another process may yet empty that."""
         entry = head.savepoint_by_request(request)
         parts = [f"{entry.id}" if entry else "", f"forgotten {head.forgotten}" if head.forgotten else ""]
-        wish = "\n".join([request, *(part for part in parts if part)])
-        return savepoint_format.folder_name(self._files.job, wish, storage=self._files.store.uri)
+        asked = "\n".join([request, *(part for part in parts if part)])
+        return savepoint_format.folder_name(self._files.job, asked, storage=self._files.store.uri)
 
     def _start(self, head: Head, request: SavepointRequest) -> _Start:
         """Give what a savepoint is made from, or what it waits for."""
