@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .documents.attempt import Handover, PendingDocument
 from .documents.damage import Damage
@@ -197,6 +197,10 @@ class Waiting:
     """Master hooks that have not answered: the task that triggers has not come to its end, and no stage begins."""
     restarted: tuple[Restarted, ...] = ()
     """Stages whose tasks have to run again after a failover, and have not begun."""
+    quiet_until_ms: int = field(default=0, compare=False)
+    """Until then only another version of the head ends the wait, because the task that acknowledges last completes the
+    checkpoint; the acknowledgements themselves have to be looked at only in case that task has died. Milliseconds since
+    1970 UTC; 0: look at them each time."""
 
 
 @dataclass(frozen=True, slots=True)

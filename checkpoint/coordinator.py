@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ..storage.port import ObjectStore
-from .answers import BeginAnswer, FailAnswer
+from .answers import BeginAnswer, FailAnswer, Progress, Waiting
 from .attempts.acknowledgements import ExecutionReports
 from .attempts.claims import ClaimRequest, Claims
 from .attempts.failover import Failover, FailureReport
@@ -113,6 +113,11 @@ class Coordinator(UseCase):
         """The job's name."""
         return self.files.job
 
+    @property
+    def revision(self) -> int:
+        """Of the head as this process has seen it last; 0 before the first look."""
+        return self._heads.revision
+
     def head(self) -> Head:
         """Read the job's head; empty for a job that never ran."""
         return self._heads.load()
@@ -120,6 +125,18 @@ class Coordinator(UseCase):
     def observe(self, look: Callable[[Head], R]) -> R:
         """Look at the head and at what it refers to, again where it changed meanwhile; see `HeadStore.observe`."""
         return self._heads.observe(lambda head, _now_ms: look(head))
+
+    def waits_as_before(self, found: Progress) -> bool:
+        """Tell, for one request, whether an epoch's checkpoint is waited for just as a look has found it.
+
+        Args:
+            found: by the last look of this coordinator.
+
+        Returns:
+            False where it is not, or only another look can tell.
+        """
+        quiet = isinstance(found, Waiting) and self._runtime.now_ms() < found.quiet_until_ms
+        return quiet and not self._heads.has_changed()
 
     def still_waits(self, turn: admission.Turn) -> admission.StillWaits | None:
         """Say whether a request still waits, for one read of the head; see `admission.still_waits`."""

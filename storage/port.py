@@ -110,6 +110,24 @@ class ObjectStore(ABC):
             DocumentError: the object is larger than `max_bytes`.
         """
 
+    def get_if_changed(self, key: str, etag: str, *, max_bytes: int | None = None) -> Blob | None:
+        """Read a whole object unless it still has a tag (`If-None-Match`): one request, and no body where it has.
+
+        Args:
+            key: the object.
+            etag: the tag that it had when it was last read or written.
+            max_bytes: refuse a larger object before its body is read (semantics W5).
+
+        Returns:
+            The object, or None where it still has this tag.
+
+        Raises:
+            GoneError: there is no such object.
+            DocumentError: the object is larger than `max_bytes`.
+        """
+        found = self.get(key, max_bytes=max_bytes)
+        return None if found.etag == etag else found
+
     @abstractmethod
     def read_range(self, key: str, start: int, length: int) -> bytes:
         """Read up to `length` bytes from 0-based offset `start`; fewer, or none, at the end of the object.

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeGuard
 
 from airflow.triggers.base import TriggerEvent
@@ -25,21 +26,27 @@ RECHECK_INTERVAL = timedelta(minutes=5)
 """After this long the task looks, also where the store says nothing new: only it may ask Airflow who still runs."""
 
 
-class CheckpointTrigger(PollingTrigger):
-    """Looks at the store every `poll_interval` seconds, in a thread, and yields exactly one event.
+WHOLE_LOOK_S = 60.0
+"""Once in this time a look lists acknowledgements too; with each look where these are further apart."""
 
-    It keeps nothing: after a triggerer's restart another one goes on from the store. What it looks at costs a few
-    listings; acknowledgements are read once, when all are there and it completes the checkpoint. That needs the store
-    alone: the task notifies the DAG's listeners. A store that cannot be reached is logged and asked
-    again, until the sensor's own timeout; other errors end the wait. A failure that the job tolerates is resumed
-    again and does not end it (semantics D5).
+
+class CheckpointTrigger(PollingTrigger):
+    """Looks at the store, in a thread, and yields exactly one event.
+
+    It keeps nothing: after a triggerer's restart another one goes on from the store. A look is one request, which asks
+    whether the head has changed, because the task of the last stage completes the checkpoint. Where it has changed, and
+    once a minute in case that task has died, the trigger lists the acknowledgements. It reads them once, when all are
+    there and it completes the checkpoint. That needs the store alone: the task notifies the DAG's listeners. A store
+    that cannot be reached is logged and asked again, until the sensor's own timeout; other errors end the wait. A
+    failure that the job tolerates is resumed again and does not end it (semantics D5).
 
     Args:
         storage: storage URI.
         job: the job's name.
         epoch: the epoch's name (`layout.epoch_name`).
         aws_conn_id: Airflow connection of type `aws`; None for boto3's own chain.
-        poll_interval: seconds between two looks; more than 0.
+        poll_interval: seconds between two looks at first; more than 0. The pause grows to a tenth of the time without
+            news, at most 30 s.
         asked: the checkpoint for which the task has cleared already what is to run again; only a task may.
 
     Raises:
@@ -67,8 +74,14 @@ class CheckpointTrigger(PollingTrigger):
         seen: Progress | None = None
         now = asyncio.get_running_loop().time
         recheck_at = now() + RECHECK_INTERVAL.total_seconds()
+        whole_at = now()
         while True:
-            progress = await self.look(self._go_on)
+            whole = now() >= whole_at
+            progress = await self.look(partial(self._go_on, before=None if whole else seen))
+            if progress is None:
+                whole_at = now()  # part of a look may have been done
+            elif whole:
+                whole_at = now() + min(WHOLE_LOOK_S, 12 * self.poll_interval)
             if isinstance(progress, TriggerEvent):
                 yield progress
                 return
@@ -84,9 +97,11 @@ class CheckpointTrigger(PollingTrigger):
                 if progress != seen:
                     self.log.info("%s", describe(progress))
                 seen = progress
-            await asyncio.sleep(self.poll_interval)
+            await self.wait(self.pause_s)
 
-    def _go_on(self, coordinator: Coordinator) -> Progress:
+    def _go_on(self, coordinator: Coordinator, before: Progress | None) -> Progress:
+        if before is not None and coordinator.waits_as_before(before):
+            return before
         progress = coordinator.go_on(self.epoch)
         if isinstance(progress, Ready):
             with suppress(CheckpointFailedError):  # it has ended since; another attempt may be open

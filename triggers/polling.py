@@ -13,21 +13,38 @@ from ..checkpoint.errors import InvalidConfigError
 from ..storage.errors import CairnError, ErrorKind, UnavailableError
 from ..storage.uris import parse_storage_uri
 from ..tasks.job_settings import JobSettings
+from .news import JobNews
 
 ERROR = "error"
+
+LONGEST_PAUSE_S = 30.0
+"""Between two looks, unless the trigger's own interval is longer."""
 
 R = TypeVar("R")
 
 
+def pause_after(quiet_s: float, poll_interval: float) -> float:
+    """Give the seconds until the next look: a tenth of the time without news, so that a wait is longer by a tenth.
+
+    Args:
+        quiet_s: seconds since the last news, or since the wait began.
+        poll_interval: seconds; never less.
+    """
+    return max(poll_interval, min(quiet_s / 10, LONGEST_PAUSE_S))
+
+
 class PollingTrigger(BaseTrigger):
     """A trigger that keeps nothing: after a triggerer's restart another one goes on from the store.
+
+    The pause between two looks grows while there is no news. It ends at once where another trigger of this process sees
+    a new version of the job's head.
 
     Args:
         storage: storage URI.
         job: the job's name.
         epoch: the epoch's name (`layout.epoch_name`).
         aws_conn_id: Airflow connection of type `aws`; None for boto3's own chain.
-        poll_interval: seconds between two looks; more than 0.
+        poll_interval: seconds between two looks at first; more than 0.
 
     Raises:
         InvalidConfigError: the interval is not positive.
@@ -43,6 +60,8 @@ class PollingTrigger(BaseTrigger):
         self.aws_conn_id = aws_conn_id
         self.poll_interval = poll_interval
         self._coordinator: Coordinator | None = None
+        self._news: JobNews | None = None
+        self._news_at = 0.0
 
     def arguments(self) -> dict[str, Any]:
         """Give what every trigger of ours is built from, as it is sent to another triggerer."""
@@ -66,23 +85,42 @@ class PollingTrigger(BaseTrigger):
             What was found; an event with the error to end with; or None where the store cannot be reached.
         """
         try:
-            return await asyncio.to_thread(self._look, at)
+            found, revision = await asyncio.to_thread(self._look, at)
         except UnavailableError as error:
-            self.log.warning("the storage cannot be reached, asking again in %g s: %s", self.poll_interval, error)
+            self.log.warning("the storage cannot be reached, asking again in %.3g s: %s", self.pause_s, error)
             return None
         except CairnError as error:
             return _error(str(error), error.kind)
         except Exception as error:
             self.log.exception("the triggerer could not read the checkpoint")
             return _error(f"{type(error).__name__}: {error}", ErrorKind.INVALID)
+        if self._listening().tell(revision):
+            self._news_at = asyncio.get_running_loop().time()
+        return found
 
-    def _look(self, at: Callable[[Coordinator], R]) -> R:
+    @property
+    def pause_s(self) -> float:
+        """Seconds until the next look is worth it."""
+        self._listening()
+        return pause_after(asyncio.get_running_loop().time() - self._news_at, self.poll_interval)
+
+    async def wait(self, seconds: float) -> None:
+        """Wait so many seconds, or until another trigger of this process has news of the job."""
+        await self._listening().wait(seconds)
+
+    def _listening(self) -> JobNews:
+        if self._news is None:  # not in the constructor, which runs in the task too
+            self._news = JobNews(self.storage, self.job)
+            self._news_at = asyncio.get_running_loop().time()
+        return self._news
+
+    def _look(self, at: Callable[[Coordinator], R]) -> tuple[R, int]:
         # Not in the event loop: opening the store may fetch a connection, and each look waits for the store.
         settings = JobSettings(parse_storage_uri(self.storage), self.job, self.aws_conn_id)
         with settings.naming_connection():
             if self._coordinator is None:
                 self._coordinator = settings.coordinator()
-            return at(self._coordinator)
+            return at(self._coordinator), self._coordinator.revision
 
 
 def why_failed(event: Mapping[str, Any], what: str) -> str | None:

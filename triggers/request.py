@@ -21,9 +21,9 @@ ASK = "ask"
 
 
 class RequestTrigger(PollingTrigger):
-    """Looks at the head of the job every `poll_interval` seconds and yields exactly one event (semantics T2, T3).
+    """Looks at the head of the job and yields exactly one event (semantics T2, T3).
 
-    The head alone says when a request would be answered otherwise than before; that is one read a look. During the
+    The head alone says when a request would be answered otherwise than before; that is one request a look. During the
     pause it looks when that ends, and every `recheck_interval` whether the job was stopped. What the head does not say
     is that the DAG run of a request before it has ended: that it asks Airflow every `recheck_interval`, through the
     triggerer's own channel, which needs no connection. So the task is woken once, when asking helps. The first look
@@ -40,7 +40,8 @@ class RequestTrigger(PollingTrigger):
         max_concurrent: `CheckpointConfig.max_concurrent_checkpoints`.
         min_pause_ms: `CheckpointConfig.min_pause`, milliseconds.
         aws_conn_id: Airflow connection of type `aws`; None for boto3's own chain.
-        poll_interval: seconds between two looks; more than 0.
+        poll_interval: seconds between two looks at first; more than 0. The pause grows to a tenth of the time without
+            news, at most `recheck_interval`.
         recheck_interval: seconds between two questions to Airflow about the DAG runs before it; more than 0.
 
     Raises:
@@ -85,8 +86,8 @@ class RequestTrigger(PollingTrigger):
         pause = self.poll_interval
         seen: tuple[Reason, int | None] | None = None
         while True:
-            await asyncio.sleep(pause)
-            pause = self.poll_interval
+            await self.wait(pause)
+            pause = max(self.poll_interval, min(self.pause_s, self.recheck_interval))
             found = await self.look(self._waits_or_asks)
             if isinstance(found, TriggerEvent):
                 yield found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -16,7 +17,7 @@ ASK = "ask"
 
 
 class SavepointTrigger(PollingTrigger):
-    """Looks at the head of the job every `poll_interval` seconds and yields exactly one event (semantics P1, T4).
+    """Looks at the head of the job and yields exactly one event (semantics P1, T4).
 
     Whether the savepoint has got its checkpoint, failed, or is unknown by now: the task asks for it again and learns it
     there. So it does where a stop waits for listeners no more (P2). A store that cannot be reached is logged and asked
@@ -28,7 +29,8 @@ class SavepointTrigger(PollingTrigger):
         epoch: the name of the epoch that is waited for (`layout.epoch_name`).
         request: the savepoint's request id.
         aws_conn_id: Airflow connection of type `aws`; None for boto3's own chain.
-        poll_interval: seconds between two looks; more than 0.
+        poll_interval: seconds between two looks at first; more than 0. The pause grows to a tenth of the time without
+            news, at most 30 s.
         recheck_interval: seconds after which the task asks again all the same, because it sees what the head does not
             say; 0: never.
 
@@ -60,17 +62,17 @@ class SavepointTrigger(PollingTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait; yields one event: `status`, `detail` and, for an error, its `kind`."""
-        waited = 0.0
+        now = asyncio.get_running_loop().time
+        recheck_at = now() + self.recheck_interval if self.recheck_interval > 0 else math.inf
         while True:
             found = await self.look(self._waits_or_asks)
             if isinstance(found, TriggerEvent):
                 yield found
                 return
-            if 0 < self.recheck_interval <= waited:
+            if now() >= recheck_at:
                 yield TriggerEvent({"status": ASK, "detail": "looking at the last run", "kind": None})
                 return
-            await asyncio.sleep(self.poll_interval)
-            waited += self.poll_interval
+            await self.wait(min(self.pause_s, recheck_at - now()))
 
     def _waits_or_asks(self, coordinator: Coordinator) -> SavepointEntry | TriggerEvent:
         entry = coordinator.look_for_savepoint(self.request)

@@ -15,6 +15,7 @@ from ..decisions import partial_completion, rewinds, transitions
 from ..decisions.abandoned import StateOf, always_running
 from ..decisions.epoch import EpochEnded, EpochPending, EpochUnknown
 from ..decisions.transitions import Ending
+from ..documents.attempt import PendingDocument
 from ..documents.entries import EndedEntry, Stopped
 from ..documents.head import Head
 from ..errors import CheckpointFailedError
@@ -101,7 +102,8 @@ class CheckpointProgress(UseCase):
             if without is not None and not hooks:
                 return Decision(Ready(entry.id, tuple(sorted(without.stages))), changed(head, settled))
             restarted = restarted_stages.waiting(self._files, document, failed=True)
-            waiting = Waiting(entry.id, entry.attempt, tuple(sorted(done)), missing, hooks, restarted)
+            quiet = _quiet_until_ms(settled, document)
+            waiting = Waiting(entry.id, entry.attempt, tuple(sorted(done)), missing, hooks, restarted, quiet)
             return Decision(waiting, changed(head, settled))
 
         return self._heads.update(decide)[1]
@@ -234,6 +236,19 @@ class CheckpointProgress(UseCase):
         if checkpoint >= head.next_id:
             return _NotCompleted("there is no such checkpoint yet")
         return _NotCompleted("it ended so long ago that the history has forgotten how")
+
+
+def _quiet_until_ms(head: Head, document: PendingDocument) -> int:
+    """Say until when nothing but a swap of the head changes what there is to say of a pending checkpoint.
+
+    The task of the last stage completes it (`complete_if_last`), a task that fails reports it, and time ends it. What
+    completes without a stage, waits for master hooks, or shares the job with savepoints or a stop is looked at anew.
+    """
+    if document.limits.leave_out is not None or document.hooks is not None:
+        return 0
+    if head.stopped is not None or head.importing is not None or any(not each.ended for each in head.savepoints):
+        return 0
+    return min(each.expires_at_ms for each in head.pending)
 
 
 def _ended(head: Head, place: EpochCompleted | EpochEnded | EpochUnknown) -> Progress:

@@ -86,6 +86,21 @@ class HeadStore:
         """
         return self._load().head
 
+    @property
+    def revision(self) -> int:
+        """Of the version that this process knows; 0 if it knows none, or there is none."""
+        return self._last.head.revision if self._last is not None else 0
+
+    def has_changed(self) -> bool:
+        """Tell whether there is another version than the one that this process knows; one request (semantics W2).
+
+        Raises:
+            DocumentError: it is broken, foreign or of an unknown format.
+            HeadLostError: it is missing although the job has run.
+        """
+        before = self._last
+        return before is None or self._load().etag != before.etag
+
     def ensure(self) -> None:
         """Make the first head where the job has none; before that nothing else of the job is written."""
         self.update(lambda head, now_ms: Decision(None, head if head.revision == 0 else None))
@@ -241,8 +256,14 @@ class HeadStore:
             ) from error
 
     def _read(self) -> _Version:
-        head, blob = self._files.read(Head, layout.HEAD, max_bytes=codec.MAX_HEAD_BYTES)
-        return _Version(head, blob.etag)
+        # A tag belongs to one content, and every version has another revision: what still has the tag is that version.
+        known = self._last
+        etag = known.etag if known is not None else None
+        found = self._files.read_if_changed(Head, layout.HEAD, etag, max_bytes=codec.MAX_HEAD_BYTES)
+        if found is None:
+            assert known is not None  # its tag was asked for
+            return known
+        return _Version(found[0], found[1].etag)
 
     def _has_run(self) -> bool:
         # In the order of keys: checkpoints, then epochs, then the head.

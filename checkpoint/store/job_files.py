@@ -125,6 +125,21 @@ class JobFiles:
         with _standing_bucket():
             return self.store.get(self.full(key), max_bytes=max_bytes)
 
+    def read_if_changed(
+        self, cls: type[T], key: str, etag: str | None, *, max_bytes: int = codec.MAX_MARKER_BYTES
+    ) -> tuple[T, Blob] | None:
+        """Read one document unless it still has the tag `etag`; None where it has. Without a tag, as `read`.
+
+        Raises:
+            GoneError: there is none.
+            DocumentError: it is broken, of another job, kind or format, or larger than `max_bytes`.
+        """
+        if etag is None:
+            return self.read(cls, key, max_bytes=max_bytes)
+        with _standing_bucket():
+            blob = self.store.get_if_changed(self.full(key), etag, max_bytes=max_bytes)
+        return None if blob is None else (self.parse(cls, key, blob.data, max_bytes=max_bytes), blob)
+
     def read_range(self, key: str, start: int, length: int) -> bytes:
         """Read up to `length` bytes from offset `start`.
 

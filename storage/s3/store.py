@@ -1,4 +1,4 @@
-"""S3 as an object store, through boto3; the one module of Cairn that imports it.
+"""S3 as an object store, through boto3's client.
 
 Every request passes `_call`, which sends it once: botocore's own retries are off (it still follows a 301 to the
 bucket's region, which did nothing). `s3_patience.py` repeats reads and deletes, `s3_write.py` conditional writes.
@@ -9,15 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-import boto3
-import botocore.session
 from botocore import exceptions as boto
-from botocore.config import Config
-from botocore.loaders import create_loader
 
 from .. import checksums
 from ..body_limits import check_range, check_size, first, gather
@@ -27,6 +22,7 @@ from ..errors import BucketGoneError, GoneError, UnsupportedStorageError
 from ..names import check_key
 from ..port import Blob, DeleteFailures, ObjectStat, ObjectStore, PendingUpload, WriteResult
 from ..uris import StorageUri, parse_storage_uri
+from .clients import client_for
 from .copy import Copier, copy_across
 from .delete import delete
 from .faults import NO_CREDENTIALS, NoAnswer, Refused
@@ -36,7 +32,6 @@ from .requests import S3Requests
 from .retries import RetryPolicy
 
 _CHUNK = 1 << 20
-_CONNECTIONS = 32
 _PAGE = 1000
 _NEVER_SENT = (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError, boto.SSLError)
 _NO_CREDENTIALS = (
@@ -80,7 +75,7 @@ class S3Store(ObjectStore):
             raise UnsupportedStorageError("this is no S3 URI. Use s3://bucket/prefix", uri=str(where))
         self._uri = str(where)
         self._options = options
-        client = _client(options, self._uri)
+        client = client_for(options, self._uri)
         self._endpoint = str(client.meta.endpoint_url)
         endpoint = urlsplit(self._endpoint)
         self._wire = S3Requests(
@@ -119,14 +114,40 @@ class S3Store(ObjectStore):
             GoneError: there is no such object, or no such bucket.
             DocumentError: it is larger than `max_bytes`.
         """
-        full = self._wire.full(key)
+        blob = self._get(key, max_bytes)
+        assert blob is not None  # no condition was sent
+        return blob
 
-        def read() -> Blob:
-            answer = self._wire.send("get_object", Key=full)
+    def get_if_changed(self, key: str, etag: str, *, max_bytes: int | None = None) -> Blob | None:
+        """Read a whole object unless it still has a tag; a store that ignores the condition sends the body for nothing.
+
+        Args:
+            key: the object.
+            etag: the tag that it had when it was last read or written.
+            max_bytes: refuse a larger object before its body is read (semantics W5).
+
+        Raises:
+            GoneError: there is no such object, or no such bucket.
+            DocumentError: it is larger than `max_bytes`.
+        """
+        return self._get(key, max_bytes, unless=etag)
+
+    def _get(self, key: str, max_bytes: int | None, unless: str | None = None) -> Blob | None:
+        full = self._wire.full(key)
+        condition = {} if unless is None else {"IfNoneMatch": unless}
+
+        def read() -> Blob | None:
+            try:
+                answer = self._wire.send("get_object", Key=full, **condition)
+            except Refused as fault:
+                if unless is not None and fault.status == 304:
+                    return None
+                raise
             with answer["Body"] as chunks:
                 # A body sent in pieces has no length beforehand; `gather` stops where it grows too long.
                 check_size(self._wire.store, key, answer.get("ContentLength", 0), max_bytes)
-                return Blob(gather(self._wire.store, key, chunks, max_bytes), answer["ETag"])
+                blob = Blob(gather(self._wire.store, key, chunks, max_bytes), answer["ETag"])
+            return None if blob.etag == unless else blob
 
         return self._wire.patiently("get_object", key, read)
 
@@ -266,45 +287,6 @@ class S3Store(ObjectStore):
             return str(answer["ETag"])
 
         return self._wire.write_once("put_object", key, expected_etag, send)
-
-
-@cache
-def _loader() -> Any:
-    """Give the reader of botocore's service descriptions; shared, because parsing them is most of a client's cost."""
-    return create_loader()
-
-
-def _client(options: S3Options, uri: str) -> Any:
-    try:
-        core = botocore.session.get_session()
-        core.register_component("data_loader", _loader())
-        session = boto3.session.Session(
-            botocore_session=core,
-            aws_access_key_id=options.access_key,
-            aws_secret_access_key=options.secret_key,
-            aws_session_token=options.session_token,
-            region_name=options.region,
-        )
-        return session.client(
-            "s3",
-            endpoint_url=options.endpoint_url,
-            region_name=options.region or session.region_name or "us-east-1",
-            verify=options.verify,
-            config=Config(
-                retries={"total_max_attempts": 1, "mode": "standard"},
-                s3={"addressing_style": "path" if options.uses_path_style else "auto"},
-                connect_timeout=options.connect_timeout_s,
-                read_timeout=options.read_timeout_s,
-                max_pool_connections=_CONNECTIONS,
-                tcp_keepalive=True,
-                # Many stores other than AWS refuse or mangle the trailing checksums that newer SDKs send by default.
-                request_checksum_calculation="when_required",
-                response_checksum_validation="when_required",
-                user_agent_extra="airflow-cairn",
-            ),
-        )
-    except (boto.BotoCoreError, ValueError) as error:
-        raise UnsupportedStorageError(f"boto3 cannot use these S3 options: {error}. Correct them", uri=uri) from error
 
 
 class _Body:

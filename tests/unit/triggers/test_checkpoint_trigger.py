@@ -87,6 +87,10 @@ class Slow(Coordinator):
     def __init__(self, real: Coordinator) -> None:
         self._real = real
 
+    @property
+    def revision(self) -> int:
+        return self._real.revision
+
     def go_on(self, epoch: str, state_of: StateOf = always_running) -> Progress:
         return self._real.go_on(epoch)
 
@@ -179,6 +183,10 @@ class Failing(Coordinator):
         self._real = real
         self._faults = list(faults)
 
+    @property
+    def revision(self) -> int:
+        return self._real.revision
+
     def go_on(self, epoch: str, state_of: StateOf = always_running) -> Progress:
         if self._faults:
             raise self._faults.pop(0)
@@ -190,7 +198,7 @@ def test_a_store_that_is_away_is_asked_again(job: Job, said: Said) -> None:
     waiting = trigger(job)
     waiting._coordinator = Failing(job.coordinator, *[UnavailableError("the store did not answer")] * 3)
     assert payload(waiting)["status"] == "completed"
-    assert said.text.count("the storage cannot be reached, asking again in 0.01 s") == 3
+    assert said.text.count("the storage cannot be reached, asking again in ") == 3
 
 
 def test_a_store_that_refuses_ends_the_wait(job: Job) -> None:
