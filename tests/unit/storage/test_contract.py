@@ -18,6 +18,7 @@ import boto3
 import pytest
 
 from airflow_cairn.storage import (
+    Blob,
     ConditionFailed,
     DocumentError,
     GoneError,
@@ -59,6 +60,21 @@ def test_what_is_created_is_read_back_by_every_handle(backend: Backend):
     assert other.get("job/head.json").data == b"{}"
     assert other.get("job/head.json").etag == other.stat("job/head.json").etag == etag
     assert other.stat("job/head.json").size_bytes == 2
+
+
+def test_what_still_has_its_tag_is_not_read_again(backend: Backend):  # semantics W2, W3, W5
+    first = tag(backend.open().create("job/head.json", b"1"))
+    store = backend.open()
+    assert store.get_if_changed("job/head.json", first) is None
+    assert store.get_if_changed("job/head.json", first, max_bytes=1) is None
+    second = tag(backend.open().replace("job/head.json", b"22", expected_etag=first))
+    assert store.get_if_changed("job/head.json", first) == Blob(b"22", second)
+    assert store.get_if_changed("job/head.json", second) is None
+    with pytest.raises(DocumentError, match="larger than it may be"):
+        store.get_if_changed("job/head.json", first, max_bytes=1)
+    store.delete(["job/head.json"])
+    with pytest.raises(GoneError):
+        store.get_if_changed("job/head.json", second)
 
 
 def test_a_create_never_overwrites(store: ObjectStore):  # semantics W2

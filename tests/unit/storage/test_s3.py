@@ -31,7 +31,7 @@ from airflow_cairn.storage.s3.store import S3Store
 from scripts.harness.ports import free_port
 from scripts.harness.s3_server import S3Server
 from tests.support.fake_s3 import GIGABYTE, FakeS3, Held
-from tests.support.s3_proxy import Rule, S3Proxy, answer
+from tests.support.s3_proxy import Answer, Forward, Request, Rule, S3Proxy, answer
 
 CANARY = "canary-secret-0123456789"
 
@@ -312,6 +312,37 @@ def test_a_gigabyte_where_little_is_expected_is_never_read_into_memory(announced
         assert refused.value.fields["key"] == "huge"
         assert peak < 16 << 20
         assert fake.sent_bytes < GIGABYTE // 4, "it hung up"
+
+
+@pytest.mark.s3
+def test_an_unchanged_object_is_one_request_without_a_body(s3_server: S3Server, lake: ObjectStore):
+    written = lake.create("head.json", b"x" * 1000)
+    assert isinstance(written, Written)
+    statuses: list[tuple[int, int]] = []
+
+    def noted(request: Request, forward: Forward) -> Answer:
+        given = forward(request)
+        statuses.append((given.status, len(given.body)))
+        return given
+
+    with S3Proxy(s3_server.endpoint_url) as proxy:
+        proxy.rules.append(Rule("GET", "head.json", noted))
+        options = S3Options(proxy.url, None, s3_server.access_key, s3_server.secret_key)
+        assert open_store(lake.uri, s3=options).get_if_changed("head.json", written.etag) is None
+        assert statuses == [(304, 0)]
+        assert len(proxy.requests) == 1
+
+
+def test_a_store_that_ignores_the_condition_says_the_same():
+    with FakeS3() as fake:
+        store = fake_store(fake)
+        fake.objects["lake/head.json"] = Held(b"1")
+        before = store.get("head.json").etag
+        assert store.get_if_changed("head.json", before) is None
+        fake.objects["lake/head.json"] = Held(b"2")
+        found = store.get_if_changed("head.json", before)
+        assert found is not None
+        assert found.data == b"2"
 
 
 def test_a_store_that_ignores_ranges_is_refused_by_name():
