@@ -81,8 +81,8 @@ async def wait(uri: str, sensors: int, waited_s: float, window_s: float) -> dict
     found: dict[str, list[float]] = {"cpu": [], "requests": []}
     begun = time.monotonic()
     running = [asyncio.create_task(sensor(number)) for number in range(sensors)]
-    # The first look opens the stores, and does so once; it is over when they wait for the second.
-    for moment in (2 * POLL_INTERVAL_S, max(waited_s, 2 * POLL_INTERVAL_S + window_s)):
+    settled_s = 1 + sensors / 100  # all have looked once, which opens the stores
+    for moment in (settled_s, max(waited_s, settled_s + window_s)):
         await asyncio.sleep(begun + moment - time.monotonic())
         at, cpu, sent = time.monotonic(), time.process_time(), requests()
         await asyncio.sleep(window_s)
