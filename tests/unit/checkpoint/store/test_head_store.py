@@ -31,6 +31,7 @@ from airflow_cairn.checkpoint.store.before_swap import open_heads
 from airflow_cairn.checkpoint.store.head_store import MAX_TRIES, Decision, HeadStore
 from airflow_cairn.checkpoint.store.job_files import JobFiles, encode
 from airflow_cairn.storage import (
+    Blob,
     BucketGoneError,
     ConditionFailed,
     DeleteFailure,
@@ -61,6 +62,46 @@ def _heads(world: World, store: ObjectStore | None = None) -> HeadStore:
 def _swap_once(world: World) -> None:
     """Somebody else's swap that changes nothing but the revision."""
     _heads(world).update(lambda head, now_ms: Decision(None, head))
+
+
+def test_a_version_that_this_process_knows_is_not_sent_and_read_again(world: World) -> None:  # semantics W2
+    class Conditional(WrappedStore):
+        answers: list[bool]
+
+        def get_if_changed(self, key: str, etag: str, *, max_bytes: int | None = None) -> Blob | None:
+            found = self.inner.get_if_changed(key, etag, max_bytes=max_bytes)
+            self.answers.append(found is not None)
+            return found
+
+    world.trigger("a")
+    store = Conditional(world.store)
+    store.answers = []
+    heads = _heads(world, store)
+    assert heads.has_changed(), "it knows none"
+    first = heads.load()
+    assert heads.load() is first
+    assert (heads.has_changed(), heads.revision) == (False, first.revision)
+    _swap_once(world)
+    assert heads.has_changed()
+    assert heads.load() == replace(first, revision=first.revision + 1, writes=heads.load().writes)
+    assert store.answers == [False, False, True, False, False]
+
+
+def test_what_this_process_wrote_itself_is_no_news(world: World) -> None:
+    world.trigger("a")
+    heads = _heads(world)
+    heads.load()
+    heads.update(lambda head, now_ms: Decision(None, head))
+    assert not heads.has_changed()
+    assert heads.load() == _heads(world).load(), "as it would be read back"
+
+
+def test_a_job_without_a_head_has_news_once_it_has_one(world: World) -> None:
+    heads = _heads(world)
+    heads.load()
+    assert (heads.has_changed(), heads.revision) == (False, 0)
+    world.trigger("a")
+    assert heads.has_changed()
 
 
 def _swapped(world: World, swaps: int) -> Callable[[], None]:
