@@ -41,4 +41,4 @@ print([found.key for found in store.list("")])
 
 
 def test_opening_s3_is_what_needs_boto3():
-    assert "boto3 is blocked" in run("from airflow_cairn.storage import open_store; open_store('s3://lake')").stderr
+    assert "botocore is blocked" in run("from airflow_cairn.storage import open_store; open_store('s3://lake')").stderr

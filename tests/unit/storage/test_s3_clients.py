@@ -21,6 +21,8 @@ OPTIONS = S3Options("http://127.0.0.1:9", "eu-central-1", "access", "secret")
 def _own_clients(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(clients, "_clients", clients._Clients())
     monkeypatch.setenv("HOME", str(tmp_path))
+    for name in clients._FILES:
+        monkeypatch.delenv(name, raising=False)
 
 
 def client(options: S3Options = OPTIONS) -> object:
@@ -97,4 +99,4 @@ def test_a_forked_process_makes_its_own() -> None:
 def test_options_that_boto3_refuses_are_refused_each_time() -> None:
     for _ in range(2):
         with pytest.raises(UnsupportedStorageError, match="boto3 cannot use these S3 options"):
-            client(S3Options("http://127.0.0.1:9/ not a url", None, "access", "secret"))
+            client(S3Options("http://no host", None, "access", "secret"))

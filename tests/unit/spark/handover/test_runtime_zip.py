@@ -110,7 +110,7 @@ except ImportError as error:
 """
     done = isolated(runtime_zip.runtime_zip(tmp_path), code)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["Submit", "boto3 is blocked"]
+    assert done.stdout.splitlines() == ["Submit", "botocore is blocked"]
 
 
 def test_a_driver_without_boto3_is_told_what_to_install(tmp_path: Path) -> None:
