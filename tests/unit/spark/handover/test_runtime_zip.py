@@ -84,10 +84,50 @@ def test_the_zip_holds_the_three_layers_and_no_more(tmp_path: Path) -> None:
     with zipfile.ZipFile(runtime_zip.runtime_zip(tmp_path)) as archive:
         names = archive.namelist()
         assert all(info.date_time == (1980, 1, 1, 0, 0, 0) for info in archive.infolist())
-    assert {name.split("/")[1] for name in names} == {"__init__.py", "checkpoint", "spark", "storage"}
-    assert all(name.endswith(".py") for name in names)
-    assert names[1:] == sorted(names[1:])
+    assert {name.split("/")[1] for name in names} == {"__init__.py", "__init__.pyc", "checkpoint", "spark", "storage"}
+    sources = [name for name in names if name.endswith(".py")]
+    assert set(names) - set(sources) == {f"{name}c" for name in sources}
+    assert sources[1:] == sorted(sources[1:])
     assert "airflow_cairn/spark/epoch.py" in names
+
+
+SAYS_FROM_WHAT = """
+import airflow_cairn.spark
+from airflow_cairn.spark import epoch, table
+print(sorted({each.__file__.rpartition(".")[2] for each in (airflow_cairn, airflow_cairn.spark, epoch)}))
+print(table.__code__.co_filename)
+"""
+
+
+def test_it_is_imported_from_bytecode_that_names_no_path_of_this_machine(tmp_path: Path) -> None:
+    done = isolated(runtime_zip.runtime_zip(tmp_path), SAYS_FROM_WHAT)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["['pyc']", "airflow_cairn/spark/tables.py"]
+    assert str(ROOT).encode() not in runtime_zip.runtime_zip(tmp_path).read_bytes()
+
+
+def test_another_version_of_python_takes_the_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = runtime_zip.runtime_zip(tmp_path)
+    monkeypatch.setattr(runtime_zip, "MAGIC_NUMBER", b"\x00\x00\r\n")
+    theirs = runtime_zip.runtime_zip(tmp_path)
+    assert theirs != ours, "their bytes differ, and so do their names"
+    done = isolated(theirs, SAYS_FROM_WHAT)
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[0] == "['py']"
+
+
+def test_a_traceback_shows_the_lines_of_the_source(tmp_path: Path) -> None:
+    code = """
+import traceback
+from airflow_cairn.storage.uris import parse_storage_uri
+try:
+    parse_storage_uri("ftp://somewhere")
+except Exception as error:
+    print(traceback.extract_tb(error.__traceback__)[-1].line)
+"""
+    done = isolated(runtime_zip.runtime_zip(tmp_path), code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().startswith("raise ")
 
 
 def test_a_bare_python_imports_it_and_works_on_local_files(tmp_path: Path) -> None:
