@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import ssl
 import time
 from datetime import UTC, datetime
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from ..checkpoint.errors import InvalidConfigError
 from ..storage.errors import CairnError, ErrorKind
 from ..storage.names import shorten
 from ..storage.printable import printable
+
+if TYPE_CHECKING:
+    from http.client import HTTPConnection
 
 TOKEN = "CAIRN_AIRFLOW_TOKEN"
 """The variable that holds the token; an argument would show it to every user of the machine."""
@@ -172,6 +173,8 @@ class AirflowApi:
         return found
 
     def _once(self, method: str, path: str, body: object) -> tuple[int, object]:
+        from http.client import HTTPException  # with all of `email` behind it, which few commands need
+
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
         wire = self._connection()
         try:
@@ -203,6 +206,9 @@ class AirflowApi:
         )
 
     def _connection(self) -> HTTPConnection:
+        import ssl
+        from http.client import HTTPConnection, HTTPSConnection
+
         if not self._secure:
             return HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
         return HTTPSConnection(self._host, self._port, timeout=TIMEOUT_S, context=ssl.create_default_context())

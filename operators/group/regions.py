@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 
 from ...checkpoint.documents.attempt import StageSpec
@@ -58,6 +57,9 @@ def _jobs(dag: DAG) -> Iterator[JobRegions]:
 
 
 def _parsed(path: str, dag_id: str) -> DAG:
+    # With Airflow's database behind it; each DAG file imports this module, and only `cairn regions` comes here.
+    from airflow.dag_processing.dagbag import DagBag
+
     if not Path(path).is_file():
         raise InvalidConfigError("there is no such DAG file", file=path)
     with _importable(Path(path).resolve().parent):

@@ -1,0 +1,37 @@
+"""What a start does not import: modules that cost much and that few starts need. No timing is asserted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+AWS = ("boto3", "botocore")
+SPARK = ("pyspark", "py4j", "pandas", "pyarrow")
+NETWORK = ("asyncio", "email", "http.client", "requests", "ssl", "urllib.request", "urllib3")
+AIRFLOW = ("airflow", "pendulum", "pydantic", "sqlalchemy")
+PARSED_DAG = """
+import airflow.sdk
+from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "heavy"),
+    [
+        ("import airflow_cairn.spark", AWS + SPARK + NETWORK + AIRFLOW),
+        ("import airflow_cairn.cli.main", AWS + SPARK + NETWORK + AIRFLOW),
+        ("import airflow_cairn.checkpoint", AWS + SPARK + NETWORK + AIRFLOW),
+        ("from airflow_cairn.storage import open_store; open_store('file:///lake')", AWS + SPARK + NETWORK + AIRFLOW),
+        (PARSED_DAG, (*AWS, *SPARK, "airflow.dag_processing.dagbag", "airflow.providers.standard.operators.python")),
+    ],
+    ids=["driver", "command line", "coordinator", "local files", "DAG file"],
+)
+def test_what_a_start_does_not_import(code: str, heavy: tuple[str, ...], tmp_path: Path) -> None:
+    ask = f"{code}\nimport sys\nprint('found', *sorted(set({heavy!r}) & sys.modules.keys()))"
+    command = [sys.executable, "-c", ask]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].split() == ["found"]
