@@ -1,6 +1,6 @@
 """What sensors that wait cost a triggerer: CPU and requests of 1,000 of them, on S3 and on local files.
 
-Run it as `.venv/bin/python -m bench.sensors [--json] [--sensors N] [--waited S] [--window S]`; it takes seven minutes.
+Run it as `.venv/bin/python -m bench.sensors [--json] [--sensors N] [--waited S] [--window S]`; it takes nine minutes.
 Each sensor waits for a job of its own whose one stage never acknowledges, with the sensor's default interval, all in
 one process and event loop, as in a triggerer. What Airflow itself spends on a trigger is not in it. S3 is the real
 server on loopback; the two stores are measured at the same time, each in a process of its own.
