@@ -14,7 +14,7 @@ from airflow.triggers.base import TriggerEvent
 from ..checkpoint import Coordinator
 from ..checkpoint.answers import Failed, Progress, Ready, Waiting
 from ..checkpoint.errors import CheckpointFailedError
-from .polling import PollingTrigger
+from .polling import LONGEST_PAUSE_S, PollingTrigger
 
 READY = "ready"
 AGAIN = "again"
@@ -25,9 +25,8 @@ FAILED = "failed"
 RECHECK_INTERVAL = timedelta(minutes=5)
 """After this long the task looks, also where the store says nothing new: only it may ask Airflow who still runs."""
 
-
-WHOLE_LOOK_S = 60.0
-"""Once in this time a look lists acknowledgements too; with each look where these are further apart."""
+WHOLE_LOOK_S = LONGEST_PAUSE_S
+"""At least once in this time a look lists acknowledgements too, so no news waits longer than the longest pause."""
 
 
 class CheckpointTrigger(PollingTrigger):
@@ -35,7 +34,7 @@ class CheckpointTrigger(PollingTrigger):
 
     It keeps nothing: after a triggerer's restart another one goes on from the store. A look is one request, which asks
     whether the head has changed, because the task of the last stage completes the checkpoint. Where it has changed, and
-    once a minute in case that task has died, the trigger lists the acknowledgements. It reads them once, when all are
+    at least every 30 s in case that task has died, the trigger lists the acknowledgements. It reads them once, when all are
     there and it completes the checkpoint. That needs the store alone: the task notifies the DAG's listeners. A store
     that cannot be reached is logged and asked again, until the sensor's own timeout; other errors end the wait. A
     failure that the job tolerates is resumed again and does not end it (semantics D5).
@@ -76,12 +75,12 @@ class CheckpointTrigger(PollingTrigger):
         recheck_at = now() + RECHECK_INTERVAL.total_seconds()
         whole_at = now()
         while True:
-            whole = now() >= whole_at
+            whole = now() + self.pause_s > whole_at  # the look after this one would come too late
             progress = await self.look(partial(self._go_on, before=None if whole else seen))
             if progress is None:
-                whole_at = now()  # part of a look may have been done
+                whole_at = now()  # the head may have been read, and nothing else
             elif whole:
-                whole_at = now() + min(WHOLE_LOOK_S, 12 * self.poll_interval)
+                whole_at = now() + min(WHOLE_LOOK_S, 6 * self.poll_interval)
             if isinstance(progress, TriggerEvent):
                 yield progress
                 return

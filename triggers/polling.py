@@ -18,19 +18,20 @@ from .news import JobNews
 ERROR = "error"
 
 LONGEST_PAUSE_S = 30.0
-"""Between two looks, unless the trigger's own interval is longer."""
+"""The pause between two looks grows to this, unless the trigger's own interval is longer."""
 
 R = TypeVar("R")
 
 
-def pause_after(quiet_s: float, poll_interval: float) -> float:
+def pause_after(quiet_s: float, poll_interval: float, longest_s: float = LONGEST_PAUSE_S) -> float:
     """Give the seconds until the next look: a tenth of the time without news, so that a wait is longer by a tenth.
 
     Args:
         quiet_s: seconds since the last news, or since the wait began.
         poll_interval: seconds; never less.
+        longest_s: seconds; never more, unless `poll_interval` is.
     """
-    return max(poll_interval, min(quiet_s / 10, LONGEST_PAUSE_S))
+    return max(poll_interval, min(quiet_s / 10, longest_s))
 
 
 class PollingTrigger(BaseTrigger):
@@ -59,6 +60,7 @@ class PollingTrigger(BaseTrigger):
         self.epoch = epoch
         self.aws_conn_id = aws_conn_id
         self.poll_interval = poll_interval
+        self.longest_pause_s = LONGEST_PAUSE_S
         self._coordinator: Coordinator | None = None
         self._news: JobNews | None = None
         self._news_at = 0.0
@@ -102,7 +104,7 @@ class PollingTrigger(BaseTrigger):
     def pause_s(self) -> float:
         """Seconds until the next look is worth it."""
         self._listening()
-        return pause_after(asyncio.get_running_loop().time() - self._news_at, self.poll_interval)
+        return pause_after(asyncio.get_running_loop().time() - self._news_at, self.poll_interval, self.longest_pause_s)
 
     async def wait(self, seconds: float) -> None:
         """Wait so many seconds, or until another trigger of this process has news of the job."""

@@ -64,7 +64,7 @@ class RequestTrigger(PollingTrigger):
         if recheck_interval <= 0:
             raise InvalidConfigError("recheck_interval must be above 0 seconds", recheck_interval=recheck_interval)
         self.turn = Turn(epoch, RequestKind(kind), max_concurrent, min_pause_ms)
-        self.recheck_interval = recheck_interval
+        self.recheck_interval = self.longest_pause_s = recheck_interval
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Give what another triggerer needs to go on."""
@@ -87,7 +87,7 @@ class RequestTrigger(PollingTrigger):
         seen: tuple[Reason, int | None] | None = None
         while True:
             await self.wait(pause)
-            pause = max(self.poll_interval, min(self.pause_s, self.recheck_interval))
+            pause = self.pause_s
             found = await self.look(self._waits_or_asks)
             if isinstance(found, TriggerEvent):
                 yield found

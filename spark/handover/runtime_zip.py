@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import marshal
 import os
+import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -53,7 +54,7 @@ def runtime_zip(target_dir: str | os.PathLike[str]) -> Path:
             "unpacked, not as a zip",
             looked_in=_ROOT.name,
         )
-    digest = hashlib.sha256(MAGIC_NUMBER)
+    digest = hashlib.sha256(MAGIC_NUMBER + bytes([sys.flags.optimize]))
     for name, data in sources.items():
         digest.update(f"{name}\0{len(data)}\0".encode() + data)
     target = Path(target_dir) / f"{_NAME}-{__version__}-{digest.hexdigest()[:12]}.zip"

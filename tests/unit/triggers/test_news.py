@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from airflow_cairn.triggers import CheckpointTrigger, RequestTrigger
 from airflow_cairn.triggers.news import JobNews
 from airflow_cairn.triggers.polling import LONGEST_PAUSE_S, PollingTrigger, pause_after
 from tests.support.airflow_stage import Job
+from tests.support.skipping_loop import SkippingLoop
 from tests.support.wrapped_stores import RecordingStore
 
 RUN = "manual__r1"
@@ -30,6 +32,34 @@ AN_HOUR = 3600.0
 )
 def test_the_pause_is_a_tenth_of_the_wait(quiet_s: float, poll_interval: float, expected: float) -> None:
     assert pause_after(quiet_s, poll_interval) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("poll_interval", "longest_s"), [(5.0, 30.0), (10.0, 30.0), (1.0, 6.0), (60.0, 60.0)])
+def test_acknowledgements_are_listed_at_least_every_30_seconds(
+    job: Job, poll_interval: float, longest_s: float
+) -> None:  # semantics C1
+    """So a checkpoint completes whose last stage's task has died; at first, other looks in between are cheap ones."""
+    job.trigger(RUN)
+    looks: list[tuple[float, bool]] = []
+    loop = SkippingLoop()
+
+    class Watched(CheckpointTrigger):
+        def _go_on(self, coordinator: Coordinator, before: Progress | None) -> Progress:
+            looks.append((loop.ahead_s, before is None))
+            if loop.ahead_s > AN_HOUR:
+                job.acknowledge(job.begin(RUN))
+            return super()._go_on(coordinator, before)
+
+        async def wait(self, seconds: float) -> None:
+            loop.ahead_s += seconds
+
+    trigger = Watched(job.storage, job.name, epoch_name(RUN), poll_interval=poll_interval)
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        assert runner.run(_event(trigger)).payload["status"] == "completed"
+    whole = [at for at, is_whole in looks if is_whole and at <= 60]
+    assert max(after - before for before, after in pairwise([*whole, 60.0])) <= longest_s
+    assert whole == [0.0, 60.0] or len(whole) < sum(at <= 60 for at, _ in looks)
+    assert len(looks) < 2 * AN_HOUR / LONGEST_PAUSE_S
 
 
 def test_a_look_is_one_request_while_the_head_is_the_same(job: Job) -> None:

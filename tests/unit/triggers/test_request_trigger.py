@@ -29,6 +29,7 @@ from airflow_cairn.triggers import RequestTrigger
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import DagRun, Job, Ti, context
 from tests.support.shut_down import shut_down
+from tests.support.skipping_loop import SkippingLoop
 
 IN_LINE = "place 1 in the queue"
 
@@ -294,6 +295,32 @@ def test_a_store_that_is_away_is_asked_again(job: Job, said: Said) -> None:
     job.coordinator.abort(1, Reason.JOB_FAILURE, "by hand")
     assert payload(trigger)["status"] == "ask"
     assert said.text.count("the storage cannot be reached, asking again in ") == 3
+
+
+def test_it_looks_every_recheck_interval_at_least(
+    job: Job, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics T2
+    """And says truly when it asks again."""
+    job.trigger("r1")
+    trigger = waiting(job, poll_interval=2.0, recheck_interval=timedelta(seconds=15))
+    trigger._coordinator = Failing(job.coordinator)
+    loop = SkippingLoop()
+    pauses: list[float] = []
+
+    async def wait(seconds: float) -> None:
+        pauses.append(seconds)
+        loop.ahead_s += seconds
+        if len(pauses) == 100:
+            trigger._coordinator = Failing(job.coordinator, UnavailableError("the store did not answer"))
+            job.coordinator.abort(1, Reason.JOB_FAILURE, "by hand")
+
+    monkeypatch.setattr(trigger, "wait", wait)
+    monkeypatch.setattr(trigger, "_who_has_ended", lambda coordinator: None)
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        (event,) = runner.run(_events(trigger))
+    assert event.payload["status"] == "ask"
+    assert (min(pauses), max(pauses)) == (2.0, 15.0)
+    assert "asking again in 15 s" in said.text
 
 
 def test_a_connection_that_is_not_there_ends_the_wait() -> None:
