@@ -116,6 +116,14 @@ def test_another_version_of_python_takes_the_sources(tmp_path: Path, monkeypatch
     assert done.stdout.splitlines()[0] == "['py']"
 
 
+def test_bytecode_without_assertions_has_another_name(tmp_path: Path) -> None:
+    code = "from airflow_cairn.spark.handover.runtime_zip import runtime_zip as made; print(made(sys.argv[1]).name)"
+    done = subprocess.run(
+        [sys.executable, "-O", "-c", f"import sys; {code}", str(tmp_path)], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.strip() not in ("", runtime_zip.runtime_zip(tmp_path).name)
+
+
 def test_a_traceback_shows_the_lines_of_the_source(tmp_path: Path) -> None:
     code = """
 import traceback
