@@ -1,7 +1,8 @@
 """What a checkpoint costs: requests against stages and subtasks, and the time and memory of completing it.
 
 Run it as `.venv/bin/python -m bench.coordinator [--subtasks N …] [--json] [--plot FILE]`. It completes one wide stage
-on the real S3 server on loopback, each size in a process of its own, so that peak memory is that size's alone.
+on the real S3 server on loopback, each size in a process of its own, so that peak memory is that size's alone. And it
+lets the last stages of a long chain begin, each of which reads, through others, from all before it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from statistics import median
 
 import boto3
 
@@ -36,6 +38,8 @@ from .results import tell
 JOB, BUCKET = "bench", "bench"
 SIZES = (100, 1_000, 10_000, 100_000)
 STAGES = (1, 4, 16)
+CHAINS = (125, 250, 500)
+CLAIMS = 20
 
 
 def _store() -> S3Store:
@@ -113,6 +117,21 @@ def requests(stages: int, subtasks: int) -> dict[str, int]:
     }
 
 
+def claims(stages: int) -> dict[str, float]:
+    """Let the last stages of a chain begin, in milliseconds, the median; each as a process of its own would."""
+    store = _store()
+    specs = tuple(StageSpec(f"s{number}", upstream=(f"s{number - 1}",) if number else ()) for number in range(stages))
+    job = f"chain-{stages}"
+    Coordinator(store, job).trigger(TriggerRequest("a", Slice(), specs, CheckpointConfig()))
+    took = []
+    for spec in specs[-CLAIMS:]:
+        started = time.perf_counter()
+        claim = Coordinator(store, job).begin("a", spec.uid, new_token())
+        took.append(time.perf_counter() - started)
+        assert isinstance(claim, Submit), claim
+    return {"stages": stages, "begin_ms": round(1000 * median(took), 2)}
+
+
 def complete(subtasks: int) -> dict[str, float]:
     """Complete what another process has prepared, in seconds, and clean after it; the peak is of both."""
     store = _store()
@@ -137,13 +156,14 @@ def exponent(points: Sequence[tuple[float, float]]) -> float:
     return sum((x - mean_x) * (y - mean_y) for x, y in logs) / sum((x - mean_x) ** 2 for x, _ in logs)
 
 
-def measure(sizes: Sequence[int], stages: Sequence[int]) -> dict[str, object]:
+def measure(sizes: Sequence[int], stages: Sequence[int], chains: Sequence[int]) -> dict[str, object]:
     """Measure everything on a server that is started for it."""
     with S3Server() as server:
         os.environ.update(server.env)
         boto3.client("s3", endpoint_url=server.endpoint_url, region_name=REGION).create_bucket(Bucket=BUCKET)
         costs = [requests(count, 1_000 * count) for count in stages]
         wide = [requests(1, size) for size in sizes]
+        claimed = [claims(count) for count in chains]
         completions = []
         for size in sizes:
             for verb in ("prepare", "complete"):
@@ -158,9 +178,12 @@ def measure(sizes: Sequence[int], stages: Sequence[int]) -> dict[str, object]:
         "last_ack_to_completed_s_10000": by_size.get(10_000, {}).get("seconds"),
         "peak_mb_100000": by_size.get(100_000, {}).get("peak_mb"),
         "growth_exponent": round(exponent([(each["subtasks"], each["seconds"]) for each in completions]), 2),
+        "stages_500_begin_ms": next((each["begin_ms"] for each in claimed if each["stages"] == 500), None),
+        "begin_growth_exponent": round(exponent([(each["stages"], each["begin_ms"]) for each in claimed]), 2),
         "requests": costs,
         "requests_of_one_stage": wide,
         "completions": completions,
+        "claims": claimed,
     }
 
 
@@ -169,6 +192,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--subtasks", type=int, nargs="+", default=list(SIZES), help="sizes to complete")
     parser.add_argument("--stages", type=int, nargs="+", default=list(STAGES), help="stages to count requests for")
+    parser.add_argument("--chains", type=int, nargs="+", default=list(CHAINS), help="stages of chains to begin in")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--plot", type=Path, help="draw what was measured into a PNG file")
     parser.add_argument("--prepare", type=int, help=argparse.SUPPRESS)
@@ -180,7 +204,7 @@ def main() -> None:
     if options.complete:
         print(json.dumps(complete(options.complete)))
         return
-    result = measure(options.subtasks, options.stages)
+    result = measure(options.subtasks, options.stages, options.chains)
     if options.plot:
         from .plot import draw  # here, so that it takes no part in the memory that is measured
 
