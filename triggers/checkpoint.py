@@ -34,9 +34,9 @@ class CheckpointTrigger(PollingTrigger):
 
     It keeps nothing: after a triggerer's restart another one goes on from the store. A look is one request, which asks
     whether the head has changed, because the task of the last stage completes the checkpoint. Where it has changed, and
-    at least every 30 s in case that task has died, the trigger lists the acknowledgements. It reads them once, when all are
-    there and it completes the checkpoint. That needs the store alone: the task notifies the DAG's listeners. A store
-    that cannot be reached is logged and asked again, until the sensor's own timeout; other errors end the wait. A
+    at least every 30 s in case that task has died, the trigger lists the acknowledgements. It reads them once, when all
+    are there and it completes the checkpoint. That needs the store alone: the task notifies the DAG's listeners. A
+    store that cannot be reached is logged and asked again, until the sensor's own timeout; other errors end the wait. A
     failure that the job tolerates is resumed again and does not end it (semantics D5).
 
     Args:
