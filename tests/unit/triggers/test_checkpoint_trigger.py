@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
-import pytest
 from airflow.triggers.base import TriggerEvent
 
 from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, TriggerRequest
@@ -15,7 +13,6 @@ from airflow_cairn.checkpoint.answers import EpochCompleted, Progress, Restarted
 from airflow_cairn.checkpoint.decisions.abandoned import StateOf, always_running
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
-from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.storage.errors import ForbiddenError, UnavailableError
 from airflow_cairn.triggers import CheckpointTrigger
@@ -39,21 +36,6 @@ def payload(waiting: CheckpointTrigger) -> dict[str, Any]:
     (event,) = asyncio.run(asyncio.wait_for(_events(waiting), 300))
     found: dict[str, Any] = event.payload
     return found
-
-
-def test_it_survives_being_sent_as_a_letter() -> None:
-    first = CheckpointTrigger("s3://lake", "flights", "r1", aws_conn_id="lake", poll_interval=2.5)
-    path, arguments = first.serialize()
-    module, _, name = path.rpartition(".")
-    second = getattr(__import__(module, fromlist=[name]), name)(**arguments)
-    assert second.serialize() == (path, arguments)
-    assert isinstance(second, CheckpointTrigger)
-
-
-@pytest.mark.parametrize("interval", [0, -1.0])
-def test_the_interval_is_positive(interval: float) -> None:
-    with pytest.raises(InvalidConfigError, match="poll_interval must be above 0 seconds"):
-        CheckpointTrigger("s3://lake", "flights", "r1", poll_interval=interval)
 
 
 def test_it_completes_the_checkpoint(job: Job) -> None:  # semantics C1
@@ -207,17 +189,3 @@ def test_a_store_that_refuses_ends_the_wait(job: Job) -> None:
     found = payload(waiting)
     assert (found["status"], found["kind"]) == ("error", "forbidden")
     assert found["detail"] == "the store refused [key=`head.json`]"
-
-
-def test_a_connection_that_is_not_there_ends_the_wait() -> None:
-    found = payload(CheckpointTrigger("s3://lake/x", "flights", "r1", aws_conn_id="nowhere", poll_interval=0.01))
-    assert found["status"] == "error"
-    assert "nowhere" in found["detail"]
-
-
-def test_a_broken_head_ends_the_wait(job: Job, tmp_path: Path) -> None:
-    job.complete(RUN)
-    (tmp_path / "storage/flights/head.json").write_text("{")
-    found = payload(trigger(job))
-    assert (found["status"], found["kind"]) == ("error", "data")
-    assert "head.json" in found["detail"]
