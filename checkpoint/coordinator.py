@@ -162,8 +162,8 @@ class Coordinator(UseCase):
         stage: str,
         claimant: str,
         *,
-        by_hand: bool = False,
-        came_back: bool = False,
+        cleared_by_user: bool = False,
+        rescheduled: bool = False,
         drivers: Drivers | None = None,
         try_number: int = 0,
         first_try: int = 0,
@@ -171,7 +171,7 @@ class Coordinator(UseCase):
     ) -> BeginAnswer:
         """Claim the right to submit a stage's application; see `Claims.begin`."""
         return self._claims.begin(
-            ClaimRequest(epoch, stage, claimant, by_hand, came_back, drivers, try_number, first_try, state_of)
+            ClaimRequest(epoch, stage, claimant, cleared_by_user, rescheduled, drivers, try_number, first_try, state_of)
         )
 
     def why_unacknowledged(self, epoch: str, stage: str) -> str:

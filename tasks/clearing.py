@@ -39,7 +39,7 @@ class Where:
     plain: Mapping[str, Collection[TaskRef]] = field(default_factory=dict)
     """Tasks that are no stages and look at what a stage wrote, by that stage's uid: they run again with it."""
 
-    def by_hand(self, stages: Iterable[str]) -> str:
+    def remedy(self, stages: Iterable[str]) -> str:
         """Say what the user has to clear, in the words of Airflow's page.
 
         Args:

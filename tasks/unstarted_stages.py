@@ -66,7 +66,7 @@ def start_again(
         with AirflowApiHook(conn_id) as api:
             cleared = compare_and_clear(api, where, [Restarted(uid, "") for uid in named], note, missing)
     except (AirflowNotFoundException, InvalidConfigError, AirflowApiRefusedError) as error:
-        log.warning("%s must run again and cannot be cleared (%s): %s", ", ".join(named), error, where.by_hand(named))
+        log.warning("%s must run again and cannot be cleared (%s): %s", ", ".join(named), error, where.remedy(named))
         return ()
     log.info("%s", cleared)
     return cleared.stages

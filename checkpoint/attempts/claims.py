@@ -54,10 +54,10 @@ class ClaimRequest:
     stage: str
     claimant: str
     """Who would submit, one per try."""
-    by_hand: bool = False
+    cleared_by_user: bool = False
     """A person has asked for this try, and not a retry. Only that follows a final failure, and only one that stood when
     it began: otherwise the answer is `Failed`, and nothing is opened (semantics F4)."""
-    came_back: bool = False
+    rescheduled: bool = False
     """This try has asked before, and was sent to wait for stages that run again (`UpstreamsNotReady`). An attempt was
     pending then, so what has finally failed by now has failed since."""
     drivers: driver_takeover.Drivers | None = None
@@ -113,18 +113,18 @@ class Claims(UseCase):
             FencedError: another try took over while this one was claiming.
             TooMuchContentionError: others kept winning.
         """
-        claimed, by_hand = False, request.by_hand and not request.came_back
+        claimed, cleared_by_user = False, request.cleared_by_user and not request.rescheduled
         for _ in range(MAX_TRIES):
             current = self._look(request.epoch, request.stage)
             if current is None:
-                answer: BeginAnswer | None = self._resumption.take_up(
-                    request.epoch, request.stage, by_hand=by_hand, state_of=request.state_of
+                answer: BeginAnswer | None = self._resumption.resume_for(
+                    request.epoch, request.stage, cleared_by_user=cleared_by_user, state_of=request.state_of
                 )
                 if answer is not None:
                     return answer
                 continue
             # What finally fails from here on, the person who asked for this try has not seen (semantics F4).
-            by_hand = False
+            cleared_by_user = False
             unready = self._unready(request, current)
             if isinstance(unready, readiness.LostInputs):
                 answer = self._fail_over(request, current, unready.why, missing=unready.missing)
@@ -264,7 +264,7 @@ class Claims(UseCase):
             CheckpointFailedError: the checkpoint goes on without it.
         """
         stage = request.stage
-        anew = request.by_hand and not again and give_up.was_given_up(self._files, stage, current.execution)
+        anew = request.cleared_by_user and not again and give_up.was_given_up(self._files, stage, current.execution)
         report = FailureReport(request.epoch, stage, why, missing=missing, anew=anew, again=again)
         answer = self._failover.fail_over(report, current.execution.token)
         if isinstance(answer, AbandonedRegion):

@@ -42,17 +42,17 @@ class Resumed(Enum):
 
 
 class Resumption(UseCase):
-    """Takes up the epochs of one job."""
+    """Resumes the epochs of one job."""
 
-    def take_up(
-        self, epoch: str, stage: str, *, by_hand: bool = False, state_of: StateOf = always_running
+    def resume_for(
+        self, epoch: str, stage: str, *, cleared_by_user: bool = False, state_of: StateOf = always_running
     ) -> EpochCompleted | Failed | Queued | TriggerFirst | None:
         """Open the epoch's next attempt where an earlier one ended without a successor (expired, aborted).
 
         Args:
             epoch: the epoch's name.
             stage: the stage's uid.
-            by_hand: a person has asked for this try, as far as Airflow says; only that follows a final failure
+            cleared_by_user: a person has asked for this try, as far as Airflow says; only that follows a final failure
                 (semantics F4).
             state_of: tells what is known of a DAG run that holds a place before this one.
 
@@ -75,7 +75,11 @@ class Resumption(UseCase):
             if isinstance(place, EpochCompleted):
                 return Decision(place, changed(head, settled))
             newest = place.newest if isinstance(place, EpochEnded) else None
-            if newest is not None and newest.for_good and not (by_hand and self._asked_by_a_person(newest, stage)):
+            if (
+                newest is not None
+                and newest.for_good
+                and not (cleared_by_user and self._asked_by_a_person(newest, stage))
+            ):
                 return Decision(failed(newest), changed(head, settled))
             newest, document = self._left_by(settled, epoch, place)
             if settled.stopped is Stopped.PAUSED:
@@ -103,7 +107,7 @@ class Resumption(UseCase):
             except AlreadyReadError:
                 return Decision(TriggerFirst(newest.id), changed(head, settled))
             over = after.ended_by_id(newest.id)
-            return Decision(failed(over) if over is not None and over.for_good and not by_hand else None, after)
+            return Decision(failed(over) if over is not None and over.for_good and not cleared_by_user else None, after)
 
         return self._heads.update(decide)[1]
 

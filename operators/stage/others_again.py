@@ -64,14 +64,14 @@ def let_others_run_again(
         log.warning(
             "%s must run again too, and Cairn clears no task of this DAG (airflow_api_conn_id=None): %s",
             named,
-            where.by_hand([*stages, stage]),
+            where.remedy([*stages, stage]),
         )
         return
     try:
         with AirflowApiHook(conn_id) as api:
             cleared = compare_and_clear(api, where, restarted, note, to_run_again)
     except Exception as error:
-        remedy = where.by_hand([*stages, stage])
+        remedy = where.remedy([*stages, stage])
         # The page folds the trace away; what went wrong belongs into the log line.
         log.exception("%s must run again too, and could not be cleared (%s): %s", named, error, remedy)  # noqa: TRY401
         return

@@ -48,7 +48,7 @@ def let_upstreams_run(
         f"{stage} reads from, must run again first"
     )
     known = {*answer.upstreams, *(each.stage for each in answer.restarted)}
-    remedy = where.by_hand({*known, stage})
+    remedy = where.remedy({*known, stage})
     if conn_id is None:
         raise AirflowFailException(f"{why}. Cairn clears no task of this DAG (airflow_api_conn_id=None): {remedy}")
     try:
@@ -65,6 +65,6 @@ def let_upstreams_run(
         raise AirflowApiError(later, **error.fields) from None
     # One that ended a moment ago may have acknowledged since. What is claimed now is found by the try that comes back.
     if left and isinstance(begin_again(), UpstreamsNotReady):
-        raise AirflowFailException(f"{why}, and nothing will start them: {where.by_hand({*left, stage})}")
+        raise AirflowFailException(f"{why}, and nothing will start them: {where.remedy({*left, stage})}")
     log.info("%s; %s. This task runs again after them", why, cleared)
     raise AirflowRescheduleException(datetime.now(UTC) + COME_BACK_AFTER)

@@ -130,8 +130,8 @@ def stage(child: Child) -> dict[str, Any]:
             told["epoch"],
             told["stage"],
             told["claimant"],
-            by_hand=by_hand,
-            came_back=came_back,
+            cleared_by_user=by_hand,
+            rescheduled=came_back,
             try_number=told["try_number"],
             first_try=told["first_try"],
         )

@@ -42,7 +42,7 @@ def _by_hand(world: World) -> Run:
     failed = _failing(world, NoRestart())
     world.coordinator().fail(EPOCH, "routes", failed, "killed")
     claimant = world.new_claimant()
-    return lambda world, store: world.coordinator(store).begin(EPOCH, "routes", claimant, by_hand=True)
+    return lambda world, store: world.coordinator(store).begin(EPOCH, "routes", claimant, cleared_by_user=True)
 
 
 def _declined_too_often(world: World) -> Run:

@@ -200,7 +200,7 @@ class World:
         answer = self.coordinator().begin(epoch, stage, self.new_claimant())
         if isinstance(answer, Failed):
             # A person clears what failed for good.
-            answer = self.coordinator().begin(epoch, stage, self.new_claimant(), by_hand=True)
+            answer = self.coordinator().begin(epoch, stage, self.new_claimant(), cleared_by_user=True)
         if isinstance(answer, UpstreamsNotReady):
             self._cleared = True
             for uid in answer.upstreams:

@@ -172,7 +172,7 @@ def test_a_clear_by_a_person_starts_the_count_anew() -> None:  # semantics F4
     world = strict(FixedDelayRestart(1))
     world.trigger("a")
     for _ in range(3):
-        begun = world.coordinator().begin("a", "clean", claimant := world.new_claimant(), by_hand=True)
+        begun = world.coordinator().begin("a", "clean", claimant := world.new_claimant(), cleared_by_user=True)
         assert isinstance(begun, Submit)
         assert isinstance(world.coordinator().fail("a", "clean", claimant, "boom"), FailedOver)
         assert isinstance(fail(world), Failed)
@@ -189,7 +189,7 @@ def test_only_a_person_goes_on_after_a_failure_for_good() -> None:  # semantics 
     for stage in ("airports", "routes", "report"):
         assert isinstance(world.coordinator().begin("a", stage, world.new_claimant()), Failed), stage
     assert isinstance(world.coordinator().fail("a", "airports", running.claimant, "replaced"), Failed)
-    begun = world.coordinator().begin("a", "routes", world.new_claimant(), by_hand=True)
+    begun = world.coordinator().begin("a", "routes", world.new_claimant(), cleared_by_user=True)
     assert isinstance(begun, Submit)
     world.drive(begun.handover)
     assert world.run_stage("a", "clean") is None, "what had acknowledged carries over"
@@ -208,10 +208,10 @@ def test_what_the_failover_itself_had_cleared_is_no_persons_wish() -> None:  # s
     assert isinstance(over, FailedOver)
     assert [each.stage for each in over.restarted] == ["airports"]
     assert isinstance(fail(world, stage="routes"), Failed)
-    assert isinstance(world.coordinator().begin("a", "airports", world.new_claimant(), by_hand=True), Failed)
+    assert isinstance(world.coordinator().begin("a", "airports", world.new_claimant(), cleared_by_user=True), Failed)
     assert world.coordinator().head().pending == ()
     for stage in ("routes", "airports"):
-        assert isinstance(world.coordinator().begin("a", stage, world.new_claimant(), by_hand=True), Submit)
+        assert isinstance(world.coordinator().begin("a", stage, world.new_claimant(), cleared_by_user=True), Submit)
 
 
 def test_what_fails_for_good_while_a_try_begins_is_not_what_its_person_asked_for() -> None:  # semantics F4
@@ -225,7 +225,7 @@ def test_what_fails_for_good_while_a_try_begins_is_not_what_its_person_asked_for
 
     # Right after the claim of `routes` has landed, and before the head judges it.
     store = InterleavingStore(world.store, "get", 1, also, "/head.json")
-    begun = world.coordinator(store).begin("a", "routes", world.new_claimant(), by_hand=True)
+    begun = world.coordinator(store).begin("a", "routes", world.new_claimant(), cleared_by_user=True)
     assert isinstance(begun, Failed)
     assert newest(world).for_good
     assert world.coordinator().head().pending == ()
@@ -243,12 +243,12 @@ def test_nor_is_what_fails_for_good_while_a_try_waits_for_its_upstreams() -> Non
     world.submit("a", "airports", "last")
     world.submit("a", "routes", "first")
     world.coordinator().fail("a", "routes", "first", "boom")
-    assert isinstance(world.coordinator().begin("a", "routes", cleared, by_hand=True), UpstreamsNotReady)
+    assert isinstance(world.coordinator().begin("a", "routes", cleared, cleared_by_user=True), UpstreamsNotReady)
     world.run_stage("a", "clean")
     assert isinstance(fail(world, stage="airports"), Failed)
-    assert isinstance(world.coordinator().begin("a", "routes", cleared, by_hand=True, came_back=True), Failed)
+    assert isinstance(world.coordinator().begin("a", "routes", cleared, cleared_by_user=True, rescheduled=True), Failed)
     assert world.coordinator().head().pending == ()
-    begun = world.coordinator().begin("a", "routes", world.new_claimant(), by_hand=True)
+    begun = world.coordinator().begin("a", "routes", world.new_claimant(), cleared_by_user=True)
     assert isinstance(begun, Submit), "somebody has cleared it after that"
 
 
@@ -264,14 +264,16 @@ def test_output_that_is_lost_again_and_again_ends_a_try_by_hand_too() -> None:  
         assert entry.document is not None
         home = layout.folder(entry.document.executions["clean"].home)
         world.files.delete([found.key for found in world.files.listing(f"{home}state/clean/")])
-        begun = world.coordinator().begin("a", "routes", claimant, by_hand=True, came_back=bool(answers))
+        begun = world.coordinator().begin("a", "routes", claimant, cleared_by_user=True, rescheduled=bool(answers))
         answers.append(type(begun))
         if answers[-1] is Failed:
             break
         world.run_stage("a", "clean")
     assert answers == [UpstreamsNotReady, Failed]
     assert newest(world).for_good
-    assert isinstance(world.coordinator().begin("a", "routes", world.new_claimant(), by_hand=True), UpstreamsNotReady)
+    assert isinstance(
+        world.coordinator().begin("a", "routes", world.new_claimant(), cleared_by_user=True), UpstreamsNotReady
+    )
 
 
 def test_triggering_again_goes_on_too() -> None:  # semantics F4
@@ -301,7 +303,7 @@ def test_what_others_settle_first_counts_as_well(tolerable: int) -> None:  # sem
     assert isinstance(progress, Failed)
     assert (progress.job_failed, progress.tolerated, progress.reason) == (True, False, Reason.CHECKPOINT_DECLINED)
     assert "FixedDelayRestart allows 2 restarts of an epoch, and this was failure 3: " in newest(world).detail
-    begun = world.coordinator().begin("a", "clean", world.new_claimant(), by_hand=True)
+    begun = world.coordinator().begin("a", "clean", world.new_claimant(), cleared_by_user=True)
     assert isinstance(begun, Submit)
     assert world.coordinator().head().pending[0].restarts == 0
     world.coordinator().fail("a", "clean", begun.handover.claimant, "over")
@@ -411,7 +413,7 @@ def test_what_no_retry_cures_ends_the_epoch_too_where_who_waits_sees_it_first(to
     assert world.coordinator().head().pending == ()
     assert world.coordinator().fail("a", "clean", "one", "boom", final=True, curable=False) == progress
     assert isinstance(world.coordinator().begin("a", "clean", "two"), Failed)
-    assert isinstance(world.coordinator().begin("a", "clean", "three", by_hand=True), Submit)
+    assert isinstance(world.coordinator().begin("a", "clean", "three", cleared_by_user=True), Submit)
 
 
 def test_what_no_retry_cures_ends_the_epoch_too_where_another_stage_is_reported_first() -> None:  # semantics F4
@@ -457,7 +459,7 @@ def test_only_a_person_runs_a_region_that_was_given_up(world: World) -> None:  #
     assert isinstance(world.coordinator().fail("a", "routes", "one", "x", final=True, curable=False), AbandonedRegion)
     with pytest.raises(CheckpointFailedError, match="the stage was given up, and the checkpoint goes on without it"):
         world.coordinator().begin("a", "routes", world.new_claimant())
-    assert isinstance(world.coordinator().begin("a", "routes", world.new_claimant(), by_hand=True), Submit)
+    assert isinstance(world.coordinator().begin("a", "routes", world.new_claimant(), cleared_by_user=True), Submit)
     assert world.pending_id("a") == 2
     world.run_epoch("a")
     world.audit("a")
