@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 from ...checkpoint.errors import FencedError
 from . import fence as fences
 from .fence import Fence
+from .transport import JobTags, job_tags
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -27,20 +28,20 @@ RECHECK_S = 0.2
 
 
 @contextmanager
-def stopping(fence: Fence, context: SparkContext, tag: str) -> Iterator[None]:
+def stopping(fence: Fence, spark: SparkSession, tag: str) -> Iterator[None]:
     """Stop the Spark jobs that this thread starts in the block once they are of no use.
 
     Args:
         fence: of this driver.
-        context: where the jobs run.
+        spark: the session that runs them.
         tag: tells them from all others; no other block's.
 
     Raises:
         FencedError: they were stopped.
     """
-    ended = Event()
-    watch = Thread(target=_watch, args=(fence, context, tag, ended), name=f"cairn watches {tag}", daemon=True)
-    context.addJobTag(tag)
+    tags, ended = job_tags(spark), Event()
+    watch = Thread(target=_watch, args=(fence, tags, tag, ended), name=f"cairn watches {tag}", daemon=True)
+    tags.add(tag)
     watch.start()
     try:
         yield
@@ -48,21 +49,25 @@ def stopping(fence: Fence, context: SparkContext, tag: str) -> Iterator[None]:
         # Raise why the jobs were cancelled; that they were is its context.
         fence.raise_if_stopped()
         raise
+    except BaseException:
+        # This process is told to end, and a server would go on without it.
+        cancel_jobs(tags, tag)
+        raise
     finally:
         ended.set()
         watch.join()
-        context.removeJobTag(tag)
+        tags.remove(tag)
 
 
-def cancel_jobs(context: SparkContext, tag: str) -> None:
+def cancel_jobs(tags: JobTags, tag: str) -> None:
     """Cancel the jobs with a tag that run now."""
     try:
-        context.cancelJobsWithTag(tag)
+        tags.cancel(tag)
     except Exception as problem:  # noqa: BLE001 - without Spark they end by themselves
         log.warning("The jobs of %s could not be cancelled: %s", tag, problem)
 
 
-def _watch(fence: Fence, context: SparkContext, tag: str, ended: Event) -> None:
+def _watch(fence: Fence, tags: JobTags, tag: str, ended: Event) -> None:
     while not ended.wait(fences.LOOK_EVERY_MS / 1000):
         try:
             fence.check()
@@ -70,5 +75,5 @@ def _watch(fence: Fence, context: SparkContext, tag: str, ended: Event) -> None:
             log.warning("A write is stopped: %s", why)
             break
     while not ended.is_set():
-        cancel_jobs(context, tag)
+        cancel_jobs(tags, tag)
         ended.wait(RECHECK_S)

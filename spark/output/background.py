@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...checkpoint.errors import CheckpointError
 from ..execution.job_cancellation import RECHECK_S, cancel_jobs
+from ..execution.transport import is_remote, job_tags
 from ..stored.outputs import Stored
 from .async_outcome import AsyncOutcome, Duty, Event, State
 
@@ -48,14 +49,15 @@ class BackgroundSnapshot:
         """Set once it has been written."""
         self.error: BaseException | None = None
         """Set once it has failed, and what it wrote is deleted."""
-        self._context = spark.sparkContext
+        self._tags = job_tags(spark)
         self._tag = tag
         self._write = write
         self._delete = delete
         self._outcome = AsyncOutcome()
         self._ended = Signal()
         # It has the block's own local properties: scheduler pool, job description, tags.
-        self._thread = InheritableThread(target=self._run, name=f"cairn {output_id}", daemon=True)
+        session = spark if is_remote(spark) else None
+        self._thread = InheritableThread(target=self._run, name=f"cairn {output_id}", daemon=True, session=session)
 
     def start(self) -> None:
         """Begin to write."""
@@ -68,12 +70,12 @@ class BackgroundSnapshot:
     def cancel(self) -> None:
         """Stop it unless it is done; it may go on for a moment."""
         self._outcome.apply(Event.CANCEL)
-        cancel_jobs(self._context, self._tag)
+        cancel_jobs(self._tags, self._tag)
 
     def discard(self) -> None:
         """Wait until the writer has ended, and see that nothing of it is left."""
         while not self._ended.wait(RECHECK_S):
-            cancel_jobs(self._context, self._tag)
+            cancel_jobs(self._tags, self._tag)
         if self._outcome.apply(Event.DISCARD) is Duty.DELETE:
             self._delete()
 
@@ -84,7 +86,7 @@ class BackgroundSnapshot:
             return
         failure: BaseException | None = None
         try:
-            self._context.addJobTag(self._tag)
+            self._tags.add(self._tag)
             stored = self._write()
         except BaseException as error:  # noqa: BLE001 - the block raises it
             failure = error

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.errors import GoneError
+from ..execution.transport import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +38,8 @@ _CLASSIC_PROTOCOL = "org.apache.spark.sql.execution.datasources.SQLHadoopMapRedu
 _CLASSIC_COMMITTER = "org.apache.parquet.hadoop.ParquetOutputCommitter"
 _CLOUD_PROTOCOL = "org.apache.spark.internal.io.cloud.PathOutputCommitProtocol"
 _CLOUD_COMMITTER = "org.apache.spark.internal.io.cloud.BindingParquetOutputCommitter"
+
+_LOADER = "org.apache.spark.util.Utils"
 
 _SUCCESS_BYTES = 1024 * 1024
 _CURE = (
@@ -56,7 +59,7 @@ class Committer:
     """Options of the write."""
 
 
-CLASSIC = Committer(False, _CLASSIC_PROTOCOL, {PARQUET_COMMITTER: _CLASSIC_COMMITTER})
+CLASSIC = Committer(False, _CLASSIC_PROTOCOL, {PARQUET_COMMITTER: _CLASSIC_COMMITTER, ALGORITHM: "1"})
 MAGIC = Committer(True, _CLOUD_PROTOCOL, {PARQUET_COMMITTER: _CLOUD_COMMITTER, S3A_COMMITTER: "magic"})
 
 
@@ -180,12 +183,13 @@ def s3a_conf(endpoint: str | None = None, region: str | None = None) -> dict[str
 
 
 def _refuse_version_2(spark: SparkSession) -> None:
-    hadoop = spark._jsc.hadoopConfiguration()
     places = {
         f"the session's {ALGORITHM}": spark.conf.get(ALGORITHM, None),
         f"the session's spark.hadoop.{ALGORITHM}": spark.conf.get(f"spark.hadoop.{ALGORITHM}", None),
-        f"Hadoop's {ALGORITHM}": hadoop.get(ALGORITHM),
     }
+    if not is_remote(spark):
+        # A client cannot look into its server's; there the option of the write alone keeps version 2 away.
+        places[f"Hadoop's {ALGORITHM}"] = spark._jsc.hadoopConfiguration().get(ALGORITHM)
     for where, value in places.items():
         if (value or "").strip() == "2":
             raise InvalidConfigError(
@@ -196,5 +200,8 @@ def _refuse_version_2(spark: SparkSession) -> None:
 
 
 def _is_there(spark: SparkSession, name: str) -> bool:
+    if is_remote(spark):
+        found = spark.sql(f"SELECT reflect('{_LOADER}', 'classIsLoadable', '{name}')").first()
+        return found is not None and found[0] == "true"
     jvm: Any = spark._jvm
     return bool(jvm.org.apache.spark.util.Utils.classIsLoadable(name))

@@ -77,7 +77,7 @@ class Outputs:
         )
 
     def _write(self, planned: Planned, *, waited_for: bool = True) -> Stored:
-        with stopping(self._fence, planned.df.sparkSession.sparkContext, f"{planned.output.folder} watched"):
+        with stopping(self._fence, planned.df.sparkSession, f"{planned.output.folder} watched"):
             return self._writer.write(planned, waited_for=waited_for)
 
     def add(self, kind: str, name: str, make: Callable[[str], Stored]) -> None:

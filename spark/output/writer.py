@@ -157,7 +157,7 @@ class Writer:
         """
         began = self._now_ms()
         with planned.in_force.write() as options:
-            planned.df.write.mode("errorifexists").options(**options).parquet(planned.url)
+            planned.df.write.mode("error").options(**options).parquet(planned.url)
         written = self._now_ms()
         output, magic = planned.output, planned.in_force.committer.magic
         stored = Stored(output, self._settle(output, magic=magic))

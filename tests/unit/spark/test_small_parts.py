@@ -335,9 +335,17 @@ def test_json_is_what_the_ui_shows() -> None:
     assert json.loads(shown) == {"start": None, "end": None}
 
 
-def test_a_session_that_is_not_a_classic_one_is_refused() -> None:
-    class ConnectSession:
-        """What matters of Spark Connect's session: there is no JVM behind it."""
+class ConnectSession:
+    """What matters of Spark Connect's session: there is no JVM behind it."""
 
-    with pytest.raises(InvalidConfigError, match="needs a classic Spark session and this is a Spark Connect one"):
+
+def test_a_connect_session_with_which_functions_do_not_work_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_CONNECT_MODE_ENABLED", raising=False)
+    with pytest.raises(InvalidConfigError, match=r"made past pyspark\.sql\.SparkSession, so pyspark\.sql\.functions"):
         session(ConnectSession())  # type: ignore[arg-type]
+
+
+def test_a_connect_session_that_pyspark_has_made_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+    given = ConnectSession()
+    assert session(given) is given  # type: ignore[arg-type, comparison-overlap]

@@ -1,0 +1,176 @@
+"""Folders of raw files, outside of the checkpoint: where they may lie, and how their files get in and out.
+
+A classic application copies by Hadoop's file systems inside its JVM, so a folder may lie wherever Spark reads and
+writes: on the driver's disk, in S3, in HDFS. A client of a Spark Connect server has no JVM: it copies what is on its
+own disk through the storage port. The server's disk may be another machine's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ...checkpoint.errors import InvalidStateError
+from ...checkpoint.store.job_files import JobFiles
+from ...storage.port import ConditionFailed
+from ..execution.transport import is_remote
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SCHEME = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]+:/")
+_CHUNK_BYTES = 8 * 1024 * 1024
+
+
+class Place(Protocol):
+    """A folder outside of the checkpoint."""
+
+    url: str
+    """For error texts."""
+
+    def files(self) -> dict[str, tuple[int, int]]:
+        """Give each file below by its path relative to the folder: its bytes, and when it was written last.
+
+        Raises:
+            InvalidStateError: there is no such folder.
+        """
+
+    def make_empty(self) -> None:
+        """Make the folder, which may be there and empty.
+
+        Raises:
+            InvalidStateError: something lies there already.
+        """
+
+    def keep(self, name: str, folder: str) -> None:
+        """Copy one file into a folder of the job, which ends in `/`."""
+
+    def bring(self, name: str, folder: str) -> None:
+        """Copy one file out of a folder of the job, which ends in `/`."""
+
+
+def place(spark: SparkSession, files: JobFiles, where: str | os.PathLike[str]) -> Place:
+    """Give the folder that an application names.
+
+    Args:
+        spark: the session.
+        files: the job's files.
+        where: a path on the disk of the application's process, or a URL. Over Spark Connect `file:` only.
+
+    Raises:
+        InvalidStateError: it is a URL, and this application has no JVM that could read it.
+    """
+    if not is_remote(spark):
+        return _ByHadoop(spark, files, where)
+    text = os.fspath(where)
+    if _SCHEME.match(text) and not text.startswith("file:/"):
+        raise InvalidStateError(
+            "over Spark Connect raw files are copied by the application's own process, which reads and writes its own "
+            "disk only. Copy them there first, or submit this stage with spark-submit",
+            folder=text,
+        )
+    return _OnDisk(files, Path(re.sub(r"\Afile:/+", "/", text)))
+
+
+def _occupied(url: str) -> InvalidStateError:
+    return InvalidStateError(
+        "raw files are restored into an empty folder only, and something lies there. Give a new one", folder=url
+    )
+
+
+def _missing(url: str) -> InvalidStateError:
+    return InvalidStateError("there is no such folder to keep as raw files", folder=url)
+
+
+class _OnDisk:
+    """A folder on the disk of this process, copied through the storage port."""
+
+    def __init__(self, files: JobFiles, root: Path) -> None:
+        self._files = files
+        self._root = root.absolute()
+        self.url = f"file://{self._root}"
+
+    def files(self) -> dict[str, tuple[int, int]]:
+        if not self._root.is_dir():
+            raise _missing(self.url)
+        found = ((each, each.stat()) for each in sorted(self._root.rglob("*")) if each.is_file())
+        return {
+            each.relative_to(self._root).as_posix(): (stat.st_size, stat.st_mtime_ns // 1_000_000)
+            for each, stat in found
+        }
+
+    def make_empty(self) -> None:
+        if self._root.exists() and (not self._root.is_dir() or any(self._root.iterdir())):
+            raise _occupied(self.url)
+        self._root.mkdir(parents=True, exist_ok=True)
+
+    def keep(self, name: str, folder: str) -> None:
+        key = self._files.full(folder + name)
+        with (self._root / name).open("rb") as source:
+            if isinstance(self._files.store.create_from(key, source), ConditionFailed):
+                raise InvalidStateError("a file with this driver's own name is there already", key=key)
+
+    def bring(self, name: str, folder: str) -> None:
+        target, at = self._root / name, 0
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("xb") as into:
+            while chunk := self._files.read_range(folder + name, at, _CHUNK_BYTES):
+                into.write(chunk)
+                at += len(chunk)
+
+
+class _ByHadoop:
+    """A folder as Hadoop sees it, and copies it inside the JVM."""
+
+    def __init__(self, spark: SparkSession, files: JobFiles, where: str | os.PathLike[str]) -> None:
+        text = os.fspath(where)
+        if _SCHEME.match(text):
+            # Spark knows S3 by the scheme s3a only.
+            self.url = re.sub(r"\As3:/", "s3a:/", text).rstrip("/")
+        else:
+            self.url = f"file://{Path(text).absolute()}"
+        jvm: Any = spark._jvm
+        jsc: Any = spark._jsc
+        self._files = files
+        self._hadoop = jvm.org.apache.hadoop.fs
+        self._conf = jsc.hadoopConfiguration()
+        self._root = self._hadoop.Path(self.url)
+        self._fs = self._root.getFileSystem(self._conf)
+
+    def files(self) -> dict[str, tuple[int, int]]:
+        if not self._fs.exists(self._root) or not self._fs.getFileStatus(self._root).isDirectory():
+            raise _missing(self.url)
+        # The root as the file system writes it: what it lists begins with that.
+        root = self._fs.getFileStatus(self._root).getPath().toString().rstrip("/") + "/"
+        found: dict[str, tuple[int, int]] = {}
+        listing = self._fs.listFiles(self._root, True)
+        while listing.hasNext():
+            status = listing.next()
+            found[status.getPath().toString().removeprefix(root)] = status.getLen(), status.getModificationTime()
+        return found
+
+    def make_empty(self) -> None:
+        if self._fs.exists(self._root):
+            status = self._fs.getFileStatus(self._root)
+            if not status.isDirectory() or len(self._fs.listStatus(self._root)):
+                raise _occupied(self.url)
+        self._fs.mkdirs(self._root)
+
+    def keep(self, name: str, folder: str) -> None:
+        self._copy(f"{self.url}/{name}", self._stored(name, folder))
+
+    def bring(self, name: str, folder: str) -> None:
+        self._copy(self._stored(name, folder), f"{self.url}/{name}")
+
+    def _stored(self, name: str, folder: str) -> str:
+        return f"{self._files.spark_url(folder.rstrip('/'))}/{name}"
+
+    def _copy(self, source: str, target: str) -> None:
+        paths = [self._hadoop.Path(url) for url in (source, target)]
+        systems = [path.getFileSystem(self._conf) for path in paths]
+        if target.startswith("file:"):
+            # Without the checksum files that Hadoop puts beside what it writes to a local disk.
+            systems[1] = systems[1].getRawFileSystem()
+        self._hadoop.FileUtil.copy(systems[0], paths[0], systems[1], paths[1], False, True, self._conf)
