@@ -1,0 +1,194 @@
+"""A bare connection to a Spark Connect server: is it there, does it take the token, which Spark is it.
+
+PySpark's own client tries for ten minutes where a host does not answer, and then does not say what is wrong. So the
+server is asked first, step by step, and each step has its message. The answers are the server's own protocol: no
+session of PySpark's is made.
+"""
+
+from __future__ import annotations
+
+import socket
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ...checkpoint.errors import CheckpointError, FencedError, InvalidConfigError
+from ...storage.errors import ErrorKind
+from .server import ConnectServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CONNECT_S = 10.0
+"""For the first answer of the host."""
+SPEAK_S = 15.0
+"""Until both sides have agreed on a protocol, TLS included."""
+ANSWER_S = 120.0
+"""For one answer: a server that has just started makes its first session in about ten seconds."""
+CLIENT_TYPE = "cairn"
+
+
+class ServerUnreachableError(CheckpointError):
+    """The Spark Connect server did not answer; trying later may help."""
+
+    kind = ErrorKind.UNAVAILABLE
+
+
+class ConnectChannel:
+    """A channel to a server; close it, or use it as a context manager.
+
+    Args:
+        server: which.
+
+    Raises:
+        InvalidConfigError: PySpark's client cannot run here: a package is missing.
+        ServerUnreachableError: the host does not answer, or does not speak as the connection says.
+    """
+
+    def __init__(self, server: ConnectServer) -> None:
+        self._server = server
+        self._grpc, self._proto, builder = _client_packages()
+        self._check_host()
+        # The token goes along with each call, as with PySpark's client, whose own builder this is.
+        made = builder(server.url("00000000-0000-4000-8000-000000000000"))
+        self._metadata = made.metadata()
+        self._channel = made.toChannel()
+        try:
+            self._grpc.channel_ready_future(self._channel).result(timeout=SPEAK_S)
+        except self._grpc.FutureTimeoutError as error:
+            self._channel.close()
+            raise self._no_protocol() from error
+        self._stub = self._proto.SparkConnectServiceStub(self._channel)
+
+    def __enter__(self) -> ConnectChannel:
+        """Give the channel."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self._channel.close()
+
+    def version(self, session: str) -> str:
+        """Ask which Spark the server is; this opens the session, unless it is open.
+
+        Args:
+            session: the session's id.
+
+        Raises:
+            FencedError: the session has been released, so the execution that it belongs to was replaced.
+            InvalidConfigError: the server does not take the token, or is none of Spark Connect.
+            ServerUnreachableError: it did not answer.
+        """
+        request = self._proto.AnalyzePlanRequest(
+            session_id=session, client_type=CLIENT_TYPE, spark_version=self._proto.AnalyzePlanRequest.SparkVersion()
+        )
+        request.user_context.user_id = self._server.user
+        return str(self._call(self._stub.AnalyzePlan, request).spark_version.version)
+
+    def release(self, session: str) -> None:
+        """Release a session: the server stops what runs in it. One that it does not know is no error.
+
+        Args:
+            session: the session's id.
+
+        Raises:
+            InvalidConfigError: the server does not take the token, or is none of Spark Connect.
+            ServerUnreachableError: it did not answer.
+        """
+        request = self._proto.ReleaseSessionRequest(session_id=session, client_type=CLIENT_TYPE)
+        request.user_context.user_id = self._server.user
+        self._call(self._stub.ReleaseSession, request)
+
+    def _call(self, method: Callable[..., Any], request: object) -> Any:
+        try:
+            return method(request, metadata=self._metadata, timeout=ANSWER_S)
+        except self._grpc.RpcError as error:
+            raise self._meaning(error) from error
+
+    def _meaning(self, error: Any) -> CheckpointError:
+        code, details = error.code(), str(error.details() or "")
+        status, at = self._grpc.StatusCode, {"server": self._server.endpoint}
+        if "SESSION_CLOSED" in details or "SESSION_CHANGED" in details:
+            return FencedError(
+                "the session of this execution has been released: another attempt has replaced it, and does the work",
+                **at,
+            )
+        if code in (status.UNAUTHENTICATED, status.PERMISSION_DENIED):
+            given = "does not take the connection's token" if self._server.token else "asks for a token"
+            return InvalidConfigError(
+                f"the Spark Connect server {given}. Put the server's spark.connect.authenticate.token into the "
+                "connection's password",
+                **at,
+            )
+        if code is status.UNIMPLEMENTED:
+            return InvalidConfigError(
+                "what answers there is no Spark Connect server. Check the connection's host and port", **at
+            )
+        return ServerUnreachableError(f"the Spark Connect server did not answer: {code.name}: {details[:300]}", **at)
+
+    def _check_host(self) -> None:
+        try:
+            socket.create_connection((self._server.host, self._server.port), CONNECT_S).close()
+        except OSError as error:
+            raise ServerUnreachableError(
+                f"the Spark Connect server cannot be reached: {error}. Check the connection's host and port, and that "
+                "the server runs",
+                server=self._server.endpoint,
+            ) from error
+
+    def _no_protocol(self) -> ServerUnreachableError:
+        if self._server.use_ssl:
+            why = (
+                "it does not answer by TLS, or its certificate is not trusted here. Where it has no TLS, take use_ssl "
+                "out of the connection's extra; for a certificate of your own set GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
+            )
+        else:
+            why = (
+                "it does not speak Spark Connect in plain text. Where TLS is in front of it, set use_ssl in the "
+                "connection's extra: {\"use_ssl\": true}; else the port may be another service's"
+            )
+        return ServerUnreachableError(f"the host answers, but {why}", server=self._server.endpoint)
+
+
+def check_version(server_version: str, client_version: str, endpoint: str) -> str | None:
+    """Compare the server's Spark with this PySpark; within one major version the protocol is compatible.
+
+    Args:
+        server_version: what the server says.
+        client_version: `pyspark.__version__`.
+        endpoint: of the server, for messages.
+
+    Returns:
+        A warning, where they differ and may still work together.
+
+    Raises:
+        InvalidConfigError: they do not work together.
+    """
+    theirs, ours = server_version.split("."), client_version.split(".")
+    if theirs[0] != ours[0]:
+        raise InvalidConfigError(
+            f"the Spark Connect server is Spark {server_version}, and this worker has PySpark {client_version}. Use a "
+            f"server of Spark {ours[0]}, or submit this stage with spark-submit",
+            server=endpoint,
+        )
+    if theirs[:2] == ours[:2]:
+        return None
+    return (
+        f"the Spark Connect server {endpoint} is Spark {server_version} and this worker has PySpark {client_version}: "
+        "what is new in one of them may be missing in the other"
+    )
+
+
+def _client_packages() -> tuple[Any, Any, Any]:
+    try:
+        import grpc
+        from pyspark.sql.connect import proto
+        from pyspark.sql.connect.client.core import DefaultChannelBuilder
+    except ImportError as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InvalidConfigError(
+            f"PySpark's client of Spark Connect cannot run on this worker: {first}. Install it: "
+            "pip install 'airflow-cairn[connect]'"
+        ) from error
+    return grpc, proto, DefaultChannelBuilder

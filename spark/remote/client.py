@@ -1,0 +1,191 @@
+"""The process that runs a stage's application as a client of a Spark Connect server.
+
+`python -m airflow_cairn.spark.remote.client`, with a `Submission` in its environment. In this order: ask the server,
+release the sessions of the executions that this one replaces (semantics V2), make the session, run the application,
+release the session. A signal to end runs the last steps too: the epoch's block deletes what it wrote and declines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+import re
+import runpy
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from ...checkpoint.errors import InvalidConfigError
+from ...storage.errors import CairnError
+from .channel import ConnectChannel, check_version
+from .server import ConnectServer
+from .sessions import release_replaced
+from .submission import VARIABLE, Problem, Submission
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ..epoch import Epoch
+
+log = logging.getLogger(__name__)
+
+NOT_RUN = 78
+"""Exit status where no application ran; a line of the output says why."""
+ENDED = 128 + signal.SIGTERM
+
+_FUNCTION = re.compile(r"\A[A-Za-z_]\w*(\.[A-Za-z_]\w*)+\Z")
+_FILES = (".py", ".jar", ".r", ".zip", ".egg")
+
+
+def is_function(application: str) -> bool:
+    """Tell whether an application is a function by its dotted name, and not a file.
+
+    Args:
+        application: what the operator was given.
+    """
+    return bool(_FUNCTION.match(application)) and not application.lower().endswith(_FILES)
+
+
+def main(environ: dict[str, str] | None = None) -> int:
+    """Run the application.
+
+    Args:
+        environ: where the submission is; this process's own by default.
+
+    Returns:
+        The exit status. The application's own `sys.exit` and errors go through.
+    """
+    environ = dict(os.environ) if environ is None else environ
+    signal.signal(signal.SIGTERM, _end)
+    try:
+        submission = Submission.from_json(environ.get(VARIABLE))
+        os.environ.pop(VARIABLE, None)
+        application = application_of(submission)
+        spark = connect(submission)
+    except CairnError as error:
+        sys.stdout.write(f"{Problem.of(error).line()}\n")
+        return NOT_RUN
+    sys.argv = [submission.application, *submission.arguments]
+    try:
+        application()
+    finally:
+        # Whatever still runs in it is of no use now, and its Python workers take memory.
+        spark.stop()
+    return 0
+
+
+def connect(submission: Submission) -> SparkSession:
+    """Make the session, once the sessions of the executions before it are gone.
+
+    Args:
+        submission: what to run.
+
+    Raises:
+        InvalidConfigError: the server does not fit, or refuses what the author has set.
+        FencedError: this execution has been replaced itself.
+        ServerUnreachableError: the server did not answer.
+    """
+    server = ConnectServer(**submission.server)
+    with ConnectChannel(server) as channel:
+        import pyspark
+
+        warning = check_version(channel.version(submission.session), pyspark.__version__, server.endpoint)
+        if warning is not None:
+            log.warning("%s", warning)
+        release_replaced(channel, submission.replaced)
+    from pyspark.sql import SparkSession
+
+    # For the application's own SparkSession.builder.getOrCreate(), which then gives this session.
+    os.environ["SPARK_REMOTE"] = server.url(submission.session)
+    # By this builder and no other: PySpark's functions follow the way by which the first session was made.
+    spark: SparkSession = SparkSession.builder.config(map={**submission.handed}).getOrCreate()
+    _bound_retries(spark)
+    for key, value in submission.conf.items():
+        with _refused(f"conf {key}: set it where the Spark Connect server is started"):
+            spark.conf.set(key, value)
+    for paths, kind in (
+        (submission.py_files, {"pyfile": True}),
+        (submission.files, {"file": True}),
+        (submission.archives, {"archive": True}),
+        (submission.jars, {}),
+    ):
+        if paths:
+            with _refused(f"{', '.join(paths)} as files of the session"):
+                spark.addArtifacts(*paths, **kind)
+    return spark
+
+
+def application_of(submission: Submission) -> Callable[[], object]:
+    """Find the application: a file, run as `python FILE` would; or a function, called with its open epoch.
+
+    Args:
+        submission: what to run.
+
+    Raises:
+        InvalidConfigError: there is no such file or function.
+    """
+    name = submission.application
+    sys.path[1:1] = submission.py_files
+    if is_function(name):
+        return partial(_call, _function(name))
+    path = Path(name.removeprefix("file://")).absolute()
+    if not path.is_file():
+        raise InvalidConfigError(
+            f"the application {name} does not exist on this worker. Over Spark Connect it runs there: give a Python "
+            "file's path, or 'package.module.function'"
+        )
+    sys.path.insert(0, str(path.parent))
+    return partial(runpy.run_path, str(path), run_name="__main__")
+
+
+def _call(function: Callable[[Epoch], object]) -> None:
+    from ..epoch import Epoch
+
+    with Epoch.current() as epoch:
+        function(epoch)
+
+
+def _function(name: str) -> Callable[[Epoch], object]:
+    module, _, attribute = name.rpartition(".")
+    try:
+        found: object = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise InvalidConfigError(
+            f"the application {name} cannot be imported on this worker: {error}. Name a function as "
+            "'package.module.function', or a Python file by its path"
+        ) from error
+    if not callable(found):
+        raise InvalidConfigError(f"the application {name} is no function but a {type(found).__name__}")
+    return found
+
+
+def _bound_retries(spark: SparkSession) -> None:
+    """Give up on a server that is gone after about a minute; by itself PySpark tries for ten."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    client: Any = spark.client
+    client.set_retry_policies([DefaultPolicy(max_retries=9, max_backoff=10_000)])
+
+
+@contextlib.contextmanager
+def _refused(what: str) -> Iterator[None]:
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, OSError) as error:
+        raise InvalidConfigError(f"the Spark Connect server did not take {what}. {error}") from error
+
+
+def _end(_number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(ENDED)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

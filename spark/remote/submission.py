@@ -1,0 +1,91 @@
+"""What the operator tells the process that runs a stage's application against a Spark Connect server.
+
+It travels in the environment of that process: no command line and no rendered field shows it. The token is in the
+server's URL, and only there.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ...checkpoint.errors import InvalidConfigError
+from ...storage.errors import ErrorKind
+
+VARIABLE = "CAIRN_CONNECT_SUBMISSION"
+"""The environment variable that holds it, as JSON."""
+PROBLEM = "cairn-connect-problem "
+"""How the line of output begins by which the process says why there was no application: JSON follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """One application, for one session of one server."""
+
+    application: str
+    """A Python file, or a function by its dotted name."""
+    session: str
+    """The session's id."""
+    handed: dict[str, str]
+    """Conf by which the application finds its epoch."""
+    server: dict[str, Any] = field(repr=False)
+    """The fields of `ConnectServer`."""
+    arguments: tuple[str, ...] = ()
+    conf: dict[str, str] = field(default_factory=dict)
+    """The author's conf of the session."""
+    replaced: tuple[str, ...] = ()
+    """Ids of the sessions of executions that this one replaces (semantics V2)."""
+    py_files: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    archives: tuple[str, ...] = ()
+    jars: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """Write it."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str | None) -> Submission:
+        """Read it.
+
+        Raises:
+            InvalidConfigError: the process was not started by a SparkEpochOperator.
+        """
+        if not text:
+            raise InvalidConfigError(
+                "this program runs an application for SparkEpochOperator, which has not started it. Run the "
+                "application as a task of a DAG"
+            )
+        found = json.loads(text)
+        for name in ("arguments", "replaced", "py_files", "files", "archives", "jars"):
+            found[name] = tuple(found[name])
+        return cls(**found)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why no application ran."""
+
+    message: str
+    incurable: bool
+    """Whether another try would only repeat it (semantics F4)."""
+
+    @classmethod
+    def of(cls, error: Exception) -> Problem:
+        """Describe an error."""
+        return cls(str(error), getattr(error, "kind", None) is ErrorKind.INVALID)
+
+    def line(self) -> str:
+        """Give the line of output that says so."""
+        return PROBLEM + json.dumps(asdict(self))
+
+    @classmethod
+    def in_line(cls, line: str) -> Problem | None:
+        """Read it; None if the line is another one."""
+        if not line.startswith(PROBLEM):
+            return None
+        try:
+            return cls(**json.loads(line.removeprefix(PROBLEM)))
+        except (ValueError, TypeError):
+            return None

@@ -1,0 +1,51 @@
+"""Every kind of state by a client of a Spark Connect server; says what it found."""
+
+import json
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from airflow_cairn.spark import Epoch, table
+
+work = Path(sys.argv[1])
+spark = SparkSession.builder.appName("kinds").getOrCreate()
+with Epoch.current() as epoch:
+    assert epoch.spark is spark
+    before = epoch.state("totals")
+    subtask = epoch.state("totals", subtask=0)
+    found = {
+        "pyspark": type(spark).__module__,
+        "totals": [] if before is None else sorted(row.n for row in before.collect()),
+        "of one subtask": -1 if subtask is None else subtask.count(),
+        "list": epoch.list_state("offsets"),
+        "large": len(epoch.get("large", "")),
+        "model": epoch.restore_files("model", work / "restored"),
+        "behind": sorted(row.id for row in epoch.state("behind").collect()) if epoch.state("behind") else [],
+        "conf": spark.conf.get("spark.sql.shuffle.partitions"),
+    }
+    if found["model"]:
+        found["files"] = sorted(str(each.relative_to(work / "restored")) for each in (work / "restored").rglob("*.bin"))
+    else:
+        model = work / "model"
+        (model / "trees 1").mkdir(parents=True)
+        (model / "a.bin").write_bytes(bytes(range(256)) * 99)
+        (model / "trees 1" / "ü=1.bin").write_bytes(b"x")
+        epoch.snapshot_files("model", model)
+    epoch.snapshot("behind", spark.range(4), background=True)
+    rows = spark.range(10).select(
+        (F.col("id") % 5).alias("key"), (F.col("id") + F.lit(len(found["totals"]))).alias("n")
+    )
+    epoch.snapshot("totals", rows, key="key")
+    epoch.snapshot("none", spark.range(0))
+    epoch.write(rows)
+    epoch.publish("league", spark.createDataFrame([("A-B", 7)], "route STRING, n INT"))
+    epoch.snapshot_list("offsets", [[1], [2]])
+    epoch.put("large", "x" * 30_000)
+    if "fail" in sys.argv:
+        spark.sql("SELECT nowhere FROM nothing").collect()
+if epoch.restored_from is not None:
+    storage = spark.conf.get("spark.cairn.storage") or ""
+    found["league"] = [row.n for row in table(spark, storage, epoch.job, "league").collect()]
+print("FOUND", json.dumps(found))

@@ -1,0 +1,201 @@
+"""Epochs by clients of a real Spark Connect server, and what becomes of a client that is killed (semantics V2)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_cairn.checkpoint.answers import Failed, Submit
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
+from airflow_cairn.checkpoint.documents.layout import epoch_name
+from airflow_cairn.spark.remote.client import NOT_RUN
+from airflow_cairn.spark.remote.sessions import session_id
+from airflow_cairn.spark.remote.submission import VARIABLE, Problem, Submission
+from scripts.harness.connect_server import ConnectServer
+from scripts.harness.wait import wait_until
+from tests.real.spark.pipeline import Pipeline
+
+pytestmark = pytest.mark.spark
+
+TOKEN = "token-of-the-test"  # noqa: S105
+APPLICATIONS = Path(__file__).parent / "applications"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ConnectServer]:
+    """One server, which asks for a token."""
+    with ConnectServer(env={"SPARK_CONNECT_AUTHENTICATE_TOKEN": TOKEN}) as it:
+        yield it
+
+
+class Clients:
+    """Runs applications as an operator would."""
+
+    def __init__(self, server: ConnectServer, folder: Path) -> None:
+        self.server = server
+        self.folder = folder
+        self.pipeline = Pipeline(f"file://{folder}/lake", None, (StageSpec("routes", (), 2),))
+
+    def submission(self, submit: Submit, application: str, *arguments: str, **options: Any) -> Submission:
+        at = {"host": "localhost", "port": self.server.port, "token": TOKEN, **options.pop("server", {})}
+        name = application if "." in application else str(APPLICATIONS / f"{application}.py")
+        session = session_id(submit.handover.token)
+        return Submission(name, session, self.pipeline.conf(submit), at, arguments, **options)
+
+    def start(self, submission: Submission) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "airflow_cairn.spark.remote.client"],
+            env={**os.environ, VARIABLE: submission.to_json()},
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, submit: Submit, application: str, *arguments: str, **options: Any) -> tuple[int, str]:
+        with self.start(self.submission(submit, application, *arguments, **options)) as process:
+            output, _ = process.communicate(timeout=600)
+        assert TOKEN not in output
+        return process.returncode, output
+
+
+@pytest.fixture
+def clients(server: ConnectServer, tmp_path: Path) -> Clients:
+    """Clients of the module's server, with a job of the test's own."""
+    return Clients(server, tmp_path)
+
+
+def found(ended: tuple[int, str]) -> dict[str, Any]:
+    status, output = ended
+    assert status == 0, output[-4000:]
+    [line] = [line for line in output.splitlines() if line.startswith("FOUND ")]
+    result: dict[str, Any] = json.loads(line.removeprefix("FOUND "))
+    return result
+
+
+def problem_of(ended: tuple[int, str]) -> Problem:
+    status, output = ended
+    assert status == NOT_RUN, output[-4000:]
+    [problem] = filter(None, map(Problem.in_line, output.splitlines()))
+    return problem
+
+
+def test_every_kind_of_state_goes_over_connect(clients: Clients) -> None:  # semantics A4, A5, B5, C4, R4
+    pipeline, work = clients.pipeline, str(clients.folder)
+    pipeline.trigger("one")
+    first = found(clients.run(pipeline.begin("one"), "connect_kinds", work, conf={"spark.sql.shuffle.partitions": "2"}))
+    assert pipeline.complete("one") == 1
+    assert first["pyspark"] == "pyspark.sql.connect.session"
+    assert (first["totals"], first["list"], first["large"], first["model"]) == ([], None, 0, False)
+    assert first["conf"] == "2"
+
+    pipeline.trigger("two")
+    status, output = clients.run(pipeline.begin("two"), "connect_kinds", work, "fail")
+    assert status == 1
+    assert "TABLE_OR_VIEW_NOT_FOUND" in output
+    progress = pipeline.coordinator.progress(epoch_name("two"))
+    assert isinstance(progress, Failed)
+    assert progress.detail.startswith("routes: AnalysisException: [TABLE_OR_VIEW_NOT_FOUND]")
+    assert pipeline.listing("chk-0000000002/state/") == [], "what was written is deleted"
+
+    (clients.folder / "restored").rename(clients.folder / "restored by the first try")
+    second = found(clients.run(pipeline.begin("two"), "connect_kinds", work))
+    assert pipeline.complete("two") == 3
+    assert second["totals"] == list(range(10))
+    assert 0 < second["of one subtask"] < 10
+    assert (second["list"], second["large"], second["behind"]) == ([[1], [2]], 30_000, [0, 1, 2, 3])
+    assert second["files"] == ["a.bin", "trees 1/ü=1.bin"]
+    assert second["league"] == [7]
+
+
+def test_a_function_is_called_with_its_open_epoch(clients: Clients) -> None:
+    (clients.folder / "appmod.py").write_text(
+        "from pyspark.sql.functions import udf\n"
+        "def plus(x):\n    return x + 1\n"
+        "def routes(epoch):\n"
+        "    rows = epoch.spark.range(3).select(udf(plus, 'long')('id').alias('n'))\n"
+        "    epoch.snapshot('totals', rows)\n"
+    )
+    pipeline = clients.pipeline
+    pipeline.trigger("one")
+    module = str(clients.folder / "appmod.py")
+    status, output = clients.run(pipeline.begin("one"), "appmod.routes", py_files=(module,))
+    assert status == 0, output[-3000:]
+    assert pipeline.complete("one") == 1
+
+
+def test_what_a_killed_client_left_running_is_stopped_before_the_next_try(clients: Clients) -> None:  # semantics V2
+    """The server would finish the dead client's write; the next try's client takes the session away first."""
+    pipeline = clients.pipeline
+    pipeline.trigger("one")
+    first = pipeline.begin("one")
+    with clients.start(clients.submission(first, "connect_slow", "9000")) as dead:
+        wait_until(lambda: len(_parts(pipeline, first)) == 2, 300, "both tasks of the first to write")
+        dead.send_signal(signal.SIGKILL)
+        dead.wait()
+    second = pipeline.begin("one")
+    assert second.handover.token != first.handover.token
+    replaced = (session_id(first.handover.token),)
+    status, output = clients.run(second, "connect_slow", "1", replaced=replaced)
+    assert status == 0, output[-3000:]
+    assert pipeline.complete("one") == second.handover.checkpoint
+    wait_until(lambda: not _parts(pipeline, first), 60, "the first try's files to go")
+
+    # A client of the first try that comes only now finds its session closed.
+    problem = problem_of(clients.run(first, "connect_slow", "1"))
+    assert "has been released: another attempt has replaced it" in problem.message
+    assert not problem.incurable
+
+
+def test_a_client_that_is_told_to_end_declines_and_leaves_nothing(clients: Clients) -> None:  # semantics A5, D1
+    pipeline = clients.pipeline
+    pipeline.trigger("one")
+    submit = pipeline.begin("one")
+    with clients.start(clients.submission(submit, "connect_slow", "9000")) as process:
+        wait_until(lambda: len(_parts(pipeline, submit)) == 2, 300, "both tasks to write")
+        process.terminate()
+        assert process.wait(120) == 128 + signal.SIGTERM
+    progress = pipeline.coordinator.progress(epoch_name("one"))
+    assert isinstance(progress, Failed)
+    assert "SystemExit" in progress.detail
+
+
+@pytest.mark.parametrize(
+    ("server", "said"),
+    [
+        ({"token": "wrong"}, "does not take the connection's token"),
+        ({"token": None}, "asks for a token"),
+        ({"port": 1}, "cannot be reached"),
+    ],
+    ids=["wrong token", "no token", "wrong port"],
+)
+def test_bad_input_is_named_before_anything_is_written(clients: Clients, server: dict[str, Any], said: str) -> None:
+    pipeline = clients.pipeline
+    pipeline.trigger("one")
+    problem = problem_of(clients.run(pipeline.begin("one"), "connect_slow", "1", server=server))
+    assert said in problem.message
+    assert problem.incurable is ("port" not in server)
+    assert pipeline.listing("chk-0000000001/acks/") == []
+
+
+def test_conf_that_no_session_can_set_is_refused_by_name(clients: Clients) -> None:
+    pipeline = clients.pipeline
+    pipeline.trigger("one")
+    conf = {"spark.executor.memory": "2g"}
+    problem = problem_of(clients.run(pipeline.begin("one"), "connect_slow", "1", conf=conf))
+    assert "conf spark.executor.memory: set it where the Spark Connect server is started" in problem.message
+    assert problem.incurable
+
+
+def _parts(pipeline: Pipeline, submit: Submit) -> list[str]:
+    """Give the data files of a try, those that are being written too."""
+    found = pipeline.listing(f"chk-{submit.handover.checkpoint:010}/state/")
+    return [each for each in found if submit.handover.token in each and each.endswith(".parquet")]

@@ -1,0 +1,70 @@
+"""A stand-in of a Spark Connect server, in this process: it speaks the protocol's first words and computes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+from pyspark.sql.connect import proto
+
+
+@dataclass
+class ConnectStandIn(proto.SparkConnectServiceServicer):
+    """Keeps what it was asked."""
+
+    version: str = "4.3.0"
+    token: str | None = None
+    port: int = 0
+    asked: list[tuple[str, str, str]] = field(default_factory=list)
+    """Method, user and session, in order."""
+    closed: set[tuple[str, str]] = field(default_factory=set)
+    open: set[tuple[str, str]] = field(default_factory=set)
+
+    def AnalyzePlan(self, request: Any, context: Any) -> Any:  # noqa: N802 - the protocol's name
+        session = self._admit("AnalyzePlan", request, context)
+        self.open.add(session)
+        answer = proto.AnalyzePlanResponse(session_id=request.session_id)
+        answer.spark_version.version = self.version
+        return answer
+
+    def ReleaseSession(self, request: Any, context: Any) -> Any:  # noqa: N802 - the protocol's name
+        session = self._admit("ReleaseSession", request, context, closed=False)
+        if session in self.open:
+            self.open.discard(session)
+            self.closed.add(session)
+        return proto.ReleaseSessionResponse(session_id=request.session_id)
+
+    def _admit(self, method: str, request: Any, context: Any, *, closed: bool = True) -> tuple[str, str]:
+        if self.token is not None:
+            given = dict(context.invocation_metadata()).get("authorization")
+            if given != f"Bearer {self.token}":
+                context.abort(grpc.StatusCode.UNAUTHENTICATED, "Invalid authentication token")
+        session = (request.user_context.user_id, request.session_id)
+        self.asked.append((method, *session))
+        if closed and session in self.closed:
+            context.abort(grpc.StatusCode.INTERNAL, "[INVALID_HANDLE.SESSION_CLOSED] The handle is invalid.")
+        return session
+
+
+@contextmanager
+def connect_server(**options: Any) -> Iterator[ConnectStandIn]:
+    """Run one on a free port of localhost.
+
+    Args:
+        **options: fields of `ConnectStandIn`.
+    """
+    made = ConnectStandIn(**options)
+    server = grpc.server(ThreadPoolExecutor(2))
+    proto.add_SparkConnectServiceServicer_to_server(made, server)
+    secure = made.token is not None
+    address, credentials = "localhost:0", grpc.local_server_credentials()
+    made.port = server.add_secure_port(address, credentials) if secure else server.add_insecure_port(address)
+    server.start()
+    try:
+        yield made
+    finally:
+        server.stop(None).wait()

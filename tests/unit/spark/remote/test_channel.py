@@ -1,0 +1,96 @@
+"""What a client finds out about a server before it makes a session, each mistake with its own message."""
+
+from __future__ import annotations
+
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+
+from airflow_cairn.checkpoint.errors import FencedError, InvalidConfigError
+from airflow_cairn.spark.remote import channel
+from airflow_cairn.spark.remote.channel import ConnectChannel, ServerUnreachableError, check_version
+from airflow_cairn.spark.remote.server import server_of
+from airflow_cairn.spark.remote.sessions import release_replaced, session_id
+from tests.support.connect_stand_in import connect_server
+
+ONE, TWO = session_id("one"), session_id("two")
+
+
+def test_a_server_says_which_spark_it_is() -> None:
+    with connect_server(version="4.2.1") as server, ConnectChannel(server_of("localhost", server.port)) as it:
+        assert it.version(ONE) == "4.2.1"
+    assert server.asked == [("AnalyzePlan", "cairn", ONE)]
+
+
+def test_the_token_is_given_and_a_wrong_one_is_refused() -> None:
+    with connect_server(token="right") as server:  # noqa: S106
+        # PySpark's client gives a token to `localhost` only; another name of it must not hang.
+        with ConnectChannel(server_of("127.0.0.1", server.port, token="right")) as it:  # noqa: S106
+            assert it.version(ONE) == "4.3.0"
+        wrong = server_of("localhost", server.port, token="wrong")  # noqa: S106
+        with ConnectChannel(wrong) as it, pytest.raises(InvalidConfigError, match="does not take the connection's tok"):
+            it.version(ONE)
+
+
+def test_a_server_that_asks_for_a_token_says_so() -> None:
+    with connect_server(token="right") as server:  # noqa: S106
+        made = server_of("localhost", server.port, token="x")  # noqa: S106
+        with ConnectChannel(made) as it, pytest.raises(InvalidConfigError) as refused:
+            it.version(ONE)
+    assert "spark.connect.authenticate.token" in str(refused.value)
+
+
+def test_a_host_that_does_not_answer_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(ServerUnreachableError, match=f"cannot be reached.*server=`127.0.0.1:{port}`"):
+        ConnectChannel(server_of("127.0.0.1", port))
+
+
+@pytest.mark.parametrize(("use_ssl", "said"), [(True, "does not answer by TLS"), (False, "in plain text")])
+def test_a_port_that_speaks_something_else_is_no_endless_wait(
+    monkeypatch: pytest.MonkeyPatch, use_ssl: bool, said: str
+) -> None:
+    monkeypatch.setattr(channel, "SPEAK_S", 0.3)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as mute,
+        pytest.raises(ServerUnreachableError, match=said),
+    ):
+        ConnectChannel(server_of("localhost", mute.getsockname()[1], use_ssl=use_ssl))
+
+
+def test_what_is_no_spark_connect_server_is_refused() -> None:
+    other = grpc.server(ThreadPoolExecutor(1))
+    port = other.add_insecure_port("localhost:0")
+    other.start()
+    try:
+        with ConnectChannel(server_of("localhost", port)) as it, pytest.raises(InvalidConfigError, match="is no Spark"):
+            it.version(ONE)
+    finally:
+        other.stop(None).wait()
+
+
+def test_another_major_version_is_refused_and_a_minor_one_is_told() -> None:
+    with pytest.raises(InvalidConfigError, match=r"is Spark 3\.5\.6, and this worker has PySpark 4\.3\.0"):
+        check_version("3.5.6", "4.3.0", "spark:15002")
+    assert check_version("4.3.2", "4.3.0", "spark:15002") is None
+    assert "is Spark 4.1.0 and this worker has PySpark 4.3.0" in (check_version("4.1.0", "4.3.0", "spark:15002") or "")
+
+
+def test_what_is_replaced_is_closed_before_it_was_ever_opened() -> None:  # semantics V2
+    """Its client may be starting still: it must find its session closed, and not make it anew."""
+    with connect_server() as server, ConnectChannel(server_of("localhost", server.port)) as it:
+        release_replaced(it, (ONE, TWO))
+        release_replaced(it, (ONE, TWO))
+        with pytest.raises(FencedError, match="has been released: another attempt has replaced it"):
+            it.version(ONE)
+        assert it.version(session_id("three")) == "4.3.0"
+    assert server.closed == {("cairn", ONE), ("cairn", TWO)}
+
+
+def test_a_session_belongs_to_one_execution() -> None:  # semantics V2
+    # Pinned: the next version must release what this one has left running.
+    assert ONE == "e2f7385a-adcd-4320-aa29-77964579cbeb"
+    assert ONE != TWO
