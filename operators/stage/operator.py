@@ -30,6 +30,7 @@ from ...checkpoint.answers import (
     TriggerFirst,
     UpstreamsNotReady,
 )
+from ...checkpoint.decisions.replaced_executions import replaced_executions
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.attempt import Slice
 from ...checkpoint.documents.run_window import run_of_head, run_of_slice
@@ -38,6 +39,7 @@ from ...checkpoint.stage_graph import check_parallelism
 from ...checkpoint.validation import check_choice
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ...hooks.cluster_driver import point_at
+from ...hooks.spark_connect import ConnectClient, connect_server
 from ...hooks.spark_submit import EpochSubmitHook
 from ...spark.handover.conf import handover_conf
 from ...spark.handover.runtime_zip import runtime_zip
@@ -56,6 +58,7 @@ from .last_stage import complete_if_last
 from .links import CheckpointLink
 from .others_again import let_others_run_again, not_on_their_way
 from .outcome import StageIncurableError, StageRun, left_out
+from .over_connect import client_of, run_client
 from .overtaken_epoch import come_back_if_overtaken, let_trigger_run, wait_in_line
 from .secrets import check_author_settings
 from .tries import came_back, first_since_clear, is_asked_for, is_retry
@@ -97,7 +100,8 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             `mode="at_least_once"` (semantics B2); stages with an edge to it need not be named.
         exchange: `"pipelined"`: it runs again together with every stage that has an edge to it (semantics F1);
             `"blocking"`: with none of them. None: as the edges say (`Pipelined`), which are blocking by themselves.
-        conn_id: the Spark connection; inside a group the group's, else `spark_default`.
+        conn_id: the Spark connection; inside a group the group's, else `spark_default`. With one of type
+            `spark_connect` the application runs in a process of this task, as a client of that server.
         airflow_api_conn_id: the connection to Airflow's own API, used where a failover has other tasks run again; None
             to clear manually. Inside a group the group's.
         name: the application's name in Spark (templated); job and uid by default.
@@ -157,6 +161,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         self._check_author_settings()
         self._submission: _Submission | None = None
         self._run: StageRun | None = None
+        self._client: ConnectClient | None = None
 
     def execute(self, context: Context) -> dict[str, Any] | None:  # type: ignore[override]  # the base has no result
         """Claim the stage's execution, submit the application, and see that it acknowledged.
@@ -298,6 +303,8 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
 
     def on_kill(self) -> None:
         """End the application, if one was submitted and no other try has taken it over."""
+        if self._client is not None:
+            self._client.end()
         if self._hook is None:
             return
         if self._run is not None and self._run.taken_over():
@@ -308,6 +315,20 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
     def _submit(
         self, context: Context, drivers: StageDrivers, settings: JobSettings, answer: Submit, run: StageRun
     ) -> None:
+        server = connect_server(self._conn_id)
+        if server is not None:
+            submission = _submission(settings, answer, runtime="")
+            replaced = replaced_executions(run.coordinator.head(), answer.handover.stage, answer.handover.token)
+            self._client = client_of(
+                self,
+                server,
+                answer.handover,
+                handed=submission.handed,
+                secrets=submission.environment,
+                replaced=replaced,
+            )
+            run_client(self._client, run)
+            return
         # A stored driver id outlives a clear and a try. Under a key of its own it is found by this execution alone, so
         # that no try reconnects to the driver of another attempt.
         self.keep_drivers_of(answer.handover.token)

@@ -55,21 +55,38 @@ class StageRun:
         """Give what the application said when it failed; None if it said nothing (it was killed, say)."""
         return acks.read_decline(self.coordinator.files, self.handover.stage, self.handover.execution)
 
-    def failure(self, returncode: int | None, report: str = "", missing: str | None = None) -> StageFailedError:
+    def failure(
+        self,
+        returncode: int | None,
+        report: str = "",
+        missing: str | None = None,
+        *,
+        program: str = "spark-submit",
+    ) -> StageFailedError:
         """Say why the application failed, as far as it is known.
 
         Args:
-            returncode: the exit status of spark-submit; None if it was not started.
+            returncode: the exit status of the program; None if it was not started.
             report: what the provider says about it; where spark-submit itself ended well, in cluster mode, it tells
                 what became of the application on the cluster.
             missing: the application's file, if it is known not to be there.
+            program: what ran the application.
         """
         prefix, declined = failed_prefix(self.handover.stage), self.declined()
         if declined is not None:
             return self._error(prefix + declined.detail, incurable=declined.incurable)
         if missing is not None:
             return self._error(f"{prefix}the application {missing} does not exist on this worker", incurable=True)
-        return self._error(prefix + _ending(returncode, report))
+        return self._error(prefix + _ending(program, returncode, report))
+
+    def refused(self, why: str, *, incurable: bool) -> StageFailedError:
+        """Say why no application ran.
+
+        Args:
+            why: what the program says.
+            incurable: whether another try would only repeat it (semantics F4).
+        """
+        return self._error(failed_prefix(self.handover.stage) + why, incurable=incurable)
 
     def check_acknowledged(self) -> None:
         """Make sure, after an application that ended well, that its epoch has the stage's acknowledgement.
@@ -131,13 +148,13 @@ def failed_prefix(stage: str) -> str:
     return f"stage {stage} failed: "
 
 
-def _ending(returncode: int | None, report: str) -> str:
+def _ending(program: str, returncode: int | None, report: str) -> str:
     if returncode is None:
-        return "spark-submit did not run to its end and gave no reason"
+        return f"{program} did not run to its end and gave no reason"
     if returncode == 0 and report:
         return f"{report.splitlines()[0]}; the cluster's own log of the application holds more"
     # A shell reports a signal as 128 + its number, Python as a negative one.
     signal = -returncode if returncode < 0 else returncode - 128
     if returncode < 0 or 128 < returncode < 160:
-        return f"spark-submit was killed by signal {signal} and gave no reason"
-    return f"spark-submit ended with status {returncode} and gave no reason; the task's log holds its output"
+        return f"{program} was killed by signal {signal} and gave no reason"
+    return f"{program} ended with status {returncode} and gave no reason; the task's log holds its output"

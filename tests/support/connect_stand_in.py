@@ -24,14 +24,14 @@ class ConnectStandIn(proto.SparkConnectServiceServicer):
     closed: set[tuple[str, str]] = field(default_factory=set)
     open: set[tuple[str, str]] = field(default_factory=set)
 
-    def AnalyzePlan(self, request: Any, context: Any) -> Any:  # noqa: N802 - the protocol's name
+    def AnalyzePlan(self, request: Any, context: Any) -> Any:
         session = self._admit("AnalyzePlan", request, context)
         self.open.add(session)
         answer = proto.AnalyzePlanResponse(session_id=request.session_id)
         answer.spark_version.version = self.version
         return answer
 
-    def ReleaseSession(self, request: Any, context: Any) -> Any:  # noqa: N802 - the protocol's name
+    def ReleaseSession(self, request: Any, context: Any) -> Any:
         session = self._admit("ReleaseSession", request, context, closed=False)
         if session in self.open:
             self.open.discard(session)

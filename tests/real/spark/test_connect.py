@@ -25,7 +25,7 @@ from tests.real.spark.pipeline import Pipeline
 
 pytestmark = pytest.mark.spark
 
-TOKEN = "token-of-the-test"  # noqa: S105
+TOKEN = "token-of-the-test"
 APPLICATIONS = Path(__file__).parent / "applications"
 
 

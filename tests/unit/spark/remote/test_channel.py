@@ -25,18 +25,18 @@ def test_a_server_says_which_spark_it_is() -> None:
 
 
 def test_the_token_is_given_and_a_wrong_one_is_refused() -> None:
-    with connect_server(token="right") as server:  # noqa: S106
+    with connect_server(token="right") as server:
         # PySpark's client gives a token to `localhost` only; another name of it must not hang.
-        with ConnectChannel(server_of("127.0.0.1", server.port, token="right")) as it:  # noqa: S106
+        with ConnectChannel(server_of("127.0.0.1", server.port, token="right")) as it:
             assert it.version(ONE) == "4.3.0"
-        wrong = server_of("localhost", server.port, token="wrong")  # noqa: S106
+        wrong = server_of("localhost", server.port, token="wrong")
         with ConnectChannel(wrong) as it, pytest.raises(InvalidConfigError, match="does not take the connection's tok"):
             it.version(ONE)
 
 
 def test_a_server_that_asks_for_a_token_says_so() -> None:
-    with connect_server(token="right") as server:  # noqa: S106
-        made = server_of("localhost", server.port, token="x")  # noqa: S106
+    with connect_server(token="right") as server:
+        made = server_of("localhost", server.port, token="x")
         with ConnectChannel(made) as it, pytest.raises(InvalidConfigError) as refused:
             it.version(ONE)
     assert "spark.connect.authenticate.token" in str(refused.value)

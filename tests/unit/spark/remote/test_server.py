@@ -7,7 +7,7 @@ import pytest
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.spark.remote.server import ConnectServer, server_of
 
-SECRET = "s3cr;t=x/"  # noqa: S105
+SECRET = "s3cr;t=x/"
 
 
 def test_the_url_holds_all_that_pyspark_needs() -> None:
@@ -32,7 +32,7 @@ def test_a_token_goes_unencrypted_to_this_machine_only(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["spark.example", "10.0.0.7", "localhost.example"])
 def test_a_token_goes_to_no_other_machine_unencrypted(host: str) -> None:
-    with pytest.raises(InvalidConfigError, match="would travel unencrypted.*use_ssl") as refused:
+    with pytest.raises(InvalidConfigError, match=r"would travel unencrypted.*use_ssl") as refused:
         server_of(host, token=SECRET, conn_id="spark")
     assert SECRET not in str(refused.value)
     assert server_of(host, token=SECRET, use_ssl=True).host == host

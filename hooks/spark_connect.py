@@ -1,0 +1,141 @@
+"""An application as a client of a Spark Connect server: a process of this task, with its secrets in its environment.
+
+The task's own process never imports grpc: Airflow forks it, and what forks with grpc open may hang (measured).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from airflow.sdk import BaseHook, Connection
+from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.sdk.log import mask_secret
+
+from ..checkpoint.errors import InvalidConfigError
+from ..spark.remote.server import ConnectServer, server_of
+from ..spark.remote.submission import VARIABLE, Problem, Submission
+from .spark_submit import OTHER_IDENTITY
+
+log = logging.getLogger(__name__)
+
+CONN_TYPE = "spark_connect"
+"""The connection type of the provider's own hook."""
+GRACE_S = 30.0
+"""Between the signal to end, after which the application deletes what it wrote, and the one that cannot be ignored."""
+
+
+def connect_server(conn_id: str) -> ConnectServer | None:
+    """Give the Spark Connect server that a connection names; None where it is of another type, or not defined.
+
+    Args:
+        conn_id: an Airflow connection: host, port, login (the sessions' user), password (the token), and in its extra
+            `use_ssl`.
+
+    Raises:
+        InvalidConfigError: the connection cannot be used.
+    """
+    try:
+        connection = BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        return None  # the provider has a default for it
+    return server_of_connection(connection) if connection.conn_type == CONN_TYPE else None
+
+
+def server_of_connection(connection: Connection) -> ConnectServer:
+    """Read a connection of type `spark_connect`; its token is registered with Airflow's masker.
+
+    Raises:
+        InvalidConfigError: the connection cannot be used.
+    """
+    if connection.password:
+        mask_secret(connection.password)
+    use_ssl = connection.extra_dejson.get("use_ssl", False)
+    if str(use_ssl).lower() not in ("true", "false"):
+        raise InvalidConfigError(
+            "use_ssl in the connection's extra is neither true nor false", conn_id=connection.conn_id
+        )
+    return server_of(
+        connection.host,
+        connection.port,
+        token=connection.password or None,
+        use_ssl=str(use_ssl).lower() == "true",
+        user=connection.login or None,
+        conn_id=connection.conn_id,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a client process ended."""
+
+    status: int
+    """Its exit status; a signal as Python gives it, negative."""
+    problem: Problem | None = None
+    """Why no application ran; None where one did, or nothing was said."""
+
+
+class ConnectClient:
+    """One client process.
+
+    Args:
+        submission: what it is to do.
+        secrets: the storage's credentials, as environment variables.
+        env_vars: the author's environment variables.
+    """
+
+    def __init__(
+        self, submission: Submission, secrets: Mapping[str, str], env_vars: Mapping[str, Any] | None = None
+    ) -> None:
+        self._submission = submission
+        dropped = OTHER_IDENTITY if secrets else frozenset()
+        kept = {name: value for name, value in os.environ.items() if name not in dropped}
+        author = {name: str(value) for name, value in (env_vars or {}).items()}
+        self._environment = {**kept, **author, **secrets, VARIABLE: submission.to_json()}
+        self._process: subprocess.Popen[str] | None = None
+
+    def run(self) -> Ended:
+        """Run it to its end; what it prints goes into the task's log."""
+        problem: Problem | None = None
+        with subprocess.Popen(
+            [sys.executable, "-u", "-m", "airflow_cairn.spark.remote.client"],
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as process:
+            self._process = process
+            assert process.stdout is not None
+            for line in process.stdout:
+                said = Problem.in_line(line)
+                if said is not None:
+                    problem = said
+                else:
+                    log.info("%s", line.rstrip())
+        return Ended(process.returncode, problem)
+
+    def end(self) -> None:
+        """Have it end: it takes its session along, so that the server stops too."""
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            log.warning(
+                "the application did not end within %d s and is killed. The next try releases its session", GRACE_S
+            )
+            process.kill()
+
+
+def fields_of(server: ConnectServer) -> dict[str, Any]:
+    """Give a server as a `Submission` holds it."""
+    return asdict(server)

@@ -1,0 +1,112 @@
+"""A stage's application over Spark Connect: what the operator's options mean there, and how it ended.
+
+Spark's own settings belong to whoever starts the server. What only spark-submit could follow is refused by name, and
+not passed over in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...checkpoint.documents.attempt import Handover
+from ...checkpoint.errors import InvalidConfigError
+from ...hooks.spark_connect import ConnectClient, fields_of
+from ...spark.remote.server import ConnectServer
+from ...spark.remote.sessions import session_id
+from ...spark.remote.submission import Submission
+from .outcome import StageRun
+
+if TYPE_CHECKING:
+    from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+
+PROGRAM = "the Spark Connect client"
+
+_OF_THE_SERVER = (
+    *("packages", "exclude_packages", "repositories", "driver_class_path", "java_class", "properties_file"),
+    *("total_executor_cores", "executor_cores", "executor_memory", "driver_memory", "num_executors"),
+    *("keytab", "principal", "proxy_user", "deploy_mode", "yarn_queue", "post_submit_commands"),
+)
+"""Options of spark-submit that say how Spark is started."""
+
+
+def client_of(
+    operator: SparkSubmitOperator,
+    server: ConnectServer,
+    handover: Handover,
+    *,
+    handed: dict[str, str],
+    secrets: Mapping[str, str],
+    replaced: tuple[str, ...],
+) -> ConnectClient:
+    """Make the client process of an execution; nothing is started.
+
+    Args:
+        operator: the stage's.
+        server: the connection's.
+        handover: of the execution.
+        handed: conf by which the application finds its epoch.
+        secrets: the storage's credentials, as environment variables.
+        replaced: tokens of the executions that this one replaces (semantics V2).
+
+    Raises:
+        InvalidConfigError: the operator has an option that only spark-submit can follow.
+    """
+    _check_options(operator)
+    submission = Submission(
+        application=str(operator.application),
+        session=session_id(handover.token),
+        handed=handed,
+        server=fields_of(server),
+        arguments=tuple(str(each) for each in operator.application_args or ()),
+        conf={str(key): str(value) for key, value in (operator.conf or {}).items()},
+        replaced=tuple(session_id(token) for token in replaced),
+        py_files=_listed(operator.py_files),
+        files=_listed(operator.files),
+        archives=_listed(_option(operator, "archives")),
+        jars=_listed(operator.jars),
+    )
+    return ConnectClient(submission, secrets, operator.env_vars)
+
+
+def run_client(client: ConnectClient, run: StageRun) -> None:
+    """Run it to its end.
+
+    Args:
+        client: by `client_of`.
+        run: the execution.
+
+    Raises:
+        StageFailedError: it did not end well.
+    """
+    ended = client.run()
+    if ended.problem is not None:
+        raise run.refused(ended.problem.message, incurable=ended.problem.incurable)
+    if ended.status != 0:
+        raise run.failure(ended.status, program=PROGRAM)
+
+
+def _check_options(operator: SparkSubmitOperator) -> None:
+    for name in _OF_THE_SERVER:
+        if _option(operator, name):
+            raise InvalidConfigError(
+                f"{name} says how Spark is started, and over Spark Connect it runs already. Give it to the server, or "
+                "take the option away",
+                task=operator.task_id,
+                option=name,
+            )
+    if str(operator.application).lower().endswith((".jar", ".r")):
+        raise InvalidConfigError(
+            "over Spark Connect an application is a Python file or 'package.module.function'. Submit this one with "
+            "spark-submit, by a connection of type spark",
+            task=operator.task_id,
+            application=operator.application,
+        )
+
+
+def _option(operator: SparkSubmitOperator, name: str) -> Any:
+    return getattr(operator, name, None) or getattr(operator, f"_{name}", None)
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
