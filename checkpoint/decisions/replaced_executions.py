@@ -12,7 +12,7 @@ from ..documents.head import Head
 from ..reasons import Status
 
 MAX_REPLACED = 8
-"""Each was known to the one after it. More than one is named because the one after it may not have come to its start."""
+"""Each was known to the one after it, which may have ended before it could do anything about it: so more than one."""
 
 
 def replaced_executions(head: Head, stage: str, token: str) -> tuple[str, ...]:

@@ -1,4 +1,7 @@
-"""A stand-in of a Spark Connect server, in this process: it speaks the protocol's first words and computes nothing."""
+"""A stand-in of a Spark Connect server, in this process: sessions and their conf are real, and it computes nothing.
+
+An epoch that writes no DataFrame runs through it as through a real one (tests/real/spark/test_connect.py).
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,8 @@ class ConnectStandIn(proto.SparkConnectServiceServicer):
     port: int = 0
     asked: list[tuple[str, str, str]] = field(default_factory=list)
     """Method, user and session, in order."""
+    conf: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
+    """By user and session, what was set; it stays when the session is closed."""
     closed: set[tuple[str, str]] = field(default_factory=set)
     open: set[tuple[str, str]] = field(default_factory=set)
 
@@ -37,6 +42,22 @@ class ConnectStandIn(proto.SparkConnectServiceServicer):
             self.open.discard(session)
             self.closed.add(session)
         return proto.ReleaseSessionResponse(session_id=request.session_id)
+
+    def Config(self, request: Any, context: Any) -> Any:
+        session = self._admit("Config", request, context)
+        self.open.add(session)
+        conf = self.conf.setdefault(session, {})
+        operation = request.operation
+        answer = proto.ConfigResponse(session_id=request.session_id)
+        for pair in operation.set.pairs:
+            if pair.key.startswith("spark.executor."):
+                context.abort(grpc.StatusCode.INTERNAL, f"[CANNOT_MODIFY_CONFIG] Cannot modify {pair.key}")
+            conf[pair.key] = pair.value
+        for pair in operation.get_with_default.pairs:
+            answer.pairs.add(key=pair.key, value=conf.get(pair.key, pair.value))
+        for key in operation.get.keys:
+            answer.pairs.add(key=key, value=conf.get(key, ""))
+        return answer
 
     def _admit(self, method: str, request: Any, context: Any, *, closed: bool = True) -> tuple[str, str]:
         if self.token is not None:

@@ -1,0 +1,156 @@
+"""A stage over Spark Connect: how the client process is started, and what is made of how it ended.
+
+The server is a stand-in that computes nothing (tests/support/connect_stand_in.py). The operator, the client process,
+PySpark's client, the epoch, the store and the domain are real.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_cairn.checkpoint.documents.layout import epoch_name
+from airflow_cairn.checkpoint.errors import InvalidConfigError
+from airflow_cairn.operators import SparkEpochOperator
+from airflow_cairn.operators.stage.outcome import StageFailedError
+from airflow_cairn.spark.remote.sessions import session_id
+from tests.support.airflow_fixtures import Said
+from tests.support.airflow_stage import Job, Ti, context
+from tests.support.connect_stand_in import ConnectStandIn, connect_server
+
+RUN = "manual__2001-01-01T00:00:00+00:00"
+TOKEN = "canary-0123456789"  # its value is searched for below
+
+APPLICATION = """
+import os, sys
+from airflow_cairn.spark import Epoch
+with Epoch.current() as epoch:
+    epoch.put("arguments", sys.argv[1:])
+    print("running", epoch.spark.conf.get("spark.sql.shuffle.partitions"), sorted(os.environ) == [])
+    if "fail" in sys.argv:
+        raise ValueError("this day is broken")
+"""
+
+
+@pytest.fixture
+def server(connections: Callable[[str, str], None]) -> Iterator[ConnectStandIn]:
+    """A server that asks for a token, and the connection to it."""
+    with connect_server(token=TOKEN) as it:
+        connect_to(connections, it)
+        yield it
+
+
+def connect_to(connections: Callable[[str, str], None], server: ConnectStandIn, **more: Any) -> None:
+    told = {"conn_type": "spark_connect", "host": "localhost", "port": server.port, "password": TOKEN}
+    connections("warm", json.dumps({**told, **more}))
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> str:
+    """A file that opens its epoch and writes no DataFrame."""
+    file = tmp_path / "routes.py"
+    file.write_text(APPLICATION)
+    return str(file)
+
+
+def stage(of: Job, application: str, **options: Any) -> SparkEpochOperator:
+    settings = {"task_id": "routes", "application": application, "storage": of.storage, "job": of.name}
+    return SparkEpochOperator(**{**settings, "conn_id": "warm", **options})
+
+
+def test_an_application_runs_as_a_client_and_its_session_is_released(
+    job: Job, server: ConnectStandIn, application: str, said: Said
+) -> None:  # semantics V2
+    job.trigger(RUN)
+    operator = stage(job, application, conf={"spark.sql.shuffle.partitions": 7}, application_args=["--day", "1"])
+    result = operator.execute(context(Ti(run_id=RUN)))
+    assert result == {"checkpoint": 1, "epoch": epoch_name(RUN), "attempt": 1, "stage": "routes"}
+    assert [each.id for each in job.coordinator.head().completed] == [1]
+    [session] = server.closed
+    assert session == ("cairn", session_id(token_of(server)))
+    assert not server.open
+    assert "running 7" in said.text
+    assert TOKEN not in said.text
+    assert TOKEN not in str(server.conf)
+    assert operator.conf == {"spark.sql.shuffle.partitions": 7}, "the author's own stays as it was"
+
+
+def test_the_session_of_the_try_before_is_closed_first(
+    job: Job, server: ConnectStandIn, application: str
+) -> None:  # semantics V2
+    job.trigger(RUN)
+    dead = session_id(job.begin(RUN, claimant="a worker that has died").token)
+    stage(job, application).execute(context(Ti(run_id=RUN, try_number=2)))
+    assert ("cairn", dead) in server.closed
+    released = server.asked.index(("ReleaseSession", "cairn", dead))
+    ours = [at for at, (method, _, session) in enumerate(server.asked) if method == "Config" and session != dead]
+    assert released < min(ours), "before the application could begin"
+
+
+def test_an_application_that_fails_declines_and_says_why(job: Job, server: ConnectStandIn, application: str) -> None:
+    job.trigger(RUN)
+    with pytest.raises(StageFailedError, match="stage routes failed: ValueError: this day is broken"):
+        stage(job, application, application_args=["fail"]).execute(context(Ti(run_id=RUN)))
+    assert len(server.closed) == 1
+    assert not server.open
+
+
+def test_a_wrong_token_fails_at_once(
+    job: Job, server: ConnectStandIn, application: str, connections: Callable[[str, str], None]
+) -> None:  # semantics F4
+    connect_to(connections, server, password="wrong")
+    job.trigger(RUN)
+    with pytest.raises(AirflowFailException, match="does not take the connection's token"):
+        stage(job, application).execute(context(Ti(run_id=RUN)))
+
+
+def test_a_server_of_another_spark_fails_at_once(job: Job, server: ConnectStandIn, application: str) -> None:
+    server.version = "3.5.6"
+    job.trigger(RUN)
+    with pytest.raises(AirflowFailException, match=r"is Spark 3\.5\.6, and this worker has PySpark"):
+        stage(job, application).execute(context(Ti(run_id=RUN)))
+
+
+def test_a_server_that_is_gone_is_tried_again(
+    job: Job, server: ConnectStandIn, application: str, connections: Callable[[str, str], None]
+) -> None:
+    connect_to(connections, server, port=1)
+    job.trigger(RUN)
+    with pytest.raises(StageFailedError, match="cannot be reached"):
+        stage(job, application).execute(context(Ti(run_id=RUN)))
+
+
+def test_an_application_that_is_not_there_fails_at_once(job: Job, server: ConnectStandIn, tmp_path: Path) -> None:
+    job.trigger(RUN)
+    with pytest.raises(AirflowFailException, match="does not exist on this worker"):
+        stage(job, str(tmp_path / "missing.py")).execute(context(Ti(run_id=RUN)))
+    assert server.asked == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"packages": "a:b:1"}, "packages says how Spark is started"),
+        ({"executor_memory": "2g"}, "executor_memory says how Spark is started"),
+        ({"deploy_mode": "cluster"}, "deploy_mode says how Spark is started"),
+        ({"application": "routes.jar"}, "a Python file or 'package.module.function'"),
+    ],
+)
+def test_what_only_spark_submit_could_follow_is_refused(
+    job: Job, server: ConnectStandIn, application: str, options: dict[str, Any], said: str
+) -> None:
+    job.trigger(RUN)
+    with pytest.raises(InvalidConfigError, match=said):
+        stage(job, **{"application": application, **options}).execute(context(Ti(run_id=RUN)))
+    assert server.asked == []
+
+
+def token_of(server: ConnectStandIn) -> str:
+    """Give the token of the execution whose application was handed over."""
+    [conf] = server.conf.values()
+    return conf["spark.cairn.handover"].rpartition("/")[2].removesuffix(".json")
