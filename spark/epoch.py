@@ -93,7 +93,7 @@ class Epoch(EpochFacts):
             spark: the session; the active one, or a new one by the submitted conf, if it is not given.
 
         Raises:
-            InvalidConfigError: the application was not submitted by a SparkEpochOperator, or uses Spark Connect.
+            InvalidConfigError: the application was not submitted by a SparkEpochOperator.
             FencedError: the attempt that it was submitted for has been replaced and cleaned.
             DocumentError: the handover is broken, of another job or of a newer format.
             UnavailableError: the store did not answer.
