@@ -42,7 +42,7 @@ class Clients:
     def __init__(self, server: ConnectServer, folder: Path) -> None:
         self.server = server
         self.folder = folder
-        self.pipeline = Pipeline(f"file://{folder}/lake", None, (StageSpec("routes", (), 2),))
+        self.pipeline = Pipeline(f"file://{folder}/lake", None)
 
     def submission(self, submit: Submit, application: str, *arguments: str, **options: Any) -> Submission:
         at = {"host": "localhost", "port": self.server.port, "token": TOKEN, **options.pop("server", {})}
@@ -89,7 +89,8 @@ def problem_of(ended: tuple[int, str]) -> Problem:
 
 
 def test_every_kind_of_state_goes_over_connect(clients: Clients) -> None:  # semantics A4, A5, B5, C4, R4
-    pipeline, work = clients.pipeline, str(clients.folder)
+    pipeline = clients.pipeline = Pipeline(clients.pipeline.storage, None, (StageSpec("routes", (), 2),))
+    work = str(clients.folder)
     pipeline.trigger("one")
     first = found(clients.run(pipeline.begin("one"), "connect_kinds", work, conf={"spark.sql.shuffle.partitions": "2"}))
     assert pipeline.complete("one") == 1
@@ -100,10 +101,10 @@ def test_every_kind_of_state_goes_over_connect(clients: Clients) -> None:  # sem
     pipeline.trigger("two")
     status, output = clients.run(pipeline.begin("two"), "connect_kinds", work, "fail")
     assert status == 1
-    assert "TABLE_OR_VIEW_NOT_FOUND" in output
+    assert "boom" in output
     progress = pipeline.coordinator.progress(epoch_name("two"))
     assert isinstance(progress, Failed)
-    assert progress.detail.startswith("routes: AnalysisException: [TABLE_OR_VIEW_NOT_FOUND]")
+    assert progress.detail.startswith("routes: SparkRuntimeException: [USER_RAISED_EXCEPTION] boom")
     assert pipeline.listing("chk-0000000002/state/") == [], "what was written is deleted"
 
     (clients.folder / "restored").rename(clients.folder / "restored by the first try")
@@ -138,7 +139,7 @@ def test_what_a_killed_client_left_running_is_stopped_before_the_next_try(client
     pipeline.trigger("one")
     first = pipeline.begin("one")
     with clients.start(clients.submission(first, "connect_slow", "9000")) as dead:
-        wait_until(lambda: len(_parts(pipeline, first)) == 2, 300, "both tasks of the first to write")
+        wait_until(lambda: len(_parts(pipeline, first)) == 2, 120, "both tasks of the first to write")
         dead.send_signal(signal.SIGKILL)
         dead.wait()
     second = pipeline.begin("one")
@@ -160,7 +161,7 @@ def test_a_client_that_is_told_to_end_declines_and_leaves_nothing(clients: Clien
     pipeline.trigger("one")
     submit = pipeline.begin("one")
     with clients.start(clients.submission(submit, "connect_slow", "9000")) as process:
-        wait_until(lambda: len(_parts(pipeline, submit)) == 2, 300, "both tasks to write")
+        wait_until(lambda: len(_parts(pipeline, submit)) == 2, 120, "both tasks to write")
         process.terminate()
         assert process.wait(120) == 128 + signal.SIGTERM
     progress = pipeline.coordinator.progress(epoch_name("one"))
@@ -169,7 +170,7 @@ def test_a_client_that_is_told_to_end_declines_and_leaves_nothing(clients: Clien
 
 
 @pytest.mark.parametrize(
-    ("server", "said"),
+    ("at", "said"),
     [
         ({"token": "wrong"}, "does not take the connection's token"),
         ({"token": None}, "asks for a token"),
@@ -177,12 +178,12 @@ def test_a_client_that_is_told_to_end_declines_and_leaves_nothing(clients: Clien
     ],
     ids=["wrong token", "no token", "wrong port"],
 )
-def test_bad_input_is_named_before_anything_is_written(clients: Clients, server: dict[str, Any], said: str) -> None:
+def test_bad_input_is_named_before_anything_is_written(clients: Clients, at: dict[str, Any], said: str) -> None:
     pipeline = clients.pipeline
     pipeline.trigger("one")
-    problem = problem_of(clients.run(pipeline.begin("one"), "connect_slow", "1", server=server))
+    problem = problem_of(clients.run(pipeline.begin("one"), "connect_slow", "1", server=at))
     assert said in problem.message
-    assert problem.incurable is ("port" not in server)
+    assert problem.incurable is ("port" not in at)
     assert pipeline.listing("chk-0000000001/acks/") == []
 
 

@@ -44,7 +44,7 @@ with Epoch.current() as epoch:
     epoch.snapshot_list("offsets", [[1], [2]])
     epoch.put("large", "x" * 30_000)
     if "fail" in sys.argv:
-        spark.sql("SELECT nowhere FROM nothing").collect()
+        spark.sql("SELECT raise_error('boom')").collect()
 if epoch.restored_from is not None:
     storage = spark.conf.get("spark.cairn.storage") or ""
     found["league"] = [row.n for row in table(spark, storage, epoch.job, "league").collect()]
