@@ -27,6 +27,9 @@ def get_provider_info() -> dict[str, Any]:
                 ],
             }
         ],
+        "task-decorators": [
+            {"name": "spark_epoch", "class-name": "airflow_cairn.operators.stage.function.spark_epoch_task"}
+        ],
         "sensors": [{"integration-name": "Cairn", "python-modules": ["airflow_cairn.sensors.checkpoint"]}],
         "triggers": [
             {

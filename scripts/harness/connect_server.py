@@ -77,7 +77,8 @@ class ConnectServer(Service):
             **self._extra_env,
         }
         log = self.root / "server.log"
-        command = [VENV / "bin" / "spark-submit", "--master", "local[2]", *words, "--class", _CLASS, "spark-internal"]
+        submit: list[str | Path] = [VENV / "bin" / "spark-submit", "--master", "local[2]", *words]
+        command = [*submit, "--class", _CLASS, "spark-internal"]
         self._processes["server"] = RealProcess("server", command, log, env=env, cwd=self.root)
 
         def port() -> int | None:

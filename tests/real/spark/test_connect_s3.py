@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.spark.output.committer import s3a_conf
 from airflow_cairn.spark.remote.sessions import session_id
 from airflow_cairn.spark.remote.submission import VARIABLE, Submission
@@ -42,7 +43,7 @@ def test_an_epoch_on_s3_is_committed_by_magic(
         access_key=s3_server.access_key,
         secret_key=s3_server.secret_key,
     )
-    pipeline = Pipeline(f"s3://{s3_bucket}/team/cairn", None, s3=s3)
+    pipeline = Pipeline(f"s3://{s3_bucket}/team/cairn", None, (StageSpec("routes", (), 2),), s3=s3)
     for number, run_id in enumerate(("one", "two"), 1):
         pipeline.trigger(run_id)
         submit = pipeline.begin(run_id)

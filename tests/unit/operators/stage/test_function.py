@@ -1,0 +1,126 @@
+"""`@task.spark_epoch`: what is shipped of a function, and which functions cannot be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+
+from airflow_cairn.checkpoint.errors import InvalidConfigError
+from airflow_cairn.operators.stage.function import SparkEpochFunctionOperator, spark_epoch_task
+from airflow_cairn.operators.stage.function_source import application_source, check_function
+from airflow_cairn.plugin.provider_info import get_provider_info
+from tests.support.airflow_fixtures import Said
+from tests.support.airflow_stage import Job, Ti, context
+from tests.support.connect_stand_in import connect_server
+
+RUN = "manual__2001-01-01T00:00:00+00:00"
+OUTSIDE = 7
+
+
+def routes(epoch, day: str, *, airports: list[str] | None = None) -> None:
+    """Put what it is given."""
+    import os
+
+    epoch.put("day", day)
+    print("given", day, airports, os.sep)
+
+
+def by_closure() -> Callable[..., Any]:
+    inside = OUTSIDE
+
+    def closes(epoch):
+        epoch.put("n", inside)
+
+    return closes
+
+
+def by_global(epoch):
+    epoch.put("n", OUTSIDE)
+
+
+def by_inner_function(epoch):
+    def one():
+        return OUTSIDE
+
+    epoch.put("n", one())
+
+
+def without_epoch(day):
+    print(day)
+
+
+def in_pieces(epoch):
+    yield epoch
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (by_closure(), "names from around it, which are not there where it runs: inside"),
+        (by_global, "where it runs: OUTSIDE"),
+        (by_inner_function, "where it runs: OUTSIDE"),
+        (without_epoch, "first parameter of the function must be epoch"),
+        (in_pieces, "not an async one or a generator"),
+        (lambda epoch: epoch, "takes a function with a name"),
+        (len, "takes a function with a name"),
+    ],
+)
+def test_what_cannot_be_shipped_is_refused_at_parse(function: Callable[..., Any], said: str) -> None:
+    with pytest.raises(InvalidConfigError, match=said):
+        check_function(function, "routes")
+
+
+def test_the_application_is_the_source_and_its_arguments() -> None:
+    text = application_source("f", "def f(epoch, x: Epoch, y):\n    epoch.put(x, y)\n", ["it's"], {"y": None}, task="t")
+    compile(text, "f.py", "exec")
+    assert '{"args": ["it\\\'s"], "kwargs": {"y": null}}' in text
+    with pytest.raises(InvalidConfigError, match="cannot be handed to another process"):
+        application_source("f", "def f(epoch, x): ...", [object()], {}, task="t")
+
+
+def test_it_is_a_stage_of_the_dag(job: Job) -> None:
+    with DAG("flights"):
+        decorated = spark_epoch_task(routes, storage=job.storage, uid="flown")
+        task = decorated("2001-01-01").operator
+        again = decorated.override(task_id="other", uid="other")("2001-01-02").operator
+    assert isinstance(task, SparkEpochFunctionOperator)
+    assert (task.task_id, task.uid, task.op_args) == ("routes", "flown", ("2001-01-01",))
+    assert (again.task_id, again.uid) == ("other", "other")
+    assert {"op_args", "op_kwargs", "storage", "application"} <= set(task.template_fields)
+
+
+def test_arguments_that_do_not_fit_are_refused_at_parse(job: Job) -> None:
+    with DAG("flights"), pytest.raises(TypeError, match="missing a required argument: 'day'"):
+        spark_epoch_task(routes, storage=job.storage)()
+
+
+def test_mapped_instances_are_stages_of_their_own(job: Job) -> None:
+    with DAG("flights"):
+        mapped = spark_epoch_task(routes, storage=job.storage).partial(airports=["A"]).expand(day=["1", "2"]).operator
+    assert mapped.is_mapped
+    assert mapped.operator_class is SparkEpochFunctionOperator
+
+
+def test_it_runs_as_a_client_of_a_server(
+    job: Job, connections: Callable[[str, str], None], said: Said
+) -> None:  # semantics V2
+    with connect_server() as server, DAG("flights"):
+        connections("warm", json.dumps({"conn_type": "spark_connect", "host": "localhost", "port": server.port}))
+        made = spark_epoch_task(routes, storage=job.storage, conn_id="warm")("2001-01-01", airports=["A", "B"])
+        job.trigger(RUN)
+        made.operator.execute(context(Ti(run_id=RUN)))
+    assert [each.id for each in job.coordinator.head().completed] == [1]
+    assert "given 2001-01-01 ['A', 'B'] /" in said.text
+    assert len(server.closed) == 1
+
+
+def test_airflow_finds_the_decorator() -> None:
+    [found] = get_provider_info()["task-decorators"]
+    assert found == {
+        "name": "spark_epoch",
+        "class-name": f"{spark_epoch_task.__module__}.{spark_epoch_task.__name__}",
+    }
