@@ -32,7 +32,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "coordinator",
         "views",
     ),
-    "spark": ("stored execution handover", "remote", "output", "kinds", "input", "*", "epoch"),
+    "spark": ("stored execution handover", "output", "kinds", "input", "*", "epoch", "remote"),
     "operators": ("graph", "stage", "failure trigger restore", "savepoint", "group"),
 }
 """By top-level folder, its floors. A name is a folder or a module; `*` is every module that no floor names."""

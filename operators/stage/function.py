@@ -59,7 +59,7 @@ class SparkEpochFunctionOperator(DecoratedOperator, SparkEpochOperator):
             name = self.python_callable.__name__
             file = Path(folder) / f"{name}.py"
             source = self.get_python_source()
-            file.write_text(application_source(name, source, self.op_args, self.op_kwargs, task=self.task_id))
+            file.write_text(application_source(name, source, list(self.op_args), self.op_kwargs, task=self.task_id))
             self.application = str(file)
             return super().execute(context)
 

@@ -30,11 +30,11 @@ from ...checkpoint.answers import (
     TriggerFirst,
     UpstreamsNotReady,
 )
-from ...checkpoint.decisions.replaced_executions import replaced_executions
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.attempt import Slice
 from ...checkpoint.documents.run_window import run_of_head, run_of_slice
 from ...checkpoint.errors import CheckpointError, CheckpointFailedError, InvalidConfigError, JobPausedError
+from ...checkpoint.executions.replaced_executions import replaced_executions
 from ...checkpoint.stage_graph import check_parallelism
 from ...checkpoint.validation import check_choice
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID

@@ -73,5 +73,5 @@ def test_an_epoch_on_s3_is_committed_by_magic(
     assert found["files"] == ["a.bin", "trees 1/ü=1.bin"]
     assert found["league"] == [7]
     kept = pipeline.listing("chk-0000000002/state/")
-    assert not [key for key in kept if not key.endswith((".parquet", ".bin"))], "no marker, no _SUCCESS"
+    assert not [key for key in kept if not key.endswith((".parquet", ".bin", "content.json"))], "no marker, no _SUCCESS"
     assert not s3_server.client().list_multipart_uploads(Bucket=s3_bucket).get("Uploads")

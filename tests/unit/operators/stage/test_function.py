@@ -29,6 +29,11 @@ def routes(epoch, day: str, *, airports: list[str] | None = None) -> None:
     print("given", day, airports, os.sep)
 
 
+def decorate(**options: Any) -> Any:
+    """Decorate `routes`, as `@task.spark_epoch(…)` does."""
+    return spark_epoch_task(routes, **options)
+
+
 def by_closure() -> Callable[..., Any]:
     inside = OUTSIDE
 
@@ -84,7 +89,7 @@ def test_the_application_is_the_source_and_its_arguments() -> None:
 
 def test_it_is_a_stage_of_the_dag(job: Job) -> None:
     with DAG("flights"):
-        decorated = spark_epoch_task(routes, storage=job.storage, uid="flown")
+        decorated = decorate(storage=job.storage, uid="flown")
         task = decorated("2001-01-01").operator
         again = decorated.override(task_id="other", uid="other")("2001-01-02").operator
     assert isinstance(task, SparkEpochFunctionOperator)
@@ -95,12 +100,12 @@ def test_it_is_a_stage_of_the_dag(job: Job) -> None:
 
 def test_arguments_that_do_not_fit_are_refused_at_parse(job: Job) -> None:
     with DAG("flights"), pytest.raises(TypeError, match="missing a required argument: 'day'"):
-        spark_epoch_task(routes, storage=job.storage)()
+        decorate(storage=job.storage)()
 
 
 def test_mapped_instances_are_stages_of_their_own(job: Job) -> None:
     with DAG("flights"):
-        mapped = spark_epoch_task(routes, storage=job.storage).partial(airports=["A"]).expand(day=["1", "2"]).operator
+        mapped = decorate(storage=job.storage).partial(airports=["A"]).expand(day=["1", "2"]).operator
     assert mapped.is_mapped
     assert mapped.operator_class is SparkEpochFunctionOperator
 
@@ -110,7 +115,7 @@ def test_it_runs_as_a_client_of_a_server(
 ) -> None:  # semantics V2
     with connect_server() as server, DAG("flights"):
         connections("warm", json.dumps({"conn_type": "spark_connect", "host": "localhost", "port": server.port}))
-        made = spark_epoch_task(routes, storage=job.storage, conn_id="warm")("2001-01-01", airports=["A", "B"])
+        made = decorate(storage=job.storage, conn_id="warm")("2001-01-01", airports=["A", "B"])
         job.trigger(RUN)
         made.operator.execute(context(Ti(run_id=RUN)))
     assert [each.id for each in job.coordinator.head().completed] == [1]

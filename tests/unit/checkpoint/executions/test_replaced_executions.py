@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_cairn.checkpoint.decisions.replaced_executions import MAX_REPLACED, replaced_executions
+from airflow_cairn.checkpoint.executions.replaced_executions import MAX_REPLACED, replaced_executions
 from airflow_cairn.checkpoint.reasons import Reason
 from tests.support.airflow_stage import Job
 
