@@ -1,4 +1,4 @@
-"""Writes a state of two tasks, each of twenty rows that take nine seconds, unless it is told another time."""
+"""Writes a state by two tasks, each of twenty rows; its argument says how many milliseconds a row takes."""
 
 import sys
 
