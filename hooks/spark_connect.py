@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -20,14 +19,14 @@ from airflow.sdk.log import mask_secret
 
 from ..checkpoint.errors import InvalidConfigError
 from ..spark.remote.server import ConnectServer, server_of
-from ..spark.remote.submission import VARIABLE, Problem, Submission
+from ..spark.remote.submission import CLEAN_UP_S, RELEASE, VARIABLE, Problem, Submission
 from .spark_submit import OTHER_IDENTITY
 
 log = logging.getLogger(__name__)
 
 CONN_TYPE = "spark_connect"
 """The connection type of the provider's own hook."""
-GRACE_S = 30.0
+GRACE_S = CLEAN_UP_S + 15
 """Between the signal to end, after which the application deletes what it wrote, and the one that cannot be ignored."""
 
 
@@ -103,37 +102,59 @@ class ConnectClient:
     def run(self) -> Ended:
         """Run it to its end; what it prints goes into the task's log."""
         problem: Problem | None = None
-        with subprocess.Popen(
-            [sys.executable, "-u", "-m", "airflow_cairn.spark.remote.client"],
-            env=self._environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        ) as process:
-            self._process = process
-            assert process.stdout is not None
-            for line in process.stdout:
-                said = Problem.in_line(line)
-                if said is not None:
-                    problem = said
-                else:
-                    log.info("%s", line.rstrip())
-        return Ended(process.returncode, problem)
+        process = self._process = self._started()
+        assert process.stdout is not None
+        with process.stdout as output:
+            try:
+                for line in output:
+                    said = Problem.in_line(line)
+                    if said is not None:
+                        problem = said
+                    else:
+                        log.info("%s", line.rstrip())
+                status = process.wait()
+            except BaseException:
+                # The task's time is over: Airflow calls `on_kill` only after this.
+                self.end()
+                raise
+        if status < 0:
+            self._release()
+        return Ended(status, problem)
 
     def end(self) -> None:
         """Have it end: it takes its session along, so that the server stops too."""
         process = self._process
         if process is None or process.poll() is not None:
             return
-        process.send_signal(signal.SIGTERM)
+        process.terminate()
         try:
             process.wait(GRACE_S)
         except subprocess.TimeoutExpired:
-            log.warning(
-                "the application did not end within %d s and is killed. The next try releases its session", GRACE_S
-            )
+            log.warning("the application did not end within %d s and is killed", GRACE_S)
             process.kill()
+
+    def _started(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-u", "-m", "airflow_cairn.spark.remote.client", *arguments],
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+
+    def _release(self) -> None:
+        """Release the session of a client that was killed: the server would go on with what it has begun."""
+        releasing = self._started(RELEASE)
+        try:
+            said, _ = releasing.communicate(timeout=GRACE_S)
+        except subprocess.TimeoutExpired:
+            releasing.kill()
+            said, _ = releasing.communicate()
+        if releasing.returncode == 0:
+            log.warning("the application was killed, and its session is released: the server stops what it has begun")
+        else:
+            log.warning("the application was killed and its session not released; the next try does that. %s", said)
 
 
 def fields_of(server: ConnectServer) -> dict[str, Any]:

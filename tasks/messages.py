@@ -1,11 +1,11 @@
-"""What a task says that finds its epoch completed, or its window read, and so has nothing to do."""
+"""What a task says that finds its epoch completed or failed, or its window read, and so has nothing to do."""
 
 from __future__ import annotations
 
 import shlex
 
 from ..checkpoint import Coordinator
-from ..checkpoint.answers import AlreadyRead, EpochCompleted
+from ..checkpoint.answers import AlreadyRead, EpochCompleted, Failed
 from ..checkpoint.decisions.rewinds import target
 from ..checkpoint.documents import layout
 from ..checkpoint.documents.run_window import run_of_head
@@ -55,6 +55,20 @@ def already_read(job: str, storage: StorageUri, answer: AlreadyRead) -> str:
         f"the run {layout.run_id_of(answer.epoch)} is skipped: checkpoint {answer.checkpoint} has read "
         f"{answer.window}, and reading it again would count it twice. {back}. To read it once more on top of the "
         f"state: {AGAIN}"
+    )
+
+
+def already_failed(run_id: str, answer: Failed) -> str:
+    """Say that an epoch is not tried again by itself, why, and what a person can do.
+
+    Args:
+        run_id: of the DAG run.
+        answer: which checkpoint, and how it failed.
+    """
+    return (
+        f"epoch {run_id} has failed and is not tried again: checkpoint {answer.checkpoint}, attempt {answer.attempt}: "
+        f"{answer.detail}. The next DAG run starts from the last completed checkpoint. To go on with this one, clear "
+        "the failed stages: the count of restarts then starts anew"
     )
 
 

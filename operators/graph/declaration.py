@@ -5,6 +5,8 @@ from __future__ import annotations
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseOperator
 
+from ...checkpoint.errors import InvalidConfigError
+from ...storage.names import shorten
 from .exchange import Exchange
 
 
@@ -40,3 +42,33 @@ def stage_uid(uid: str, map_index: int | None) -> str:
         map_index: the instance's; None or -1 where the task is not mapped.
     """
     return uid if map_index is None or map_index < 0 else f"{uid}-{map_index}"
+
+
+def checked_reads(reads: object, uid: str, task: str, *, in_group: bool) -> tuple[str, ...]:
+    """Give what a stage was given as its `reads`.
+
+    Args:
+        reads: by the author.
+        uid: the stage's own.
+        task: the task's id, for messages.
+        in_group: whether the stage is in a `CheckpointedTaskGroup`.
+
+    Raises:
+        InvalidConfigError: they are no list of uids, the stage names itself, or it is in no group.
+    """
+    if not isinstance(reads, list | tuple) or not all(isinstance(each, str) for each in reads):
+        raise InvalidConfigError(
+            "reads must be a list of stages' uids: write reads=['clean']", task=task, reads=shorten(reads)
+        )
+    if reads and not in_group:
+        raise InvalidConfigError(
+            "reads belongs to stages of a CheckpointedTaskGroup; without one, name what a stage reads by "
+            "TriggerCheckpointOperator(stages=[StageSpec(uid, upstream=(…))])",
+            task=task,
+            reads=", ".join(reads),
+        )
+    if uid in reads:
+        raise InvalidConfigError(
+            "the stage names itself in reads; what it wrote before is its state, epoch.state(…)", task=task, uid=uid
+        )
+    return tuple(reads)

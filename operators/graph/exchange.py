@@ -9,7 +9,8 @@ from airflow.sdk import DAG, EdgeModifier
 from airflow.sdk.definitions._internal.mixins import DependencyMixin
 
 from ...checkpoint.errors import InvalidConfigError
-from ...tasks.job_settings import scope_of
+from ...checkpoint.validation import check_choice
+from ...tasks.job_settings import naming, scope_of
 
 Exchange = Literal["blocking", "pipelined"]
 """How a stage gets what another wrote; see `docs/how-to/regions.md`."""
@@ -99,3 +100,28 @@ def _ends(found: Iterable[Iterable[DependencyMixin]]) -> list[Any]:
 
 def _listed(nodes: DependencyMixin | Sequence[DependencyMixin]) -> Sequence[DependencyMixin]:
     return nodes if isinstance(nodes, Sequence) else [nodes]
+
+
+def checked_exchange(exchange: Exchange | None, task: str, *, in_group: bool) -> Exchange | None:
+    """Give what a stage was given as its `exchange`.
+
+    Args:
+        exchange: by the author; None as the edges say.
+        task: the task's id, for messages.
+        in_group: whether the stage is in a `CheckpointedTaskGroup`.
+
+    Raises:
+        InvalidConfigError: it is none, or the stage is in no group.
+    """
+    if exchange is None:
+        return None
+    with naming(task=task):
+        check_choice("exchange", exchange, EXCHANGES)
+    if not in_group:
+        raise InvalidConfigError(
+            "exchange belongs to stages of a CheckpointedTaskGroup; without one, name the upstreams by "
+            "TriggerCheckpointOperator(stages=[StageSpec(uid, upstream=(…), pipelined=(…))])",
+            task=task,
+            exchange=exchange,
+        )
+    return exchange

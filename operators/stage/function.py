@@ -12,6 +12,7 @@ from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, task_d
 
 from .function_source import EPOCH, application_source, check_function
 from .operator import SparkEpochOperator
+from .secrets import check_author_settings
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -27,7 +28,7 @@ class SparkEpochFunctionOperator(DecoratedOperator, SparkEpochOperator):
         **kwargs: everything that `SparkEpochOperator` takes, but for `application` and `application_args`.
 
     Raises:
-        InvalidConfigError: the function cannot be shipped; and as `SparkEpochOperator`.
+        InvalidConfigError: the function cannot be shipped, an argument is a secret; and as `SparkEpochOperator`.
     """
 
     custom_operator_name = "@task.spark_epoch"
@@ -52,9 +53,11 @@ class SparkEpochFunctionOperator(DecoratedOperator, SparkEpochOperator):
             application=f"{python_callable.__name__}.py",
             **kwargs,
         )
+        self._check_arguments()
 
     def execute(self, context: Context) -> Any:
         """Write the application and run it; see `SparkEpochOperator.execute`."""
+        self._check_arguments()
         with tempfile.TemporaryDirectory(prefix="cairn-") as folder:
             name = self.python_callable.__name__
             file = Path(folder) / f"{name}.py"
@@ -62,6 +65,11 @@ class SparkEpochFunctionOperator(DecoratedOperator, SparkEpochOperator):
             file.write_text(application_source(name, source, list(self.op_args), self.op_kwargs, task=self.task_id))
             self.application = str(file)
             return super().execute(context)
+
+    def _check_arguments(self) -> None:
+        """Refuse secrets: the arguments stand in the rendered fields, and in the application's file."""
+        bound = inspect.signature(self.python_callable).bind_partial(*self.op_args, **self.op_kwargs)
+        check_author_settings(self.task_id, op_kwargs=bound.arguments)
 
 
 def _let_epoch_be_missing(function: Callable[..., Any]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,27 +30,23 @@ from ...checkpoint.answers import (
     UpstreamsNotReady,
 )
 from ...checkpoint.documents import layout
-from ...checkpoint.documents.attempt import Slice
-from ...checkpoint.documents.run_window import run_of_head, run_of_slice
+from ...checkpoint.documents.run_window import run_of_head
 from ...checkpoint.errors import CheckpointError, CheckpointFailedError, InvalidConfigError, JobPausedError
-from ...checkpoint.executions.replaced_executions import replaced_executions
 from ...checkpoint.stage_graph import check_parallelism
-from ...checkpoint.validation import check_choice
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ...hooks.cluster_driver import point_at
 from ...hooks.spark_connect import ConnectClient, connect_server
 from ...hooks.spark_submit import EpochSubmitHook
-from ...spark.handover.conf import handover_conf
 from ...spark.handover.runtime_zip import runtime_zip
-from ...storage.names import check_name, shorten
+from ...storage.names import check_name
 from ...tasks.clearing import rerun_note
 from ...tasks.dag_pause import start_unless_paused, stop_if_paused
 from ...tasks.dag_runs import state_of
 from ...tasks.job_settings import JobSettings, check_room, check_storage_and_job, naming, rendered_settings, scope_of
-from ...tasks.messages import already_completed
+from ...tasks.messages import already_completed, already_failed
 from ...tasks.stage_states import acknowledge_for
-from ..graph.declaration import StageOperator, stage_uid
-from ..graph.exchange import EXCHANGES, Exchange
+from ..graph.declaration import StageOperator, checked_reads, stage_uid
+from ..graph.exchange import Exchange, checked_exchange
 from ..graph.run_tasks import trigger_of, upstreams_to_look_at, where_of
 from .drivers import DurableSubmit, StageDrivers
 from .last_stage import complete_if_last
@@ -61,6 +56,7 @@ from .outcome import StageIncurableError, StageRun, left_out
 from .over_connect import client_of, run_client
 from .overtaken_epoch import come_back_if_overtaken, let_trigger_run, wait_in_line
 from .secrets import check_author_settings
+from .submission import Submission, say_what_is_restored, submission_of
 from .tries import came_back, first_since_clear, is_asked_for, is_retry
 from .upstreams import let_upstreams_run
 
@@ -68,8 +64,6 @@ if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import BaseOperatorLink, Context
 
-    from ...checkpoint import Coordinator
-    from ...checkpoint.documents.attempt import Handover
 
 _TEXTS = (
     *("application", "files", "py_files", "jars", "packages", "exclude_packages", "driver_class_path"),
@@ -148,8 +142,8 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         check_parallelism(parallelism, max_parallelism, task=self.task_id)
         self.parallelism = parallelism
         self.max_parallelism = max_parallelism
-        self.reads = self._checked_reads(reads, in_group=scope is not None)
-        self.exchange = self._checked_exchange(exchange, in_group=scope is not None)
+        self.reads = checked_reads(reads, self.uid, self.task_id, in_group=scope is not None)
+        self.exchange = checked_exchange(exchange, self.task_id, in_group=scope is not None)
         self.name = name or f"{self.job} {self.uid}"
         check_storage_and_job(self.storage, self.job, task=self.task_id)
         check_room(self.storage, self.job, self.uid, task=self.task_id)
@@ -159,7 +153,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
                 task=self.task_id,
             )
         self._check_author_settings()
-        self._submission: _Submission | None = None
+        self._submission: Submission | None = None
         self._run: StageRun | None = None
         self._client: ConnectClient | None = None
 
@@ -238,7 +232,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         if isinstance(answer, Failed):
             # semantics F4: it was decided that no other try follows, though the process that decided it died before
             # it could say so.
-            raise AirflowFailException(failed_for_good(ti.run_id, answer))
+            raise AirflowFailException(already_failed(ti.run_id, answer))
         if isinstance(answer, StageAcknowledged | Submit | Reconnect) and answer.restarted:
             # The process that replaced what they wrote died before it cleared them, or this try has replaced it itself.
             where = where_of(self, ti.dag_id, ti.run_id)
@@ -277,7 +271,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             if isinstance(answer, Reconnect):
                 self._reconnect(context, drivers, run)
             else:
-                self._say_what_is_restored(coordinator, answer.handover)
+                say_what_is_restored(coordinator.head(), answer.handover)
                 drivers.end_those_before(answer.handover.token)
                 self.log.info("%s: submitting", run.title)
                 self._submit(context, drivers, settings, answer, run)
@@ -317,23 +311,14 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
     ) -> None:
         server = connect_server(self._conn_id)
         if server is not None:
-            submission = _submission(settings, answer, runtime="")
-            replaced = replaced_executions(run.coordinator.head(), answer.handover.stage, answer.handover.token)
-            self._client = client_of(
-                self,
-                server,
-                answer.handover,
-                handed=submission.handed,
-                secrets=submission.environment,
-                replaced=replaced,
-            )
+            self._client = client_of(self, server, submission_of(settings, answer), run)
             run_client(self._client, run)
             return
         # A stored driver id outlives a clear and a try. Under a key of its own it is found by this execution alone, so
         # that no try reconnects to the driver of another attempt.
         self.keep_drivers_of(answer.handover.token)
         with tempfile.TemporaryDirectory(prefix="cairn-") as folder:
-            self._submission = _submission(settings, answer, str(runtime_zip(Path(folder))))
+            self._submission = submission_of(settings, answer, str(runtime_zip(Path(folder))))
             try:
                 super().execute(context)
             except (AirflowSkipException, AirflowFailException):
@@ -379,19 +364,6 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             environment=submission.environment,
         )
 
-    def _say_what_is_restored(self, coordinator: Coordinator, handover: Handover) -> None:
-        record = next((each for each in coordinator.head().restores if each.into == handover.checkpoint), None)
-        for damage in record.damages if record else ():
-            self.log.warning("not restored, because it is damaged: %s", damage)
-        if handover.restore is None:
-            self.log.info("no checkpoint has completed yet: starting empty")
-        else:
-            self.log.info("restoring from checkpoint %d", handover.restore.checkpoint)
-        for owed in handover.backlog:
-            self.log.info("first it reads its backlog: epoch %s", _run_of(owed.epoch, owed.slice))
-        for replayed in handover.replay:
-            self.log.warning("its input is read again: epoch %s", _run_of(replayed.epoch, replayed.slice))
-
     def _check_author_settings(self) -> None:
         check_author_settings(
             self.task_id,
@@ -405,40 +377,6 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             },
         )
 
-    def _checked_reads(self, reads: object, *, in_group: bool) -> tuple[str, ...]:
-        if not isinstance(reads, list | tuple) or not all(isinstance(each, str) for each in reads):
-            raise InvalidConfigError(
-                "reads must be a list of stages' uids: write reads=['clean']", task=self.task_id, reads=shorten(reads)
-            )
-        if reads and not in_group:
-            raise InvalidConfigError(
-                "reads belongs to stages of a CheckpointedTaskGroup; without one, name what a stage reads by "
-                "TriggerCheckpointOperator(stages=[StageSpec(uid, upstream=(…))])",
-                task=self.task_id,
-                reads=", ".join(reads),
-            )
-        if self.uid in reads:
-            raise InvalidConfigError(
-                "the stage names itself in reads; what it wrote before is its state, epoch.state(…)",
-                task=self.task_id,
-                uid=self.uid,
-            )
-        return tuple(reads)
-
-    def _checked_exchange(self, exchange: Exchange | None, *, in_group: bool) -> Exchange | None:
-        if exchange is None:
-            return None
-        with naming(task=self.task_id):
-            check_choice("exchange", exchange, EXCHANGES)
-        if not in_group:
-            raise InvalidConfigError(
-                "exchange belongs to stages of a CheckpointedTaskGroup; without one, name the upstreams by "
-                "TriggerCheckpointOperator(stages=[StageSpec(uid, upstream=(…), pipelined=(…))])",
-                task=self.task_id,
-                exchange=exchange,
-            )
-        return exchange
-
     def _dag_id_if_any(self) -> str | None:
         return self.dag.dag_id if self.has_dag() else None
 
@@ -448,40 +386,3 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         if group is not None and group.node_id and group.prefix_group_id:
             return self.task_id[len(group.node_id) + 1 :]
         return self.task_id
-
-
-@dataclass(frozen=True, slots=True)
-class _Submission:
-    """What is added to the author's own arguments for one execution."""
-
-    defaults: dict[str, str]
-    """Conf that the author may override."""
-    handed: dict[str, str]
-    """Conf that no author may set."""
-    environment: dict[str, str] = field(repr=False)
-    runtime: str
-
-
-def _submission(settings: JobSettings, answer: Submit, runtime: str) -> _Submission:
-    storage = settings.hook()
-    handed = handover_conf(
-        answer.handover,
-        answer.handover_key,
-        storage=settings.storage,
-        endpoint=storage.endpoint,
-        region=storage.region,
-    )
-    return _Submission(storage.driver_conf(), handed, storage.driver_environment(), runtime)
-
-
-def _run_of(epoch: str, read: Slice | None) -> str:
-    return layout.run_id_of(epoch) if read is None else run_of_slice(epoch, read)
-
-
-def failed_for_good(run_id: str, answer: Failed) -> str:
-    """Say that nothing is tried again by itself, why, and what a person can do."""
-    return (
-        f"epoch {run_id} has failed and is not tried again: checkpoint {answer.checkpoint}, attempt {answer.attempt}: "
-        f"{answer.detail}. The next DAG run starts from the last completed checkpoint. To go on with this one, clear "
-        "the failed stages: the count of restarts then starts anew"
-    )

@@ -6,15 +6,15 @@ not passed over in silence.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...checkpoint.documents.attempt import Handover
 from ...checkpoint.errors import InvalidConfigError
+from ...checkpoint.executions.replaced_executions import replaced_executions
 from ...hooks.spark_connect import ConnectClient, fields_of
 from ...spark.remote.server import ConnectServer
 from ...spark.remote.sessions import session_id
 from ...spark.remote.submission import Submission
+from . import submission as stages
 from .outcome import StageRun
 
 if TYPE_CHECKING:
@@ -31,42 +31,36 @@ _OF_THE_SERVER = (
 
 
 def client_of(
-    operator: SparkSubmitOperator,
-    server: ConnectServer,
-    handover: Handover,
-    *,
-    handed: dict[str, str],
-    secrets: Mapping[str, str],
-    replaced: tuple[str, ...],
+    operator: SparkSubmitOperator, server: ConnectServer, given: stages.Submission, run: StageRun
 ) -> ConnectClient:
     """Make the client process of an execution; nothing is started.
 
     Args:
         operator: the stage's.
         server: the connection's.
-        handover: of the execution.
-        handed: conf by which the application finds its epoch.
-        secrets: the storage's credentials, as environment variables.
-        replaced: tokens of the executions that this one replaces (semantics V2).
+        given: what the execution is given.
+        run: the execution. It replaces those before it, whose sessions are released (semantics V2).
 
     Raises:
         InvalidConfigError: the operator has an option that only spark-submit can follow.
     """
     _check_options(operator)
+    token = run.handover.token
+    replaced = replaced_executions(run.coordinator.head(), run.handover.stage, token)
     submission = Submission(
         application=str(operator.application),
-        session=session_id(handover.token),
-        handed=handed,
+        session=session_id(token),
+        handed=given.handed,
         server=fields_of(server),
         arguments=tuple(str(each) for each in operator.application_args or ()),
         conf={str(key): str(value) for key, value in (operator.conf or {}).items()},
-        replaced=tuple(session_id(token) for token in replaced),
+        replaced=tuple(session_id(each) for each in replaced),
         py_files=_listed(operator.py_files),
         files=_listed(operator.files),
         archives=_listed(_option(operator, "archives")),
         jars=_listed(operator.jars),
     )
-    return ConnectClient(submission, secrets, operator.env_vars)
+    return ConnectClient(submission, given.environment, operator.env_vars)
 
 
 def run_client(client: ConnectClient, run: StageRun) -> None:

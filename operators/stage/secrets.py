@@ -37,6 +37,7 @@ def check_author_settings(
     conf: object = None,
     env_vars: object = None,
     application_args: object = None,
+    op_kwargs: object = None,
     texts: Mapping[str, object] | None = None,
 ) -> None:
     """Refuse secrets and reserved keys in what the author wrote; called at parse and again on the rendered values.
@@ -46,12 +47,13 @@ def check_author_settings(
         conf: Spark conf; looked into if it is a mapping (it may be known only when the task runs).
         env_vars: environment variables, likewise.
         application_args: the application's arguments, looked into if it is a sequence.
+        op_kwargs: a function's arguments by name, looked into if it is a mapping.
         texts: further arguments by name, whose values are looked into.
 
     Raises:
         InvalidConfigError: naming parameter and key, never the value.
     """
-    for parameter, settings in (("conf", conf), ("env_vars", env_vars)):
+    for parameter, settings in (("conf", conf), ("env_vars", env_vars), ("op_kwargs", op_kwargs)):
         if isinstance(settings, Mapping):
             for key, value in settings.items():
                 if parameter == "conf":

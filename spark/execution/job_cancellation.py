@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ...checkpoint.errors import FencedError
 from . import fence as fences
+from .end_signal import END_SIGNAL
 from .fence import Fence
 from .transport import JobTags, job_tags
 
@@ -39,22 +40,20 @@ def stopping(fence: Fence, spark: SparkSession, tag: str) -> Iterator[None]:
     Raises:
         FencedError: they were stopped.
     """
-    tags, ended = job_tags(spark), Event()
-    watch = Thread(target=_watch, args=(fence, tags, tag, ended), name=f"cairn watches {tag}", daemon=True)
+    tags, ended, news = job_tags(spark), Event(), Event()
+    watch = Thread(target=_watch, args=(fence, tags, tag, ended, news), name=f"cairn watches {tag}", daemon=True)
     tags.add(tag)
     watch.start()
     try:
-        yield
+        with END_SIGNAL.put_off(news.set):
+            yield
     except Exception:
         # Raise why the jobs were cancelled; that they were is its context.
         fence.raise_if_stopped()
         raise
-    except BaseException:
-        # This process is told to end, and a server would go on without it.
-        cancel_jobs(tags, tag)
-        raise
     finally:
         ended.set()
+        news.set()
         watch.join()
         tags.remove(tag)
 
@@ -67,8 +66,8 @@ def cancel_jobs(tags: JobTags, tag: str) -> None:
         log.warning("The jobs of %s could not be cancelled: %s", tag, problem)
 
 
-def _watch(fence: Fence, tags: JobTags, tag: str, ended: Event) -> None:
-    while not ended.wait(fences.LOOK_EVERY_MS / 1000):
+def _watch(fence: Fence, tags: JobTags, tag: str, ended: Event, news: Event) -> None:
+    while not news.wait(fences.LOOK_EVERY_MS / 1000):
         try:
             fence.check()
         except FencedError as why:

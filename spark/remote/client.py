@@ -3,6 +3,7 @@
 `python -m airflow_cairn.spark.remote.client`, with a `Submission` in its environment. In this order: ask the server,
 release the sessions of the executions that this one replaces (semantics V2), make the session, run the application,
 release the session. A signal to end runs the last steps too: the epoch's block deletes what it wrote and declines.
+With the argument `release` it only releases the session of a client that was killed.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from types import FrameType
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.errors import InvalidConfigError
 from ...storage.errors import CairnError
+from ..execution.end_signal import END_SIGNAL
 from .channel import ConnectChannel, check_version
 from .server import ConnectServer
 from .sessions import release_replaced
-from .submission import VARIABLE, Problem, Submission
+from .submission import CLEAN_UP_S, RELEASE, VARIABLE, Problem, Submission
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +39,6 @@ log = logging.getLogger(__name__)
 
 NOT_RUN = 78
 """Exit status where no application ran; a line of the output says why."""
-ENDED = 128 + signal.SIGTERM
 
 _FUNCTION = re.compile(r"\A[A-Za-z_]\w*(\.[A-Za-z_]\w*)+\Z")
 _FILES = (".py", ".jar", ".r", ".zip", ".egg")
@@ -62,15 +63,19 @@ def main(environ: dict[str, str] | None = None) -> int:
         The exit status. The application's own `sys.exit` and errors go through.
     """
     environ = dict(os.environ) if environ is None else environ
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, END_SIGNAL.handle)
     try:
         submission = Submission.from_json(environ.get(VARIABLE))
         os.environ.pop(VARIABLE, None)
+        if sys.argv[1:] == [RELEASE]:
+            release_session(submission)
+            return 0
         application = application_of(submission)
         spark = connect(submission)
     except CairnError as error:
         sys.stdout.write(f"{Problem.of(error).line()}\n")
         return NOT_RUN
+    Thread(target=_release_in_time, args=(submission,), name="cairn ends in time", daemon=True).start()
     sys.argv = [submission.application, *submission.arguments]
     try:
         application()
@@ -119,6 +124,20 @@ def connect(submission: Submission) -> SparkSession:
             with _refused(f"{', '.join(paths)} as files of the session"):
                 spark.addArtifacts(*paths, **kind)
     return spark
+
+
+def release_session(submission: Submission) -> None:
+    """Release the session of an application that does not do so itself.
+
+    Args:
+        submission: of the application.
+
+    Raises:
+        InvalidConfigError: the server does not take the token.
+        ServerUnreachableError: the server did not answer.
+    """
+    with ConnectChannel(ConnectServer(**submission.server)) as channel:
+        release_replaced(channel, (submission.session,))
 
 
 def application_of(submission: Submission) -> Callable[[], object]:
@@ -183,8 +202,15 @@ def _refused(what: str) -> Iterator[None]:
         raise InvalidConfigError(f"the Spark Connect server did not take {what}. {error}") from error
 
 
-def _end(_number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(ENDED)
+def _release_in_time(submission: Submission) -> None:
+    """Once told to end: see that the session is released, even if the application never comes to an end."""
+    ended = 128 + END_SIGNAL.told.get()
+    Event().wait(CLEAN_UP_S)
+    log.warning("the application did not end within %d s: its session is released without it", CLEAN_UP_S)
+    try:
+        release_session(submission)
+    finally:
+        os._exit(ended)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,12 @@ PROBLEM = "cairn-connect-problem "
 """How the line of output begins by which the process says why there was no application: JSON follows."""
 
 
+RELEASE = "release"
+"""The argument of a client process that only releases the session of another one."""
+CLEAN_UP_S = 30.0
+"""What an application has to delete what it wrote and to decline, once its process is told to end."""
+
+
 @dataclass(frozen=True, slots=True)
 class Submission:
     """One application, for one session of one server."""

@@ -28,6 +28,7 @@ class ConnectStandIn(proto.SparkConnectServiceServicer):
     """By user and session, what was set; it stays when the session is closed."""
     closed: set[tuple[str, str]] = field(default_factory=set)
     open: set[tuple[str, str]] = field(default_factory=set)
+    refuses_release: bool = False
 
     def AnalyzePlan(self, request: Any, context: Any) -> Any:
         session = self._admit("AnalyzePlan", request, context)
@@ -38,6 +39,8 @@ class ConnectStandIn(proto.SparkConnectServiceServicer):
 
     def ReleaseSession(self, request: Any, context: Any) -> Any:
         session = self._admit("ReleaseSession", request, context, closed=False)
+        if self.refuses_release:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "it is busy")
         if session in self.open:
             self.open.discard(session)
             self.closed.add(session)

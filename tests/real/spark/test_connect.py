@@ -165,6 +165,7 @@ def test_a_client_that_is_told_to_end_declines_and_leaves_nothing(clients: Clien
         wait_until(lambda: len(_parts(pipeline, submit)) == 2, 120, "both tasks to write")
         process.terminate()
         assert process.wait(120) == 128 + signal.SIGTERM
+    assert pipeline.listing(f"chk-{submit.handover.checkpoint:010}/state/") == []
     progress = pipeline.coordinator.progress(epoch_name("one"))
     assert isinstance(progress, Failed)
     assert "SystemExit" in progress.detail

@@ -103,6 +103,29 @@ def test_arguments_that_do_not_fit_are_refused_at_parse(job: Job) -> None:
         decorate(storage=job.storage)()
 
 
+@pytest.mark.parametrize(
+    ("day", "airports", "said"),
+    [
+        ("AKIAABCDEFGHIJKLMNOP", ["A"], "op_kwargs day holds"),
+        ("1", ["postgresql://me:hunter22@db/flights"], "op_kwargs airports holds"),
+        ("{{ conn.lake.password }}", ["A"], "op_kwargs day holds"),
+    ],
+)
+def test_a_secret_in_an_argument_is_refused_as_in_conf(job: Job, day: str, airports: list[str], said: str) -> None:
+    with DAG("flights"), pytest.raises(InvalidConfigError, match=said) as refused:
+        decorate(storage=job.storage)(day, airports=airports)
+    assert day not in str(refused.value)
+    assert airports[0] not in str(refused.value) or airports == ["A"]
+
+
+def test_a_secret_that_a_template_gives_is_refused_when_the_task_runs(job: Job) -> None:
+    with DAG("flights"):
+        task = decorate(storage=job.storage)("{{ ds }}").operator
+    task.op_args = ("AKIAABCDEFGHIJKLMNOP",)
+    with pytest.raises(InvalidConfigError, match="op_kwargs day holds"):
+        task.execute(context(Ti(run_id=RUN)))
+
+
 def test_mapped_instances_are_stages_of_their_own(job: Job) -> None:
     with DAG("flights"):
         mapped = decorate(storage=job.storage).partial(airports=["A"]).expand(day=["1", "2"]).operator

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_cairn.checkpoint.answers import Failed
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import InvalidConfigError
+from airflow_cairn.hooks import spark_connect
 from airflow_cairn.operators import SparkEpochOperator
 from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.spark.remote.sessions import session_id
@@ -27,13 +29,18 @@ RUN = "manual__2001-01-01T00:00:00+00:00"
 TOKEN = "canary-0123456789"  # its value is searched for below
 
 APPLICATION = """
-import os, sys
+import os, signal, sys
 from airflow_cairn.spark import Epoch
 with Epoch.current() as epoch:
     epoch.put("arguments", sys.argv[1:])
     print("running", epoch.spark.conf.get("spark.sql.shuffle.partitions"), sorted(os.environ) == [])
     if "fail" in sys.argv:
         raise ValueError("this day is broken")
+    if "killed" in sys.argv:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if "stand" in sys.argv:
+        print("it stands", flush=True)
+        signal.pause()
 """
 
 
@@ -98,6 +105,51 @@ def test_an_application_that_fails_declines_and_says_why(job: Job, server: Conne
         stage(job, application, application_args=["fail"]).execute(context(Ti(run_id=RUN)))
     assert len(server.closed) == 1
     assert not server.open
+
+
+def test_the_session_of_a_client_that_was_killed_is_released(
+    job: Job, server: ConnectStandIn, application: str, said: Said
+) -> None:  # semantics V2
+    job.trigger(RUN)
+    with pytest.raises(StageFailedError, match="the Spark Connect client was killed by signal 9"):
+        stage(job, application, application_args=["killed"]).execute(context(Ti(run_id=RUN)))
+    assert len(server.closed) == 1
+    assert not server.open
+    assert "its session is released: the server stops what it has begun" in said.text
+    assert TOKEN not in said.text
+
+
+def test_a_client_whose_session_cannot_be_released_says_that_the_next_try_does(
+    job: Job, server: ConnectStandIn, application: str, said: Said
+) -> None:
+    job.trigger(RUN)
+    server.refuses_release = True
+    with pytest.raises(StageFailedError, match="was killed by signal 9"):
+        stage(job, application, application_args=["killed"]).execute(context(Ti(run_id=RUN)))
+    assert "its session not released; the next try does that" in said.text
+
+
+def test_a_task_whose_time_is_over_ends_its_client(
+    job: Job, server: ConnectStandIn, application: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow raises in the middle of `execute`, and calls `on_kill` only when that has ended."""
+
+    class TimeIsOverError(BaseException):
+        """As Airflow's own: no Exception."""
+
+    def info(text: str, *values: object) -> None:
+        if "it stands" in text % values:
+            raise TimeIsOverError
+
+    monkeypatch.setattr(spark_connect.log, "info", info)
+    job.trigger(RUN)
+    with pytest.raises(TimeIsOverError):
+        stage(job, application, application_args=["stand"]).execute(context(Ti(run_id=RUN)))
+    assert len(server.closed) == 1
+    assert not server.open
+    progress = job.coordinator.progress(epoch_name(RUN))
+    assert isinstance(progress, Failed)
+    assert "SystemExit" in progress.detail
 
 
 def test_a_wrong_token_fails_at_once(

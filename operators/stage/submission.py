@@ -1,0 +1,77 @@
+"""What an execution is given on top of the author's arguments, and what the task's log says of it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ...checkpoint.answers import Submit
+from ...checkpoint.documents import layout
+from ...checkpoint.documents.attempt import Slice
+from ...checkpoint.documents.run_window import run_of_slice
+from ...spark.handover.conf import handover_conf
+from ...tasks.job_settings import JobSettings
+
+if TYPE_CHECKING:
+    from ...checkpoint.documents.attempt import Handover
+    from ...checkpoint.documents.head import Head
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What is added to the author's own arguments for one execution."""
+
+    defaults: dict[str, str]
+    """Conf that the author may override."""
+    handed: dict[str, str]
+    """Conf that no author may set."""
+    environment: dict[str, str] = field(repr=False)
+    """The storage's credentials."""
+    runtime: str
+    """The zip of Cairn for the driver; empty where the driver runs beside the task."""
+
+
+def submission_of(settings: JobSettings, answer: Submit, runtime: str = "") -> Submission:
+    """Give what one execution is given.
+
+    Args:
+        settings: of the stage, rendered.
+        answer: of the coordinator: which execution, and where its handover is.
+        runtime: path of the zip of Cairn.
+    """
+    storage = settings.hook()
+    handed = handover_conf(
+        answer.handover,
+        answer.handover_key,
+        storage=settings.storage,
+        endpoint=storage.endpoint,
+        region=storage.region,
+    )
+    return Submission(storage.driver_conf(), handed, storage.driver_environment(), runtime)
+
+
+def say_what_is_restored(head: Head, handover: Handover) -> None:
+    """Log which checkpoint an execution restores, what it reads first, and what is damaged.
+
+    Args:
+        head: of the job.
+        handover: of the execution.
+    """
+    record = next((each for each in head.restores if each.into == handover.checkpoint), None)
+    for damage in record.damages if record else ():
+        log.warning("not restored, because it is damaged: %s", damage)
+    if handover.restore is None:
+        log.info("no checkpoint has completed yet: starting empty")
+    else:
+        log.info("restoring from checkpoint %d", handover.restore.checkpoint)
+    for owed in handover.backlog:
+        log.info("first it reads its backlog: epoch %s", _run_of(owed.epoch, owed.slice))
+    for replayed in handover.replay:
+        log.warning("its input is read again: epoch %s", _run_of(replayed.epoch, replayed.slice))
+
+
+def _run_of(epoch: str, read: Slice | None) -> str:
+    return layout.run_id_of(epoch) if read is None else run_of_slice(epoch, read)
