@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -164,7 +165,9 @@ def test_a_client_that_is_told_to_end_declines_and_leaves_nothing(clients: Clien
     with clients.start(clients.submission(submit, "connect_slow", "9000")) as process:
         wait_until(lambda: len(_parts(pipeline, submit)) == 2, 120, "both tasks to write")
         process.terminate()
-        assert process.wait(120) == 128 + signal.SIGTERM
+        output, _ = process.communicate(timeout=300)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert re.search("TOLD TO END AFTER .*OPERATION_CANCELED", output), "it deletes once the server writes no more"
     assert pipeline.listing(f"chk-{submit.handover.checkpoint:010}/state/") == []
     progress = pipeline.coordinator.progress(epoch_name("one"))
     assert isinstance(progress, Failed)

@@ -5,10 +5,14 @@ import sys
 from airflow_cairn.spark import Epoch
 
 ms_each = int(sys.argv[1])
-with Epoch.current() as epoch:
-    rows = epoch.spark.range(0, 40, 1, 2).selectExpr(
-        "id",
-        f"java_method('java.util.concurrent.locks.LockSupport', 'parkNanos', {ms_each}000000L * (id - id + 1)) AS x",
-    )
-    print("WRITING", flush=True)
-    epoch.snapshot("minutes", rows)
+try:
+    with Epoch.current() as epoch:
+        rows = epoch.spark.range(0, 40, 1, 2).selectExpr(
+            "id",
+            f"java_method('java.util.concurrent.locks.LockSupport', 'parkNanos', {ms_each}000000L * (id - id + 1)) AS x",
+        )
+        print("WRITING", flush=True)
+        epoch.snapshot("minutes", rows)
+except SystemExit as ended:
+    print("TOLD TO END AFTER", ended.__context__, flush=True)
+    raise
