@@ -11,6 +11,7 @@ from itertools import product
 from typing import Any
 
 from airflow.sdk import XComArg
+from airflow.sdk.bases.decorator import DecoratedMappedOperator
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from ...checkpoint.errors import InvalidConfigError
@@ -77,7 +78,7 @@ def instances_of(task: Any) -> tuple[StageTask, ...]:
         raise InvalidConfigError(
             f"{task.task_id} is mapped over nothing, so it is no stage: take it out", task=task.task_id
         )
-    if any("uid" in each for each in arguments):
+    if not _is_function(task) and any("uid" in each for each in arguments):
         raise InvalidConfigError(
             f"{task.task_id} is mapped over uid, but its instances are stages <uid>-0, <uid>-1, …: give one uid in "
             "partial(…)",
@@ -115,14 +116,14 @@ def stage_task(task: Any, map_index: int | None) -> StageTask | None:
 
 def _instance(task: MappedOperator, index: int, arguments: Mapping[str, Any]) -> StageTask:
     with naming(task=task.task_id, map_index=str(index)):
-        operator = task.unmap(arguments)
+        operator = task.unmap({"op_kwargs": arguments} if _is_function(task) else arguments)
     assert isinstance(operator, StageOperator)  # its class was looked at before
     return StageTask(operator, index)
 
 
 def _arguments(task: MappedOperator) -> Iterator[Mapping[str, Any]]:
     """Give each instance's own arguments, in the order of Airflow's indexes: the last one varies fastest."""
-    value: Any = task.expand_input.value
+    value: Any = (task.op_kwargs_expand_input if isinstance(task, DecoratedMappedOperator) else task.expand_input).value
     if isinstance(value, Mapping):
         if not all(_is_known(each) for each in value.values()):
             raise _known_too_late(task)
@@ -132,6 +133,11 @@ def _arguments(task: MappedOperator) -> Iterator[Mapping[str, Any]]:
         yield from value
     else:
         raise _known_too_late(task)
+
+
+def _is_function(task: MappedOperator) -> bool:
+    """Tell a mapped `@task.spark_epoch`: it is mapped over the function's arguments, and not over the operator's."""
+    return isinstance(task, DecoratedMappedOperator)
 
 
 def _is_known(value: Any) -> bool:

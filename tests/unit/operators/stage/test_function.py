@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG
+from airflow.sdk import DAG, task
 
 from airflow_cairn.checkpoint.errors import InvalidConfigError
+from airflow_cairn.operators import CheckpointedTaskGroup
+from airflow_cairn.operators.graph.stages import instances_of
 from airflow_cairn.operators.stage.function import SparkEpochFunctionOperator, spark_epoch_task
 from airflow_cairn.operators.stage.function_source import application_source, check_function
 from airflow_cairn.plugin.provider_info import get_provider_info
@@ -90,12 +92,12 @@ def test_the_application_is_the_source_and_its_arguments() -> None:
 def test_it_is_a_stage_of_the_dag(job: Job) -> None:
     with DAG("flights"):
         decorated = decorate(storage=job.storage, uid="flown")
-        task = decorated("2001-01-01").operator
+        made = decorated("2001-01-01").operator
         again = decorated.override(task_id="other", uid="other")("2001-01-02").operator
-    assert isinstance(task, SparkEpochFunctionOperator)
-    assert (task.task_id, task.uid, task.op_args) == ("routes", "flown", ("2001-01-01",))
+    assert isinstance(made, SparkEpochFunctionOperator)
+    assert (made.task_id, made.uid, made.op_args) == ("routes", "flown", ("2001-01-01",))
     assert (again.task_id, again.uid) == ("other", "other")
-    assert {"op_args", "op_kwargs", "storage", "application"} <= set(task.template_fields)
+    assert {"op_args", "op_kwargs", "storage", "application"} <= set(made.template_fields)
 
 
 def test_arguments_that_do_not_fit_are_refused_at_parse(job: Job) -> None:
@@ -120,10 +122,10 @@ def test_a_secret_in_an_argument_is_refused_as_in_conf(job: Job, day: str, airpo
 
 def test_a_secret_that_a_template_gives_is_refused_when_the_task_runs(job: Job) -> None:
     with DAG("flights"):
-        task = decorate(storage=job.storage)("{{ ds }}").operator
-    task.op_args = ("AKIAABCDEFGHIJKLMNOP",)
+        made = decorate(storage=job.storage)("{{ ds }}").operator
+    made.op_args = ("AKIAABCDEFGHIJKLMNOP",)
     with pytest.raises(InvalidConfigError, match="op_kwargs day holds"):
-        task.execute(context(Ti(run_id=RUN)))
+        made.execute(context(Ti(run_id=RUN)))
 
 
 def test_mapped_instances_are_stages_of_their_own(job: Job) -> None:
@@ -131,6 +133,31 @@ def test_mapped_instances_are_stages_of_their_own(job: Job) -> None:
         mapped = decorate(storage=job.storage).partial(airports=["A"]).expand(day=["1", "2"]).operator
     assert mapped.is_mapped
     assert mapped.operator_class is SparkEpochFunctionOperator
+
+
+def test_mapped_instances_are_stages_of_their_own_in_a_group(job: Job) -> None:
+    """Mapped over the arguments of the function, of which one may have the name of an option."""
+    with DAG("flights"), CheckpointedTaskGroup("epoch", storage=job.storage, reads_window=False) as group:
+
+        @task.spark_epoch
+        def parts(epoch, uid: str, part: int) -> None: ...
+
+        parts.partial(part=3).expand(uid=["x", "y"])
+    assert [(each.uid, each.operator.op_kwargs) for each in instances_of(group.get_child_by_label("parts"))] == [
+        ("parts-0", {"part": 3, "uid": "x"}),
+        ("parts-1", {"part": 3, "uid": "y"}),
+    ]
+
+
+def test_a_function_mapped_over_what_a_task_returns_is_refused_at_parse(job: Job) -> None:
+    @task
+    def days() -> list[str]:
+        return ["1"]
+
+    with DAG("flights"):
+        mapped = decorate(storage=job.storage).expand(day=days()).operator
+    with pytest.raises(InvalidConfigError, match="is mapped over what another task returns"):
+        instances_of(mapped)
 
 
 def test_it_runs_as_a_client_of_a_server(
