@@ -25,10 +25,11 @@ ON_SERVER: dict[str, Any] = {
 @task.spark_epoch(**ON_SERVER)
 def function(epoch, gates: str, run: str, part: int) -> None:
     """Keep one half of the ids that the stage before has written."""
+    import importlib
     import sys
 
     sys.path.append(f"{gates}/../airflow/dags/applications")
-    from over_connect import unless_held
+    unless_held = importlib.import_module("ids_on_server").unless_held
 
     print(f"part {part} of {run}")
     rows = unless_held(epoch, gates, epoch.read("file").where(f"id % 2 = {part}"))
@@ -43,7 +44,7 @@ with (
     submitted = SparkEpochOperator(task_id="submitted", **json.loads(os.environ["CAIRN_TEST_READER"]))
     file = SparkEpochOperator(
         task_id="file",
-        application=str(Path(__file__).parent / "applications" / "over_connect.py"),
+        application=str(Path(__file__).parent / "applications" / "ids_on_server.py"),
         application_args=[GATES],
         **ON_SERVER,
     )

@@ -143,7 +143,9 @@ def test_mapped_instances_are_stages_of_their_own_in_a_group(job: Job) -> None:
         def parts(epoch, uid: str, part: int) -> None: ...
 
         parts.partial(part=3).expand(uid=["x", "y"])
-    assert [(each.uid, each.operator.op_kwargs) for each in instances_of(group.get_child_by_label("parts"))] == [
+    assert [
+        (each.uid, vars(each.operator)["op_kwargs"]) for each in instances_of(group.get_child_by_label("parts"))
+    ] == [
         ("parts-0", {"part": 3, "uid": "x"}),
         ("parts-1", {"part": 3, "uid": "y"}),
     ]

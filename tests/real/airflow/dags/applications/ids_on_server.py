@@ -1,6 +1,6 @@
 """Writes forty ids of its epoch on a Spark Connect server.
 
-over_connect.py GATES: while there is `hold/<job>/<run>/<attempt>/<stage>` below it, each id takes a minute. The process
+ids_on_server.py GATES: while there is `hold/<job>/<run>/<attempt>/<stage>` below it, each id takes a minute. The process
 of the stage is then in `reached/…`.
 """
 
