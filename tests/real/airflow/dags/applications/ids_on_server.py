@@ -1,7 +1,7 @@
 """Writes forty ids of its epoch on a Spark Connect server.
 
-ids_on_server.py GATES: while there is `hold/<job>/<run>/<attempt>/<stage>` below it, each id takes a minute. The process
-of the stage is then in `reached/…`.
+ids_on_server.py GATES: while there is `hold/<job>/<run>/<attempt>/<stage>` below it, each id takes a minute; the
+process of the stage is then in `reached/…`.
 """
 
 from __future__ import annotations
