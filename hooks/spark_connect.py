@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from airflow.sdk import BaseHook, Connection
@@ -155,8 +155,3 @@ class ConnectClient:
             log.warning("the application was killed, and its session is released: the server stops what it has begun")
         else:
             log.warning("the application was killed and its session not released; the next try does that. %s", said)
-
-
-def fields_of(server: ConnectServer) -> dict[str, Any]:
-    """Give a server as a `Submission` holds it."""
-    return asdict(server)

@@ -49,6 +49,7 @@ from ..graph.declaration import StageOperator, checked_reads, stage_uid
 from ..graph.exchange import Exchange, checked_exchange
 from ..graph.run_tasks import trigger_of, upstreams_to_look_at, where_of
 from .drivers import DurableSubmit, StageDrivers
+from .extras import Extras, extras_of, say_what_is_restored
 from .last_stage import complete_if_last
 from .links import CheckpointLink
 from .others_again import let_others_run_again, not_on_their_way
@@ -56,7 +57,6 @@ from .outcome import StageIncurableError, StageRun, left_out
 from .over_connect import client_of, run_client
 from .overtaken_epoch import come_back_if_overtaken, let_trigger_run, wait_in_line
 from .secrets import check_author_settings
-from .submission import Submission, say_what_is_restored, submission_of
 from .tries import came_back, first_since_clear, is_asked_for, is_retry
 from .upstreams import let_upstreams_run
 
@@ -153,7 +153,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
                 task=self.task_id,
             )
         self._check_author_settings()
-        self._submission: Submission | None = None
+        self._extras: Extras | None = None
         self._run: StageRun | None = None
         self._client: ConnectClient | None = None
 
@@ -311,14 +311,14 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
     ) -> None:
         server = connect_server(self._conn_id)
         if server is not None:
-            self._client = client_of(self, server, submission_of(settings, answer), run)
+            self._client = client_of(self, server, extras_of(settings, answer), run)
             run_client(self._client, run)
             return
         # A stored driver id outlives a clear and a try. Under a key of its own it is found by this execution alone, so
         # that no try reconnects to the driver of another attempt.
         self.keep_drivers_of(answer.handover.token)
         with tempfile.TemporaryDirectory(prefix="cairn-") as folder:
-            self._submission = submission_of(settings, answer, str(runtime_zip(Path(folder))))
+            self._extras = extras_of(settings, answer, str(runtime_zip(Path(folder))))
             try:
                 super().execute(context)
             except (AirflowSkipException, AirflowFailException):
@@ -354,14 +354,14 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
     def _get_hook(self) -> SparkSubmitHook:
         """Give the provider's hook, with what the application needs of Cairn added: the author's fields stay clean."""
         plain = super()._get_hook()
-        submission = self._submission
-        if submission is None:
+        extras = self._extras
+        if extras is None:
             return plain
         return EpochSubmitHook.taking_over(
             plain,
-            conf={**submission.defaults, **(self.conf or {}), **submission.handed},
-            py_files=",".join(filter(None, [self.py_files, submission.runtime])),
-            environment=submission.environment,
+            conf={**extras.defaults, **(self.conf or {}), **extras.handed},
+            py_files=",".join(filter(None, [self.py_files, extras.runtime])),
+            environment=extras.environment,
         )
 
     def _check_author_settings(self) -> None:

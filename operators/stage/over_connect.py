@@ -6,15 +6,16 @@ not passed over in silence.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.executions.replaced_executions import replaced_executions
-from ...hooks.spark_connect import ConnectClient, fields_of
+from ...hooks.spark_connect import ConnectClient
 from ...spark.remote.server import ConnectServer
 from ...spark.remote.sessions import session_id
 from ...spark.remote.submission import Submission
-from . import submission as stages
+from .extras import Extras
 from .outcome import StageRun
 
 if TYPE_CHECKING:
@@ -30,15 +31,13 @@ _OF_THE_SERVER = (
 """Options of spark-submit that say how Spark is started."""
 
 
-def client_of(
-    operator: SparkSubmitOperator, server: ConnectServer, given: stages.Submission, run: StageRun
-) -> ConnectClient:
+def client_of(operator: SparkSubmitOperator, server: ConnectServer, extras: Extras, run: StageRun) -> ConnectClient:
     """Make the client process of an execution; nothing is started.
 
     Args:
         operator: the stage's.
         server: the connection's.
-        given: what the execution is given.
+        extras: of the execution.
         run: the execution. It replaces those before it, whose sessions are released (semantics V2).
 
     Raises:
@@ -50,8 +49,8 @@ def client_of(
     submission = Submission(
         application=str(operator.application),
         session=session_id(token),
-        handed=given.handed,
-        server=fields_of(server),
+        handed=extras.handed,
+        server=asdict(server),
         arguments=tuple(str(each) for each in operator.application_args or ()),
         conf={str(key): str(value) for key, value in (operator.conf or {}).items()},
         replaced=tuple(session_id(each) for each in replaced),
@@ -60,7 +59,7 @@ def client_of(
         archives=_listed(_option(operator, "archives")),
         jars=_listed(operator.jars),
     )
-    return ConnectClient(submission, given.environment, operator.env_vars)
+    return ConnectClient(submission, extras.environment, operator.env_vars)
 
 
 def run_client(client: ConnectClient, run: StageRun) -> None:

@@ -39,7 +39,8 @@ def test_a_function_is_a_stage(
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     conf = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", **fast_conf()}
     with DAG("flights"):
-        made = spark_epoch_task(routes, storage=job.storage, conn_id="spark_here", conf=conf)(["BER", "FRA"], most=1)
+        decorated: Any = spark_epoch_task(routes, storage=job.storage, conn_id="spark_here", conf=conf)
+        made = decorated(["BER", "FRA"], most=1)
     job.trigger(RUN)
     result = made.operator.execute(context(Ti(run_id=RUN)))
     assert result == {"checkpoint": 1, "epoch": result["epoch"], "attempt": 1, "stage": "routes"}

@@ -355,7 +355,7 @@ def test_credentials_go_by_the_environment_alone(
     assert "AWS_PROFILE" not in environ
     assert submitted["conf"]["spark.cairn.s3.endpoint"] == "http://127.0.0.1:1"
     fields = {name: getattr(operator, name) for name in operator.template_fields}
-    for shown in (submitted["argv"], said.text, fields, result, repr(operator._submission)):
+    for shown in (submitted["argv"], said.text, fields, result, repr(operator._extras)):
         assert CANARY not in str(shown)
     assert CANARY not in "".join(path.read_text() for path in job.folder.rglob("*.json"))
     assert "AWS_ACCESS_KEY_ID" not in os.environ

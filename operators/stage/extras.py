@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
-    """What is added to the author's own arguments for one execution."""
+class Extras:
+    """What one execution is given on top of the author's own arguments."""
 
     defaults: dict[str, str]
     """Conf that the author may override."""
@@ -34,8 +34,8 @@ class Submission:
     """The zip of Cairn for the driver; empty where the driver runs beside the task."""
 
 
-def submission_of(settings: JobSettings, answer: Submit, runtime: str = "") -> Submission:
-    """Give what one execution is given.
+def extras_of(settings: JobSettings, answer: Submit, runtime: str = "") -> Extras:
+    """Give the extras of one execution.
 
     Args:
         settings: of the stage, rendered.
@@ -50,7 +50,7 @@ def submission_of(settings: JobSettings, answer: Submit, runtime: str = "") -> S
         endpoint=storage.endpoint,
         region=storage.region,
     )
-    return Submission(storage.driver_conf(), handed, storage.driver_environment(), runtime)
+    return Extras(storage.driver_conf(), handed, storage.driver_environment(), runtime)
 
 
 def say_what_is_restored(head: Head, handover: Handover) -> None:
