@@ -27,11 +27,11 @@ def test_clients_and_their_server_die_and_each_stage_alone_runs_again(
     """semantics V2, F2, R1: a client is killed, its next try is cleared, at last the server is killed."""
     api, job = airflow.api, JobStore(storage, JOB)
 
-    def writes(run: str, checkpoint: int, attempt: int, stage: str) -> None:
-        """Wait until a stage that is held is in the middle of its write."""
-        gates.wait_until_reached(JOB, run, attempt, stage)
-        folder = f"chk-{checkpoint:010}/state/{stage}/"
-        wait_until(lambda: [*job.files.listing(folder)], 600, f"{stage} of {run} to write")
+    def writes(attempt: int) -> None:
+        """Wait until the file's stage is in the middle of its write."""
+        gates.wait_until_reached(JOB, "e1", attempt, "file")
+        folder = f"chk-{attempt:010}/state/file/"
+        wait_until(lambda: [*job.files.listing(folder)], 600, f"attempt {attempt} to write")
 
     for run, attempt, stage in (("e1", 1, "file"), ("e1", 2, "file"), ("e2", 1, "function-0")):
         gates.hold(JOB, run, attempt, stage)
@@ -39,15 +39,15 @@ def test_clients_and_their_server_die_and_each_stage_alone_runs_again(
         connection = {"connection_id": JOB, "conn_type": "spark_connect", "host": "localhost", "port": server.port}
         api.request("POST", "/connections", json={**connection, "password": TOKEN})
         api.trigger(JOB, "e1")
-        writes("e1", 1, 1, "file")
+        writes(1)
         gates.wait_until_reached(JOB, "e1", 1, "file").kill()
-        writes("e1", 2, 2, "file")
+        writes(2)
         api.clear(JOB, "e1", [FILE])
         api.wait_for_run(JOB, "e1")
         assert api.run_state(JOB, "e1") == "success", api.explain(JOB, "e1")
 
         api.trigger(JOB, "e2")
-        writes("e2", 4, 1, "function-0")
+        gates.wait_until_reached(JOB, "e2", 1, "function-0")
         server.process.kill()
     with ConnectServer({"spark.connect.grpc.binding.port": str(server.port)}, env=ENV):
         api.wait_for_run(JOB, "e2", timeout=1200)
