@@ -55,8 +55,8 @@ class ClaimRequest:
     claimant: str
     """Who would submit, one per try."""
     cleared_by_user: bool = False
-    """A person has asked for this try, and not a retry. Only that follows a final failure, and only one that stood when
-    it began: otherwise the answer is `Failed`, and nothing is opened (semantics F4)."""
+    """A user has cleared the task for this try; it is no retry. Only such a try follows a final failure, and only
+    one that was final when it began: otherwise the answer is `Failed`, and nothing is opened (semantics F4)."""
     rescheduled: bool = False
     """This try has asked before, and was sent to wait for stages that run again (`UpstreamsNotReady`). An attempt was
     pending then, so what has finally failed by now has failed since."""
@@ -132,7 +132,7 @@ class Claims(UseCase):
                 return unready
             else:
                 handover, made = self._claim(request, current)
-                # No driver can have acknowledged an execution before its handover stood.
+                # No driver can have acknowledged an execution before its handover was written.
                 if handover is None:
                     answer = None
                 elif not made and acks.has_acknowledged(self._files, request.stage, current.execution):

@@ -1,9 +1,9 @@
 """A stage whose last try has failed: the checkpoint may complete without its region (semantics F6).
 
 The mark is created once for an execution and means something as long as the head lists that execution. It is written
-before anybody looks whether the checkpoint may still complete, so of two regions that fail at the same moment at least
-one sees both. A person who runs the stage again, by clearing its task, opens the next attempt, where the mark does not
-count.
+before any process looks whether the checkpoint may still complete, so of two regions that fail at the same moment at
+least one sees both. A person who runs the stage again, by clearing its task, opens the next attempt, where the mark
+does not count.
 """
 
 from __future__ import annotations

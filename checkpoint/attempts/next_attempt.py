@@ -69,11 +69,11 @@ def after_failure(
 def after_ended(
     files: JobFiles, head: Head, ended: EndedEntry, document: PendingDocument, now_ms: int
 ) -> Restart | Exhausted:
-    """Say what an attempt leads to that ended before anybody reported a failed try.
+    """Say what an attempt leads to that ended before a failed try was reported.
 
     One that ended because a stage declined counts, for declining is how a driver fails; so does one with which the job
-    failed of too many failed checkpoints (D5). Any other leaves the count as it is. It starts anew after a failure for
-    good.
+    failed of too many failed checkpoints (D5). Any other leaves the count as it is. It starts anew after a final
+    failure.
 
     Args:
         files: the job's files.

@@ -159,7 +159,7 @@ class Resumption(UseCase):
     def _left_by(self, head: Head, epoch: str, place: EpochEnded | EpochUnknown) -> tuple[EndedEntry, PendingDocument]:
         """Give the epoch's newest attempt, which has ended, and what it expected."""
         if isinstance(place, EpochEnded) and place.rewind is not None:
-            # What it stood on may be gone, and so may what it left: only a trigger starts the epoch anew.
+            # What it restored may be gone, and so may what it left: only a trigger starts the epoch anew.
             raise InvalidConfigError(
                 f"{place.rewind.said} after the epoch's last attempt: clear the whole run, "
                 "or the task that triggers the checkpoint before this one",

@@ -12,7 +12,7 @@ from . import suspension
 
 @dataclass(frozen=True, slots=True)
 class Rewound:
-    """What a rewind does, or has done. Nothing is undone where the job stood there already."""
+    """What a rewind does, or has done. Nothing is undone where the job was there already."""
 
     checkpoint: int
     """The checkpoint that the next epoch restores."""

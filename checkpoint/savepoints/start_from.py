@@ -335,8 +335,8 @@ def _check_fits(found: Savepoint, runs: JobShape, options: ImportOptions, **wher
         check_claimed_by_hooks(found.hooks, runs.hooks, **where)
         check_claimed_by_stages(found.stages, runs.stages, allowing, **where)
         positions = found.source.slice.positions or {}
-        stood = [name for name, position in positions.items() if position is not None]
-        check_claimed_by_sources(stood, runs.sources, allowing, **where)
+        placed = [name for name, position in positions.items() if position is not None]
+        check_claimed_by_sources(placed, runs.sources, allowing, **where)
     state_assignment.match(found.stages, runs.stages, **where)
 
 
