@@ -28,6 +28,8 @@ CONN_TYPE = "spark_connect"
 """The connection type of the provider's own hook."""
 GRACE_S = CLEAN_UP_S + 15
 """Between the signal to end, after which the application deletes what it wrote, and the one that cannot be ignored."""
+RELEASE_S = 120.0
+"""For the process that releases the session of one that was killed."""
 
 
 def connect_server(conn_id: str) -> ConnectServer | None:
@@ -147,7 +149,7 @@ class ConnectClient:
         """Release the session of a client that was killed: the server would go on with what it has begun."""
         releasing = self._started(RELEASE)
         try:
-            said, _ = releasing.communicate(timeout=GRACE_S)
+            said, _ = releasing.communicate(timeout=RELEASE_S)
         except subprocess.TimeoutExpired:
             releasing.kill()
             said, _ = releasing.communicate()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 CONNECT_S = 10.0
 """For the first answer of the host."""
-SPEAK_S = 15.0
+SPEAK_S = 30.0
 """Until both sides have agreed on a protocol, TLS included."""
 ANSWER_S = 120.0
 """For one answer: a server that has just started makes its first session in about ten seconds."""

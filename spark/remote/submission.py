@@ -21,7 +21,7 @@ PROBLEM = "cairn-connect-problem "
 
 RELEASE = "release"
 """The argument of a client process that only releases the session of another one."""
-CLEAN_UP_S = 30.0
+CLEAN_UP_S = 60.0
 """What an application has to delete what it wrote and to decline, once its process is told to end."""
 
 

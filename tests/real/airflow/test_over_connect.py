@@ -43,7 +43,7 @@ def test_clients_and_their_server_die_and_each_stage_alone_runs_again(
         gates.wait_until_reached(JOB, "e1", 1, "file").kill()
         writes(2)
         api.clear(JOB, "e1", [FILE])
-        api.wait_for_run(JOB, "e1")
+        api.wait_for_run(JOB, "e1", timeout=1200)
         assert api.run_state(JOB, "e1") == "success", api.explain(JOB, "e1")
 
         api.trigger(JOB, "e2")

@@ -141,7 +141,7 @@ def test_what_a_killed_client_left_running_is_stopped_before_the_next_try(client
     first = pipeline.begin("one")
     # Twenty minutes on both of the server's cores: until they are stopped, nothing else runs.
     with clients.start(clients.submission(first, "connect_slow", "60000")) as dead:
-        wait_until(lambda: len(_parts(pipeline, first)) == 2, 120, "both tasks of the first to write")
+        wait_until(lambda: len(_parts(pipeline, first)) == 2, 600, "both tasks of the first to write")
         dead.send_signal(signal.SIGKILL)
         dead.wait()
     second = pipeline.begin("one")
@@ -163,9 +163,9 @@ def test_a_client_that_is_told_to_end_declines_and_leaves_nothing(clients: Clien
     pipeline.trigger("one")
     submit = pipeline.begin("one")
     with clients.start(clients.submission(submit, "connect_slow", "9000")) as process:
-        wait_until(lambda: len(_parts(pipeline, submit)) == 2, 120, "both tasks to write")
+        wait_until(lambda: len(_parts(pipeline, submit)) == 2, 600, "both tasks to write")
         process.terminate()
-        output, _ = process.communicate(timeout=300)
+        output, _ = process.communicate(timeout=600)
     assert process.returncode == 128 + signal.SIGTERM
     assert re.search("TOLD TO END AFTER .*OPERATION_CANCELED", output), "it deletes once the server writes no more"
     assert pipeline.listing(f"chk-{submit.handover.checkpoint:010}/state/") == []
