@@ -1,6 +1,6 @@
 """A stage's application over Spark Connect: what the operator's options mean there, and how it ended.
 
-Spark's own settings belong to whoever starts the server. What only spark-submit could follow is refused by name, and
+Spark's own settings are set where the server is started. What only spark-submit could follow is refused by name, and
 not passed over in silence.
 """
 

@@ -1,8 +1,8 @@
 """The session of an execution on a Spark Connect server, and how it is taken away (semantics V2).
 
 A server finishes what a client has begun, also where the client is dead (measured: it committed ten seconds after a
-SIGKILL). So the session's id follows from the execution's token, and whoever runs the stage next can release it without
-having been told. Releasing stops what runs in it. The server refuses a released session for good, but only one that it
+SIGKILL). So the session's id follows from the execution's token, and the stage's next execution can release it without
+any record of it. Releasing stops what runs in it. The server never takes a released session again, but only one that it
 knew; so the session is opened first. Then a client that was started before and comes late finds it closed.
 """
 
