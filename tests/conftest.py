@@ -78,6 +78,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> lanes.L
     return lanes.Lanes(config, log) if config.option.dist == "loadscope" else None
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Let what the tests of the lane with the Airflow start go before all else."""
+    if session.config.option.dist == "loadscope" and not hasattr(session.config, "workerinput"):
+        session.config.add_cleanup(lanes.SessionGivesWay().close)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: WorkerController) -> None:
     """Tell a worker whether it runs a lane; xdist does not."""

@@ -14,6 +14,8 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from scripts.harness import priority
+
 AIRFLOW, OTHERS, QUICK = "with an Airflow", "all others", "without real parts"
 E2E = PurePosixPath("tests/real/airflow")
 REAL = frozenset({"bench", "chaos", "docs", "real", "support_tests"})
@@ -38,6 +40,23 @@ def give_way(nodeid: str) -> None:
     """Let a test's process, and what it starts, use the processor only where the lane with the Airflow does not."""
     if of(nodeid) != AIRFLOW and os.getpriority(os.PRIO_PROCESS, 0) < NICENESS:
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
+
+
+class SessionGivesWay:
+    """Until it is closed, the session of pytest gives way to those that tests start: to Airflow's processes.
+
+    What a test with a niceness starts passes it on (scripts/harness/processes.py), so it gives way as well.
+    """
+
+    def __init__(self) -> None:
+        self._before = priority.session_niceness(os.getpid())
+        if self._before is not None:
+            priority.set_session_niceness(os.getpid(), max(self._before, NICENESS))
+
+    def close(self) -> None:
+        """Have it as it was: the session may be that of a terminal."""
+        if self._before is not None:
+            priority.set_session_niceness(os.getpid(), self._before)
 
 
 class Lanes(LoadScopeScheduling):  # type: ignore[misc]

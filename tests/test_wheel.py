@@ -77,6 +77,13 @@ def test_the_project_has_a_page(wheel: zipfile.Path) -> None:
     assert "Project-URL: Homepage, https://pypi.org/project/airflow-cairn/" in lines
 
 
-def test_what_only_a_command_needs_is_an_extra(wheel: zipfile.Path) -> None:
+def test_what_only_a_command_or_spark_connect_needs_is_an_extra(wheel: zipfile.Path) -> None:
     lines = (wheel / INFO / "METADATA").read_text().splitlines()
-    assert [line for line in lines if "pyarrow" in line] == ['Requires-Dist: pyarrow>=21; extra == "state"']
+    optional = [line for line in lines if any(name in line for name in ("pyarrow", "pandas", "grpcio>", "zstandard"))]
+    assert sorted(optional) == [
+        'Requires-Dist: grpcio>=1.76; extra == "connect"',
+        'Requires-Dist: pandas<3,>=2.2; extra == "connect"',
+        'Requires-Dist: pyarrow>=21; extra == "connect"',
+        'Requires-Dist: pyarrow>=21; extra == "state"',
+        'Requires-Dist: zstandard>=0.25; extra == "connect"',
+    ]

@@ -24,6 +24,7 @@ from typing import TypeVar
 
 import psutil
 
+from . import priority
 from .wait import WaitTimeoutError, wait_until
 
 T = TypeVar("T")
@@ -79,6 +80,7 @@ class RealProcess:
                 extra_groups=None if user is None else [],
                 start_new_session=True,
             )
+        priority.pass_on(self.pid)
         _running[self.pid] = self
 
     @property

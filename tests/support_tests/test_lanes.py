@@ -8,6 +8,9 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
+from scripts.harness import priority
 from scripts.setup.base import ROOT
 from tests import lanes
 
@@ -15,8 +18,10 @@ FROM_TESTS = """
 import sys
 sys.path.insert(0, {root!r})
 import os, pytest
+from scripts.harness import priority
 from tests import conftest, lanes
 
+pytest_sessionstart = conftest.pytest_sessionstart
 pytest_collection_modifyitems = conftest.pytest_collection_modifyitems
 pytest_xdist_make_scheduler = conftest.pytest_xdist_make_scheduler
 pytest_configure_node = conftest.pytest_configure_node
@@ -24,9 +29,9 @@ pytest_runtest_setup = conftest.pytest_runtest_setup
 
 @pytest.fixture
 def note(request, worker_id):
-    yield
+    here, session = os.getpriority(os.PRIO_PROCESS, 0), priority.session_niceness(os.getpid())
     with open({notes!r}, "a") as file:
-        file.write(f"{{request.node.nodeid}} {{worker_id}} {{os.getpriority(os.PRIO_PROCESS, 0)}}\\n")
+        file.write(f"{{request.node.nodeid}} {{worker_id}} {{here}} {{session}}\\n")
 """
 
 FILES = {
@@ -39,8 +44,10 @@ FILES = {
 }
 
 
+@pytest.mark.timeout(1800)
 def test_three_lanes(tmp_path: Path) -> None:
-    """Every test runs once; each lane stays on its worker, and only the one with the Airflow keeps its priority."""
+    """Every test runs once; each lane stays on its worker, and what the one with the Airflow starts goes first."""
+    session = priority.session_niceness(os.getpid())
     notes = tmp_path / "notes"
     for name, count in FILES.items():
         path = tmp_path / name
@@ -49,17 +56,20 @@ def test_three_lanes(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(FROM_TESTS.format(root=str(ROOT), notes=str(notes)))
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "3", "--dist", "loadscope"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=1500, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     ran = [line.split() for line in notes.read_text().splitlines()]
-    assert len(ran) == len({nodeid for nodeid, _, _ in ran}) == sum(FILES.values())
+    assert len(ran) == len({nodeid for nodeid, *_ in ran}) == sum(FILES.values())
 
     here = os.getpriority(os.PRIO_PROCESS, 0)
-    workers, priorities = defaultdict[str, set[str]](set), defaultdict[str, set[int]](set)
-    for nodeid, worker, priority in ran:
+    workers, priorities = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
+    for nodeid, worker, *niceness in ran:
         workers[lanes.of(nodeid)].add(worker)
-        priorities[lanes.of(nodeid)].add(int(priority))
+        priorities[lanes.of(nodeid)].add(" ".join(niceness))
     (airflow,), (others,) = workers[lanes.AIRFLOW], workers[lanes.OTHERS]
     assert airflow != others
-    lower = {max(here, lanes.NICENESS)}
-    assert priorities == {lanes.AIRFLOW: {here}, lanes.OTHERS: lower, lanes.QUICK: lower}
+    lower = max(here, lanes.NICENESS)
+    of_session = None if session is None else max(session, lanes.NICENESS)
+    first, others = f"{here} {of_session}", f"{lower} {of_session}"
+    assert priorities == {lanes.AIRFLOW: {first}, lanes.OTHERS: {others}, lanes.QUICK: {others}}
+    assert priority.session_niceness(os.getpid()) == session, "it is as it was"

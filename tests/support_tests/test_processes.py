@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from scripts.harness import priority
 from scripts.harness.processes import ProcessDiedError, RealProcess
 from scripts.harness.wait import WaitTimeoutError, wait_until
 
@@ -43,6 +45,16 @@ threading.Event().wait()
 """
 
 
+_NICE = """
+import os, pathlib, sys
+os.setpriority(os.PRIO_PROCESS, 0, 12)
+from scripts.harness import priority
+from scripts.harness.processes import RealProcess
+with RealProcess("sleep", ["sleep", "600"], pathlib.Path(sys.argv[1]) / "log") as started:
+    print(os.getpriority(os.PRIO_PROCESS, started.pid), priority.session_niceness(started.pid))
+"""
+
+
 def _mine(folder: Path) -> list[int]:
     pids = []
     for process in psutil.process_iter():
@@ -68,6 +80,13 @@ def test_nothing_outlives_the_one_who_started_it(tmp_path: Path, end: signal.Sig
             starter.send_signal(end)
         assert starter.wait(timeout=300) != 0
     wait_until(lambda: not _mine(tmp_path), 300, "every process to be gone")
+
+
+def test_one_gives_way_as_its_starter_does(tmp_path: Path) -> None:
+    """Its session too: Linux shares the processor among sessions first."""
+    command = [sys.executable, "-c", _NICE, str(tmp_path)]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=600).stdout
+    assert said.split() == ["12", "None" if priority.session_niceness(os.getpid()) is None else "12"]
 
 
 def test_one_that_ignores_sigterm_is_ended_all_the_same(tmp_path: Path) -> None:

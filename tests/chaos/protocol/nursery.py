@@ -17,6 +17,7 @@ from typing import Any
 
 import psutil
 
+from scripts.harness import priority
 from scripts.harness.s3_server import S3Server
 
 REPOSITORY = Path(__file__).parents[3]
@@ -81,7 +82,7 @@ def nursery(server: S3Server, uri: str, proxy_url: str) -> Iterator[Nursery]:
 
 
 def _started(server: S3Server, uri: str, endpoint_url: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
+    zygote = subprocess.Popen(
         [sys.executable, "-m", "tests.chaos.protocol.zygote", uri, endpoint_url],
         cwd=REPOSITORY,
         env={**os.environ, **server.env},
@@ -89,3 +90,5 @@ def _started(server: S3Server, uri: str, endpoint_url: str) -> subprocess.Popen[
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
+    priority.pass_on(zygote.pid)
+    return zygote

@@ -1,0 +1,56 @@
+"""Which processes give way to others on the same machine.
+
+Linux shares the processor among sessions first, and niceness counts only within one (`man 7 sched`, autogroup). So a
+session has a niceness of its own, which a new session does not inherit.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+
+def session_niceness(pid: int) -> int | None:
+    """Give the niceness of a process's session; None where sessions have none.
+
+    Args:
+        pid: of any process in it.
+    """
+    try:
+        words = _file(pid).read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return int(words[-1]) if words else None
+
+
+def set_session_niceness(pid: int, niceness: int) -> None:
+    """Set the niceness of a process's session, where sessions have one.
+
+    Args:
+        pid: of any process in it.
+        niceness: 0 to 19.
+    """
+    try:
+        _file(pid).write_text(str(niceness))
+    except (FileNotFoundError, ProcessLookupError):
+        return
+    except OSError as error:
+        # Linux lets users other than root do so ten times a second. Then the session keeps its place.
+        if error.errno != errno.EAGAIN:
+            raise
+
+
+def pass_on(pid: int) -> None:
+    """Give a session that this process has started the niceness of this process.
+
+    Args:
+        pid: of the session's first process.
+    """
+    ours = os.getpriority(os.PRIO_PROCESS, 0)
+    if ours > 0:
+        set_session_niceness(pid, ours)
+
+
+def _file(pid: int) -> Path:
+    return Path(f"/proc/{pid}/autogroup")
