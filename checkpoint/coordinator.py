@@ -204,9 +204,10 @@ class Coordinator(UseCase):
         final: bool = False,
         curable: bool = True,
         unknown: bool = False,
+        try_number: int = 0,
     ) -> FailAnswer:
         """Report that a try of a stage failed; see `Failover.fail`."""
-        report = FailureReport(epoch, stage, detail, final=final, curable=curable)
+        report = FailureReport(epoch, stage, detail, final=final, curable=curable, try_number=try_number)
         return self._failover.fail(report, claimant, unknown=unknown)
 
     def was_overtaken(self, handover: Handover) -> bool:

@@ -55,6 +55,9 @@ class FailureReport:
     again: bool = False
     """Nothing has failed. A person has cleared the stage's task after it had acknowledged, so it runs again all the
     same (F5); no restart is counted."""
+    try_number: int = 0
+    """Which try of its task has failed; 0: not known. Of a task that was cleared while it ran, Airflow reports the end
+    of the old try under the id of the next one, which may run by then (measured)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,8 @@ class Failover(UseCase):
             return self._settled(document, "the current attempt has not submitted this stage")
         if handover.claimant != claimant:
             return self._settled(document, "another try holds the current attempt")
+        if 0 < report.try_number < handover.try_number:
+            return self._settled(document, f"try {handover.try_number} holds the current attempt")
         if unknown and handover.durable and not report.final:
             return NothingToDo("its driver may have outlived it; the next try waits for that, or fails it over")
         return execution

@@ -46,6 +46,7 @@ def report(context: Context, uid: str, coordinator: Coordinator) -> FailAnswer:
         final=is_final(context),
         curable=not _failed_permanently(context),
         unknown=_is_unknown(context),
+        try_number=ti.try_number,
     )
 
 

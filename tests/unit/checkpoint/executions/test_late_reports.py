@@ -13,6 +13,7 @@ from airflow_cairn.checkpoint.answers import (
     NothingToDo,
     Restarted,
     StageAcknowledged,
+    Submit,
     UpstreamsNotReady,
     Waiting,
 )
@@ -79,3 +80,16 @@ def test_a_report_after_the_acknowledgement_changes_nothing(world: World, driver
     # semantics F5
     assert world.drive(driver) is AckAnswer.SUCCESS
     assert isinstance(world.coordinator().fail("a", "routes", "routes-1", "killed"), NothingToDo)
+
+
+def test_the_end_of_a_cleared_try_is_reported_under_the_id_of_the_next(world: World) -> None:
+    # semantics F5
+    """Airflow gives a task that is cleared while it runs a new id, and reports the end of the old try under it."""
+    world.trigger("a")
+    answer = world.coordinator().begin("a", world.stages[0].uid, "next", try_number=3)
+    assert isinstance(answer, Submit)
+    before = world.coordinator().head()
+    late = world.coordinator().fail("a", world.stages[0].uid, "next", "killed", try_number=2)
+    assert late == NothingToDo("try 3 holds the current attempt; the failure is settled already")
+    assert world.coordinator().head() == before
+    assert isinstance(world.coordinator().fail("a", world.stages[0].uid, "next", "killed", try_number=3), FailedOver)
