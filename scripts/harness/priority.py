@@ -6,8 +6,8 @@ session has a niceness of its own, which a new session does not inherit.
 
 from __future__ import annotations
 
-import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -19,26 +19,27 @@ def session_niceness(pid: int) -> int | None:
     """
     try:
         words = _file(pid).read_text().split()
-    except (FileNotFoundError, ProcessLookupError):
+    except OSError:
         return None
     return int(words[-1]) if words else None
 
 
+def may_be_set() -> bool:
+    """Tell whether this process may set a session's niceness."""
+    return os.access(_file(os.getpid()), os.W_OK)
+
+
 def set_session_niceness(pid: int, niceness: int) -> None:
-    """Set the niceness of a process's session, where sessions have one.
+    """Set the niceness of a process's session, where sessions have one and this may be done.
 
     Args:
         pid: of any process in it.
         niceness: 0 to 19.
     """
-    try:
+    with suppress(OSError):
+        # Linux lets users other than root do so ten times a second, and a container may not let them at all. Then the
+        # session keeps its place, and the tests take longer.
         _file(pid).write_text(str(niceness))
-    except (FileNotFoundError, ProcessLookupError):
-        return
-    except OSError as error:
-        # Linux lets users other than root do so ten times a second. Then the session keeps its place.
-        if error.errno != errno.EAGAIN:
-            raise
 
 
 def pass_on(pid: int) -> None:

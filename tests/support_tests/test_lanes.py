@@ -69,7 +69,7 @@ def test_three_lanes(tmp_path: Path) -> None:
     (airflow,), (others,) = workers[lanes.AIRFLOW], workers[lanes.OTHERS]
     assert airflow != others
     lower = max(here, lanes.NICENESS)
-    of_session = None if session is None else max(session, lanes.NICENESS)
+    of_session = max(session, lanes.NICENESS) if session is not None and priority.may_be_set() else session
     first, others = f"{here} {of_session}", f"{lower} {of_session}"
     assert priorities == {lanes.AIRFLOW: {first}, lanes.OTHERS: {others}, lanes.QUICK: {others}}
     assert priority.session_niceness(os.getpid()) == session, "it is as it was"
