@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, TypeGuard
 
 from airflow.sdk import XComArg
 from airflow.sdk.bases.decorator import DecoratedMappedOperator
@@ -123,7 +123,7 @@ def _instance(task: MappedOperator, index: int, arguments: Mapping[str, Any]) ->
 
 def _arguments(task: MappedOperator) -> Iterator[Mapping[str, Any]]:
     """Give each instance's own arguments, in the order of Airflow's indexes: the last one varies fastest."""
-    value: Any = (task.op_kwargs_expand_input if isinstance(task, DecoratedMappedOperator) else task.expand_input).value
+    value: Any = (task.op_kwargs_expand_input if _is_function(task) else task.expand_input).value
     if isinstance(value, Mapping):
         if not all(_is_known(each) for each in value.values()):
             raise _known_too_late(task)
@@ -135,7 +135,7 @@ def _arguments(task: MappedOperator) -> Iterator[Mapping[str, Any]]:
         raise _known_too_late(task)
 
 
-def _is_function(task: MappedOperator) -> bool:
+def _is_function(task: MappedOperator) -> TypeGuard[DecoratedMappedOperator]:
     """Tell a mapped `@task.spark_epoch`: it is mapped over the function's arguments, and not over the operator's."""
     return isinstance(task, DecoratedMappedOperator)
 

@@ -81,7 +81,7 @@ def application_source(name: str, source: str, args: Sequence[Any], kwargs: Mapp
     return _APPLICATION.format(source=source.strip(), name=name, given=given)
 
 
-# The annotations may name what only the DAG file has imported; nobody looks at them here.
+# The annotations may name what only the DAG file has imported; Python does not evaluate them here.
 _APPLICATION = """from __future__ import annotations
 
 
