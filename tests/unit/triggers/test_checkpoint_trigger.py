@@ -19,23 +19,13 @@ from airflow_cairn.triggers import CheckpointTrigger
 from airflow_cairn.triggers.checkpoint import describe
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job
+from tests.support.trigger_events import event_of, payload
 
 RUN = "manual__r1"
 
 
 def trigger(job: Job, **options: Any) -> CheckpointTrigger:
     return CheckpointTrigger(job.storage, job.name, epoch_name(RUN), **{"poll_interval": 0.01, **options})
-
-
-async def _events(waiting: CheckpointTrigger) -> list[TriggerEvent]:
-    return [event async for event in waiting.run()]
-
-
-def payload(waiting: CheckpointTrigger) -> dict[str, Any]:
-    """Run it to its end; gives the payload of its one event."""
-    (event,) = asyncio.run(asyncio.wait_for(_events(waiting), 300))
-    found: dict[str, Any] = event.payload
-    return found
 
 
 def test_it_completes_the_checkpoint(job: Job) -> None:  # semantics C1
@@ -113,8 +103,8 @@ def test_a_next_attempt_without_a_place_is_waited_for(job: Job, said: Said) -> N
     job.coordinator.progress(epoch_name(RUN))
     assert job.trigger("manual__r2", config=config) == 2
 
-    async def end_the_other_later() -> list[TriggerEvent]:
-        running = asyncio.create_task(_events(trigger(job)))
+    async def end_the_other_later() -> TriggerEvent:
+        running = asyncio.create_task(event_of(trigger(job)))
         while "The next attempt waits for a free place" not in said.text:
             await asyncio.sleep(0.01)
         await asyncio.to_thread(job.coordinator.abort, 2, Reason.CHECKPOINT_COORDINATOR_SUSPEND, "")
@@ -124,7 +114,7 @@ def test_a_next_attempt_without_a_place_is_waited_for(job: Job, said: Said) -> N
         await asyncio.to_thread(job.acknowledge, handover)
         return await running
 
-    (event,) = asyncio.run(asyncio.wait_for(end_the_other_later(), 300))
+    event = asyncio.run(asyncio.wait_for(end_the_other_later(), 300))
     assert (event.payload["status"], event.payload["checkpoint"]) == ("completed", 3)
 
 
@@ -136,8 +126,8 @@ def test_never_triggered(job: Job) -> None:
 def test_it_waits_and_says_for_whom(job: Job, said: Said) -> None:
     job.trigger(RUN, "clean", "routes")
 
-    async def acknowledge_later() -> list[TriggerEvent]:
-        running = asyncio.create_task(_events(trigger(job)))
+    async def acknowledge_later() -> TriggerEvent:
+        running = asyncio.create_task(event_of(trigger(job)))
         for stage in ("clean", "routes"):
             while f"waiting for {stage}" not in said.text.replace("clean, routes", "clean"):
                 await asyncio.sleep(0.01)
@@ -146,7 +136,7 @@ def test_it_waits_and_says_for_whom(job: Job, said: Said) -> None:
             await asyncio.to_thread(job.acknowledge, handover)
         return await running
 
-    (event,) = asyncio.run(asyncio.wait_for(acknowledge_later(), 300))
+    event = asyncio.run(asyncio.wait_for(acknowledge_later(), 300))
     assert event.payload["status"] == "completed"
     assert "checkpoint 1 · attempt 1: 1 of 2 stages have acknowledged, waiting for routes" in said.text
 

@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from airflow.triggers.base import TriggerEvent
 
 from airflow_cairn.checkpoint import CheckpointConfig, Coordinator
 from airflow_cairn.checkpoint.answers import EpochCompleted, Progress, Waiting
@@ -17,9 +16,10 @@ from airflow_cairn.storage import open_store
 from airflow_cairn.storage.errors import UnavailableError
 from airflow_cairn.triggers import CheckpointTrigger, RequestTrigger
 from airflow_cairn.triggers.news import JobNews
-from airflow_cairn.triggers.polling import LONGEST_PAUSE_S, PollingTrigger, pause_after
+from airflow_cairn.triggers.polling import LONGEST_PAUSE_S, pause_after
 from tests.support.airflow_stage import Job
 from tests.support.skipping_loop import SkippingLoop
+from tests.support.trigger_events import event_of
 from tests.support.wrapped_stores import RecordingStore
 
 RUN = "manual__r1"
@@ -55,7 +55,7 @@ def test_acknowledgements_are_listed_at_least_every_30_seconds(
 
     trigger = Watched(job.storage, job.name, epoch_name(RUN), poll_interval=poll_interval)
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        assert runner.run(_event(trigger)).payload["status"] == "completed"
+        assert runner.run(event_of(trigger)).payload["status"] == "completed"
     whole = [at for at, is_whole in looks if is_whole and at <= 60]
     assert max(after - before for before, after in pairwise([*whole, 60.0])) <= longest_s
     assert whole == [0.0, 60.0] or len(whole) < sum(at <= 60 for at, _ in looks)
@@ -89,18 +89,13 @@ def test_news_of_one_trigger_wakes_the_others_of_its_job(job: Job) -> None:  # s
     request = RequestTrigger(job.storage, job.name, "r2", "manual", 1, 0, poll_interval=AN_HOUR)
 
     async def both() -> Any:
-        waits = asyncio.create_task(_event(request))
+        waits = asyncio.create_task(event_of(request))
         while request._news is None:
             await asyncio.sleep(0)
-        completes = await _event(CheckpointTrigger(job.storage, job.name, epoch_name(RUN), poll_interval=AN_HOUR))
+        completes = await event_of(CheckpointTrigger(job.storage, job.name, epoch_name(RUN), poll_interval=AN_HOUR))
         return completes.payload["status"], (await waits).payload["status"]
 
     assert asyncio.run(asyncio.wait_for(both(), 300)) == ("completed", "ask")
-
-
-async def _event(trigger: PollingTrigger) -> TriggerEvent:
-    (event,) = [each async for each in trigger.run()]
-    return event
 
 
 def test_only_a_newer_version_is_news_and_only_for_the_same_job() -> None:
@@ -134,7 +129,7 @@ def test_a_look_that_failed_half_way_is_made_anew(job: Job) -> None:
             return super()._go_on(coordinator, before)
 
     trigger = Interrupted(job.storage, job.name, epoch_name(RUN), poll_interval=0.01)
-    found = asyncio.run(asyncio.wait_for(_event(trigger), 300))
+    found = asyncio.run(asyncio.wait_for(event_of(trigger), 300))
     assert found.payload["status"] == "completed"
     assert befores[0] is befores[2] is None
 

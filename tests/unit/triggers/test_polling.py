@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from airflow.triggers.base import TriggerEvent
 
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.triggers import CheckpointTrigger, RequestTrigger, SavepointTrigger
 from airflow_cairn.triggers.polling import PollingTrigger
 from tests.support.airflow_stage import Job
+from tests.support.trigger_events import payload
 
 Make = Callable[..., PollingTrigger]
 
@@ -31,17 +29,6 @@ def _savepoint(storage: str, job: str, conn_id: str | None = None, poll_interval
 
 
 pytestmark = pytest.mark.parametrize("make", [_checkpoint, _request, _savepoint], ids=lambda make: make.__name__[1:])
-
-
-async def _events(trigger: PollingTrigger) -> list[TriggerEvent]:
-    return [event async for event in trigger.run()]
-
-
-def payload(trigger: PollingTrigger) -> dict[str, Any]:
-    """Run it to its end; gives the payload of its one event."""
-    (event,) = asyncio.run(asyncio.wait_for(_events(trigger), 300))
-    found: dict[str, Any] = event.payload
-    return found
 
 
 def test_it_survives_being_sent_as_a_letter(make: Make) -> None:

@@ -29,6 +29,7 @@ from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import DagRun, Job, Ti, context
 from tests.support.shut_down import shut_down
 from tests.support.skipping_loop import SkippingLoop
+from tests.support.trigger_events import event_of
 
 IN_LINE = "place 1 in the queue"
 
@@ -51,10 +52,6 @@ def waiting(job: Job, run_id: str = "r2", *, run_type: str = "manual", **options
     return trigger
 
 
-async def _events(trigger: RequestTrigger) -> list[TriggerEvent]:
-    return [event async for event in trigger.run()]
-
-
 def payload(trigger: RequestTrigger, said: Said | None = None, then: Callable[[], object] | None = None) -> Any:
     """Run it to its end; gives the payload of its one event.
 
@@ -64,8 +61,8 @@ def payload(trigger: RequestTrigger, said: Said | None = None, then: Callable[[]
         then: what happens once the trigger has said that it waits; without it the end comes by itself.
     """
 
-    async def run() -> list[TriggerEvent]:
-        running = asyncio.create_task(_events(trigger))
+    async def run() -> TriggerEvent:
+        running = asyncio.create_task(event_of(trigger))
         if then is not None:
             assert said is not None
             while "ALREADY_QUEUED: " not in said.text and "TOO_MANY_CHECKPOINT_REQUESTS: " not in said.text:
@@ -74,8 +71,7 @@ def payload(trigger: RequestTrigger, said: Said | None = None, then: Callable[[]
             await asyncio.to_thread(then)
         return await running
 
-    (event,) = asyncio.run(asyncio.wait_for(run(), 300))
-    return event.payload
+    return asyncio.run(asyncio.wait_for(run(), 300)).payload
 
 
 def test_what_it_asks_for_survives_a_letter_too() -> None:
@@ -310,7 +306,7 @@ def test_it_looks_every_recheck_interval_at_least(
     monkeypatch.setattr(trigger, "wait", wait)
     monkeypatch.setattr(trigger, "_who_has_ended", lambda coordinator: None)
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        (event,) = runner.run(_events(trigger))
+        event = runner.run(event_of(trigger))
     assert event.payload["status"] == "ask"
     assert (min(pauses), max(pauses)) == (2.0, 15.0)
     assert "asking again in 15 s" in said.text
