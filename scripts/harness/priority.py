@@ -24,11 +24,6 @@ def session_niceness(pid: int) -> int | None:
     return int(words[-1]) if words else None
 
 
-def may_be_set() -> bool:
-    """Tell whether this process may set a session's niceness."""
-    return os.access(_file(os.getpid()), os.W_OK)
-
-
 def set_session_niceness(pid: int, niceness: int) -> None:
     """Set the niceness of a process's session, where sessions have one and this may be done.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -50,8 +49,11 @@ import os, pathlib, sys
 os.setpriority(os.PRIO_PROCESS, 0, 12)
 from scripts.harness import priority
 from scripts.harness.processes import RealProcess
+# Not every system has a niceness of sessions, or lets one set it.
+priority.set_session_niceness = lambda pid, niceness: set_.append((pid, niceness))
+set_ = []
 with RealProcess("sleep", ["sleep", "600"], pathlib.Path(sys.argv[1]) / "log") as started:
-    print(os.getpriority(os.PRIO_PROCESS, started.pid), priority.session_niceness(started.pid))
+    print(os.getpriority(os.PRIO_PROCESS, started.pid), set_ == [(started.pid, 12)])
 """
 
 
@@ -86,8 +88,26 @@ def test_one_gives_way_as_its_starter_does(tmp_path: Path) -> None:
     """Its session too: Linux shares the processor among sessions first."""
     command = [sys.executable, "-c", _NICE, str(tmp_path)]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=600).stdout
-    here = priority.session_niceness(os.getpid())
-    assert said.split() == ["12", "12" if here is not None and priority.may_be_set() else str(here)]
+    assert said.split() == ["12", "True"]
+
+
+def test_the_niceness_of_a_session_is_read_and_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "autogroup"
+    monkeypatch.setattr(priority, "_file", lambda pid: file if pid == 7 else tmp_path / "none")
+    file.write_text("/autogroup-81 nice 5\n")
+    assert priority.session_niceness(7) == 5
+    priority.set_session_niceness(7, 12)
+    assert file.read_text() == "12"
+    # The session of the system's first process has none: Linux shows an empty file.
+    file.write_text("")
+    assert priority.session_niceness(7) is None
+    assert priority.session_niceness(8) is None
+
+
+def test_a_niceness_that_may_not_be_set_holds_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(priority, "_file", lambda _pid: tmp_path)
+    priority.set_session_niceness(7, 12)
+    assert tmp_path.is_dir()
 
 
 def test_one_that_ignores_sigterm_is_ended_all_the_same(tmp_path: Path) -> None:
