@@ -6,8 +6,9 @@ that a DAG file loads only what it needs.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .. import import_when_used
 
 if TYPE_CHECKING:
     from ..checkpoint.documents.attempt import StageSpec as StageSpec
@@ -55,9 +56,4 @@ _WHERE = {
 }
 
 __all__ = [*_WHERE]  # noqa: PLE0604 - the table above is the list
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_WHERE[name], __name__), name)
+__getattr__ = import_when_used(__name__, _WHERE)

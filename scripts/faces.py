@@ -37,9 +37,9 @@ def exported(face: str) -> dict[str, Path]:
     folder = ROOT / face
     found: dict[str, Path] = {}
     for node in ast.walk(ast.parse((folder / "__init__.py").read_text())):
-        if isinstance(node, ast.ImportFrom) and node.level:
+        if isinstance(node, ast.ImportFrom) and node.level and node.module:
             start = folder if node.level == 1 else folder.parent
-            module = start.joinpath(*(node.module or "").split(".")).with_suffix(".py")
+            module = start.joinpath(*node.module.split(".")).with_suffix(".py")
             found.update({alias.asname or alias.name: module for alias in node.names})
     return dict(sorted(found.items()))
 

@@ -6,9 +6,28 @@ Imports neither Airflow nor, until it is used, PySpark. The operators ship this 
 (`handover/runtime_zip.py`), so a cluster needs nothing installed but boto3, and that only for S3.
 """
 
-from .bootstrap import Keyed, bootstrap_savepoint
-from .epoch import Epoch
-from .output.background import BackgroundSnapshotError
-from .tables import state, table
+from __future__ import annotations
 
-__all__ = ["BackgroundSnapshotError", "Epoch", "Keyed", "bootstrap_savepoint", "state", "table"]
+from typing import TYPE_CHECKING
+
+from .. import import_when_used
+
+if TYPE_CHECKING:
+    from .bootstrap import Keyed as Keyed
+    from .bootstrap import bootstrap_savepoint as bootstrap_savepoint
+    from .epoch import Epoch as Epoch
+    from .output.background import BackgroundSnapshotError as BackgroundSnapshotError
+    from .tables import state as state
+    from .tables import table as table
+
+_WHERE = {
+    "BackgroundSnapshotError": ".output.background",
+    "Epoch": ".epoch",
+    "Keyed": ".bootstrap",
+    "bootstrap_savepoint": ".bootstrap",
+    "state": ".tables",
+    "table": ".tables",
+}
+
+__all__ = [*_WHERE]  # noqa: PLE0604 - the table above is the list
+__getattr__ = import_when_used(__name__, _WHERE)

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ..checkpoint.coordinator import Coordinator
+from ..checkpoint.attempts.acknowledgements import ExecutionReports
 from ..checkpoint.documents import layout
 from ..checkpoint.documents.acknowledgement import AckDocument, AckMetrics, DeclineDocument, SubtaskAck
 from ..checkpoint.documents.attempt import Handover
@@ -92,14 +92,14 @@ def acknowledgement(
     return replace(header, subtasks=tuple(acks))
 
 
-def acknowledge(coordinator: Coordinator, handover: Handover, ack: AckDocument) -> None:
+def acknowledge(reports: ExecutionReports, handover: Handover, ack: AckDocument) -> None:
     """Acknowledge, and learn whether it counts (semantics A2).
 
     Raises:
         FencedError: the attempt was replaced, or another driver of it acknowledged first.
         UnavailableError: it is not known whether the acknowledgement arrived; nothing was deleted.
     """
-    answer = coordinator.acknowledge(ack)
+    answer = reports.acknowledge(ack)
     if answer is AckAnswer.DUPLICATE:
         raise already_acknowledged(handover)
     if answer is not AckAnswer.SUCCESS:
@@ -132,11 +132,11 @@ def _reason(error: BaseException) -> Reason:
     return Reason.CHECKPOINT_DECLINED_TASK_CLOSING if closing else Reason.CHECKPOINT_DECLINED
 
 
-def decline(coordinator: Coordinator, handover: Handover, writer: Writer, error: BaseException) -> None:
+def decline(reports: ExecutionReports, handover: Handover, writer: Writer, error: BaseException) -> None:
     """Delete what this driver wrote and decline; problems in doing so are logged, never raised (semantics A5, D1).
 
     Args:
-        coordinator: of the job.
+        reports: of the job.
         handover: which execution declines.
         writer: knows what was written.
         error: why.
@@ -158,6 +158,6 @@ def decline(coordinator: Coordinator, handover: Handover, writer: Writer, error:
         unreadable=failure_kinds.of(error, handover.upstream),
     )
     try:
-        coordinator.decline(document)
+        reports.decline(document)
     except Exception as problem:  # noqa: BLE001 - logged, and the caller raises the cause
         log.warning("The decline could not be written; the operator reports the failure. %s", problem)

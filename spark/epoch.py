@@ -13,12 +13,14 @@ from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..checkpoint.coordinator import Coordinator
+from ..checkpoint.attempts.acknowledgements import ExecutionReports
 from ..checkpoint.documents.acknowledgement import AckMetrics
 from ..checkpoint.documents.attempt import Handover
 from ..checkpoint.documents.strict_json import Json
 from ..checkpoint.errors import FencedError, InvalidStateError
+from ..checkpoint.open_job import OpenJob
 from ..checkpoint.runtime import Runtime, system_runtime
+from ..checkpoint.store.job_files import JobFiles
 from ..storage.errors import GoneError
 from ..storage.names import check_name
 from ..storage.port import ObjectStore
@@ -68,13 +70,13 @@ class Epoch(EpochFacts):
     ) -> None:
         runtime = runtime or system_runtime()
         self.spark = spark
-        self._coordinator = Coordinator(store, handover.job, runtime)
-        super().__init__(handover, self._coordinator.files)
+        self._reports = ExecutionReports(OpenJob(store, handover.job, runtime))
+        super().__init__(handover, self._reports.files)
         self._now_ms = runtime.now_ms
         self._run = runtime.new_token()
         self._writer = Writer(self._files, handover, self._run, runtime.now_ms)
         self._before_snapshot = BeforeSnapshot(runtime.now_ms)
-        self._fence = Fence(self._coordinator, handover, runtime.now_ms)
+        self._fence = Fence(self._reports, handover, runtime.now_ms)
         self._outputs = Outputs(handover.stage, self._writer, self._before_snapshot, self._fence)
         self._carried = RestoredState(handover.stage)
         self._backlog = Backlog(handover.backlog)
@@ -103,7 +105,7 @@ class Epoch(EpochFacts):
         handed = conf.parse(lambda key: spark.conf.get(key, None))
         store = handed.open_store()
         try:
-            handover, _ = Coordinator(store, handed.job).files.read(Handover, handed.handover_key)
+            handover, _ = JobFiles(store, handed.job).read(Handover, handed.handover_key)
         except GoneError as error:
             raise FencedError(
                 "this attempt has been replaced: its handover is gone. There is nothing to repair, the current attempt "
@@ -430,14 +432,14 @@ class Epoch(EpochFacts):
         except BaseException as problem:
             self._decline(problem)
             raise
-        acknowledging.acknowledge(self._coordinator, self._handover, ack)
+        acknowledging.acknowledge(self._reports, self._handover, ack)
 
     def _since_trigger_ms(self) -> int:
         return 0 if self._triggered_at_ms is None else max(0, self._now_ms() - self._triggered_at_ms)
 
     def _decline(self, error: BaseException) -> None:
         self._outputs.abort()
-        acknowledging.decline(self._coordinator, self._handover, self._writer, error)
+        acknowledging.decline(self._reports, self._handover, self._writer, error)
 
     def _check_open(self, method: str) -> None:
         if self._phase == "open":

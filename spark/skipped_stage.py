@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..checkpoint import Coordinator
+from ..checkpoint.coordinator import Coordinator
 from ..checkpoint.documents.acknowledgement import AckMetrics
 from ..checkpoint.documents.layout import run_id_of
 from ..checkpoint.errors import CheckpointFailedError

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..checkpoint.coordinator import Coordinator
 from ..checkpoint.documents.acknowledgement import Output
 from ..checkpoint.documents.entries import CompletedEntry
 from ..checkpoint.documents.head import Head
 from ..checkpoint.documents.layout import epoch_name, run_id_of
 from ..checkpoint.errors import NoCheckpointError
+from ..checkpoint.open_job import OpenJob
+from ..checkpoint.runtime import system_runtime
 from ..storage import S3Options
 from ..storage.errors import GoneError
 from .handover import conf
@@ -113,31 +114,31 @@ def state(
     return _read(spark, _job(spark, storage, job, s3), choose, find)
 
 
-def _job(spark: SparkSession, storage: str, job: str, s3: S3Options | None) -> Coordinator:
+def _job(spark: SparkSession, storage: str, job: str, s3: S3Options | None) -> OpenJob:
     if s3 is None:
         s3 = conf.s3_options(spark.conf.get(conf.S3_ENDPOINT, None), spark.conf.get(conf.S3_REGION, None))
-    return Coordinator(conf.open_driver_store(storage, s3), job)
+    return OpenJob(conf.open_driver_store(storage, s3), job, system_runtime())
 
 
 def _read(
     spark: SparkSession,
-    coordinator: Coordinator,
+    job: OpenJob,
     choose: Callable[[Head], CompletedEntry],
     find: Callable[[list[StageContents], CompletedEntry], Stored],
 ) -> DataFrame:
-    head = coordinator.head()
+    head = job.heads.load()
     while True:
         entry = choose(head)
         try:
-            contents = of_checkpoint(coordinator.files, entry.metadata, lambda stage: True)
+            contents = of_checkpoint(job.files, entry.metadata, lambda stage: True)
         except GoneError:
             # A newer checkpoint may have completed since the head was read, and this one been cleaned.
-            newer = coordinator.head()
+            newer = job.heads.load()
             if newer.revision == head.revision:
                 raise
             head = newer
         else:
-            return frame(spark, coordinator.files, find(contents, entry))
+            return frame(spark, job.files, find(contents, entry))
 
 
 def _outputs(contents: StageContents) -> list[Output]:

@@ -16,7 +16,7 @@ from ..documents.attempt import Handover, execution_token
 from ..documents.entries import EndedEntry, LateAck, PendingEntry
 from ..documents.head import Head
 from ..documents.metadata import StageLine
-from ..open_job import UseCase
+from ..open_job import OpenJob, UseCase
 from ..reasons import DECLINES, AckAnswer
 from ..store import acks, completed_epochs, metadata_file
 from ..store.head_store import Decision, changed
@@ -50,7 +50,15 @@ class Standing:
 
 
 class ExecutionReports(UseCase):
-    """The coordinator as one execution of one stage sees it."""
+    """The coordinator as one execution of one stage sees it: all that a driver needs of it, and has to import.
+
+    Args:
+        job: the job.
+    """
+
+    def __init__(self, job: OpenJob) -> None:
+        super().__init__(job)
+        self.files = job.files
 
     def acknowledge(self, ack: AckDocument) -> AckAnswer:
         """Acknowledge all subtasks of an execution; what was written for nothing is deleted (semantics A2, A3).

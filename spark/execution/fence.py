@@ -10,8 +10,7 @@ import logging
 from collections.abc import Callable
 from threading import Lock
 
-from ...checkpoint.attempts.acknowledgements import Standing
-from ...checkpoint.coordinator import Coordinator
+from ...checkpoint.attempts.acknowledgements import ExecutionReports, Standing
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.attempt import Handover
 from ...checkpoint.errors import FencedError
@@ -29,13 +28,13 @@ class Fence:
     """Stops a driver whose execution can no longer count; several threads may ask at once.
 
     Args:
-        coordinator: of the job.
+        reports: of the job.
         handover: which execution runs.
         now_ms: clock, milliseconds.
     """
 
-    def __init__(self, coordinator: Coordinator, handover: Handover, now_ms: Callable[[], int]) -> None:
-        self._coordinator = coordinator
+    def __init__(self, reports: ExecutionReports, handover: Handover, now_ms: Callable[[], int]) -> None:
+        self._reports = reports
         self._handover = handover
         self._now_ms = now_ms
         self._lock = Lock()
@@ -52,11 +51,11 @@ class Fence:
             FencedError: the execution can no longer count, or another driver of it has acknowledged.
             CairnError: the head, or the document of the pending attempt, cannot be read.
         """
-        standing = self._coordinator.standing(self._handover)
+        standing = self._reports.standing(self._handover)
         why = _why_not(self._handover, standing)
         if why is not None:
             raise why
-        if acks.has_acknowledged(self._coordinator.files, self._handover.stage, self._handover.execution):
+        if acks.has_acknowledged(self._reports.files, self._handover.stage, self._handover.execution):
             raise already_acknowledged(self._handover)
         self._looked_at_ms = self._now_ms()
         return standing.triggered_at_ms
@@ -76,7 +75,7 @@ class Fence:
                 return
             self._looked_at_ms = now_ms
             try:
-                standing = self._coordinator.standing(self._handover)
+                standing = self._reports.standing(self._handover)
             except CairnError as problem:
                 log.warning("Could not find out whether this attempt still counts; the driver goes on. %s", problem)
                 return

@@ -23,6 +23,7 @@ from airflow_cairn.checkpoint.answers import (
     Triggered,
     UpstreamsNotReady,
 )
+from airflow_cairn.checkpoint.attempts.acknowledgements import ExecutionReports
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.acknowledgement import (
     AckDocument,
@@ -42,6 +43,7 @@ from airflow_cairn.checkpoint.documents.attempt import (
 )
 from airflow_cairn.checkpoint.documents.entries import EndedEntry
 from airflow_cairn.checkpoint.documents.metadata import HandleLine, HookLine, InFlightLine, StageLine
+from airflow_cairn.checkpoint.open_job import OpenJob
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, Status
 from airflow_cairn.checkpoint.store import acks, metadata_file
 from airflow_cairn.checkpoint.store.attempt_documents import MAX_HELD_BYTES
@@ -159,6 +161,10 @@ class World:
     def coordinator(self, store: ObjectStore | None = None) -> Coordinator:
         """A process of its own, on the world's store or on one that wraps it."""
         return Coordinator(store or self.store, JOB, Runtime(self.clock, self.new_token))
+
+    def reports(self, store: ObjectStore | None = None) -> ExecutionReports:
+        """A driver of its own, on the world's store or on one that wraps it."""
+        return ExecutionReports(OpenJob(store or self.store, JOB, Runtime(self.clock, self.new_token)))
 
     def request(self, epoch: str, owner: Owner | None = None) -> TriggerRequest:
         return TriggerRequest(

@@ -60,7 +60,7 @@ class Driver:
 def driver(world: World, stage: str, epoch: str = "a", store: ObjectStore | None = None) -> Driver:
     """Submit a stage, and let its driver enter the block."""
     handover = world.submit(epoch, stage).handover
-    fence = Fence(world.coordinator(store), handover, world.clock)
+    fence = Fence(world.reports(store), handover, world.clock)
     assert fence.enter() is not None
     return Driver(world, handover, fence)
 
