@@ -32,8 +32,8 @@ from .errors import NoCheckpointError
 from .executions import unacknowledged
 from .executions.driver_takeover import Drivers
 from .extensions.hook_answers import HookAnswers
-from .extensions.listeners import Notices
 from .extensions.master_hooks import MasterHook
+from .extensions.notices import Notices
 from .lifecycle import Rewinding
 from .open_job import OpenJob, UseCase
 from .ownership import Ownership

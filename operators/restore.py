@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, RetryPolicy
 
-from ..checkpoint.extensions.hook_answers import close_all
 from ..checkpoint.extensions.listeners import CheckpointListener, check_listeners
-from ..checkpoint.extensions.master_hooks import MasterHook, check_hooks
+from ..checkpoint.extensions.master_hooks import MasterHook, check_hooks, close_all
 from ..tasks.entry_points import master_hooks_of
 from ..tasks.job_settings import check_storage_and_job, naming, rendered_settings
 from ..tasks.listeners import tell

@@ -15,7 +15,6 @@ from airflow.sdk.exceptions import (
     AirflowSkipException,
 )
 
-from ..checkpoint import Coordinator
 from ..checkpoint.answers import EpochCompleted, Failed, Progress, Ready, Waiting
 from ..checkpoint.documents import layout
 from ..checkpoint.errors import CheckpointFailedError, InvalidConfigError, JobFailedError
@@ -39,6 +38,8 @@ from .runs_again import RunsAgain
 if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
+
+    from ..checkpoint import Coordinator
 
 
 COME_BACK_AFTER = timedelta(seconds=10)

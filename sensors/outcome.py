@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from ..checkpoint import Coordinator
 from ..checkpoint.answers import EpochCompleted, Failed
 from ..checkpoint.documents import layout
 from ..checkpoint.documents.run_window import run_of_head, run_text
 from ..checkpoint.errors import CheckpointFailedError, InvalidConfigError, JobFailedError
 from ..checkpoint.ways_out import LEFT_BEHIND, WAYS_OUT
 from ..storage.uris import StorageUri
+
+if TYPE_CHECKING:
+    from ..checkpoint import Coordinator
 
 log = logging.getLogger(__name__)
 

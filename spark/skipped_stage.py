@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from ..checkpoint.coordinator import Coordinator
 from ..checkpoint.documents.acknowledgement import AckMetrics
 from ..checkpoint.documents.layout import run_id_of
 from ..checkpoint.errors import CheckpointFailedError
@@ -12,6 +12,9 @@ from ..checkpoint.reasons import AckAnswer
 from .acknowledging import acknowledgement
 from .input.backlog import Backlog
 from .input.restored import RestoredState
+
+if TYPE_CHECKING:
+    from ..checkpoint.coordinator import Coordinator
 
 
 def acknowledge_skipped(coordinator: Coordinator, epoch: str, stage: str, claimant: str) -> bool:

@@ -7,11 +7,13 @@ while it happens, and those that run first afterwards.
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowRuntimeError
 
-from ..checkpoint import Coordinator
+if TYPE_CHECKING:
+    from ..checkpoint import Coordinator
+
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow.sdk import XComArg
 
-from ..checkpoint import Coordinator
+from .. import checkpoint
 from ..checkpoint.documents import layout
 from ..checkpoint.documents.layout import check_job
 from ..checkpoint.errors import InvalidConfigError
@@ -63,13 +63,13 @@ class JobSettings:
         """Give the hook that opens the storage."""
         return CheckpointStorageHook(self.storage, self.aws_conn_id)
 
-    def coordinator(self) -> Coordinator:
+    def coordinator(self) -> checkpoint.Coordinator:
         """Open the storage and give the job's coordinator.
 
         Raises:
             CairnError: the storage or the connection cannot be used.
         """
-        return Coordinator(self.hook().open_store(), self.job)
+        return checkpoint.Coordinator(self.hook().open_store(), self.job)
 
     @contextmanager
     def naming_connection(self) -> Iterator[None]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from ..checkpoint import Coordinator
 from ..checkpoint.extensions.listeners import CheckpointListener
 from ..storage.errors import CairnError
 from .entry_points import listeners_of
+
+if TYPE_CHECKING:
+    from ..checkpoint import Coordinator
 
 log = logging.getLogger(__name__)
 

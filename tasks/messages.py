@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shlex
+from typing import TYPE_CHECKING
 
-from ..checkpoint import Coordinator
 from ..checkpoint.answers import AlreadyRead, EpochCompleted, Failed
 from ..checkpoint.decisions.rewinds import target
 from ..checkpoint.documents import layout
 from ..checkpoint.documents.run_window import run_of_head
 from ..checkpoint.sources.already_read import AGAIN
 from ..storage.uris import StorageUri
+
+if TYPE_CHECKING:
+    from ..checkpoint import Coordinator
 
 
 def already_completed(coordinator: Coordinator, storage: StorageUri, answer: EpochCompleted) -> str:

@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..checkpoint import Coordinator
 from ..checkpoint.answers import Progress, Waiting
 from ..checkpoint.documents.layout import run_id_of
 from ..checkpoint.errors import CheckpointFailedError
 from ..hooks.clear_body import TaskRef
-from ..spark.skipped_stage import acknowledge_skipped
+
+if TYPE_CHECKING:
+    from ..checkpoint import Coordinator
 
 ENDED = frozenset({"success", "failed", "upstream_failed", "removed"})
 """Airflow's states of a task that it does not run again by itself. A skipped one was acknowledged for."""
@@ -135,6 +136,10 @@ def acknowledge_for(
         CheckpointFailedError: a stage that was skipped has to read older epochs' input.
         UnavailableError: the store did not answer.
     """
+    if not stages:
+        return ()
+    from ..spark.skipped_stage import acknowledge_skipped  # a DAG file does not need it
+
     if states is None:
         states = states_of(ti, stages.values())
     done = []

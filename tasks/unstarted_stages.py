@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from ..checkpoint import Coordinator
 from ..checkpoint.answers import Progress, Restarted, Waiting
 from ..checkpoint.documents.layout import run_id_of
 from ..checkpoint.errors import InvalidConfigError
 from ..hooks.airflow_api import AirflowApiHook, AirflowApiRefusedError
 from ..hooks.clear_body import TaskRef
 from .clearing import SUCCESS, Where, compare_and_clear
+
+if TYPE_CHECKING:
+    from ..checkpoint import Coordinator
 
 log = logging.getLogger(__name__)
 

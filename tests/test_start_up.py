@@ -11,6 +11,10 @@ import pytest
 AWS = ("boto3", "botocore")
 SPARK = ("pyspark", "py4j", "pandas", "pyarrow")
 NETWORK = ("asyncio", "email", "http.client", "requests", "ssl", "urllib.request", "urllib3")
+COORDINATOR = tuple(
+    f"airflow_cairn.checkpoint.{name}" for name in ("attempts.claims", "cleanup", "coordinator", "savepoints.take")
+)
+"""What a job's tasks decide with: no driver and no DAG file does."""
 AIRFLOW = ("airflow", "pendulum", "pydantic", "sqlalchemy")
 PARSED_DAG = """
 import airflow.sdk
@@ -21,13 +25,27 @@ from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
 @pytest.mark.parametrize(
     ("code", "heavy"),
     [
-        ("import airflow_cairn.spark", AWS + SPARK + NETWORK + AIRFLOW),
+        ("from airflow_cairn.spark import Epoch", AWS + SPARK + NETWORK + AIRFLOW + COORDINATOR),
+        ("from airflow_cairn.spark import table", AWS + SPARK + NETWORK + AIRFLOW + COORDINATOR),
+        (
+            "import airflow_cairn.spark.remote.client",
+            (*AWS, *SPARK, *AIRFLOW, *COORDINATOR, "grpc", "airflow_cairn.spark.epoch"),
+        ),
         ("import airflow_cairn.cli.main", AWS + SPARK + NETWORK + AIRFLOW),
-        ("import airflow_cairn.checkpoint", AWS + SPARK + NETWORK + AIRFLOW),
+        ("from airflow_cairn.checkpoint import Coordinator", AWS + SPARK + NETWORK + AIRFLOW),
         ("from airflow_cairn.storage import open_store; open_store('file:///lake')", AWS + SPARK + NETWORK + AIRFLOW),
-        (PARSED_DAG, (*AWS, *SPARK, "airflow.dag_processing.dagbag", "airflow.providers.standard.operators.python")),
+        (
+            PARSED_DAG,
+            (
+                *AWS,
+                *SPARK,
+                "airflow.dag_processing.dagbag",
+                "airflow.providers.standard.operators.python",
+                *COORDINATOR,
+            ),
+        ),
     ],
-    ids=["driver", "command line", "coordinator", "local files", "DAG file"],
+    ids=["driver", "tables", "client", "command line", "coordinator", "local files", "DAG file"],
 )
 def test_what_a_start_does_not_import(code: str, heavy: tuple[str, ...], tmp_path: Path) -> None:
     ask = f"{code}\nimport sys\nprint('found', *sorted(set({heavy!r}) & sys.modules.keys()))"

@@ -7,14 +7,16 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from airflow.triggers.base import TriggerEvent
 
-from ..checkpoint import Coordinator
 from ..checkpoint.answers import Failed, Progress, Ready, Waiting
 from ..checkpoint.errors import CheckpointFailedError
 from .polling import LONGEST_PAUSE_S, PollingTrigger
+
+if TYPE_CHECKING:
+    from ..checkpoint import Coordinator
 
 READY = "ready"
 AGAIN = "again"

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from ..checkpoint import Coordinator
 from ..checkpoint.errors import InvalidConfigError
 from ..storage.errors import CairnError, ErrorKind, UnavailableError
 from ..storage.uris import parse_storage_uri
 from ..tasks.job_settings import JobSettings
 from .news import JobNews
+
+if TYPE_CHECKING:
+    from ..checkpoint import Coordinator
 
 ERROR = "error"
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import TriggerEvent
 
-from ..checkpoint import Coordinator, RequestKind
+from ..checkpoint import RequestKind
 from ..checkpoint.decisions.admission import StillWaits, Turn
 from ..checkpoint.decisions.ownership import RunState, is_over
 from ..checkpoint.documents.layout import run_id_of
@@ -16,6 +16,9 @@ from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.reasons import Reason
 from ..tasks.dag_runs import is_queued, state_of
 from .polling import PollingTrigger
+
+if TYPE_CHECKING:
+    from ..checkpoint import Coordinator
 
 ASK = "ask"
 

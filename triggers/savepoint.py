@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import TriggerEvent
 
-from ..checkpoint import Coordinator
 from ..checkpoint.documents.entries import SavepointEntry
 from .polling import PollingTrigger
+
+if TYPE_CHECKING:
+    from ..checkpoint import Coordinator
 
 ASK = "ask"
 

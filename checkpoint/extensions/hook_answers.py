@@ -10,7 +10,6 @@ executions.
 from __future__ import annotations
 
 import base64
-import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -32,8 +31,6 @@ from ..store import metadata_file
 from ..store.head_store import Decision, changed
 from ..store.hook_documents import missing, state_of
 from .master_hooks import MAX_ANSWER_BYTES, MasterHook, call
-
-log = logging.getLogger(__name__)
 
 
 class HookAnswers(UseCase):
@@ -176,15 +173,6 @@ class HookAnswers(UseCase):
             return Decision(None, transitions.abort(settled, entry, ending, now_ms))
 
         self._heads.update(decide)
-
-
-def close_all(hooks: Sequence[MasterHook]) -> None:
-    """Close every hook; one that fails is logged and fails nothing: what it had to do is done."""
-    for hook in hooks:
-        try:
-            call(hook.name, "close", hook.timeout, hook.close)
-        except CairnError:
-            log.exception("the master hook %s could not be closed", hook.name)
 
 
 def _restore(hook: MasterHook, checkpoint: int, state: Json | bytes | None) -> None:

@@ -7,16 +7,20 @@ epoch may use (a range of ids, say), and what it answers says where the next epo
 from __future__ import annotations
 
 import contextvars
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Protocol, TypeVar, runtime_checkable
 
+from ...storage.errors import CairnError
 from ...storage.names import shorten
 from ..documents.strict_json import Json
 from ..documents.text import one_line
 from ..errors import InvalidConfigError, MasterHookError
 from ..validation import check_named
+
+log = logging.getLogger(__name__)
 
 DEFAULT_TIMEOUT = timedelta(seconds=60)
 
@@ -162,3 +166,12 @@ def call(hook: str, step: str, timeout: timedelta, work: Callable[[], T]) -> T:
             timeout=timeout,
         )
     return done[0]
+
+
+def close_all(hooks: Sequence[MasterHook]) -> None:
+    """Close every hook; one that fails is logged and fails nothing: what it had to do is done."""
+    for hook in hooks:
+        try:
+            call(hook.name, "close", hook.timeout, hook.close)
+        except CairnError:
+            log.exception("the master hook %s could not be closed", hook.name)

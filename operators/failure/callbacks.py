@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ...checkpoint import Coordinator
 from ...checkpoint.answers import AbandonedRegion, EpochCompleted, Failed, FailedOver, Restarted
 from ...checkpoint.documents.run_window import run_of_slice
 from ...checkpoint.ways_out import LEFT_BEHIND, WAYS_OUT
@@ -28,6 +27,7 @@ from .report import is_final, report, settings_of
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from ...checkpoint import Coordinator
     from ...storage.uris import StorageUri
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.log import redact  # type: ignore[attr-defined]  # imported there for its own use, but public
 
-from ...checkpoint import Coordinator
 from ...checkpoint.documents import layout
 from ...checkpoint.errors import CheckpointError
 from ...spark.execution.error_text import one_line
@@ -23,6 +22,7 @@ from ..stage.outcome import failed_prefix
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from ...checkpoint import Coordinator
     from ...checkpoint.answers import FailAnswer
     from ..graph.declaration import StageOperator
 

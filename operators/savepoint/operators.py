@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseOperator, RetryPolicy
 from airflow.sdk.exceptions import AirflowRescheduleException
 
-from ...checkpoint import Coordinator, system_runtime
+from ...checkpoint import system_runtime
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.entries import SavepointEntry
 from ...checkpoint.documents.run_window import run_text
@@ -39,6 +39,8 @@ from ..trigger.checks import check_poll_interval
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from ...checkpoint import Coordinator
 
 _TENTHS = 10
 """How often the log says how far the copying is."""

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ...checkpoint import Coordinator
 from ...checkpoint.documents.entries import SavepointEntry, Stopped
 from ...checkpoint.documents.layout import epoch_name, run_id_of
 from ...checkpoint.errors import DagNotPausedError, InvalidConfigError
@@ -22,6 +21,8 @@ from .operators import SavepointOperator, failed
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from ...checkpoint import Coordinator
 
 
 LAST_RUN_S = 60.0

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
-from ...checkpoint import Coordinator
 from ...storage.errors import CairnError
+
+if TYPE_CHECKING:
+    from ...checkpoint import Coordinator
 
 log = logging.getLogger(__name__)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ...checkpoint import Coordinator
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.acknowledgement import DeclineDocument
 from ...checkpoint.documents.attempt import Handover
@@ -12,6 +12,9 @@ from ...checkpoint.documents.run_window import run_of_head, run_of_slice
 from ...checkpoint.errors import CheckpointError, FencedError
 from ...checkpoint.store import acks
 from ...storage.errors import CairnError, ErrorKind
+
+if TYPE_CHECKING:
+    from ...checkpoint import Coordinator
 
 
 class StageFailedError(CheckpointError):

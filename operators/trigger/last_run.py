@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import DAG
 
-from ...checkpoint import Coordinator
 from ...checkpoint.documents.layout import epoch_name, run_id_of
 from ...checkpoint.errors import CheckpointError
 from ...storage.errors import ErrorKind
@@ -14,6 +13,8 @@ from ...tasks.dag_runs import is_queued
 
 if TYPE_CHECKING:
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
+
+    from ...checkpoint import Coordinator
 
 
 class LastRunBlockedError(CheckpointError):

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import RetryPolicy, timezone
 from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSkipException
 
-from ...checkpoint import CheckpointConfig, Coordinator, RequestKind, TriggerRequest
+from ... import checkpoint
+from ...checkpoint import CheckpointConfig, RequestKind, TriggerRequest
 from ...checkpoint.answers import AlreadyRead, Declined, EpochCompleted, InputRefused, TriggerAnswer, Triggered
 from ...checkpoint.decisions.admission import reason_of, turn_of
 from ...checkpoint.documents import layout
 from ...checkpoint.documents.attempt import Owner, Slice, StageSpec
 from ...checkpoint.documents.entries import Stopped
 from ...checkpoint.errors import CheckpointError, InvalidConfigError, SourceRefusedError
-from ...checkpoint.extensions.hook_answers import close_all
 from ...checkpoint.extensions.listeners import CheckpointListener, check_listeners
-from ...checkpoint.extensions.master_hooks import MasterHook, check_hooks
+from ...checkpoint.extensions.master_hooks import MasterHook, check_hooks, close_all
 from ...checkpoint.reasons import Reason
 from ...checkpoint.savepoints.start_plan import JobShape
 from ...checkpoint.source import Source, check_sources
@@ -268,7 +268,7 @@ class TriggerCheckpointOperator(TriggerOperator):
         config = self.config
         hooks = master_hooks_of(settings.job, self.master_hooks, config.max_concurrent_checkpoints, config.timeout)
         try:
-            return self._trigger(context, settings, Coordinator(store, settings.job), hooks)
+            return self._trigger(context, settings, checkpoint.Coordinator(store, settings.job), hooks)
         finally:
             close_all(hooks)
 
@@ -292,7 +292,7 @@ class TriggerCheckpointOperator(TriggerOperator):
         return self.execute(context)
 
     def _trigger(
-        self, context: Context, settings: JobSettings, coordinator: Coordinator, hooks: Sequence[MasterHook]
+        self, context: Context, settings: JobSettings, coordinator: checkpoint.Coordinator, hooks: Sequence[MasterHook]
     ) -> dict[str, Any]:
         ti = context["ti"]
         owner = Owner(ti.dag_id, ti.run_id, deployment())
@@ -353,7 +353,9 @@ class TriggerCheckpointOperator(TriggerOperator):
                 self.log.info("the master hooks have answered: %s", ", ".join(request.hooks))
         return result
 
-    def _ask(self, coordinator: Coordinator, request: TriggerRequest, ti: RuntimeTaskInstanceProtocol) -> TriggerAnswer:
+    def _ask(
+        self, coordinator: checkpoint.Coordinator, request: TriggerRequest, ti: RuntimeTaskInstanceProtocol
+    ) -> TriggerAnswer:
         """Ask for the checkpoint, and once more where a pause of the DAG has stopped the job and is over (S1).
 
         Raises:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ...checkpoint import Coordinator
 from ...checkpoint.documents.head import Head
 from ...checkpoint.documents.layout import epoch_name
 from ...checkpoint.documents.run_window import run_of_head
@@ -22,6 +21,8 @@ from ...tasks.job_settings import JobSettings, is_rendered_later, naming
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from ...checkpoint import Coordinator
 
 log = logging.getLogger(__name__)
 

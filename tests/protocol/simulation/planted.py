@@ -31,7 +31,7 @@ from airflow_cairn.checkpoint.executions import carry_over
 from airflow_cairn.checkpoint.executions.carry_over import CarryOver
 from airflow_cairn.checkpoint.extensions import committables
 from airflow_cairn.checkpoint.extensions.hook_answers import HookAnswers
-from airflow_cairn.checkpoint.extensions.listeners import Notices
+from airflow_cairn.checkpoint.extensions.notices import Notices
 from airflow_cairn.checkpoint.reasons import AckAnswer
 from airflow_cairn.checkpoint.request import TriggerRequest
 from airflow_cairn.checkpoint.savepoints import disposal

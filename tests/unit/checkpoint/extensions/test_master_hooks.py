@@ -19,8 +19,7 @@ from airflow_cairn.checkpoint.errors import (
     InvalidStateError,
     MasterHookError,
 )
-from airflow_cairn.checkpoint.extensions import hook_answers
-from airflow_cairn.checkpoint.extensions.master_hooks import MAX_ANSWER_BYTES, call, check_hooks
+from airflow_cairn.checkpoint.extensions.master_hooks import MAX_ANSWER_BYTES, call, check_hooks, close_all
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.checkpoint.store import hook_documents
 from airflow_cairn.storage.errors import InvalidNameError
@@ -118,7 +117,7 @@ def test_a_hook_that_closes_badly_fails_nothing(caplog: pytest.LogCaptureFixture
     calls: list[tuple[Any, ...]] = []
     one, two = Ids("one", calls=calls), Ids("two", calls=calls)
     one.fails_in = "close"
-    hook_answers.close_all([one, two])
+    close_all([one, two])
     assert calls == [("close",), ("close",)]
     assert "the master hook one could not be closed" in caplog.text
 

@@ -1,0 +1,136 @@
+"""Tells listeners how checkpoints ended: notify-complete and notify-aborted, at least once (semantics C4, D4).
+
+The swap that ends a checkpoint leaves a notice in the same version of the head. The next task calls the listener
+and takes the notice away afterwards, by another swap: a notifier that dies in between leaves it for the next one, which
+calls again. So a listener must be idempotent by checkpoint id. Two notifiers at once may both call it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from ...storage.errors import GoneError
+from ..decisions import history
+from ..documents.entries import Notice
+from ..documents.head import Head
+from ..documents.text import one_line
+from ..errors import DocumentError, ListenerError
+from ..open_job import UseCase
+from ..reasons import Status
+from ..store.head_store import Decision, changed
+from .committables import CheckpointNotice, told_of
+from .listeners import CheckpointListener, check_listeners
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    notice: Notice
+    error: Exception
+    unreadable: bool = False
+    """What was staged for it cannot be read; the listener was not called."""
+
+
+class Notices(UseCase):
+    """The notices of one job."""
+
+    def deliver(self, listeners: Sequence[CheckpointListener]) -> int:
+        """Notify each of these listeners of the endings that it has not heard of, in the order of checkpoint ids.
+
+        A listener that fails hears of no later checkpoint before it has heard of this one; the others go on. Costs one
+        read of the head where nothing waits. Each call of a listener costs one swap, and the reads for what was staged:
+        the metadata where there is such, or after an abort the documents of two attempts and a marker a stage.
+
+        Args:
+            listeners: those that this process can call; notices for others wait.
+
+        Returns:
+            How many calls succeeded.
+
+        Raises:
+            InvalidConfigError: two listeners have the same name.
+            ListenerError: a listener failed, or what was staged for it cannot be read; all others were notified. The
+                first failure is its cause.
+        """
+        known = {listener.name: listener for listener in check_listeners(listeners)}
+        calls = 0
+        failures: dict[str, _Failure] = {}
+        head = self._heads.load()
+        while (due := _next(head, known.keys() - failures.keys())) is not None:
+            notice, name = due
+            try:
+                told = told_of(self._files, self._documents, head, notice)
+            except (GoneError, DocumentError) as error:
+                failures[name] = _Failure(notice, error, unreadable=True)
+                continue
+            try:
+                _call(known[name], told)
+            except Exception as error:  # noqa: BLE001 - foreign code: whatever it raises keeps its notice
+                failures[name] = _Failure(notice, error)
+                continue
+            calls += 1
+            head = self._told(notice.checkpoint, name)
+        for name, failure in failures.items():
+            raise ListenerError(
+                f"{_what_to_do(self._files.job, failure, name)}: {one_line(repr(failure.error))}",
+                job=self._files.job,
+                listener=name,
+                checkpoint=failure.notice.checkpoint,
+                status=failure.notice.status.value,
+                failed=", ".join(sorted(failures)),
+            ) from failure.error
+        return calls
+
+    def forget(self, name: str, checkpoint: int | None = None) -> int:
+        """Give up notices of one listener.
+
+        Args:
+            name: the listener.
+            checkpoint: only the notice of this one, because what was staged for it is lost; None: all, because the
+                listener no longer exists. Checkpoints that are pending still leave theirs.
+
+        Returns:
+            How many were dropped.
+        """
+
+        def decide(head: Head, _now_ms: int) -> Decision[int]:
+            own = (notice.checkpoint for notice in head.notices if name in notice.listeners)
+            waiting = [each for each in own if checkpoint in (None, each)]
+            after = head
+            for each in waiting:
+                after = history.note_delivered(after, each, name)
+            return Decision(len(waiting), changed(head, after))
+
+        return self._heads.update(decide)[1]
+
+    def _told(self, checkpoint: int, name: str) -> Head:
+        def decide(head: Head, _now_ms: int) -> Decision[None]:
+            after = history.note_delivered(head, checkpoint, name)
+            return Decision(None, changed(head, after))
+
+        return self._heads.update(decide)[0]
+
+
+def _what_to_do(job: str, failure: _Failure, name: str) -> str:
+    if failure.unreadable:
+        at = failure.notice.checkpoint
+        return (
+            f"what was staged for checkpoint {at} cannot be read; its notice is kept. Put the file back, or commit by "
+            f"hand and give the notice up: cairn forget-listener {job} {name} --checkpoint {at} --yes"
+        )
+    return (
+        "the listener failed; its notice is kept and the next task tells it again. Mend the listener, the "
+        "checkpoint itself has ended"
+    )
+
+
+def _next(head: Head, names: Collection[str]) -> tuple[Notice, str] | None:
+    """Give the oldest notice that is due to one of these, and its name."""
+    return next(((each, name) for each in head.notices for name in each.listeners if name in names), None)
+
+
+def _call(listener: CheckpointListener, notice: CheckpointNotice) -> None:
+    if notice.status is Status.COMPLETED:
+        listener.notify_checkpoint_complete(notice)
+    else:
+        listener.notify_checkpoint_aborted(notice)
