@@ -47,7 +47,8 @@ class CheckpointTrigger(PollingTrigger):
         epoch: the epoch's name (`layout.epoch_name`).
         aws_conn_id: Airflow connection of type `aws`; None for boto3's own chain.
         poll_interval: seconds between two looks at first; more than 0. The pause grows to a tenth of the time without
-            news, at most 30 s.
+            news, at most 30 s. Where the task of the last stage completes the checkpoint, it grows to half of that time
+            until it is six intervals.
         asked: the checkpoint for which the task has cleared already what is to run again; only a task may.
 
     Raises:
@@ -65,6 +66,15 @@ class CheckpointTrigger(PollingTrigger):
     ) -> None:
         super().__init__(storage, job, epoch, aws_conn_id, poll_interval)
         self.asked = asked
+        self._whole_look_s = min(WHOLE_LOOK_S, 6 * poll_interval)
+        self._is_spare = False
+        """Whether a task completes the checkpoint, and this trigger only if that task has died."""
+
+    @property
+    def pause_s(self) -> float:
+        """Seconds until the next look is worth it: many wait so, and what they wait for is done without them."""
+        at_least = min(self.without_news_s / 2, self._whole_look_s) if self._is_spare else 0.0
+        return max(super().pause_s, at_least)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Give what another triggerer needs to go on."""
@@ -82,11 +92,12 @@ class CheckpointTrigger(PollingTrigger):
             if progress is None:
                 whole_at = now()  # the head may have been read, and nothing else
             elif whole:
-                whole_at = now() + min(WHOLE_LOOK_S, 6 * self.poll_interval)
+                whole_at = now() + self._whole_look_s
             if isinstance(progress, TriggerEvent):
                 yield progress
                 return
             if progress is not None:
+                self._is_spare = isinstance(progress, Waiting) and progress.quiet_until_ms > 0
                 if not isinstance(progress, Waiting) and (not goes_on(progress) or is_paused(progress)):
                     yield TriggerEvent(event_of(progress))
                     return

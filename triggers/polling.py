@@ -103,10 +103,15 @@ class PollingTrigger(BaseTrigger):
         return found
 
     @property
+    def without_news_s(self) -> float:
+        """Seconds since the last news, or since the wait began."""
+        self._listening()
+        return asyncio.get_running_loop().time() - self._news_at
+
+    @property
     def pause_s(self) -> float:
         """Seconds until the next look is worth it."""
-        self._listening()
-        return pause_after(asyncio.get_running_loop().time() - self._news_at, self.poll_interval, self.longest_pause_s)
+        return pause_after(self.without_news_s, self.poll_interval, self.longest_pause_s)
 
     async def wait(self, seconds: float) -> None:
         """Wait so many seconds, or until another trigger of this process has news of the job."""

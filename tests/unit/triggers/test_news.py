@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint import CheckpointConfig, Coordinator
+from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, RegionalCheckpoints
 from airflow_cairn.checkpoint.answers import EpochCompleted, Progress, Waiting
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.storage import open_store
@@ -32,6 +32,37 @@ AN_HOUR = 3600.0
 )
 def test_the_pause_is_a_tenth_of_the_wait(quiet_s: float, poll_interval: float, expected: float) -> None:
     assert pause_after(quiet_s, poll_interval) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("regional", "first_minute"),
+    [
+        (None, [0, 5, 10, 15, 22.5, 33.75, 50.625]),
+        (RegionalCheckpoints(), [*range(0, 56, 5)]),
+    ],
+    ids=["a task completes", "the wait may complete"],
+)
+def test_who_only_finds_out_looks_seven_times_in_a_minute(
+    job: Job, regional: RegionalCheckpoints | None, first_minute: list[float]
+) -> None:  # semantics C1, F6
+    job.trigger(RUN, config=CheckpointConfig(regional=regional))
+    looks: list[float] = []
+
+    class Watched(CheckpointTrigger):
+        without_news_s = 0.0
+
+        def _go_on(self, coordinator: Coordinator, before: Progress | None) -> Progress:
+            looks.append(self.without_news_s)
+            return super()._go_on(coordinator, before)
+
+        async def wait(self, seconds: float) -> None:
+            self.without_news_s += seconds
+            if self.without_news_s > 60:
+                job.acknowledge(job.begin(RUN))
+                job.coordinator.complete(1)
+
+    asyncio.run(asyncio.wait_for(event_of(Watched(job.storage, job.name, epoch_name(RUN))), 300))
+    assert [at for at in looks if at <= 60] == first_minute
 
 
 @pytest.mark.parametrize(("poll_interval", "longest_s"), [(5.0, 30.0), (10.0, 30.0), (1.0, 6.0), (60.0, 60.0)])
