@@ -24,9 +24,6 @@ class Rewinding(UseCase):
     def plan(self, to: int) -> Rewound:
         """Say what a rewind would do, and do none of it: one read of the head, unless something has expired (D2).
 
-        Args:
-            to: the checkpoint's id.
-
         Raises:
             NoCheckpointError: it is not retained.
         """

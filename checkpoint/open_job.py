@@ -13,11 +13,6 @@ from .store.metadata_references import LastWritten
 class OpenJob:
     """The objects of one job, and what this process remembers of them.
 
-    Args:
-        store: the storage root.
-        job: the job's name (semantics W1).
-        runtime: clock and ids.
-
     Raises:
         InvalidNameError: the job's name does not match the grammar.
     """
@@ -32,11 +27,7 @@ class OpenJob:
 
 
 class UseCase:
-    """Something that is done with one job.
-
-    Args:
-        job: the job.
-    """
+    """Something that is done with one job."""
 
     def __init__(self, job: OpenJob) -> None:
         self._files = job.files

@@ -19,10 +19,6 @@ def check_stages(stages: tuple[StageSpec, ...], config: CheckpointConfig) -> Non
 
     So are parallelism and maximum, each and together (semantics R4), and that the longest possible backlogs fit (B2).
 
-    Args:
-        stages: what must acknowledge.
-        config: how the job makes checkpoints.
-
     Raises:
         InvalidConfigError: naming the stage at fault.
         InvalidNameError: a uid is outside the grammar (semantics W1).

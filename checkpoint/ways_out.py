@@ -21,12 +21,7 @@ class WayOut:
     """Whether a task that waits for the checkpoint may be tried again: a stage's own retry can open another attempt."""
 
     def said(self, job: str, storage: str | StorageUri) -> str:
-        """Say it as the end of a message.
-
-        Args:
-            job: the job's name.
-            storage: the storage's URI.
-        """
+        """Say it as the end of a message."""
         return f"{self.meaning} {self.remedy.format(job=job, storage=storage)}"
 
 
@@ -124,12 +119,7 @@ WAYS_OUT: Mapping[Reason, WayOut] = {
 
 
 def rows(job: str = "JOB", storage: str = "ROOT") -> list[tuple[str, str, str]]:
-    """Give the table for the documentation: reason, meaning, remedy.
-
-    Args:
-        job: what replaces `{job}`.
-        storage: what replaces `{storage}`.
-    """
+    """Give the table for the documentation: reason, meaning, remedy."""
     return [
         (f"`{reason}`", way.meaning, way.remedy.format(job=job, storage=storage)) for reason, way in WAYS_OUT.items()
     ]

@@ -58,9 +58,6 @@ def resume(
 def go_on(coordinator: Coordinator) -> tuple[list[str], dict[str, Any]]:
     """Let a job that was stopped, or is being stopped, go on from its newest checkpoint (semantics S1, P2).
 
-    Args:
-        coordinator: of the job.
-
     Returns:
         Lines and document that say what was done.
     """

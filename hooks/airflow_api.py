@@ -171,9 +171,6 @@ class AirflowApiHook(BaseHook):
     def pause(self, dag_id: str) -> None:
         """Pause a DAG; one that is paused stays so.
 
-        Args:
-            dag_id: of the DAG.
-
         Raises:
             AirflowApiRefusedError: the API refuses the connection's login, token or rights.
             AirflowApiError: the API did not answer as it should, or has no such DAG.
@@ -185,9 +182,6 @@ class AirflowApiHook(BaseHook):
 
     def check_runs(self, dag_id: str) -> None:
         """See that a run of a DAG would start.
-
-        Args:
-            dag_id: of the DAG.
 
         Raises:
             AirflowApiRefusedError: the API refuses the connection's login, token or rights.
@@ -224,10 +218,6 @@ class AirflowApiHook(BaseHook):
 
     def is_over(self, dag_id: str, run_id: str) -> bool:
         """Tell whether a run of a DAG has ended; one that there is not has not.
-
-        Args:
-            dag_id: of the DAG.
-            run_id: of the run.
 
         Raises:
             AirflowApiRefusedError: the API refuses the connection's login, token or rights.

@@ -95,11 +95,7 @@ def failure_of(
 
 
 def clean(coordinator: Coordinator) -> None:
-    """Delete what nothing refers to any more; the checkpoint is complete, so this fails no task (C3, W7).
-
-    Args:
-        coordinator: of the job.
-    """
+    """Delete what nothing refers to any more; the checkpoint is complete, so this fails no task (C3, W7)."""
     try:
         report = coordinator.clean()
     except Exception:

@@ -40,11 +40,7 @@ class Where:
     """Tasks that are no stages and look at what a stage wrote, by that stage's uid: they run again with it."""
 
     def remedy(self, stages: Iterable[str]) -> str:
-        """Say what the user has to clear, in the words of Airflow's page.
-
-        Args:
-            stages: their uids.
-        """
+        """Say what the user has to clear, in the words of Airflow's page."""
         names = [str(self.tasks[each]) if each in self.tasks else f"the task of stage {each}" for each in stages]
         return (
             f"clear manually: on the page of the DAG {self.dag_id}, run {self.run_id}, choose Clear Task Instance at "

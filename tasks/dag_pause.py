@@ -19,11 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def dag_is_paused(ti: Any) -> bool:
-    """Ask Airflow whether the task's DAG is paused; where it does not say, it counts as running.
-
-    Args:
-        ti: the task that asks.
-    """
+    """Ask Airflow whether the task's DAG is paused; where it does not say, it counts as running."""
     try:
         return bool(ti.get_dag(ti.dag_id).is_paused)
     except AirflowRuntimeError as error:
@@ -45,10 +41,6 @@ def stop_if_paused(coordinator: Coordinator, ti: Any) -> None:
 
 def start_unless_paused(coordinator: Coordinator, ti: Any) -> bool:
     """Start the job's checkpoints again, if a pause has stopped them and is over (semantics S1).
-
-    Args:
-        coordinator: of the job.
-        ti: the task that asks.
 
     Returns:
         Whether the DAG is not paused.

@@ -31,11 +31,6 @@ def pass_on(files: JobFiles, document: PendingDocument, stage: str) -> Cancelled
     Costs one listing for each checkpoint in which those stages' executions are at home, and nothing for a stage that
     reads from no other.
 
-    Args:
-        files: the job's files.
-        document: what the pending attempt expects.
-        stage: the stage's uid.
-
     Raises:
         UnavailableError: the store did not answer.
     """

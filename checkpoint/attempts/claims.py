@@ -210,9 +210,6 @@ class Claims(UseCase):
 
         None where no attempt of the epoch is pending, or where its document cannot be read.
 
-        Args:
-            epoch: the epoch's name.
-
         Raises:
             UnavailableError: the store did not answer.
         """

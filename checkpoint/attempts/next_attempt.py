@@ -74,13 +74,6 @@ def after_ended(
     One that ended because a stage declined counts, for declining is how a driver fails; so does one with which the job
     failed of too many failed checkpoints (D5). Any other leaves the count as it is. It starts anew after a final
     failure.
-
-    Args:
-        files: the job's files.
-        head: the version decided on.
-        ended: the attempt.
-        document: what it expected.
-        now_ms: the time, milliseconds since 1970 UTC.
     """
     if ended.for_good:
         return Restart(0, memory=head.restart_memory)
@@ -121,11 +114,6 @@ def fail_permanently(head: Head, ended: EndedEntry, why: str) -> Head:
 
 def incurable(files: JobFiles, document: PendingDocument, stages: Iterable[str]) -> list[str]:
     """Give those of some stages that have declined and say that no retry cures it: a read for each of them.
-
-    Args:
-        files: the job's files.
-        document: what their attempt expects.
-        stages: their uids.
 
     Raises:
         UnavailableError: the store did not answer.

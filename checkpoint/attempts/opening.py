@@ -80,12 +80,7 @@ class Opened:
 
 
 class Opener:
-    """Opens attempts of one job.
-
-    Args:
-        files: the job's files.
-        runtime: clock and ids.
-    """
+    """Opens attempts of one job."""
 
     def __init__(self, files: JobFiles, runtime: Runtime) -> None:
         self._files = files

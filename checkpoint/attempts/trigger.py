@@ -50,11 +50,7 @@ class _Call:
 
 
 class CheckpointTrigger(UseCase):
-    """Triggers the checkpoints of one job.
-
-    Args:
-        job: the job.
-    """
+    """Triggers the checkpoints of one job."""
 
     def __init__(self, job: OpenJob) -> None:
         super().__init__(job)

@@ -102,11 +102,6 @@ def settle(files: JobFiles, head: Head, now_ms: int) -> Head:
 
     Completed epochs that leave the history here are in the head's list of completed epochs.
 
-    Args:
-        files: the job's files.
-        head: the version decided on.
-        now_ms: the time, milliseconds since 1970 UTC.
-
     Raises:
         UnavailableError: the store did not say which stages have acknowledged.
     """

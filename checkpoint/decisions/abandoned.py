@@ -59,11 +59,7 @@ def without_ended(
 
 
 def why_not_begun(answer: TriggerAnswer) -> tuple[Reason, str] | None:
-    """Say why no attempt of an epoch follows from what its trigger was answered; None where one does, or may.
-
-    Args:
-        answer: what the trigger was answered.
-    """
+    """Say why no attempt of an epoch follows from what its trigger was answered; None where one does, or may."""
     if isinstance(answer, Triggered):
         return None
     if isinstance(answer, Declined):

@@ -143,12 +143,7 @@ class HeldUp:
 
 
 def held_up_by(head: Head, turn: Turn) -> HeldUp:
-    """Say whose DAG runs hold up a request that waits, by the same rules as a trigger passes them over (T2).
-
-    Args:
-        head: the newest version.
-        turn: of the request.
-    """
+    """Say whose DAG runs hold up a request that waits, by the same rules as a trigger passes them over (T2)."""
     place = next((each for each in head.waiting if each.epoch == turn.epoch), None)
     ahead = head.waiting[: queue.position(head.waiting, turn.epoch) - 1] if place is not None else head.waiting
     free = max(0, turn.max_concurrent - len(head.pending))
@@ -213,14 +208,7 @@ def _pause_ends_ms(head: Head, turn: Turn) -> int:
 
 
 def noted(head: Head, request: TriggerRequest, verdict: Wait | Decline, now_ms: int) -> Head:
-    """Keep a decline in the head; a request that waits is none, and the same answer again changes nothing.
-
-    Args:
-        head: the version decided on.
-        request: what was asked for.
-        verdict: what was decided.
-        now_ms: the time, milliseconds since 1970 UTC.
-    """
+    """Keep a decline in the head; a request that waits is none, and the same answer again changes nothing."""
     if isinstance(verdict, Wait):
         return head
     detail = one_line(verdict.detail)

@@ -15,14 +15,7 @@ from ..reasons import Status
 
 
 def ended_entry(entry: PendingEntry, status: Status, now_ms: int, *, acks: int) -> EndedEntry:
-    """Give what the history says of a checkpoint that ends now.
-
-    Args:
-        entry: the pending checkpoint.
-        status: how it ends.
-        now_ms: the time, milliseconds since 1970 UTC.
-        acks: stages that had acknowledged.
-    """
+    """Give what the history says of a checkpoint that ends now."""
     return EndedEntry(
         id=entry.id,
         epoch=entry.epoch,
@@ -136,10 +129,6 @@ def bounded(old: Head, new: Head) -> Head:
     Once in a swap, after all that the swap decides. What ends in this very swap stays, so that its tasks can read how
     it ended; there is room, because fewer may be pending at once than the history holds (semantics S3). The last
     attempt of an epoch that waits in the queue goes after all others: the next attempt takes over from it (S1, C2).
-
-    Args:
-        old: the version decided on.
-        new: the version that is to follow.
     """
     excess = len(new.history) - MAX_HISTORY
     if excess <= 0:

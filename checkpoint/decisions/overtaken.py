@@ -21,12 +21,7 @@ def why(head: Head, entry: PendingEntry) -> str | None:
 
 
 def ended(head: Head, now_ms: int) -> Head:
-    """End every attempt that was overtaken; each epoch is the next of its kind that gets a free place (T2).
-
-    Args:
-        head: the version decided on.
-        now_ms: the time, milliseconds since 1970 UTC.
-    """
+    """End every attempt that was overtaken; each epoch is the next of its kind that gets a free place (T2)."""
     for entry in reversed(head.pending):
         detail = why(head, entry)
         if detail is not None:

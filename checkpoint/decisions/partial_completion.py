@@ -67,15 +67,7 @@ def rule_of(request: TriggerRequest) -> LeaveOut | None:
 def decide(
     head: Head, entry: PendingEntry, document: PendingDocument, seen: StageReports, now_ms: int
 ) -> Without | None:
-    """Say whether the checkpoint may complete now, and without whom; None while it is to wait.
-
-    Args:
-        head: the version decided on.
-        entry: the checkpoint.
-        document: what it expects.
-        seen: its markers.
-        now_ms: the time, milliseconds since 1970 UTC.
-    """
+    """Say whether the checkpoint may complete now, and without whom; None while it is to wait."""
     missing = frozenset(document.executions) - seen.acknowledged
     if not missing:
         return Without()

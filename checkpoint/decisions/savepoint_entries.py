@@ -99,15 +99,7 @@ def drained_in_vain(head: Head, entry: SavepointEntry) -> bool:
 
 
 def made(head: Head, entry: SavepointEntry, *, files: int, size_bytes: int, now_ms: int) -> Head:
-    """Complete a savepoint whose metadata stands in its folder.
-
-    Args:
-        head: the version decided on.
-        entry: the savepoint.
-        files: that it names.
-        size_bytes: of these.
-        now_ms: the time, milliseconds since 1970 UTC.
-    """
+    """Complete a savepoint whose metadata stands in its folder."""
     return _ended(head, replace(entry, status=Status.COMPLETED, files=files, size_bytes=size_bytes), now_ms)
 
 
@@ -127,12 +119,7 @@ def begun(head: Head, epoch: str) -> Head:
 
 
 def completed(head: Head, checkpoint: CompletedEntry) -> Head:
-    """Give the checkpoint that has completed to every savepoint that waits for one; that leaves no stage out (T4).
-
-    Args:
-        head: the version decided on.
-        checkpoint: the one that has completed.
-    """
+    """Give the checkpoint that has completed to every savepoint that waits for one; that leaves no stage out (T4)."""
     for entry in head.savepoints:
         # One that drains the job holds its last epoch, and no earlier one (semantics P2).
         if not entry.waits or (entry.drains and entry.epoch != checkpoint.epoch):
@@ -168,15 +155,7 @@ def settle(head: Head, now_ms: int) -> Head:
 
 
 def refused(head: Head, epoch: str, reason: Reason, detail: str, now_ms: int) -> Head:
-    """Fail what waits for an epoch that does not begin, because its trigger was refused (semantics P2).
-
-    Args:
-        head: the version decided on.
-        epoch: the epoch's name.
-        reason: why, as Flink calls it.
-        detail: why, for people.
-        now_ms: the time, milliseconds since 1970 UTC.
-    """
+    """Fail what waits for an epoch that does not begin, because its trigger was refused (semantics P2)."""
     if head.pending_of_epoch(epoch) is not None:
         return head
     for entry in head.savepoints:

@@ -105,12 +105,6 @@ def abort(head: Head, entry: PendingEntry, ending: Ending, now_ms: int) -> Head:
 
     Where there have been more counted failures in a row than the job tolerates, the job fails: whatever else is
     pending ends too.
-
-    Args:
-        head: the version decided on.
-        entry: what is to end.
-        ending: how.
-        now_ms: the time, milliseconds since 1970 UTC.
     """
     weighed = counting.weigh(
         head.failures, ending.reason, entry.tolerable, checkpoint=entry.id, newest_success=head.latest_id()
@@ -179,13 +173,7 @@ def fail_trigger(head: Head, reason: Reason, detail: str, tolerable: int, now_ms
 
 
 def fail_job(head: Head, why: str, now_ms: int) -> Head:
-    """End what is pending, because the job failed (semantics D5).
-
-    Args:
-        head: the version decided on.
-        why: names the root cause.
-        now_ms: the time, milliseconds since 1970 UTC.
-    """
+    """End what is pending, because the job failed (semantics D5)."""
     for entry in head.pending:
         head = abort(head, entry, Ending(Reason.JOB_FAILURE, why), now_ms)
     return head

@@ -165,10 +165,6 @@ def execution_token(attempt: str, stage: str) -> str:
 
     It follows from the attempt's own token, so that the head alone tells whether an execution is the pending attempt's.
     Attempts' tokens are random and never used again, and so are these.
-
-    Args:
-        attempt: the token of the attempt.
-        stage: the stage's uid.
     """
     return hashlib.sha256(f"{attempt}/{stage}".encode()).hexdigest()[:16]
 

@@ -25,31 +25,17 @@ def run_text(run_id: str, window: ReadWindow | WindowText | None) -> str:
 
 
 def run_of_slice(epoch: str, slice_: Slice) -> str:
-    """Name the run of an epoch whose slice is known.
-
-    Args:
-        epoch: the epoch's name.
-        slice_: what it reads.
-    """
+    """Name the run of an epoch whose slice is known."""
     return run_text(run_id_of(epoch), window_read_by(slice_))
 
 
 def run_of_head(head: Head, epoch: str) -> str:
-    """Name the run of an epoch as far as the job's head remembers its window.
-
-    Args:
-        head: of the job.
-        epoch: the epoch's name.
-    """
+    """Name the run of an epoch as far as the job's head remembers its window."""
     return run_text(run_id_of(epoch), head.window_of(epoch))
 
 
 def window_read_by(slice_: Slice) -> ReadWindow | None:
-    """Give the window that an epoch reads; None where a source chooses something else, or it reads none.
-
-    Args:
-        slice_: the epoch's.
-    """
+    """Give the window that an epoch reads; None where a source chooses something else, or it reads none."""
     if slice_.source_window:
         return window_of(slice_.start, slice_.end)
     # A savepoint keeps the positions of the sources, and not what its last epoch read.

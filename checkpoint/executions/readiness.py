@@ -32,11 +32,6 @@ def look(files: JobFiles, document: PendingDocument, stage: str) -> UpstreamsNot
     Nothing is asked in an epoch's first attempt, for a stage that reads what is there (B2), and for one that has
     acknowledged.
 
-    Args:
-        files: the job's files.
-        document: what the pending attempt expects.
-        stage: the stage's uid.
-
     Raises:
         UnavailableError: the store could not be asked.
         ForbiddenError: the store refused to answer.

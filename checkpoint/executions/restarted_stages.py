@@ -20,12 +20,7 @@ from .carry_over import CarryOver
 
 
 def by(carried: CarryOver, executions: Mapping[str, Execution]) -> frozenset[str]:
-    """Give the stages that had begun in the attempt before and run again in the next (semantics F1).
-
-    Args:
-        carried: what is taken over.
-        executions: those of the next attempt, by stage.
-    """
+    """Give the stages that had begun in the attempt before and run again in the next (semantics F1)."""
     before = carried.before
     if before is None:
         return frozenset()
@@ -36,11 +31,6 @@ def claimants(files: JobFiles, carried: CarryOver, executions: Mapping[str, Exec
     """Give the stages that have to run again for the next attempt, each with the task that held it last.
 
     Those that have failed by themselves have none: Airflow tries them again, or a person does.
-
-    Args:
-        files: the job's files.
-        carried: what is taken over.
-        executions: those of the next attempt, by stage.
     """
     if carried.before is None:
         return {}

@@ -13,12 +13,6 @@ from ..store.job_files import JobFiles
 def why(files: JobFiles, head: Head, document: PendingDocument, stage: str) -> str:
     """Say why a stage has not acknowledged, as far as the store tells: one or two reads.
 
-    Args:
-        files: the job's files.
-        head: the version that lists the attempt.
-        document: what the pending attempt expects.
-        stage: the stage's uid.
-
     Raises:
         UnavailableError: the store did not answer.
     """

@@ -30,11 +30,6 @@ def delete(heads: HeadStore, files: JobFiles, folder: ObjectStore) -> None:
 
     Only what its metadata names, because more may lie there. The metadata goes last, so that the next process can go
     on.
-
-    Args:
-        heads: the job's head.
-        files: the job's files.
-        folder: a store that is rooted at the savepoint's folder.
     """
     if not heads.observe(lambda head, _now_ms: claimed(head, folder) is not None):
         return

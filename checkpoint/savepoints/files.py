@@ -55,9 +55,6 @@ class SavepointFiles(FolderFiles):
     def claim(self, request: str) -> None:
         """Make the folder the request's, where it is empty; leave it where it is that already.
 
-        Args:
-            request: the request's id.
-
         Raises:
             SavepointRefusedError: foreign files are in the folder, or a savepoint of which the head knows no
                 more.

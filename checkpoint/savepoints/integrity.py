@@ -69,9 +69,6 @@ class SavepointProgress:
 def load(folder: ObjectStore) -> Savepoint:
     """Read a savepoint's metadata as a whole; the files themselves are not looked at.
 
-    Args:
-        folder: a store that is rooted at the savepoint's folder.
-
     Raises:
         NoSavepointError: there is none.
         DocumentError: it is truncated, altered, broken, or of an unknown newer format.

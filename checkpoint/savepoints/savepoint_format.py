@@ -215,9 +215,6 @@ def decode_line(raw: bytes, *, number: int, key: str) -> SavepointLine | Savepoi
 def read(folder: ObjectStore) -> Iterator[SavepointLine | SavepointEnd]:
     """Stream a savepoint's metadata, checked as it goes: the header first, the end last.
 
-    Args:
-        folder: a store that is rooted at the savepoint's folder.
-
     Raises:
         NoSavepointError: there is no metadata: this is no savepoint, or a copy of it broke off.
         DocumentError: it is truncated or altered, a line of it is broken or names a path outside of the folder, or it

@@ -48,9 +48,6 @@ class Importing(UseCase):
     def plan(self, folder: ObjectStore) -> StartPlan:
         """Say what starting from a savepoint would do, and do none of it; what has expired is settled (D2).
 
-        Args:
-            folder: a store that is rooted at the savepoint's folder.
-
         Raises:
             NoSavepointError: there is none, or only a part of one.
             DocumentError: its metadata is broken, altered, or of a newer format.

@@ -80,9 +80,6 @@ class Savepoints(UseCase):
     def check(self, request: SavepointRequest) -> None:
         """See that a savepoint would be taken, or gone on with, and change nothing; for a caller that prints first.
 
-        Args:
-            request: what is wanted.
-
         Raises:
             InvalidConfigError: neither the request nor the job names a target.
             SavepointRefusedError: as of `take`, but for what only the target itself says.
@@ -110,9 +107,6 @@ class Savepoints(UseCase):
         Once the job has stopped no run notifies them, and a job that starts from the savepoint cannot: what a sink has
         staged would never be committed (semantics P2, C4).
 
-        Args:
-            entry: the savepoint as of now.
-
         Returns:
             Their names, in order; none where the savepoint stops nothing or waits for an epoch.
         """
@@ -122,11 +116,7 @@ class Savepoints(UseCase):
         return tuple(sorted({name for notice in waiting for name in notice.listeners}))
 
     def awaited_by(self, entry: SavepointEntry) -> str:
-        """Say for users to read what a pending savepoint waits for; completes the sentence "it waits for …".
-
-        Args:
-            entry: the savepoint as of now.
-        """
+        """Say for users to read what a pending savepoint waits for; completes the sentence "it waits for …"."""
         if entry.waits_for_next:
             head = self._heads.load()
             latest = head.latest_completed()

@@ -35,9 +35,6 @@ def read_by(choice: RestoreChoice) -> ReadWindows:
     """Give what an attempt starts with: the windows that the restored state has read, and those to be replayed.
 
     A checkpoint of version 0.1 says only what its own epoch read.
-
-    Args:
-        choice: what is restored.
     """
     found = choice.read
     own = window_read_by(choice.slice) if choice.slice is not None else None
@@ -51,12 +48,6 @@ def read_by(choice: RestoreChoice) -> ReadWindows:
 
 def judge(head: Head, choice: RestoreChoice, epoch: str, slice_: Slice) -> AlreadyRead | InputRefused | None:
     """Say whether an epoch's first attempt, or one that is triggered again, may read its window.
-
-    Args:
-        head: the version decided on.
-        choice: what is restored.
-        epoch: its name.
-        slice_: what it reads.
 
     Returns:
         None where it may.
@@ -94,12 +85,7 @@ def is_empty(slice_: Slice) -> bool:
 
 
 def gap_before(choice: RestoreChoice, slice_: Slice) -> tuple[str, ...]:
-    """Say in a line for the log that no run has read what lies between the newest window read and the epoch's.
-
-    Args:
-        choice: what is restored.
-        slice_: what the epoch reads.
-    """
+    """Say in a line for the log that no run has read what lies between the newest window read and the epoch's."""
     window, newest = window_read_by(slice_), read_by(choice).newest
     if window is None or newest is None or window.start <= newest:
         return ()

@@ -15,11 +15,6 @@ T = TypeVar("T")
 def call(source: str, step: str, work: Callable[[], T]) -> T:
     """Do one step of a source.
 
-    Args:
-        source: the source's name.
-        step: the method, for the message.
-        work: does it.
-
     Raises:
         SourceError: it raised something that is not Cairn's own.
         CairnError: the store that it looked at did not answer, or refused, say.

@@ -82,10 +82,6 @@ class AttemptDocuments:
 def execution_of(document: PendingDocument, stage: str) -> Execution:
     """Give a stage's execution in an attempt.
 
-    Args:
-        document: what the attempt expects.
-        stage: the stage's uid.
-
     Raises:
         InvalidConfigError: the attempt does not expect the stage.
     """
@@ -163,11 +159,6 @@ def set_aside(files: JobFiles, old: Head, new: Head) -> None:
     The epoch's next attempt is made from it (semantics F2, D5), a notice needs it to find what was staged (D4), and
     users ask what was missing (O1), until the cleaner takes it. Where `new` is not swapped in after all, the object
     does no harm.
-
-    Args:
-        files: the job's files.
-        old: the version decided on.
-        new: the version that is to follow.
     """
     for entry in old.pending:
         ended = new.ended_by_id(entry.id)

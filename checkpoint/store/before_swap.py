@@ -18,12 +18,7 @@ from .job_files import JobFiles
 
 
 def open_heads(files: JobFiles, runtime: Runtime) -> HeadStore:
-    """Give a job's head; every version that is swapped in goes through `prepare`.
-
-    Args:
-        files: the job's files.
-        runtime: clock and ids.
-    """
+    """Give a job's head; every version that is swapped in goes through `prepare`."""
     return HeadStore(files, runtime, lambda old, new, now_ms: prepare(files, runtime, old, new, now_ms))
 
 

@@ -103,11 +103,6 @@ def move_to_segment(files: JobFiles, old: Head, new: Head, new_token: Callable[[
 def where_is(files: JobFiles, head: Head, epoch: str) -> epochs.EpochPlace:
     """Say where an epoch is, however long ago it completed; see `decisions.epoch.where_is`.
 
-    Args:
-        files: the job's files.
-        head: the version decided on.
-        epoch: the epoch's name.
-
     Raises:
         CompletedEpochsLostError: it is not known, because a list of completed epochs is lost.
         InvalidNameError: what is asked for is no name of an epoch (semantics W1).
@@ -119,11 +114,6 @@ def find(files: JobFiles, head: Head, epoch: str) -> int | None:
     """Give the checkpoint in which an epoch completed that the head's history has forgotten; None if it has not.
 
     A read or two; one more in a job that version 0.1 has run.
-
-    Args:
-        files: the job's files.
-        head: a version of the head.
-        epoch: the epoch's name.
 
     Raises:
         CompletedEpochsLostError: a segment is missing or altered, so this cannot be known.
@@ -165,11 +155,6 @@ def _note(files: JobFiles, epoch: str) -> int | None:
 
 def damaged(files: JobFiles, head: Head, *, deep: bool) -> dict[str, str]:
     """Check the lists that the head names: there, of the right size and, if deep, unaltered (semantics W9).
-
-    Args:
-        files: the job's files.
-        head: a version of the head.
-        deep: read them.
 
     Returns:
         The problem of each that is damaged, by its key.

@@ -24,11 +24,6 @@ def counted(files: JobFiles, old: Head, new: Head) -> Head:
 
     Costs a listing for each checkpoint in which the executions of such an attempt are at home. The number
     is only shown to users: where it cannot be read, the end is recorded without it.
-
-    Args:
-        files: the job's files.
-        old: the version decided on.
-        new: the version that is to follow.
     """
     for entry in old.pending:
         ended = new.ended_by_id(entry.id)

@@ -79,10 +79,6 @@ def reference(key: str, data: bytes) -> DocumentRef:
 class JobFiles:
     """One job's part of a store.
 
-    Args:
-        store: the storage root.
-        job: the job's name (semantics W1).
-
     Raises:
         InvalidNameError: the name does not match the grammar.
     """

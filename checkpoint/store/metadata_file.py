@@ -43,10 +43,6 @@ def encode(lines: Iterable[Line]) -> bytes:
 def read(files: JobFiles, ref: DocumentRef) -> Iterator[Line]:
     """Stream the metadata that `ref` names, checked as it goes; the trailer is checked and not yielded.
 
-    Args:
-        files: the job's files.
-        ref: the head's reference to the metadata.
-
     Raises:
         GoneError: there is no such object.
         DocumentError: it differs from what `ref` says, is truncated, or a line of it is broken, or it is of an unknown

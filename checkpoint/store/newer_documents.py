@@ -23,10 +23,6 @@ def completed_later(files: JobFiles, head: Head) -> dict[int, str | None]:
 
     A listing behind the folders of this head's ids, and a read for each metadata found.
 
-    Args:
-        files: the job's files.
-        head: the version that counts.
-
     Returns:
         By id, oldest first. The epoch is None where the metadata cannot be read.
     """

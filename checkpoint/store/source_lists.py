@@ -132,10 +132,6 @@ class SideLists:
 def read(files: JobFiles, listed: SideList) -> Iterator[Json]:
     """Stream the values of a side list; they are certain only once the iteration has ended.
 
-    Args:
-        files: the job's files.
-        listed: the list.
-
     Raises:
         GoneError: there is no such object.
         DocumentError: it has been altered, is truncated, or of an unknown newer format.

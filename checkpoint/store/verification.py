@@ -64,12 +64,6 @@ def verify(files: JobFiles, entry: CompletedEntry, *, deep: bool = False) -> Ver
 def verify_pointer(files: JobFiles, pointer: RestorePointer, epoch: str, *, deep: bool = False) -> Verification:
     """Check a completed checkpoint, whether or not it is still retained; see `verify`.
 
-    Args:
-        files: the job's files.
-        pointer: the checkpoint.
-        epoch: its own.
-        deep: read every file.
-
     Raises:
         UnavailableError: the store could not be asked.
         ForbiddenError: the store refused to answer.

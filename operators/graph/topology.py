@@ -53,9 +53,6 @@ def plain_tasks_after(tasks: Sequence[StageTask]) -> dict[str, tuple[str, ...]]:
 
     Those are the tasks behind it, up to the next stage or the end of their `CheckpointedTaskGroup`. A stage without
     any is left out.
-
-    Args:
-        tasks: one for each stage, of one DAG.
     """
     ways = _Ways(tasks, frozenset())
     found = {task.uid: tuple(sorted(ways.plain_after(task.task_id))) for task in tasks}
@@ -67,10 +64,6 @@ def upstreams_that_may_be_skipped(tasks: Sequence[StageTask], task_id: str) -> t
 
     By Airflow's own trigger rule what follows a skipped task is skipped too; so none is given where nothing on the way
     has another.
-
-    Args:
-        tasks: one for each stage, of one DAG.
-        task_id: of the stage that reads.
     """
     return _Ways(tasks, frozenset()).may_be_skipped(task_id)
 

@@ -54,10 +54,6 @@ def warn_of_uncovered_spark(tasks: Iterable[Any], group: str) -> None:
 
 
 def runs_spark(kind: type) -> bool:
-    """Tell whether an operator runs Spark, as far as its name and those of its bases say.
-
-    Args:
-        kind: the operator's class.
-    """
+    """Tell whether an operator runs Spark, as far as its name and those of its bases say."""
     names = {each.__name__ for each in kind.__mro__}
     return any("spark" in name.lower() for name in names) or not names.isdisjoint(WITHOUT_ITS_NAME)

@@ -47,10 +47,6 @@ def stages_in(tasks: Sequence[Any], scope: CheckpointScope, group: str) -> dict[
 def check_uids(stages: Sequence[StageTask], group: str) -> None:
     """Check that a uid means one stage, or all instances of one task.
 
-    Args:
-        stages: of the group.
-        group: its id.
-
     Raises:
         InvalidConfigError: two tasks have one uid.
     """

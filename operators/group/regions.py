@@ -89,21 +89,13 @@ _LINES = 20
 
 
 def ordered(stages: tuple[StageSpec, ...]) -> tuple[tuple[str, ...], ...]:
-    """Give the regions of a job, and the stages of each, in the order in which the DAG names the stages.
-
-    Args:
-        stages: of the job.
-    """
+    """Give the regions of a job, and the stages of each, in the order in which the DAG names the stages."""
     position = {stage.uid: number for number, stage in enumerate(stages)}
     return tuple(tuple(sorted(region, key=position.__getitem__)) for region in regions_of(stages))
 
 
 def tooltip_of(stages: tuple[StageSpec, ...]) -> str:
-    """Say in a few lines what runs again together.
-
-    Args:
-        stages: of the job.
-    """
+    """Say in a few lines what runs again together."""
     regions = ordered(stages)
     lines = [f"region {number}: {', '.join(region)}" for number, region in enumerate(regions[:_LINES], 1)]
     if len(regions) > _LINES:

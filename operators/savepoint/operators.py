@@ -149,10 +149,6 @@ class SavepointOperator(BaseOperator):
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Ask again when the trigger says that it is time.
 
-        Args:
-            context: Airflow's.
-            event: what the trigger yielded.
-
         Returns:
             As `execute`.
 
@@ -227,12 +223,7 @@ class SavepointOperator(BaseOperator):
 
 
 def failed(entry: SavepointEntry, job: str) -> SavepointFailedError:
-    """Give the error of a savepoint that has failed.
-
-    Args:
-        entry: the savepoint.
-        job: the job's name.
-    """
+    """Give the error of a savepoint that has failed."""
     # What ends it so is a damaged checkpoint, or a folder with something else in it (`Savepoints.take`).
     cls = SavepointUnmakableError if entry.reason is Reason.IO_EXCEPTION else SavepointFailedError
     return cls(f"the savepoint failed: {entry.reason}: {entry.detail}", job=job, savepoint=entry.uri)

@@ -55,11 +55,7 @@ class DurableSubmit(SparkSubmitOperator):
     _token = ""
 
     def keep_drivers_of(self, token: str) -> None:
-        """Give the provider keys of one execution, so that it never takes another one's driver for its own.
-
-        Args:
-            token: of the execution.
-        """
+        """Give the provider keys of one execution, so that it never takes another one's driver for its own."""
         self.external_id_key = f"spark_job_{token}"
         self._K8S_DRIVER_STATUS_KEY = f"k8s_driver_status_{token}"
         self._token = token
@@ -111,12 +107,7 @@ class DurableSubmit(SparkSubmitOperator):
 
 
 class StageDrivers:
-    """What one try of a stage knows of the drivers of the tries before it; the domain's `Drivers`.
-
-    Args:
-        operator: the stage's.
-        context: Airflow's, of this try.
-    """
+    """What one try of a stage knows of the drivers of the tries before it; the domain's `Drivers`."""
 
     def __init__(self, operator: DurableSubmit, context: Context) -> None:
         self._operator = operator
@@ -135,9 +126,6 @@ class StageDrivers:
 
     def why_gone(self, handover: Handover) -> str | None:
         """Say why the driver of an execution cannot be waited for; None while it lives.
-
-        Args:
-            handover: of the execution.
 
         Raises:
             DriverUnknownError: Airflow or the cluster did not answer, or the Spark connection names no cluster.
@@ -188,9 +176,6 @@ class StageDrivers:
 
     def driver_of(self, token: str) -> str:
         """Give the driver of an execution that this try has taken over.
-
-        Args:
-            token: of the execution.
 
         Raises:
             AirflowException: Airflow's entry about it is gone or was overwritten since.

@@ -54,12 +54,7 @@ def extras_of(settings: JobSettings, answer: Submit, runtime: str = "") -> Extra
 
 
 def say_what_is_restored(head: Head, handover: Handover) -> None:
-    """Log which checkpoint an execution restores, what it reads first, and what is damaged.
-
-    Args:
-        head: of the job.
-        handover: of the execution.
-    """
+    """Log which checkpoint an execution restores, what it reads first, and what is damaged."""
     record = next((each for each in head.restores if each.into == handover.checkpoint), None)
     for damage in record.damages if record else ():
         log.warning("not restored, because it is damaged: %s", damage)

@@ -25,10 +25,6 @@ _CURE = "Import and define inside the function what it uses, and give it the res
 def check_function(function: Callable[..., Any], task: str) -> None:
     """Refuse a function that cannot be shipped as source.
 
-    Args:
-        function: the decorated one.
-        task: the task's id, for messages.
-
     Raises:
         InvalidConfigError: it is no plain function with a name, its first parameter is not `epoch`, or it uses names
             from around it.

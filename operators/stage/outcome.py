@@ -129,13 +129,7 @@ class StageRun:
 
 
 def left_out(coordinator: Coordinator, epoch: str, stage: str) -> str | None:
-    """Say that the epoch has completed without a stage; None if it has not (semantics B3, F6).
-
-    Args:
-        coordinator: of the job.
-        epoch: the epoch's name.
-        stage: the stage's uid.
-    """
+    """Say that the epoch has completed without a stage; None if it has not (semantics B3, F6)."""
     head = coordinator.head()
     checkpoint = head.completions().get(epoch)
     if checkpoint is None or stage not in head.left_out_of(checkpoint):

@@ -14,21 +14,12 @@ def is_asked_for(ti: RuntimeTaskInstanceProtocol, retries: int | None) -> bool:
 
     A clear renews the budget: it sets `max_tries` to the tries so far plus `retries`. So the first try after it is the
     one that has the whole budget left, as a task's very first try has.
-
-    Args:
-        ti: the try.
-        retries: of the task.
     """
     return 1 < ti.try_number == ti.max_tries - (retries or 0) + 1
 
 
 def is_retry(ti: RuntimeTaskInstanceProtocol, retries: int | None) -> bool:
-    """Tell whether a try follows one that failed, by Airflow's own decision.
-
-    Args:
-        ti: the try.
-        retries: of the task.
-    """
+    """Tell whether a try follows one that failed, by Airflow's own decision."""
     return ti.try_number > 1 and not is_asked_for(ti, retries)
 
 
@@ -37,19 +28,11 @@ def first_since_clear(ti: RuntimeTaskInstanceProtocol, retries: int | None) -> i
 
     Airflow renews no budget of a task that is cleared while it runs, so that clear is not seen, and the number is that
     of the clear before. Nor is any seen where the DAG file has allowed more retries since.
-
-    Args:
-        ti: the try.
-        retries: of the task.
     """
     first = ti.max_tries - (retries or 0) + 1
     return first if 1 < first <= ti.try_number else 1
 
 
 def came_back(context: Context) -> bool:
-    """Tell whether this try has begun before, and put itself off: Airflow counts it as the same one.
-
-    Args:
-        context: Airflow's, of the try.
-    """
+    """Tell whether this try has begun before, and put itself off: Airflow counts it as the same one."""
     return context.get("task_reschedule_count", 0) > 0

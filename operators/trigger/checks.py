@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 def check_specs(stages: tuple[StageSpec, ...], config: CheckpointConfig) -> None:
     """Check stages that an author lists.
 
-    Args:
-        stages: what must acknowledge.
-        config: how the job makes checkpoints.
-
     Raises:
         InvalidConfigError: something is no StageSpec, or they are no job.
         InvalidNameError: a uid is outside the grammar (semantics W1).
@@ -112,9 +108,6 @@ def name_schedule(dag: DAG) -> CheckpointSchedule | None:
     """Tell a `CheckpointTimetable` which DAG it is for, because Airflow never does (semantics S2).
 
     The DAG gets a timetable of its own, so that one may be given to several.
-
-    Args:
-        dag: whose schedule it is.
 
     Returns:
         It; None where the DAG has another schedule.

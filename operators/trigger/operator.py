@@ -275,10 +275,6 @@ class TriggerCheckpointOperator(TriggerOperator):
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Ask again when the trigger says that it is time; the head decides, because things may have moved on since.
 
-        Args:
-            context: Airflow's.
-            event: what the trigger yielded.
-
         Returns:
             As `execute`.
 

@@ -24,11 +24,7 @@ PERIODIC_RUNS = frozenset({"scheduled", "backfill", "asset_triggered"})
 
 
 def run_facts(context: Context) -> RunFacts:
-    """Give the facts of the task's DAG run.
-
-    Args:
-        context: the task's context.
-    """
+    """Give the facts of the task's DAG run."""
     run: Any = context["dag_run"]
     return RunFacts(
         run_id=run.run_id,
@@ -42,20 +38,12 @@ def run_facts(context: Context) -> RunFacts:
 
 
 def kind_of(context: Context) -> RequestKind:
-    """Tell who asks, by the type of the DAG run (semantics T3).
-
-    Args:
-        context: the task's context.
-    """
+    """Tell who asks, by the type of the DAG run (semantics T3)."""
     return RequestKind.PERIODIC if run_type_of(context) in PERIODIC_RUNS else RequestKind.MANUAL
 
 
 def run_type_of(context: Context) -> str:
-    """Give the type of the task's DAG run, such as `scheduled`.
-
-    Args:
-        context: the task's context.
-    """
+    """Give the type of the task's DAG run, such as `scheduled`."""
     found: Any = context["dag_run"].run_type
     # An enum, of which `str` gives the class's name too.
     return str(getattr(found, "value", found))

@@ -105,9 +105,6 @@ def check_restore_from(restore_from: object, storage: object, job: object, **whe
 def options_of(conf: object) -> RunOptions:
     """Read what a DAG run's conf says to Cairn: the object under `cairn`.
 
-    Args:
-        conf: the run's.
-
     Raises:
         InvalidConfigError: it is no object, or something in it is unknown or of another type.
     """

@@ -25,13 +25,7 @@ LOOK_EVERY_MS = 10_000
 
 
 class Fence:
-    """Stops a driver whose execution can no longer count; several threads may ask at once.
-
-    Args:
-        reports: of the job.
-        handover: which execution runs.
-        now_ms: clock, milliseconds.
-    """
+    """Stops a driver whose execution can no longer count; several threads may ask at once."""
 
     def __init__(self, reports: ExecutionReports, handover: Handover, now_ms: Callable[[], int]) -> None:
         self._reports = reports

@@ -13,11 +13,6 @@ from ...checkpoint.store.job_files import JobFiles
 def answer_of(files: JobFiles, handover: Handover, name: str) -> Json | bytes:
     """Read the answer of one hook: one request. The same for every attempt that takes the answers over.
 
-    Args:
-        files: the job's files.
-        handover: what the operator handed over.
-        name: the hook's.
-
     Raises:
         InvalidStateError: the job has no such hook.
         GoneError: the attempt has been replaced and cleaned.

@@ -18,11 +18,6 @@ KINDS = ("exchange", "table", "state")
 def load(files: JobFiles, upstream: Mapping[str, Execution], stage: str) -> StageContents:
     """Read what an upstream stage acknowledged in this epoch.
 
-    Args:
-        files: the job's files.
-        upstream: the executions that the handover names.
-        stage: uid of the stage to read.
-
     Raises:
         InvalidStateError: it is no declared upstream, or has not acknowledged.
         DocumentError: its acknowledgement is broken.
@@ -42,10 +37,6 @@ def load(files: JobFiles, upstream: Mapping[str, Execution], stage: str) -> Stag
 
 def declared(upstream: Mapping[str, Execution], stage: str) -> Execution:
     """Give the execution of an upstream.
-
-    Args:
-        upstream: the executions that the handover names.
-        stage: its uid.
 
     Raises:
         InvalidStateError: it is no declared upstream.

@@ -103,11 +103,7 @@ class BackgroundSnapshot:
 
 
 class Background:
-    """The background snapshots of one block.
-
-    Args:
-        stage: the stage's uid, for error texts.
-    """
+    """The background snapshots of one block."""
 
     def __init__(self, stage: str) -> None:
         self._stage = stage

@@ -14,11 +14,7 @@ from ...checkpoint.errors import InvalidStateError
 
 
 class BeforeSnapshot:
-    """Holds the step and runs it.
-
-    Args:
-        now_ms: clock, milliseconds.
-    """
+    """Holds the step and runs it."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms

@@ -14,11 +14,7 @@ MAX_BYTES = 20 * 1024
 
 
 class Committables:
-    """Those of one driver; they are part of its acknowledgement, so they count if it does.
-
-    Args:
-        stage: the stage's uid.
-    """
+    """Those of one driver; they are part of its acknowledgement, so they count if it does."""
 
     def __init__(self, stage: str) -> None:
         self._stage = stage

@@ -35,11 +35,7 @@ _IN_MEMORY = 8 << 20
 
 
 class Copier:
-    """Copies objects of one store.
-
-    Args:
-        wire: the way to the store.
-    """
+    """Copies objects of one store."""
 
     def __init__(self, wire: S3Requests) -> None:
         self._wire = wire
