@@ -22,12 +22,6 @@ def check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
 def check_whole(option: str, value: object, least: int = 1, /, **facts: object) -> None:
     """Check an option that is a whole number with a lower bound.
 
-    Args:
-        option: its name.
-        value: what was given.
-        least: the bound.
-        facts: whose option it is, for the error.
-
     Raises:
         InvalidConfigError: it is something else.
     """

@@ -13,10 +13,6 @@ from .output import text
 def adopt(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[str], dict[str, Any]]:
     """Let a DAG own a job.
 
-    Args:
-        coordinator: of the job.
-        options: the command's words: `dag`, `deployment`, `abort_pending`.
-
     Returns:
         The lines and the JSON document to print.
 

@@ -52,10 +52,6 @@ class NoSuchDagError(CairnError):
 class AirflowApi:
     """Airflow's public REST API, as far as runs and pauses need it; no redirects, so the token goes nowhere else.
 
-    Args:
-        url: of Airflow's API server; None: it is missing.
-        token: of its API; None: it is missing.
-
     Raises:
         InvalidConfigError: the URL is none, or the token is missing.
     """
@@ -106,11 +102,6 @@ class AirflowApi:
 
     def start_run(self, dag_id: str, run_id: str, now_ms: int) -> bool:
         """Make a run of a DAG; True if this call made it, False if it was there before.
-
-        Args:
-            dag_id: of the DAG.
-            run_id: the run's id, which it has once.
-            now_ms: the time, milliseconds since 1970 UTC.
 
         Raises:
             AirflowRefusedError: Airflow does not take the token, or it does not have the right.

@@ -35,9 +35,6 @@ INTERVAL_S = 2
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
-    Args:
-        argv: its words; the process's own by default.
-
     Returns:
         0; 1 where `verify` found damage; 2 where the command could not be carried out; 130 after Ctrl-C.
     """

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 def regions(options: argparse.Namespace) -> Outcome:
     """Give the regions of each job of a DAG (semantics F1).
 
-    Args:
-        options: with `dag_file` and `dag_id`.
-
     Raises:
         InvalidConfigError: the file cannot be parsed, or holds no such DAG, or the DAG no job.
     """

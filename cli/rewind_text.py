@@ -20,10 +20,6 @@ from .output import text
 def rewind(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[str], dict[str, Any]]:
     """Rewind a job to an older checkpoint, once the person at the terminal agrees.
 
-    Args:
-        coordinator: of the job.
-        options: the command's words: `to`, `yes`, `abort_pending`.
-
     Returns:
         Lines and document that say what was done.
 

@@ -73,12 +73,7 @@ def request_of(options: argparse.Namespace, kind: str) -> str:
 
 
 def announce(options: argparse.Namespace, request: str) -> None:
-    """Say a request's id that was made up, because asking with it again goes on with what began.
-
-    Args:
-        options: the command's words: `request_id`.
-        request: the id.
-    """
+    """Say a request's id that was made up, because asking with it again goes on with what began."""
     if options.request_id is None:
         print(f"request id: {printable(request)}", file=sys.stderr)
 

@@ -124,11 +124,6 @@ class AirflowApiHook(BaseHook):
     def task_facts(self, dag_id: str, run_id: str, task: TaskRef) -> TaskFacts | None:
         """Look at a task instance.
 
-        Args:
-            dag_id: of the DAG.
-            run_id: of the DAG run.
-            task: which task of it.
-
         Returns:
             What it is now; None if the run has no such task instance.
 

@@ -13,9 +13,6 @@ def is_tracked(hook: SparkSubmitHook) -> bool:
 
     Standalone in cluster mode always is; YARN with `yarn_track_via_rm_api` and Kubernetes with
     `track_driver_via_k8s_api`, both in cluster mode, are.
-
-    Args:
-        hook: as the provider's operator built it.
     """
     return bool(
         hook._should_track_driver_status

@@ -64,11 +64,7 @@ def _defaults(environ: Mapping[str, str], binary: str) -> Iterator[Path]:
 
 
 def properties(file: Path) -> dict[str, str]:
-    """Read a file of Java properties; none where it cannot be read, which is the submit's to report.
-
-    Args:
-        file: such as `spark-defaults.conf`.
-    """
+    """Read a file of Java properties; none where it cannot be read, which is the submit's to report."""
     try:
         text = file.read_text(encoding="utf-8", errors="replace")
     except OSError:

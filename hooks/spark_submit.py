@@ -73,11 +73,7 @@ class EpochSubmitHook(SparkSubmitHook):
         return self._submit_sp.returncode if self._submit_sp is not None else None
 
     def missing_application(self, application: str) -> str | None:
-        """Give the application's file if the driver that ran here has ended as one ends that does not find it.
-
-        Args:
-            application: the path or URI that was submitted.
-        """
+        """Give the application's file if the driver that ran here has ended as one ends that does not find it."""
         path = application.removeprefix("file://")
         if self.deploys_to_cluster or "://" in path or Path(path).exists():
             return None

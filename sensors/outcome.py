@@ -95,7 +95,11 @@ def failure_of(
 
 
 def clean(coordinator: Coordinator) -> None:
-    """Delete what nothing refers to any more; the checkpoint is complete, so this fails no task (C3, W7)."""
+    """Delete what nothing refers to any more; the checkpoint is complete, so this fails no task (C3, W7).
+
+    Args:
+        coordinator: of the job.
+    """
     try:
         report = coordinator.clean()
     except Exception:

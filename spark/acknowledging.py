@@ -133,14 +133,7 @@ def _reason(error: BaseException) -> Reason:
 
 
 def decline(reports: ExecutionReports, handover: Handover, writer: Writer, error: BaseException) -> None:
-    """Delete what this driver wrote and decline; problems in doing so are logged, never raised (semantics A5, D1).
-
-    Args:
-        reports: of the job.
-        handover: which execution declines.
-        writer: knows what was written.
-        error: why.
-    """
+    """Delete what this driver wrote and decline; problems in doing so are logged, never raised (semantics A5, D1)."""
     # Either step may fail for the very reason that is being declined; the caller must see that one, not this.
     try:
         writer.delete_all()

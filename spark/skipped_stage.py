@@ -26,12 +26,6 @@ def acknowledge_skipped(coordinator: Coordinator, epoch: str, stage: str, claima
     Idempotent: there is one acknowledgement of an execution, and of two at once the first one stays (semantics A2). A
     later try of the stage finds it and submits nothing.
 
-    Args:
-        coordinator: of the job.
-        epoch: the epoch's name.
-        stage: the stage's uid.
-        claimant: who acknowledges; no try of the stage.
-
     Returns:
         Whether this call acknowledged; False where there was nothing to do.
 

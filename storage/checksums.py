@@ -47,11 +47,7 @@ def is_checksum(text: str) -> bool:
 
 
 class Hasher:
-    """Computes one checksum, piece by piece.
-
-    Args:
-        algorithm: `sha256` or `crc64nvme`.
-    """
+    """Computes one checksum, piece by piece."""
 
     def __init__(self, algorithm: str) -> None:
         self._algorithm = algorithm

@@ -23,11 +23,7 @@ _RESOLUTION = 1 << 53
 
 
 def system_sleep(seconds: float) -> None:
-    """Wait.
-
-    Args:
-        seconds: how long; not negative.
-    """
+    """Wait."""
     time.sleep(seconds)  # noqa: TID251 - the one place of this package that waits
 
 

@@ -129,11 +129,6 @@ def _why_not(facts: TaskFacts | None, claimant: str) -> str | None:
 def idle(api: AirflowApiHook, where: Where, stages: Iterable[str]) -> list[str]:
     """Give those of some stages that will not run again by themselves: their tasks have ended, or there are none.
 
-    Args:
-        api: opened by the caller.
-        where: the DAG run.
-        stages: uids.
-
     Raises:
         AirflowApiError: the API refuses us or did not answer.
     """
@@ -158,9 +153,5 @@ def note_of(checkpoint: int, attempt: int, why: str) -> str:
 
 
 def rerun_note(stage: str) -> str:
-    """Say at a cleared task, in the page, that it runs again because another one does.
-
-    Args:
-        stage: the one that runs again.
-    """
+    """Say at a cleared task, in the page, that it runs again because another one does."""
     return f"Cairn: `{stage}` runs again, and this stage with it"

@@ -28,12 +28,7 @@ def dag_is_paused(ti: Any) -> bool:
 
 
 def stop_if_paused(coordinator: Coordinator, ti: Any) -> None:
-    """Stop the job's checkpoints if its DAG is paused: what is pending ends, what waits is dropped (semantics S1).
-
-    Args:
-        coordinator: of the job.
-        ti: the task that asks; it has done its own work.
-    """
+    """Stop the job's checkpoints if its DAG is paused: what is pending ends, what waits is dropped (semantics S1)."""
     if dag_is_paused(ti):
         coordinator.pause()
         log.info("the DAG is paused: what is pending has ended, and goes on when the DAG is no longer paused")

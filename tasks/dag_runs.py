@@ -51,13 +51,7 @@ def state_of(airflow: Any, owner: Owner) -> RunState:
 
 
 def is_queued(airflow: Any, dag_id: str, run_id: str) -> bool:
-    """Tell whether a DAG run is queued; one that cannot be asked about, or is not made yet, is not.
-
-    Args:
-        airflow: as of `state_of`.
-        dag_id: of its DAG.
-        run_id: its id.
-    """
+    """Tell whether a DAG run is queued; one that cannot be asked about, or is not made yet, is not."""
     try:
         return bool(airflow.get_dagrun_state(dag_id, run_id) == QUEUED)
     except AirflowRuntimeError as error:

@@ -42,10 +42,6 @@ def master_hooks_of(
 def listeners_of(job: str, given: Sequence[CheckpointListener]) -> tuple[CheckpointListener, ...]:
     """Give a job's listeners: those of its DAG, then those of installed packages (semantics C4, D4).
 
-    Args:
-        job: the job's name.
-        given: the DAG's.
-
     Raises:
         InvalidConfigError: an entry point cannot be loaded or gives no listener, or two listeners have one name.
     """

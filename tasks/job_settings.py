@@ -123,12 +123,7 @@ def naming(**where: str | None) -> Iterator[None]:
 
 
 def check_storage_and_job(storage: object, job: object, **where: str | None) -> None:
-    """Check both where the DAG is parsed, as far as they are known there (semantics W1).
-
-    Args:
-        storage: the storage URI.
-        job: the job's name.
-        **where: `task` or `group` and its id, for the message.
+    """Check both where the DAG is parsed, as far as they are known there (semantics W1); `where` is for messages.
 
     Raises:
         InvalidConfigError: one of them is missing.
@@ -175,12 +170,6 @@ def check_savepoint_target(target: object, storage: object, job: object, **where
 
 def check_room(storage: object, job: object, stage: str, **where: str | None) -> None:
     """Check that the keys of a stage's files are not longer than S3 takes; pure, as soon as storage and job are known.
-
-    Args:
-        storage: the storage URI.
-        job: the job's name.
-        stage: the stage's uid.
-        **where: `task` and its id, for the message.
 
     Raises:
         InvalidConfigError: they may become longer, so that a write would fail late.

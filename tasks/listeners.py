@@ -19,10 +19,6 @@ log = logging.getLogger(__name__)
 def tell(coordinator: Coordinator, given: Sequence[CheckpointListener]) -> None:
     """Notify the listeners of what they do not know yet; a job without listeners pays no request.
 
-    Args:
-        coordinator: the job's.
-        given: the DAG's listeners; those of installed packages come on top.
-
     Raises:
         ListenerError: a listener failed; all others have been notified, and its notice is kept.
         InvalidConfigError: a listener of an installed package cannot be used.
@@ -37,12 +33,7 @@ def tell(coordinator: Coordinator, given: Sequence[CheckpointListener]) -> None:
 
 
 def tell_if_possible(coordinator: Coordinator, given: Sequence[CheckpointListener]) -> None:
-    """Notify the listeners, where the task has something else to do: what goes wrong is only logged.
-
-    Args:
-        coordinator: the job's.
-        given: the DAG's listeners.
-    """
+    """Notify the listeners, where the task has something else to do: what goes wrong is only logged."""
     try:
         tell(coordinator, given)
     except CairnError:

@@ -17,13 +17,7 @@ if TYPE_CHECKING:
 
 
 def already_completed(coordinator: Coordinator, storage: StorageUri, answer: EpochCompleted) -> str:
-    """Say that an epoch is done, which checkpoint holds it, and how to run it again all the same.
-
-    Args:
-        coordinator: of the job; asked once more for the head.
-        storage: the storage's URI.
-        answer: which epoch, and which checkpoint.
-    """
+    """Say that an epoch is done, which checkpoint holds it, and how to run it again all the same."""
     head = coordinator.head()
     to = target(head, answer.checkpoint)
     if to is None:
@@ -40,13 +34,7 @@ def already_completed(coordinator: Coordinator, storage: StorageUri, answer: Epo
 
 
 def already_read(job: str, storage: StorageUri, answer: AlreadyRead) -> str:
-    """Say that another run has read the run's window, which checkpoint holds it, and how to read it all the same.
-
-    Args:
-        job: the job.
-        storage: the storage's URI.
-        answer: which window, and which checkpoint.
-    """
+    """Say that another run has read the run's window, which checkpoint holds it, and how to read it all the same."""
     if answer.back_to is None:
         back = "No retained checkpoint is from before it, so the job cannot be rewound to there"
     else:
@@ -62,12 +50,7 @@ def already_read(job: str, storage: StorageUri, answer: AlreadyRead) -> str:
 
 
 def already_failed(run_id: str, answer: Failed) -> str:
-    """Say that an epoch is not tried again by itself, why, and what a person can do.
-
-    Args:
-        run_id: of the DAG run.
-        answer: which checkpoint, and how it failed.
-    """
+    """Say that an epoch is not tried again by itself, why, and what a person can do."""
     return (
         f"epoch {run_id} has failed and is not tried again: checkpoint {answer.checkpoint}, attempt {answer.attempt}: "
         f"{answer.detail}. The next DAG run starts from the last completed checkpoint. To go on with this one, clear "

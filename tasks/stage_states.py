@@ -89,12 +89,7 @@ SKIPPED = "skipped"
 
 
 def states_of(ti: Any, tasks: Iterable[TaskRef]) -> dict[TaskRef, str]:
-    """Ask Airflow for the states of some tasks of a task's own DAG run; one that it does not know is missing.
-
-    Args:
-        ti: the task instance that runs.
-        tasks: of its DAG.
-    """
+    """Ask Airflow for the states of some tasks of a task's own DAG run; one that it does not know is missing."""
     wanted = set(tasks)
     plain = sorted(task.task_id for task in wanted if task.map_index < 0)
     found = {TaskRef(task_id): state for task_id, state in _states(ti, plain).items()} if plain else {}

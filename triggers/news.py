@@ -18,7 +18,12 @@ _jobs: WeakValueDictionary[tuple[str, str], _Job] = WeakValueDictionary()
 
 
 class JobNews:
-    """One trigger's part in it. All of them live in one event loop, as a triggerer's do."""
+    """One trigger's part in it. All of them live in one event loop, as a triggerer's do.
+
+    Args:
+        storage: storage URI.
+        job: the job's name.
+    """
 
     def __init__(self, storage: str, job: str) -> None:
         self._job = _jobs.setdefault((storage, job), _Job())

@@ -63,12 +63,7 @@ def pass_on(files: JobFiles, document: PendingDocument, stage: str) -> Cancelled
 def root_cause(
     files: JobFiles, executions: Mapping[str, Execution], declined: Collection[str]
 ) -> tuple[str, Reason, str]:
-    """Give the stage that declined by itself, its reason and why; by name, where several did: the first of `causes`.
-
-    Args:
-        files: the job's files.
-        executions: by stage.
-        declined: stages whose decline stands; at least one.
+    """Give the first of `causes`; there is at least one.
 
     Raises:
         ValueError: `declined` is empty.
@@ -81,13 +76,7 @@ def root_cause(
 def causes(
     files: JobFiles, executions: Mapping[str, Execution], declined: Collection[str]
 ) -> list[tuple[str, Reason, str]]:
-    """Give stages that declined, each with its reason and why: by name, those first that declined by themselves.
-
-    Args:
-        files: the job's files.
-        executions: by stage.
-        declined: stages whose decline stands.
-    """
+    """Give stages that declined, each with its reason and why: by name, those first that declined by themselves."""
     found = [(uid, *(acks.why_declined(files, uid, executions[uid]) or _NO_REASON)) for uid in sorted(declined)]
     return sorted(found, key=lambda each: each[1] is BARRIER)
 

@@ -80,13 +80,7 @@ class _Current:
 
 
 class Claims(UseCase):
-    """Hands out the right to submit.
-
-    Args:
-        job: the job.
-        failover: opens the next attempt where a try has failed.
-        resumption: opens it where the one before ended without a successor.
-    """
+    """Hands out the right to submit."""
 
     def __init__(self, job: OpenJob, failover: Failover, resumption: Resumption) -> None:
         super().__init__(job)
@@ -225,11 +219,6 @@ class Claims(UseCase):
 
         It is claimed, so that a later try of the stage finds the acknowledgement. Never a failover: if a try holds it
         already, whose acknowledgement comes first stays (semantics A2).
-
-        Args:
-            epoch: the epoch's name.
-            stage: the stage's uid.
-            claimant: who acknowledges.
 
         Returns:
             None where no attempt is pending, where stages may be left out (this one is then, semantics B3, F6), and

@@ -153,10 +153,6 @@ class Failover(UseCase):
         and so do the regions of stages that have declined; those of all others carry over, running or acknowledged
         (semantics F1, F2, F5).
 
-        Args:
-            report: which stage, and why.
-            token: of the execution that failed.
-
         Raises:
             InvalidConfigError: the pending checkpoint does not expect the stage.
             NoCheckpointError: every retained checkpoint is damaged.

@@ -28,14 +28,6 @@ def give_up(
 ) -> AbandonedRegion | None:
     """Note that no try of the stage follows in this attempt; None where the attempt is lost without it.
 
-    Args:
-        files: the job's files.
-        head: the version decided on.
-        entry: the checkpoint.
-        document: what it expects.
-        stage: the stage's uid.
-        detail: the root cause in one line.
-
     Raises:
         UnavailableError: the store did not answer.
     """

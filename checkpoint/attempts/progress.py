@@ -41,12 +41,7 @@ class _NotCompleted:
 
 
 class CheckpointProgress(UseCase):
-    """Completes and aborts the checkpoints of one job.
-
-    Args:
-        job: the job.
-        resumption: opens the next attempt after a failure that the job tolerates.
-    """
+    """Completes and aborts the checkpoints of one job."""
 
     def __init__(self, job: OpenJob, resumption: Resumption) -> None:
         super().__init__(job)
@@ -186,10 +181,6 @@ class CheckpointProgress(UseCase):
 
         Costs one read of the head, and nothing more for a stage that another one reads from, for that one acknowledges
         later. Otherwise the acknowledgements are listed, once for each checkpoint in which executions are at home.
-
-        Args:
-            epoch: the epoch's name.
-            stage: the uid of the stage that has acknowledged.
 
         Returns:
             The checkpoint that completed the epoch, by this call or another's; None where it is left to the task that

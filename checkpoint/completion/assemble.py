@@ -174,11 +174,7 @@ class Assembler:
                 yield from self._in_flight_of(self._ack_of(uid))
 
     def _lines_of_restored(self, kept: Iterable[BacklogEpoch]) -> Iterator[Line]:
-        """Yield what the restored checkpoint lends: of stages that are left out, and what is still in flight.
-
-        Args:
-            kept: the backlogs that skipped stages keep.
-        """
+        """Yield what the restored checkpoint lends: of stages that are left out, and what is still in flight."""
         try:
             for line in chain(self._left_out.lent(), self._left_out.in_flight(kept)):
                 if isinstance(line, StageLine):

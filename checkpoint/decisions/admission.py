@@ -235,14 +235,7 @@ def reason_of(error: CairnError) -> Reason:
 
 
 def failed(head: Head, request: TriggerRequest, error: CairnError, now_ms: int) -> Head:
-    """Keep and count a trigger that failed before its checkpoint got an id (semantics T1, D5).
-
-    Args:
-        head: the version decided on.
-        request: what was asked for; it keeps its place in the queue.
-        error: what was raised on the way.
-        now_ms: the time, milliseconds since 1970 UTC.
-    """
+    """Keep and count a trigger that failed before its checkpoint got an id (T1, D5); its request stays in the queue."""
     if error.kind is ErrorKind.INVALID:
         return head  # the request itself is wrong, so nothing of it may be written
     if head.pending_of_epoch(request.epoch) is not None or request.epoch in head.completions():
@@ -253,13 +246,7 @@ def failed(head: Head, request: TriggerRequest, error: CairnError, now_ms: int) 
 
 
 def answer(head: Head, request: TriggerRequest, verdict: Wait | Decline) -> Declined:
-    """Say to who asked what became of the request, in words for the log.
-
-    Args:
-        head: the version with the request's place in it.
-        request: what was asked for.
-        verdict: what was decided.
-    """
+    """Say to who asked what became of the request, in words for the log; the head has its place in the queue."""
     if isinstance(verdict, Decline):
         return Declined(verdict.reason, verdict.detail)
     if verdict.savepoint is not None:

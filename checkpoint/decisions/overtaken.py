@@ -33,23 +33,13 @@ def needs_trigger(head: Head, last: EndedEntry, document: PendingDocument) -> bo
     """Tell whether only the task that triggers can open an epoch's next attempt.
 
     On another base the sources' positions have to move over the input anew (T8), and the hooks to be asked anew (T7).
-
-    Args:
-        head: the version decided on.
-        last: the epoch's newest attempt, which has ended.
-        document: what that expected.
     """
     moved = document.slice.base is not None and document.slice.base != (head.latest_id() or 0)
     return moved or (bool(document.hook_names) and last.base != head.latest_id())
 
 
 def was_overtaken(head: Head, handover: Handover) -> bool:
-    """Tell whether an execution counts no more because its epoch was overtaken, and not because its stage failed.
-
-    Args:
-        head: the newest version.
-        handover: the execution's; the head no longer expects it.
-    """
+    """Tell of an execution that counts no more whether its epoch was overtaken, and not its stage failed."""
     entry = head.pending_of_epoch(handover.epoch)
     if entry is not None and why(head, entry) is not None:
         return True

@@ -44,9 +44,6 @@ class Adopted:
 def check_deployment(name: str) -> str:
     """Give back a deployment's name that can be stored and printed.
 
-    Args:
-        name: as configured; empty where the deployment has none.
-
     Raises:
         InvalidConfigError: it is too long, or holds characters that cannot be printed.
     """

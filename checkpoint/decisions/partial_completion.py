@@ -48,11 +48,7 @@ class StageReports:
 
 
 def rule_of(request: TriggerRequest) -> LeaveOut | None:
-    """Give the rule by which a request's attempts may leave out stages; None: never.
-
-    Args:
-        request: of the epoch's first attempt.
-    """
+    """Give the rule by which the attempts that follow a request may leave out stages; None: never."""
     config, regional = request.config, request.config.regional
     if not (config.unaligned or regional):
         return None
@@ -157,10 +153,6 @@ def unread_by(document: PendingDocument, ack: AckDocument) -> tuple[BacklogEpoch
     An upstream that has run again since the stage read from it is among that: the stage reads it a second time, which
     is what this mode allows. A stage that was skipped keeps its backlog, in any mode: its author chose not to read this
     epoch.
-
-    Args:
-        document: what the checkpoint expects.
-        ack: the stage's acknowledgement.
     """
     spec = document.stage(ack.stage)
     if ack.skipped:

@@ -29,13 +29,7 @@ class Rewound:
 
 
 def rewound(head: Head, to: int, now_ms: int) -> Head:
-    """Give the head in which a retained checkpoint is the newest one again, and nothing is pending.
-
-    Args:
-        head: the version decided on; `to` is retained in it and not the newest.
-        to: the checkpoint's id.
-        now_ms: the time, milliseconds since 1970 UTC.
-    """
+    """Give the head in which an older, retained checkpoint is the newest one again, and nothing is pending."""
     record = RewindRecord(to=to, through=head.next_id - 1, at_ms=now_ms)
     kept = tuple(each for each in head.completed if each.id <= to)
     apart = tuple(each for each in head.rewinds if each.to < to)

@@ -142,11 +142,7 @@ def settle(head: Head, now_ms: int) -> Head:
 
     An epoch goes on as long as an attempt of it is pending, or the next one follows by itself: after a counted failure
     within the limit (D5) and after a pause of the DAG (S1). One that has not begun may begin, unless the job is shut
-    down. Everything else is its end.
-
-    Args:
-        head: the version to be written; it is given back as it is where nothing is to be settled.
-        now_ms: the time, milliseconds since 1970 UTC.
+    down. Everything else is its end. Where nothing is to be settled the head comes back as it is.
     """
     for entry in head.savepoints:
         if entry.waits:

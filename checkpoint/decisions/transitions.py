@@ -131,15 +131,7 @@ def abort(head: Head, entry: PendingEntry, ending: Ending, now_ms: int) -> Head:
 
 
 def subsume(head: Head, entry: PendingEntry, detail: str, now_ms: int, *, acks: int = 0) -> Head:
-    """End a pending checkpoint because another epoch has completed; its own is the next of its kind (semantics C2, T2).
-
-    Args:
-        head: the version decided on.
-        entry: what is to end.
-        detail: which one has completed, for people.
-        now_ms: the time, milliseconds since 1970 UTC.
-        acks: stages that had acknowledged, where they were counted.
-    """
+    """End a pending checkpoint because another epoch has completed; its own is the next of its kind (C2, T2)."""
     return keep_place(abort(head, entry, Ending(Reason.CHECKPOINT_SUBSUMED, detail, acks), now_ms), entry, now_ms)
 
 
@@ -155,13 +147,6 @@ def fail_trigger(head: Head, reason: Reason, detail: str, tolerable: int, now_ms
 
     It is a checkpoint that was triggered and failed, as one is whose master hooks fail. Against the limit of failures
     in a row it counts only where its reason does.
-
-    Args:
-        head: the version decided on.
-        reason: why, as Flink calls it.
-        detail: why, for people.
-        tolerable: counted failures in a row that the job tolerates.
-        now_ms: the time, milliseconds since 1970 UTC.
     """
     weighed = counting.weigh(head.failures, reason, tolerable, checkpoint=None, newest_success=head.latest_id())
     counted = head.counters

@@ -19,11 +19,7 @@ from .strict_json import SPARSE, Json
 
 @dataclass(frozen=True, slots=True)
 class IsName:
-    """Checks that a text is a name (semantics W1).
-
-    Args:
-        kind: what is named.
-    """
+    """Checks that a text is a name (semantics W1)."""
 
     kind: str
 
@@ -34,11 +30,7 @@ class IsName:
 
 @dataclass(frozen=True, slots=True)
 class AtLeast:
-    """Checks that a number is not below a bound.
-
-    Args:
-        bound: the lowest number that is accepted.
-    """
+    """Checks that a number is not below a bound."""
 
     bound: int
 

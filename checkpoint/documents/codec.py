@@ -93,12 +93,7 @@ def check_format(document: Mapping[str, Any], *, key: str) -> None:
 
 
 def parse(data: bytes, *, key: str, limit: int = MAX_DEPTH) -> Any:
-    """Parse JSON bytes strictly.
-
-    Args:
-        data: the JSON.
-        key: where it was found, for the error text.
-        limit: levels that are allowed.
+    """Parse JSON bytes strictly; at most `limit` levels of them.
 
     Raises:
         DocumentError: not UTF-8, not JSON, deeper than `limit`, a key twice, or NaN or Infinity in it.

@@ -146,12 +146,8 @@ def hook_answers(home: int, token: str) -> str:
 def metadata(checkpoint: int, token: str, left_out: Collection[str] = ()) -> str:
     """Give the key of a completed checkpoint's metadata; it counts only once the head names it (semantics D3).
 
-    Two finishers may see different stages lag. Each then writes other bytes, so the name says which are left out.
-
-    Args:
-        checkpoint: the checkpoint.
-        token: of the attempt.
-        left_out: stages that it completes without (semantics B3, F6).
+    Two finishers may see different stages lag. Each then writes other bytes, so the name says which are left out
+    (semantics B3, F6).
     """
     whole = f"{folder(checkpoint)}_metadata-{token}"
     if not left_out:
@@ -207,16 +203,7 @@ def execution_folder(home: int, stage: str, attempt: int, token: str) -> str:
 
 
 def output_folder(home: int, stage: str, attempt: int, token: str, run: str, output: str) -> str:
-    """Give the folder of one output of one driver; `run` keeps two drivers of one execution apart.
-
-    Args:
-        home: the checkpoint that started the execution.
-        stage: its stage.
-        attempt: its attempt.
-        token: its token.
-        run: the driver's token.
-        output: `Output.id`: the kind, a dot, the name.
-    """
+    """Give the folder of one output of one driver; `run` keeps two drivers of one execution apart."""
     return f"{execution_folder(home, stage, attempt, token)}{run}/{_cut(check_output_id(output), output.encode())}/"
 
 

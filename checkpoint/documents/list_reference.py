@@ -49,10 +49,6 @@ def referred(value: Json) -> Iterator[SideList]:
 def replaced(value: Json, put: Callable[[SideList], SideList]) -> Json:
     """Give a position or a part in which every side list is replaced by another, however deep.
 
-    Args:
-        value: the position or part.
-        put: gives the other.
-
     Raises:
         DocumentError: a reference is broken, or names what is no side list's key.
     """

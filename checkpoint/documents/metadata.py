@@ -134,12 +134,7 @@ def encode_line(line: Line) -> bytes:
 
 
 def decode_line(raw: bytes, *, key: str, first: bool) -> Line:
-    """Parse one line.
-
-    Args:
-        raw: the line's bytes.
-        key: where it is, for the error text.
-        first: whether it must be the header.
+    """Parse one line; the first must be the header.
 
     Raises:
         DocumentError: it is not a line of ours, or of an unknown newer format.

@@ -52,9 +52,6 @@ def check_schema(text: str | None) -> None:
 def plain_schema(text: str) -> dict[str, Any]:
     """Read a schema that names plain Spark types only.
 
-    Args:
-        text: Spark's JSON of a schema.
-
     Returns:
         What `StructType.fromJson` takes, without the SQL that a column's metadata may hold.
 

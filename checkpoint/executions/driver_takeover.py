@@ -31,9 +31,6 @@ class Drivers(Protocol):
     def why_gone(self, handover: Handover) -> str | None:
         """Say why the driver of an execution cannot be waited for; None while it lives.
 
-        Args:
-            handover: of an execution that another try has claimed.
-
         Raises:
             CairnError: the cluster could not be asked, so it is not known; nothing is decided then.
         """

@@ -18,11 +18,6 @@ from ..store.job_files import JobFiles
 def damaged(files: JobFiles, document: PendingDocument, stages: Collection[str]) -> dict[str, str]:
     """Give the stages of which what they have acknowledged is gone or altered, each with what is wrong.
 
-    Args:
-        files: the job's files.
-        document: the attempt whose executions wrote.
-        stages: which to look at.
-
     Raises:
         UnavailableError: the store could not be asked.
         ForbiddenError: the store refused to answer.

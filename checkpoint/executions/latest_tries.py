@@ -71,12 +71,6 @@ def record(files: JobFiles, handover: Handover | DocumentError, claimant: str, t
 def has_passed(files: JobFiles, stage: str, execution: Execution, claimant: str) -> bool:
     """Tell whether another try than the one that is said to have failed holds an execution by now.
 
-    Args:
-        files: the job's files.
-        stage: its stage.
-        execution: which one; it has been replaced.
-        claimant: the try that is said to have failed.
-
     Raises:
         UnavailableError: the store did not answer.
     """

@@ -53,12 +53,6 @@ class CheckpointNotice:
 def told_of(files: JobFiles, documents: AttemptDocuments, head: Head, notice: Notice) -> CheckpointNotice:
     """Give the notice that a listener gets.
 
-    Args:
-        files: the job's files.
-        documents: reads what attempts expect or expected.
-        head: the newest version known, which holds the notice.
-        notice: as the head keeps it.
-
     Raises:
         GoneError: the metadata of a completed checkpoint is gone.
         DocumentError: it is broken.

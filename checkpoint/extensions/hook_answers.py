@@ -39,10 +39,6 @@ class HookAnswers(UseCase):
     def ask(self, document: PendingDocument, hooks: Sequence[MasterHook]) -> bool:
         """Restore the hooks, ask them, and keep their answers; nothing where that has been done.
 
-        Args:
-            document: what the pending checkpoint expects.
-            hooks: those that it names.
-
         Returns:
             Whether this call asked them.
 

@@ -35,9 +35,6 @@ class CheckpointListener(Protocol):
 def check_listeners(listeners: object) -> tuple[CheckpointListener, ...]:
     """Check a job's listeners where the DAG is parsed (semantics S3, C4).
 
-    Args:
-        listeners: a list of listeners, or None for none.
-
     Raises:
         InvalidConfigError: something is no listener, or two have one name.
         InvalidNameError: a name is outside the grammar (semantics W1).

@@ -128,12 +128,6 @@ def call(hook: str, step: str, timeout: timedelta, work: Callable[[], T]) -> T:
     A thread cannot be stopped from outside. One that is late is abandoned as a daemon, which does not keep its
     process from ending.
 
-    Args:
-        hook: the hook's name.
-        step: the method, for the message.
-        timeout: how long to wait.
-        work: does it.
-
     Raises:
         MasterHookError: it raised, or was not done in time.
     """

@@ -43,12 +43,6 @@ def weigh(
 
 
 def verdict(in_a_row: int, tolerable: int, root_cause: str) -> str:
-    """Say for users to read that the job failed, and why.
-
-    Args:
-        in_a_row: counted failures, that of `root_cause` included.
-        tolerable: how many the job tolerates.
-        root_cause: the newest of them.
-    """
+    """Say for users to read that the job failed, and why: the root cause is the newest of so many failures in a row."""
     failed = "1 checkpoint failed" if in_a_row == 1 else f"{in_a_row} checkpoints in a row failed"
     return f"{failed} and tolerable_failed_checkpoints is {tolerable}: {root_cause}"

@@ -266,14 +266,7 @@ class ImportCopy:
 
 
 def ends_of(copied: Copied, job: str, checkpoint: int, epoch: str) -> tuple[bytes, bytes]:
-    """Give what comes before and after the body in the metadata of one checkpoint of the job.
-
-    Args:
-        copied: what was copied.
-        job: the job.
-        checkpoint: the id that it gets.
-        epoch: the name of the epoch.
-    """
+    """Give what comes before and after the body in the metadata of one checkpoint of the job."""
     header = replace(copied.header, job=job, checkpoint=checkpoint, epoch=epoch, attempt=1, restored_from=None)
     trailer = Trailer(copied.stages, copied.files, copied.in_flight, copied.hooks)
     return encode_line(header), encode_line(trailer)

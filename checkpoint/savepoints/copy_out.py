@@ -51,11 +51,7 @@ class Copying:
     on_progress: Callable[[SavepointProgress], None]
 
     def run(self, header: SavepointHeader, still_wanted: Callable[[], bool]) -> SavepointEnd | None:
-        """Copy every file, then create the metadata; gives its end, None if it is not wanted any more.
-
-        Args:
-            header: of the savepoint.
-            still_wanted: asked once, before the metadata is created.
+        """Copy every file, then create the metadata; gives its end, None if it is not `still_wanted` by then.
 
         Raises:
             SavepointDamagedError: the checkpoint is not whole, or the folder holds something else.

@@ -157,12 +157,7 @@ class HistoryRule:
             raise InvalidConfigError("max_age must be a timedelta of more than zero", max_age=repr(self.max_age))
 
     def outdated(self, savepoints: tuple[SavepointEntry, ...], now_ms: int) -> tuple[SavepointEntry, ...]:
-        """Give the savepoints that are to go, oldest first.
-
-        Args:
-            savepoints: of the series, by id; only those that have completed count.
-            now_ms: the time, milliseconds since 1970 UTC.
-        """
+        """Give those of the completed savepoints that are to go, oldest first."""
         completed = [entry for entry in savepoints if entry.status is Status.COMPLETED]
         kept = completed[-self.keep :] if self.keep is not None else completed
         if self.max_age is not None:
@@ -186,15 +181,7 @@ def prune(
     """Throw away what a rule keeps no more of a job's savepoints (semantics P3).
 
     Works while no run is active, and again where it was stopped half-way: the head forgets a savepoint only after its
-    files are gone.
-
-    Args:
-        store: the storage.
-        job: the job.
-        rule: which are kept.
-        open_folder: opens a savepoint's folder.
-        runtime: clock and ids.
-        series: only savepoints whose request id begins so.
+    files are gone. Only savepoints whose request id begins with `series` count.
     """
     head = open_heads(JobFiles(store, job), runtime).load()
     mine = tuple(entry for entry in head.savepoints if entry.request.startswith(series))

@@ -37,12 +37,7 @@ class FolderOwner:
 
 
 class FolderFiles(JobFiles):
-    """The folder of one savepoint, with the keys that its files have in the job.
-
-    Args:
-        folder: a store that is rooted at the folder.
-        job: the job that it is of.
-    """
+    """The folder of one savepoint, with the keys that its files have in the job."""
 
     def __init__(self, folder: ObjectStore, job: str) -> None:
         super().__init__(folder, job)

@@ -98,12 +98,7 @@ def load(folder: ObjectStore) -> Savepoint:
 
 
 def lacking(folder: ObjectStore, savepoint: Savepoint) -> list[str]:
-    """Give the keys of files that are missing or of another size, as one listing tells; reads none of them.
-
-    Args:
-        folder: a store that is rooted at the savepoint's folder.
-        savepoint: what the files should be, from `load`.
-    """
+    """Give the keys of files that are missing or of another size, as one listing tells; reads none of them."""
     sizes = {found.key: found.size_bytes for found in folder.list("")}
     return [file.key for file in savepoint.files if sizes.get(file.key) != file.size_bytes]
 
@@ -112,11 +107,6 @@ def damages(
     folder: ObjectStore, savepoint: Savepoint, on_progress: Callable[[SavepointProgress], None] = lambda _: None
 ) -> Iterator[SavepointDamage]:
     """Yield what is wrong with the files of a savepoint, in the order in which it names them; reads all of them.
-
-    Args:
-        folder: a store that is rooted at the savepoint's folder.
-        savepoint: what the files should be, from `load`.
-        on_progress: called after each file.
 
     Raises:
         UnavailableError: the store could not be asked; that is no damage.

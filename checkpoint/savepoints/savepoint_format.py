@@ -190,12 +190,7 @@ def write(header: SavepointHeader, lines: Iterable[Line], put: Callable[[bytes],
 
 
 def decode_line(raw: bytes, *, number: int, key: str) -> SavepointLine | SavepointEnd:
-    """Parse one line.
-
-    Args:
-        raw: the line's bytes.
-        number: its number, 0-based: what it may be depends on it.
-        key: where it is, for the error text.
+    """Parse one line; what it may be depends on its number, 0-based.
 
     Raises:
         DocumentError: it is not a line of ours, or of an unknown newer format.

@@ -56,11 +56,6 @@ class Savepoints(UseCase):
         Of an idle job it is made from the newest completed checkpoint, here and now. While an epoch is pending it waits
         for that: then the entry comes back as it waits, and is to be asked for again.
 
-        Args:
-            request: what is wanted.
-            open_folder: opens the savepoint's folder.
-            on_progress: called after each file that was copied.
-
         Returns:
             The savepoint: completed, failed with a reason, or waiting for an epoch.
 
@@ -335,10 +330,6 @@ class Savepoints(UseCase):
 
     def give_up_stop(self, epoch: str, detail: str) -> bool:
         """Fail a stop that waits for an epoch of which no attempt will begin (semantics P2).
-
-        Args:
-            epoch: the epoch's name.
-            detail: why none will, for users to read.
 
         Returns:
             Whether a stop waited for it, and no attempt of it was pending.

@@ -43,12 +43,7 @@ _STRONG = re.compile(r"secret|passw|passphrase|key", re.IGNORECASE)
 
 
 def masked(text: str, *, environ: Mapping[str, str] = os.environ) -> str:
-    """Mask the secrets in a text.
-
-    Args:
-        text: any text.
-        environ: where this process's credentials are.
-    """
+    """Mask the secrets in a text, this process's credentials in `environ` among them."""
     for value in _known(environ):
         text = text.replace(value, MASK)
     for _, shape in SHAPES:

@@ -95,12 +95,6 @@ def gap_before(choice: RestoreChoice, slice_: Slice) -> tuple[str, ...]:
 def read_after(choice: RestoreChoice, epoch: str, slice_: Slice, *, job: str) -> ReadWindows:
     """Give what the job will have read when an attempt completes.
 
-    Args:
-        choice: what the attempt restores.
-        epoch: its epoch.
-        slice_: what it reads.
-        job: the job, for the message.
-
     Raises:
         AlreadyReadError: another epoch has read some of it since this one was triggered.
     """

@@ -111,12 +111,7 @@ def advanced(
 
 
 class Placement:
-    """Says what the epochs of one job read.
-
-    Args:
-        files: the job's files.
-        new_token: makes the tokens of what is written.
-    """
+    """Says what the epochs of one job read."""
 
     def __init__(self, files: JobFiles, new_token: Callable[[], str]) -> None:
         self._files = files

@@ -66,13 +66,7 @@ class SeenFiles:
         return _newest([sorted_marks(self.recent.items()), *(_marks_of(shelf, each) for each in reversed(self.pieces))])
 
     def plus_few(self, name: str, files: Iterable[Any], shelf: Shelf) -> SeenFiles:
-        """Add the files of a short list.
-
-        Args:
-            name: the source's name.
-            files: as a part has them.
-            shelf: keeps the names when there are too many.
-        """
+        """Add the files of a short list."""
         recent = self.recent | {file["key"]: mark_of(file) for file in files}
         if len(codec.encode(recent)) <= INLINE_BYTES:
             return replace(self, recent=recent)
@@ -80,13 +74,7 @@ class SeenFiles:
         return replace(self, recent={}, pieces=_compacted(name, (*self.pieces, piece), shelf))
 
     def plus_list(self, name: str, listed: SideList, shelf: Shelf) -> SeenFiles:
-        """Add the files of a side list, which becomes a piece itself.
-
-        Args:
-            name: the source's name.
-            listed: the list.
-            shelf: keeps the list.
-        """
+        """Add the files of a side list, which becomes a piece itself."""
         recent = dict(self.recent)
         if recent:  # what the list reads again is newer there
             for file in shelf.read(listed):
@@ -95,11 +83,7 @@ class SeenFiles:
 
 
 class Lookup:
-    """Finds the marks of names that are asked for in order.
-
-    Args:
-        marks: sorted by name.
-    """
+    """Finds, in marks sorted by name, those of names that are asked for in order."""
 
     def __init__(self, marks: Marks) -> None:
         self._marks = iter(marks)

@@ -130,13 +130,7 @@ def judge(head: Head, pending: PendingDocument | None, document: AckDocument) ->
 
 
 def read_ack(files: JobFiles, stage: str, execution: Execution, epoch: str | None = None) -> AckDocument:
-    """Read the marker of an execution, without its further parts.
-
-    Args:
-        files: the job's files.
-        stage: the stage's uid.
-        execution: as the attempt names it.
-        epoch: whose it has to be; None: not asked.
+    """Read the marker of an execution, without its further parts; `epoch`, if given, is whose it has to be.
 
     Raises:
         GoneError: it has not acknowledged.
@@ -181,13 +175,7 @@ def subtasks_of(files: JobFiles, ack: AckDocument) -> Iterator[SubtaskAck]:
 
 
 def marks(files: JobFiles, homes: Iterable[int], kind: str) -> set[Mark]:
-    """List which executions have acknowledged or declined, by names alone: one listing a home.
-
-    Args:
-        files: the job's files.
-        homes: checkpoints in whose folders to look.
-        kind: `acks` or `declines`.
-    """
+    """List which executions have acknowledged or declined, by names alone: one listing a home."""
     found = set()
     for home in sorted(set(homes)):
         prefix = f"{layout.folder(home)}{kind}/"
@@ -198,13 +186,7 @@ def marks(files: JobFiles, homes: Iterable[int], kind: str) -> set[Mark]:
 
 
 def marked(files: JobFiles, executions: Mapping[str, Execution], kind: str) -> frozenset[str]:
-    """Give the stages whose executions have acknowledged or declined: one listing a home.
-
-    Args:
-        files: the job's files.
-        executions: by stage.
-        kind: `acks` or `declines`.
-    """
+    """Give the stages whose executions have a marker of a kind (`acks`, `declines`, …): one listing a home."""
     found = marks(files, {execution.home for execution in executions.values()}, kind)
     return frozenset(uid for uid, execution in executions.items() if Mark(uid, execution.token) in found)
 

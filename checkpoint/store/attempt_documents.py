@@ -101,11 +101,6 @@ def execution_of(document: PendingDocument, stage: str) -> Execution:
 def write(files: JobFiles, head: Head, document: PendingDocument) -> PendingDocument | None:
     """Give what the entry of a new attempt is to hold: its document, or None once that is an object of its own.
 
-    Args:
-        files: the job's files.
-        head: in which the attempt is to become pending.
-        document: what it expects.
-
     Raises:
         InvalidStateError: it is too large or nested too deeply to be read back.
     """

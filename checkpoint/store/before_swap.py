@@ -25,13 +25,6 @@ def open_heads(files: JobFiles, runtime: Runtime) -> HeadStore:
 def prepare(files: JobFiles, runtime: Runtime, old: Head, new: Head, now_ms: int) -> Head:
     """Give the version that may follow `old`, and write what must be in the store before it.
 
-    Args:
-        files: the job's files.
-        runtime: clock and ids.
-        old: the version decided on.
-        new: what was decided.
-        now_ms: the time of the decision, milliseconds since 1970 UTC.
-
     Raises:
         InvariantError: `new` must not follow `old`; nothing was written.
         OutcomeUnknownError: whether a list was written is not known.

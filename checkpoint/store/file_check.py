@@ -26,12 +26,7 @@ GONE = "it is gone"
 
 
 class FileCheck:
-    """Checks files of one job.
-
-    Args:
-        files: the job's files.
-        deep: read every file, and not only those whose etag has changed.
-    """
+    """Checks files of one job: those whose etag has changed, or deep, every one."""
 
     def __init__(self, files: JobFiles, *, deep: bool = False) -> None:
         self._files = files

@@ -60,13 +60,7 @@ class _Version:
 
 
 class HeadStore:
-    """The head of one job.
-
-    Args:
-        files: the job's part of the store.
-        runtime: clock and ids.
-        before_swap: what is done before each swap.
-    """
+    """The head of one job."""
 
     def __init__(self, files: JobFiles, runtime: Runtime, before_swap: BeforeSwap) -> None:
         self._files = files

@@ -42,10 +42,6 @@ def read(files: JobFiles, ref: HooksRef) -> tuple[HookAnswer, ...]:
 def state_of(answer: HookAnswer, *, key: str) -> Json | bytes:
     """Give what a hook answered, as it gave it.
 
-    Args:
-        answer: as it is stored.
-        key: where it is, for the message.
-
     Raises:
         DocumentError: its bytes are no base64.
     """

@@ -180,11 +180,6 @@ class JobFiles:
     def replace(self, key: str, document: object, *, expected_etag: str) -> Written | ConditionFailed:
         """Write a document anew, if it is still as it was read.
 
-        Args:
-            key: where it is.
-            document: what it is to say.
-            expected_etag: of what was read.
-
         Raises:
             ConflictError: the store refused until the tries ran out; nothing landed.
             OutcomeUnknownError: the answer was lost; it may have landed.
@@ -281,11 +276,7 @@ class JobFiles:
         return replace(found, key=key)
 
     def checksum(self, key: str, algorithm: str) -> tuple[int, str]:
-        """Read an object, and give how many bytes it has and their checksum.
-
-        Args:
-            key: the object.
-            algorithm: `sha256` or `crc64nvme`.
+        """Read an object, and give how many bytes it has and their checksum (`sha256` or `crc64nvme`).
 
         Raises:
             GoneError: there is none.

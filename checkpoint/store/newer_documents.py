@@ -37,25 +37,14 @@ def completed_later(files: JobFiles, head: Head) -> dict[int, str | None]:
 
 
 def say_if_completed_later(files: JobFiles, head: Head, epoch: str) -> None:
-    """Log that an epoch runs again, although a newer head than this one has completed it.
-
-    Args:
-        files: the job's files.
-        head: the version that counts.
-        epoch: one of which this head knows nothing.
-    """
+    """Log that an epoch runs again, although a newer head than this one has completed it."""
     for checkpoint, completed in completed_later(files, head).items():
         if completed == epoch:
             log_that_it_runs_again(epoch, checkpoint)
 
 
 def log_that_it_runs_again(epoch: str, checkpoint: int) -> None:
-    """Log that an epoch runs again, because this head does not know the checkpoint that completed it.
-
-    Args:
-        epoch: its name.
-        checkpoint: what another document names.
-    """
+    """Log that an epoch runs again, because this head does not know the checkpoint that completed it."""
     log.warning(
         "%s completed in checkpoint %d, which this head.json never handed out: it is older than that checkpoint, as "
         "after a restore from a backup. That does not count, and the epoch runs again",

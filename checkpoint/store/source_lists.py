@@ -79,11 +79,7 @@ class SideLists:
         return self._standing(key)
 
     def put(self, source: str, values: Iterable[Json]) -> SideList:
-        """Keep a part of what has been read so far.
-
-        Args:
-            source: the source's name.
-            values: what to keep; consumed whole, and as it goes.
+        """Keep a part of what has been read so far, consumed whole, and as it goes.
 
         Raises:
             DocumentError: another object is there.

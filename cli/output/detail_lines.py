@@ -19,13 +19,7 @@ _BAR = len(_HEADINGS[2])
 
 
 def lines(files: JobFiles, found: CheckpointDetails, limit: int) -> list[str]:
-    """Say what there is to say of a checkpoint.
-
-    Args:
-        files: the job's files.
-        found: the checkpoint.
-        limit: of how many stages.
-    """
+    """Say what there is to say of a checkpoint, and of its stages up to the limit."""
     columns = text.width()
     written = list(_head(files.job, found, columns))
     if not found.stages:

@@ -24,11 +24,7 @@ _RUN = 24
 
 
 def job_lines(found: Sequence[JobRow]) -> list[str]:
-    """Say what there is to say of a storage's jobs.
-
-    Args:
-        found: at least one job.
-    """
+    """Say what there is to say of a storage's jobs; there is at least one."""
     columns = text.width()
     rows = [_job_cells(row, columns) for row in found]
     if text.table_width(_JOB_HEADINGS, rows) > columns:
@@ -63,12 +59,7 @@ def _owner(owner: JobOwner) -> str:
 
 
 def lines(found: Listing, limit: int) -> list[str]:
-    """Say what there is to say of a job's checkpoints.
-
-    Args:
-        found: the checkpoints and what waits.
-        limit: how many checkpoints, and how many waiting requests.
-    """
+    """Say what there is to say of a job's checkpoints."""
     columns = text.width()
     shown, left_out = found.checkpoints[:limit], len(found.checkpoints) - limit
     written = [f"{found.job} is {text.how_stopped(found.stopped)}", ""] if found.stopped else []

@@ -20,13 +20,7 @@ def width() -> int:
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Collection[str] = ()) -> list[str]:
-    """Lay out rows below headings, columns as wide as their widest cell.
-
-    Args:
-        headings: the headings of the columns.
-        rows: their cells.
-        right: the headings whose columns are flush right.
-    """
+    """Lay out rows below headings, columns as wide as their widest cell, those of some headings flush right."""
     widths = [max(len(row[column]) for row in (headings, *rows)) for column in range(len(headings))]
     ruled = ["-" * width for width in widths]
 

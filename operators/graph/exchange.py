@@ -63,13 +63,7 @@ class Pipelined(EdgeModifier):
 
 
 def label_edge(dag: DAG, upstream: str, downstream: str) -> None:
-    """Show a pipelined edge as such in the graph view; a label of the author's own stays in front.
-
-    Args:
-        dag: of both tasks.
-        upstream: the task's id.
-        downstream: the task's id.
-    """
+    """Show a pipelined edge as such in the graph view; a label of the author's own stays in front."""
     label = dag.get_edge_info(upstream, downstream).get("label") or ""
     if PIPELINED not in label:
         dag.set_edge_info(upstream, downstream, {"label": " · ".join(filter(None, [label, PIPELINED]))})

@@ -57,9 +57,6 @@ def kind_of(task: Any) -> type:
 def instances_of(task: Any) -> tuple[StageTask, ...]:
     """Give the stages that a task of a DAG is.
 
-    Args:
-        task: a SparkEpochOperator, or a mapped one.
-
     Raises:
         InvalidConfigError: it is mapped over what is known only at run time, over nothing, over `uid`, or in a mapped
             task group; or an instance is no valid SparkEpochOperator.

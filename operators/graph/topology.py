@@ -24,10 +24,6 @@ Hop = tuple[str, str]
 def stages_of(tasks: Sequence[StageTask], pipelined: Set[Hop]) -> tuple[StageSpec, ...]:
     """Give the stages as the whole DAG file declares them.
 
-    Args:
-        tasks: one for each stage, of one DAG.
-        pipelined: the edges that `Pipelined` marks.
-
     Raises:
         InvalidConfigError: an edge is marked although no marked way over it joins two stages, or although it leads to a
             stage that says `exchange="blocking"`.
@@ -38,12 +34,7 @@ def stages_of(tasks: Sequence[StageTask], pipelined: Set[Hop]) -> tuple[StageSpe
 
 
 def show_exchanges(tasks: Sequence[StageTask], pipelined: Set[Hop]) -> None:
-    """Label the pipelined edges for the graph view.
-
-    Args:
-        tasks: one for each stage, of one DAG.
-        pipelined: the edges that `Pipelined` marks.
-    """
+    """Label the pipelined edges for the graph view."""
     for up, down in sorted(_Ways(tasks, pipelined).pipelined):
         label_edge(tasks[0].operator.dag, up, down)
 

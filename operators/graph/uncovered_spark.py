@@ -35,12 +35,7 @@ class UncoveredSparkWarning(UserWarning):
 
 
 def warn_of_uncovered_spark(tasks: Iterable[Any], group: str) -> None:
-    """Warn of the plain tasks of a group that run Spark.
-
-    Args:
-        tasks: all that the author put into the group.
-        group: its id.
-    """
+    """Warn of the plain tasks of a group that run Spark."""
     for task in tasks:
         kind = kind_of(task)
         if not is_stage(task) and runs_spark(kind):

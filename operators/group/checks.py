@@ -21,11 +21,6 @@ from ..trigger.operator import TriggerCheckpointOperator
 def stages_in(tasks: Sequence[Any], scope: CheckpointScope, group: str) -> dict[str, tuple[StageTask, ...]]:
     """Find the stages of a group: one for each task, or for each instance of a mapped one.
 
-    Args:
-        tasks: all that the author put into the group.
-        scope: what the group gives to its tasks.
-        group: its id.
-
     Returns:
         The stages by the ids of their tasks, in the order of the DAG file; plain tasks have none.
 
@@ -62,11 +57,6 @@ def check_uids(stages: Sequence[StageTask], group: str) -> None:
 def check_reads(stages: Sequence[StageTask], mode: str, group: str) -> None:
     """Check what stages read without waiting for it (semantics B2).
 
-    Args:
-        stages: of the group.
-        mode: the config's.
-        group: its id.
-
     Raises:
         InvalidConfigError: one does although the mode does not allow it, or reads from what is no stage.
     """
@@ -95,10 +85,6 @@ def check_reads(stages: Sequence[StageTask], mode: str, group: str) -> None:
 
 def check_last(task: Any, group: str) -> None:
     """Check that the last task of a group does not skip what waits for the checkpoint.
-
-    Args:
-        task: the group has nothing behind it but that.
-        group: its id.
 
     Raises:
         InvalidConfigError: it is a branch: the run would be green, and its epoch incomplete.

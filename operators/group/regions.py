@@ -34,10 +34,6 @@ class JobRegions:
 def regions_in(path: str, dag_id: str) -> tuple[JobRegions, ...]:
     """Parse a DAG file as Airflow does, and give the regions of each job of one DAG in it.
 
-    Args:
-        path: of the file.
-        dag_id: which of its DAGs.
-
     Raises:
         InvalidConfigError: there is no such file or DAG, the file cannot be imported, or the DAG has no checkpoint.
     """

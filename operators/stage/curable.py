@@ -30,12 +30,6 @@ class WhereARetryMayCure(RetryPolicy):
     ) -> RetryDecision:
         """Say whether a failed try may be followed by another.
 
-        Args:
-            exception: what failed the task.
-            try_number: not used.
-            max_tries: not used.
-            context: not used.
-
         Returns:
             FAIL where no retry cures the error; DEFAULT, Airflow's own retries, for all others.
         """

@@ -77,10 +77,6 @@ class DurableSubmit(SparkSubmitOperator):
     def get_job_status(self, external_id: JsonValue, context: Context) -> str:
         """Ask the cluster for a driver's state, in its own words; `NotFound` if it knows nothing of it.
 
-        Args:
-            external_id: the driver's id.
-            context: Airflow's.
-
         Raises:
             Exception: it did not answer; which one is the provider's and the mode's affair.
         """
@@ -157,10 +153,6 @@ class StageDrivers:
     def check_lost(self, handover: Handover, error: Exception) -> None:
         """See that the driver is gone whose watching has failed: unknown is not gone (semantics F2).
 
-        Args:
-            handover: of the execution that this try watches.
-            error: with which the watching ended.
-
         Raises:
             DriverUnknownError: it lives, or the cluster does not say; the next try waits for it, or finds it gone.
         """
@@ -192,9 +184,6 @@ class StageDrivers:
         """End the driver of another execution, if one still runs (semantics F3). What fails is logged.
 
         Its acknowledgement would be discarded anyway (A2): this saves work and room on the cluster.
-
-        Args:
-            token: of the execution that is submitted next.
         """
         last = self._last() if self.outlive() else None
         if last is None or last[0] == token:

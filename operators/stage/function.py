@@ -82,13 +82,7 @@ def _let_epoch_be_missing(function: Callable[..., Any]) -> None:
 def spark_epoch_task(
     python_callable: Callable[..., Any] | None = None, multiple_outputs: bool | None = None, **kwargs: Any
 ) -> TaskDecorator:
-    """Make a function one stage of an epoch: `@task.spark_epoch`.
-
-    Args:
-        python_callable: the function.
-        multiple_outputs: as of Airflow's own decorators.
-        **kwargs: see `SparkEpochFunctionOperator`.
-    """
+    """Make a function one stage of an epoch: `@task.spark_epoch`."""
     return task_decorator_factory(
         python_callable=python_callable,
         multiple_outputs=multiple_outputs,

@@ -21,11 +21,6 @@ def not_on_their_way(ti: Any, where: Where, restarted: Iterable[Restarted]) -> l
     """Give those of some stages whose tasks Airflow does not start by itself: they have ended well, or run as before.
 
     Asks by the way that every task has, which needs no connection.
-
-    Args:
-        ti: the task instance that runs; of the same DAG run.
-        where: its DAG run.
-        restarted: the stages.
     """
     found = list(restarted)
     states = states_of(ti, [where.tasks[each.stage] for each in found if each.stage in where.tasks])

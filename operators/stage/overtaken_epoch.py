@@ -53,11 +53,6 @@ def wait_in_line(answer: Queued) -> NoReturn:
 def come_back_if_overtaken(coordinator: Coordinator, handover: Handover, error: Exception) -> None:
     """End this try without using one up, if its execution counts no more because the epoch was overtaken (C2).
 
-    Args:
-        coordinator: of the job.
-        handover: of the execution.
-        error: how the application ended.
-
     Raises:
         AirflowRescheduleException: it was; this task begins anew in the epoch's next attempt.
     """
@@ -137,10 +132,6 @@ class GroupTasks:
 
     def trigger_again(self, ti: RuntimeTaskInstanceProtocol, progress: Failed) -> None:
         """Have the task that triggers open the epoch's next attempt, unless it is about to.
-
-        Args:
-            ti: the task that waits.
-            progress: how the attempt before has ended.
 
         Raises:
             AirflowFailException: only a person can make it run; the text says what to clear.

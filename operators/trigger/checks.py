@@ -33,10 +33,6 @@ def check_specs(stages: tuple[StageSpec, ...], config: CheckpointConfig) -> None
 def check_config(config: object, **where: str | None) -> CheckpointConfig:
     """Give the config to make checkpoints with.
 
-    Args:
-        config: what the author gave; None for the defaults.
-        **where: `task` or `group` and its id, for the message.
-
     Raises:
         InvalidConfigError: it is no CheckpointConfig.
     """
@@ -120,9 +116,6 @@ def name_schedule(dag: DAG) -> CheckpointSchedule | None:
 
 def check_poll_interval(poll_interval: object) -> float:
     """Give the seconds between two looks of the triggerer.
-
-    Args:
-        poll_interval: seconds, or a timedelta.
 
     Raises:
         InvalidConfigError: it is neither, or not above 0.

@@ -208,11 +208,7 @@ class TriggerCheckpointOperator(TriggerOperator):
         return RunOptions(self.restore_from, self.allow_non_restored_state, self.claim)
 
     def take_stages_from(self, tasks: Sequence[StageTask]) -> None:
-        """Let tasks be the stages, and the edges between them say what reads what, wherever the DAG draws those edges.
-
-        Args:
-            tasks: one for each stage.
-        """
+        """Let tasks be the stages, and the edges between them say what reads what, wherever the DAG draws them."""
         self._stage_tasks = tuple(tasks)
 
     def checked_stages(self) -> tuple[StageSpec, ...]:

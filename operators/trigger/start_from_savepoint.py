@@ -47,13 +47,7 @@ class RunOptions:
 
 
 def check_options(options: RunOptions, storage: object, job: object, **where: str | None) -> RunOptions:
-    """Check what a DAG says about its start, as far as it is known without a look at the savepoint.
-
-    Args:
-        options: what the author gave.
-        storage: the storage's URI.
-        job: the job's name.
-        **where: `task` or `group` and its id, for the message.
+    """Check what a DAG says about its start, as far as that needs no look at the savepoint; `where` is for messages.
 
     Raises:
         InvalidConfigError: it lies in the job's own prefix, or says how to start and not from what.
@@ -73,13 +67,7 @@ def check_options(options: RunOptions, storage: object, job: object, **where: st
 
 
 def check_restore_from(restore_from: object, storage: object, job: object, **where: str | None) -> None:
-    """Check a savepoint's folder as far as it is known without a look at it.
-
-    Args:
-        restore_from: what the author gave.
-        storage: the storage's URI.
-        job: the job's name.
-        **where: `task` or `group` and its id, for the message.
+    """Check a savepoint's folder as far as it is known without a look at it; `where` is for messages.
 
     Raises:
         InvalidConfigError: it lies in the job's own prefix.

@@ -18,12 +18,7 @@ _STACK = re.compile(r"^\s*(at [\w.$/<>]+\(|\.\.\. \d+ (more|elided)|JVM stacktra
 
 
 def one_line(error: BaseException, *, environ: Mapping[str, str] = os.environ) -> str:
-    """Describe an exception as `Class: text` in one line of at most 500 characters, credentials masked.
-
-    Args:
-        error: the exception.
-        environ: where this process's credentials are.
-    """
+    """Describe an exception as `Class: text` in one line of at most 500 characters, credentials masked."""
     lines = (line for line in str(error).splitlines() if not _STACK.match(line))
     text = " ".join(" ".join(lines).split())
     whole = printable(masked(f"{type(error).__name__}: {text}" if text else type(error).__name__, environ=environ))

@@ -16,9 +16,6 @@ def is_incurable(error: BaseException) -> bool:
     """Tell whether the application itself is at fault: Spark cannot analyse its plan, a name or a state is wrong.
 
     What was raised *from* something else is as curable as that: author's code may wrap what Spark says.
-
-    Args:
-        error: what ended the epoch's block.
     """
     from pyspark.errors import AnalysisException
 
@@ -51,12 +48,7 @@ _SIGNS = (
 
 
 def of(error: BaseException, upstream: Mapping[str, Execution]) -> tuple[str, ...]:
-    """Give the upstreams that could not be read, in order; none where the error is about something else.
-
-    Args:
-        error: why the application failed, with its causes.
-        upstream: the executions that the handover names.
-    """
+    """Give the upstreams that could not be read, in order; none where error and causes are about something else."""
     texts = [text for text in map(str, _chain(error)) if any(sign in text for sign in _SIGNS)]
     folders = {
         uid: layout.execution_folder(execution.home, uid, execution.attempt, execution.token)

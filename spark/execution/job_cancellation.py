@@ -32,11 +32,6 @@ RECHECK_S = 0.2
 def stopping(fence: Fence, spark: SparkSession, tag: str) -> Iterator[None]:
     """Stop the Spark jobs that this thread starts in the block once they are of no use.
 
-    Args:
-        fence: of this driver.
-        spark: the session that runs them.
-        tag: tells them from all others; no other block's.
-
     Raises:
         FencedError: they were stopped.
     """

@@ -125,11 +125,7 @@ def s3_options(endpoint: str | None, region: str | None) -> S3Options | None:
 
 
 def open_driver_store(storage: str | StorageUri, s3: S3Options | None) -> ObjectStore:
-    """Open a storage in the driver's process.
-
-    Args:
-        storage: storage URI.
-        s3: endpoint and region; without credentials the process's own are used.
+    """Open a storage in the driver's process, whose own credentials are used where `s3` has none.
 
     Raises:
         UnsupportedStorageError: the scheme is none of ours, or boto3 is not installed where S3 is meant.

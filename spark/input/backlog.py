@@ -14,11 +14,7 @@ from ..stored.outputs import StageContents, Stored
 
 
 class Backlog:
-    """What one stage has still to read of older epochs.
-
-    Args:
-        unread: the epochs of the backlog, oldest first.
-    """
+    """What one stage has still to read of older epochs."""
 
     def __init__(self, unread: Sequence[BacklogEpoch]) -> None:
         self._unread = unread

@@ -17,13 +17,7 @@ from .backlog import Backlog
 
 
 class Inputs:
-    """The upstreams of one stage in one epoch; several threads may read at once.
-
-    Args:
-        files: the job's files.
-        handover: names the upstreams.
-        backlog: the stage's own.
-    """
+    """The upstreams of one stage in one epoch; several threads may read at once."""
 
     def __init__(self, files: JobFiles, handover: Handover, backlog: Backlog) -> None:
         self._files = files

@@ -76,11 +76,6 @@ def _same(end: str | None, start: str | None) -> bool:
 def files_of(handover: Handover, source: str, files: JobFiles) -> list[str]:
     """Give the files that a source fixed for every slice, oldest slice first.
 
-    Args:
-        handover: the epoch's.
-        source: the source's name.
-        files: the job's files; they hold a long list.
-
     Raises:
         InvalidStateError: the epoch's own slice has no files of that source.
         GoneError: a long list is gone.

@@ -82,11 +82,6 @@ def settle(
 ) -> tuple[dict[str, Stored], dict[str, Json]]:
     """Write into files what does not fit into the acknowledgement.
 
-    Args:
-        writer: of this driver.
-        outputs: what the stage leaves, by `Output.id`.
-        values: its values, by name.
-
     Returns:
         The same, with what is in files now taken out of the acknowledgement.
 

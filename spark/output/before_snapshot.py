@@ -28,9 +28,6 @@ class BeforeSnapshot:
     def set(self, step: Callable[[], object]) -> None:
         """Take the step.
 
-        Args:
-            step: takes nothing; what it gives is not used.
-
         Raises:
             InvalidStateError: it cannot be called, there is one already, or something was written before.
         """

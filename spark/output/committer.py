@@ -64,11 +64,7 @@ MAGIC = Committer(True, _CLOUD_PROTOCOL, {PARQUET_COMMITTER: _CLOUD_COMMITTER, S
 
 
 def choose(spark: SparkSession, url: str) -> Committer:
-    """Choose the committer for a write.
-
-    Args:
-        spark: the session that writes.
-        url: where it writes, `file:///…` or `s3a://…`.
+    """Choose the committer for a write to a `file:///…` or `s3a://…` URL.
 
     Raises:
         InvalidConfigError: the session is set to algorithm version 2.
@@ -87,12 +83,7 @@ def choose(spark: SparkSession, url: str) -> Committer:
 
 
 class InForce:
-    """Sets one session for writes by one committer, while there are any; several threads may write at once.
-
-    Args:
-        spark: the session that writes.
-        committer: how its writes are to commit.
-    """
+    """Sets one session for writes by one committer, while there are any; several threads may write at once."""
 
     def __init__(self, spark: SparkSession, committer: Committer) -> None:
         self._spark = spark

@@ -20,14 +20,7 @@ if TYPE_CHECKING:
 
 
 class Outputs:
-    """Holds what has been written; several threads may write at once.
-
-    Args:
-        stage: the stage's uid, for error texts.
-        writer: of this driver.
-        before_snapshot: the author's step.
-        fence: stops a driver that no longer counts.
-    """
+    """Holds what has been written; several threads may write at once."""
 
     def __init__(self, stage: str, writer: Writer, before_snapshot: BeforeSnapshot, fence: Fence) -> None:
         self._stage = stage
@@ -83,11 +76,6 @@ class Outputs:
     def add(self, kind: str, name: str, make: Callable[[str], Stored]) -> None:
         """Have an output written.
 
-        Args:
-            kind: its kind.
-            name: its name.
-            make: writes it; is given its `Output.id`.
-
         Raises:
             InvalidStateError: the name was used before.
             BackgroundSnapshotError: what was to be written in the background before has failed.
@@ -142,11 +130,6 @@ class Outputs:
 
 def columns_of(output_id: str, df: DataFrame, key: str | Sequence[str]) -> tuple[str, ...]:
     """Check what is to be written as an output, and give its key columns.
-
-    Args:
-        output_id: for error texts.
-        df: what to write.
-        key: one column, several, or none.
 
     Raises:
         InvalidStateError: `df` is no DataFrame, or does not have a key column.

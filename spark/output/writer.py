@@ -61,14 +61,7 @@ class Planned:
 
 
 class Writer:
-    """Writes the outputs of one driver.
-
-    Args:
-        files: the job's files.
-        handover: which execution writes.
-        run: the driver's own token; keeps two drivers of one execution apart.
-        now_ms: clock, milliseconds.
-    """
+    """Writes the outputs of one driver, whose own token `run` keeps it apart from another of the same execution."""
 
     def __init__(self, files: JobFiles, handover: Handover, run: str, now_ms: Callable[[], int]) -> None:
         self._files = files
@@ -97,11 +90,6 @@ class Writer:
 
     def create(self, output: Output, name: str, data: bytes) -> Stored:
         """Write a small file as all of an output.
-
-        Args:
-            output: what it belongs to; its folder is `folder_of`.
-            name: the file's name.
-            data: its content.
 
         Raises:
             InvalidStateError: another process writes in the name of this driver.

@@ -36,6 +36,9 @@ class ServerUnreachableError(CheckpointError):
 class ConnectChannel:
     """A channel to a server; close it, or use it as a context manager.
 
+    Args:
+        server: which.
+
     Raises:
         InvalidConfigError: PySpark's client cannot run here: a package is missing.
         ServerUnreachableError: the host does not answer, or does not speak as the connection says.
@@ -69,6 +72,9 @@ class ConnectChannel:
     def version(self, session: str) -> str:
         """Ask which Spark the server is; this opens the session, unless it is open.
 
+        Args:
+            session: the session's id.
+
         Raises:
             FencedError: the session has been released, so the execution that it belongs to was replaced.
             InvalidConfigError: the server does not take the token, or is none of Spark Connect.
@@ -82,6 +88,9 @@ class ConnectChannel:
 
     def release(self, session: str) -> None:
         """Release a session: the server stops what runs in it. One that it does not know is no error.
+
+        Args:
+            session: the session's id.
 
         Raises:
             InvalidConfigError: the server does not take the token, or is none of Spark Connect.

@@ -88,6 +88,9 @@ def main(environ: dict[str, str] | None = None) -> int:
 def connect(submission: Submission) -> SparkSession:
     """Make the session, once the sessions of the executions before it are gone.
 
+    Args:
+        submission: what to run.
+
     Raises:
         InvalidConfigError: the server does not fit, or refuses what the author has set.
         FencedError: this execution has been replaced itself.
@@ -126,6 +129,9 @@ def connect(submission: Submission) -> SparkSession:
 def release_session(submission: Submission) -> None:
     """Release the session of an application that does not do so itself.
 
+    Args:
+        submission: of the application.
+
     Raises:
         InvalidConfigError: the server does not take the token.
         ServerUnreachableError: the server did not answer.
@@ -136,6 +142,9 @@ def release_session(submission: Submission) -> None:
 
 def application_of(submission: Submission) -> Callable[[], object]:
     """Find the application: a file, run as `python FILE` would; or a function, called with its open epoch.
+
+    Args:
+        submission: what to run.
 
     Raises:
         InvalidConfigError: there is no such file or function.

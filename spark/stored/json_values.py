@@ -18,10 +18,6 @@ _MAX_BITS = 12_000
 def plain_json(what: str, value: object) -> Any:
     """Give `value` as plain JSON, a copy; tuples become lists.
 
-    Args:
-        what: names the value in error texts.
-        value: what the application gave.
-
     Raises:
         InvalidStateError: it is not JSON, holds NaN or infinity, or is nested too deeply.
     """

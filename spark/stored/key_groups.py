@@ -33,10 +33,6 @@ _TARGET = "_cairn_partition"
 def number_of(handover: Handover, restored: Iterable[Output]) -> int:
     """Give the number of key groups of a stage, which all its keyed states share (semantics R4).
 
-    Args:
-        handover: of the stage.
-        restored: what the restored checkpoint holds of it.
-
     Returns:
         The stage's maximum parallelism. Where it names no parallelism, what its keyed state was written with, at first
         128.
@@ -83,11 +79,6 @@ def of_subtask(handover: Handover, subtask: int, output: Output | None) -> range
 
 def check_key(output_id: str, df: DataFrame, key: Sequence[str]) -> None:
     """Check that these columns identify rows as Spark compares them, and that Cairn's own column can be added.
-
-    Args:
-        output_id: for error texts.
-        df: the state.
-        key: its key columns, which it has.
 
     Raises:
         InvalidStateError: a column's type has no hash that agrees with what Spark holds equal, or ours is taken.

@@ -9,10 +9,7 @@ _BITS = 0xFFFFFFFF
 
 
 def unhashed(hashed: int) -> int:
-    """Give the 32-bit number whose hash, as Spark computes it, is `hashed`.
-
-    Args:
-        hashed: 0 to 2**32 - 1.
+    """Give the 32-bit number whose hash, as Spark computes it, is `hashed` (without a sign).
 
     Returns:
         A number as Spark's INT holds it, with a sign.

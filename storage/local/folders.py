@@ -177,10 +177,6 @@ def prune(root_fd: int, segments: Sequence[str]) -> None:
 def explained(store: str, key: str) -> Iterator[None]:
     """Turn what the operating system says into the family of `errors.py`.
 
-    Args:
-        store: what the store is called, for the message.
-        key: what was being worked on.
-
     Raises:
         ForbiddenError: no permission, or a read-only file system.
         InvalidKeyError: the file system cannot hold such a name.

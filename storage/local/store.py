@@ -93,10 +93,6 @@ class LocalStore(ObjectStore):
     def get(self, key: str, *, max_bytes: int | None = None) -> Blob:
         """Read a whole object; its tag is the SHA-256 of its content.
 
-        Args:
-            key: the object.
-            max_bytes: refuse a larger object before its body is read (semantics W5).
-
         Raises:
             GoneError: there is no such object.
             DocumentError: it is larger than `max_bytes`.

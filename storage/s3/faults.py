@@ -97,14 +97,7 @@ class NoAnswer(Fault):
 
 
 def explain(fault: Fault, *, store: str, doing: str, key: str) -> StorageError:
-    """Give the error of the family in `errors.py` that a fault amounts to.
-
-    Args:
-        fault: what came back.
-        store: what the store is called.
-        doing: the request, for the message.
-        key: what it was about.
-    """
+    """Give the error of the family in `errors.py` that a fault amounts to."""
     facts = {"store": store, "doing": doing, "key": key}
     if isinstance(fault, NoAnswer):
         return UnavailableError(

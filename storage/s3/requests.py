@@ -111,10 +111,6 @@ class S3Requests:
         A gateway may allow GET and refuse HEAD. Then that is asked: a HEAD is what settles a write whose answer was
         lost, so a role that lacks it would fail there alone.
 
-        Args:
-            key: the object.
-            params: further parameters.
-
         Raises:
             GoneError: there is no such object (or no such bucket: this request cannot tell).
             ForbiddenError: neither is allowed.

@@ -106,10 +106,6 @@ class S3Store(ObjectStore):
     def get(self, key: str, *, max_bytes: int | None = None) -> Blob:
         """Read a whole object.
 
-        Args:
-            key: the object.
-            max_bytes: refuse a larger object before its body is read (semantics W5).
-
         Raises:
             GoneError: there is no such object, or no such bucket.
             DocumentError: it is larger than `max_bytes`.
@@ -120,11 +116,6 @@ class S3Store(ObjectStore):
 
     def get_if_changed(self, key: str, etag: str, *, max_bytes: int | None = None) -> Blob | None:
         """Read a whole object unless it still has a tag; a store that ignores the condition sends the body for nothing.
-
-        Args:
-            key: the object.
-            etag: the tag that it had when it was last read or written.
-            max_bytes: refuse a larger object before its body is read (semantics W5).
 
         Raises:
             GoneError: there is no such object, or no such bucket.
