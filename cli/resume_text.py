@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import secrets
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +17,7 @@ from ..checkpoint.savepoints.savepoint_request import OpenFolder
 from ..checkpoint.savepoints.start_plan import ImportOptions, Started, StartPlan
 from ..storage import ensure_probed
 from ..storage.port import ObjectStore
-from ..storage.printable import printable
+from .agreement import ask
 from .output import text
 from .output.progress import ProgressLine
 
@@ -45,7 +44,8 @@ def resume(
     plan, head = coordinator.start_plan(savepoint), coordinator.head()
     goes_back = plan.standing is None or options.again
     if goes_back and plan.gives_up.anything and not options.yes:
-        _ask(head, plan)
+        facts = {"job": head.job, "savepoint": plan.origin.uri, "gives_up": plan.gives_up.said}
+        ask(_plan(head, plan), "Start from it?", ResumeRefusedError, **facts)
     how = ImportOptions(options.allow_non_restored_state, options.claim, options.again)
     with ProgressLine("copied") as bar:
         found = coordinator.start_from(
@@ -85,21 +85,6 @@ def _next_start(latest: CompletedEntry | None) -> list[str]:
         "a new DAG)",
         text.width(),
     )
-
-
-def _ask(head: Head, plan: StartPlan) -> None:
-    if not sys.stdin.isatty():
-        raise ResumeRefusedError(
-            "there is no terminal to ask at; say --yes. Nothing was changed",
-            job=head.job,
-            savepoint=plan.origin.uri,
-            gives_up=plan.gives_up.said,
-        )
-    # The question is no part of the answer, which may go into a file.
-    print("\n".join(printable(line) for line in _plan(head, plan)), file=sys.stderr)
-    print("Start from it? [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise ResumeRefusedError("not agreed to; nothing was changed", job=head.job, savepoint=plan.origin.uri)
 
 
 def _plan(head: Head, plan: StartPlan) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +12,7 @@ from ..checkpoint.documents.head import Head
 from ..checkpoint.documents.layout import run_id_of
 from ..checkpoint.documents.run_window import run_of_head
 from ..checkpoint.errors import RewindRefusedError
-from ..storage.printable import printable
+from .agreement import ask
 from .output import text
 
 
@@ -34,25 +33,12 @@ def rewind(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[
         return [*_plan(head, found), *_done(found)], _document(coordinator.job, found)
     plan = coordinator.rewind_plan(options.to)
     if plan.undone and (options.abort_pending or not plan.aborted):
-        _ask(head, plan)
+        undone = ", ".join(str(each) for each in plan.undone)
+        facts = {"job": head.job, "checkpoint": plan.checkpoint, "undone": undone}
+        ask(_plan(head, plan), "Rewind?", RewindRefusedError, **facts)
     found = coordinator.rewind(options.to, abort_pending=options.abort_pending, agreed=plan)
     # What is undone was said before the question; where nothing was asked, there is nothing.
     return [*([] if found.undone else _plan(head, found)), *_done(found)], _document(coordinator.job, found)
-
-
-def _ask(head: Head, plan: Rewound) -> None:
-    if not sys.stdin.isatty():
-        raise RewindRefusedError(
-            "there is no terminal to ask at; say --yes. Nothing was changed",
-            job=head.job,
-            checkpoint=plan.checkpoint,
-            undone=", ".join(str(each) for each in plan.undone),
-        )
-    # The question is no part of the answer, which may go into a file.
-    print("\n".join(printable(line) for line in _plan(head, plan)), file=sys.stderr)
-    print("Rewind? [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise RewindRefusedError("not agreed to; nothing was changed", job=head.job, checkpoint=plan.checkpoint)
 
 
 def _plan(head: Head, found: Rewound) -> Iterator[str]:

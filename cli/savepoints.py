@@ -20,6 +20,7 @@ from ..checkpoint.savepoints.savepoint_request import OpenFolder, SavepointReque
 from ..checkpoint.savepoints.savepoint_uri import savepoint_folder
 from ..storage.port import ObjectStore
 from ..storage.printable import printable
+from .agreement import ask
 from .output import text
 from .output.progress import ProgressLine
 
@@ -179,7 +180,7 @@ def dispose(
     folder = opened(savepoint_folder(options.path))
     plan = disposal.plan(store, folder, opened)
     if not options.yes and (options.force or not plan.against):
-        _ask(plan)
+        ask(_lost(plan), "Delete it?", SavepointRefusedError, "deleted", savepoint=plan.uri)
     found = disposal.dispose(store, folder, system_runtime(), opened, force=options.force)
     lines = [*_lost(found), f"deleted: {found.uri}"]
     if found.failures:
@@ -250,18 +251,6 @@ def _cells(entry: SavepointEntry, columns: int) -> tuple[str, ...]:
         text.size(entry.size_bytes) if whole else "-",
         text.moment(entry.requested_at_ms),
     )
-
-
-def _ask(plan: Disposal) -> None:
-    if not sys.stdin.isatty():
-        raise SavepointRefusedError(
-            "there is no terminal to ask at; say --yes. Nothing was deleted", savepoint=plan.uri
-        )
-    # The question is no part of the answer, which may go into a file.
-    print("\n".join(printable(line) for line in _lost(plan)), file=sys.stderr)
-    print("Delete it? [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise SavepointRefusedError("not agreed to; nothing was deleted", savepoint=plan.uri)
 
 
 def _lost(plan: Disposal) -> Iterator[str]:
