@@ -16,6 +16,7 @@ from ..documents.attempt import Handover, execution_token
 from ..documents.entries import EndedEntry, LateAck, PendingEntry
 from ..documents.head import Head
 from ..documents.metadata import StageLine
+from ..executions import stored_handover
 from ..open_job import OpenJob, UseCase
 from ..reasons import DECLINES, AckAnswer
 from ..store import acks, completed_epochs, metadata_file
@@ -230,19 +231,13 @@ class ExecutionReports(UseCase):
         ended = head.ended_by_id(ack.checkpoint)
         if ack.checkpoint >= head.next_id or (ended is not None and _began_in(ended, ack)):
             return True
-        try:
-            handover, _ = self._files.read(Handover, layout.handover(ack.checkpoint, ack.stage, ack.token))
-        except (GoneError, DocumentError):
-            return False
-        return (handover.epoch, handover.attempt) == (ack.epoch, ack.attempt)
+        handover = stored_handover.readable(self._files, ack.stage, ack.checkpoint, ack.token)
+        return handover is not None and (handover.epoch, handover.attempt) == (ack.epoch, ack.attempt)
 
     def _says_otherwise(self, ack: AckDocument) -> bool:
         """Tell whether an ack names another epoch or attempt than the handover of the execution whose token it has."""
-        try:
-            handover, _ = self._files.read(Handover, layout.handover(ack.checkpoint, ack.stage, ack.token))
-        except (GoneError, DocumentError):
-            return False
-        return (handover.epoch, handover.attempt) != (ack.epoch, ack.attempt)
+        handover = stored_handover.readable(self._files, ack.stage, ack.checkpoint, ack.token)
+        return handover is not None and (handover.epoch, handover.attempt) != (ack.epoch, ack.attempt)
 
     def _delete_execution(self, ack: AckDocument) -> None:
         """Delete the files and then the markers of an execution that can never count again."""

@@ -29,8 +29,7 @@ from ..documents.attempt import Execution, Handover, PendingDocument
 from ..documents.head import Head
 from ..documents.run_window import run_of_slice
 from ..errors import CheckpointFailedError, CheckpointNotReadyError, FencedError, TooMuchContentionError
-from ..executions import driver_takeover, latest_tries, readiness, restarted_stages
-from ..executions.handovers import handover_of
+from ..executions import driver_takeover, handovers, latest_tries, readiness, restarted_stages, stored_handover
 from ..open_job import OpenJob, UseCase
 from ..store import acks, hook_documents
 from ..store.attempt_documents import execution_of
@@ -186,7 +185,7 @@ class Claims(UseCase):
         else:
             gone = request.drivers.why_gone(handover)
             if gone is None:
-                driver_takeover.take_over(self._files, handover, request.claimant, request.try_number)
+                stored_handover.pass_on(self._files, handover, request.claimant, request.try_number, adopted=True)
         return None if gone is None else self._fail_over(request, current, gone)
 
     def _fenced(self, request: ClaimRequest, current: _Current, handover: Handover | DocumentError) -> FencedError:
@@ -233,7 +232,7 @@ class Claims(UseCase):
         if acks.has_acknowledged(self._files, stage, current.execution):
             return None
         self._claim(ClaimRequest(epoch, stage, claimant), current)
-        return handover_of(current.document, stage, claimant)
+        return handovers.handover_of(current.document, stage, claimant)
 
     def _fail_over(
         self,
@@ -303,7 +302,7 @@ class Claims(UseCase):
             The handover, and whether this call made it.
         """
         durable = request.drivers is not None and request.drivers.outlive()
-        handover = handover_of(
+        handover = handovers.handover_of(
             current.document, request.stage, request.claimant, durable=durable, try_number=request.try_number
         )
         key = layout.handover(current.execution.home, request.stage, current.execution.token)

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from ...storage.errors import DocumentError
+from ..decisions import history
 from ..documents.attempt import Execution, PendingDocument
 from ..documents.entries import EndedEntry, PendingEntry
 from ..documents.head import Head
@@ -106,10 +107,8 @@ def _latest_ms(head: Head, executions: Sequence[Execution]) -> int | None:
 
 def fail_permanently(head: Head, ended: EndedEntry, why: str) -> Head:
     """Note of an attempt that has ended that nothing but a person follows it by another."""
-    detail = one_line(f"{why}: {ended.detail}")
-    failed = replace(ended, job_failed=True, for_good=True, detail=detail)
-    history = tuple(failed if each.id == ended.id else each for each in head.history)
-    return replace(head, history=history, restart_memory=None)
+    failed = replace(ended, job_failed=True, for_good=True, detail=one_line(f"{why}: {ended.detail}"))
+    return replace(history.with_ended(head, failed), restart_memory=None)
 
 
 def incurable(files: JobFiles, document: PendingDocument, stages: Iterable[str]) -> list[str]:

@@ -58,12 +58,16 @@ def _leave_behind(head: Head) -> Head:
     return replace(head, history=tuple(reversed(history)))
 
 
+def with_ended(head: Head, ended: EndedEntry) -> Head:
+    """Replace what the history says of a checkpoint that has ended."""
+    return replace(head, history=tuple(ended if each.id == ended.id else each for each in head.history))
+
+
 def reject(head: Head, ended: EndedEntry, token: str) -> Head:
     """Note that an execution of an ended checkpoint was answered `DISCARDED`, so that no later attempt carries it."""
     if token in ended.rejected:
         return head
-    noted = replace(ended, rejected=(*ended.rejected, token))
-    return replace(head, history=tuple(noted if e.id == ended.id else e for e in head.history))
+    return with_ended(head, replace(ended, rejected=(*ended.rejected, token)))
 
 
 def note_late(head: Head, checkpoint: int, late: LateAck) -> Head:
@@ -73,15 +77,7 @@ def note_late(head: Head, checkpoint: int, late: LateAck) -> Head:
         return head
     if any(each.stage == late.stage for each in ended.late):
         return head
-    noted = replace(ended, late=(*ended.late, late))
-    return replace(head, history=tuple(noted if each.id == ended.id else each for each in head.history))
-
-
-def note_acks(head: Head, checkpoint: int, acks: int) -> Head:
-    """Note of a checkpoint that has ended how many stages had acknowledged by then (semantics O1)."""
-    return replace(
-        head, history=tuple(replace(each, acks=acks) if each.id == checkpoint else each for each in head.history)
-    )
+    return with_ended(head, replace(ended, late=(*ended.late, late)))
 
 
 def note_restarted(head: Head, checkpoint: int, stages: Collection[str]) -> Head:

@@ -48,11 +48,8 @@ def suspend_pending(head: Head, detail: str, now_ms: int) -> Head:
     """
     for entry in head.pending:
         head = abort(head, entry, Ending(Reason.CHECKPOINT_COORDINATOR_SUSPEND, detail), now_ms)
-    for ended in head.history:
-        if ended.paused:
-            gone = replace(ended, paused=False)
-            head = replace(head, history=tuple(gone if each.id == ended.id else each for each in head.history))
-    return head
+    history = tuple(replace(each, paused=False) if each.paused else each for each in head.history)
+    return replace(head, history=history)
 
 
 def give_up_stop(head: Head, detail: str, now_ms: int) -> Head:

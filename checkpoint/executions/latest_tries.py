@@ -17,14 +17,10 @@ name.
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import replace
-
-from ...storage.errors import DocumentError, GoneError, OutcomeUnknownError
-from ...storage.port import ConditionFailed
-from ..documents import layout
+from ...storage.errors import DocumentError
 from ..documents.attempt import Execution, Handover
 from ..store.job_files import JobFiles
+from . import stored_handover
 
 
 def was_cleared_since(handover: Handover | DocumentError, first_try: int) -> bool:
@@ -59,13 +55,7 @@ def record(files: JobFiles, handover: Handover | DocumentError, claimant: str, t
     """
     if not isinstance(handover, Handover) or handover.claimant == claimant or handover.try_number > try_number:
         return True
-    key = layout.handover(handover.checkpoint, handover.stage, handover.token)
-    with suppress(GoneError, DocumentError, OutcomeUnknownError):
-        standing, blob = files.read(Handover, key)
-        if standing == handover:
-            named = replace(handover, claimant=claimant, try_number=try_number)
-            return not isinstance(files.replace(key, named, expected_etag=blob.etag), ConditionFailed)
-    return False
+    return stored_handover.pass_on(files, handover, claimant, try_number)
 
 
 def has_passed(files: JobFiles, stage: str, execution: Execution, claimant: str) -> bool:
@@ -74,8 +64,5 @@ def has_passed(files: JobFiles, stage: str, execution: Execution, claimant: str)
     Raises:
         UnavailableError: the store did not answer.
     """
-    try:
-        standing, _ = files.read(Handover, layout.handover(execution.home, stage, execution.token))
-    except (GoneError, DocumentError):
-        return False
-    return standing.claimant != claimant
+    standing = stored_handover.readable(files, stage, execution.home, execution.token)
+    return standing is not None and standing.claimant != claimant

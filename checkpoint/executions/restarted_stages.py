@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...storage.errors import DocumentError, GoneError
 from ..answers import Restarted
-from ..documents import layout
-from ..documents.attempt import Execution, Handover, PendingDocument
+from ..documents.attempt import Execution, PendingDocument
 from ..store import acks
 from ..store.job_files import JobFiles
+from . import stored_handover
 from .carry_over import CarryOver
 
 
@@ -41,11 +40,9 @@ def claimants(files: JobFiles, carried: CarryOver, executions: Mapping[str, Exec
     found = still | dict.fromkeys(carried.failed & (still.keys() | again), "")
     for uid in sorted(again - carried.failed):
         execution = carried.before.executions[uid]
-        try:
-            handover, _ = files.read(Handover, layout.handover(execution.home, uid, execution.token))
-        except (GoneError, DocumentError):
-            continue  # no claim
-        found[uid] = handover.claimant
+        handover = stored_handover.readable(files, uid, execution.home, execution.token)
+        if handover is not None:
+            found[uid] = handover.claimant
     return found
 
 

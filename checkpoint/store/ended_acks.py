@@ -7,6 +7,7 @@ that ends it counts the markers, in whichever process, where the decision has no
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from ...storage.errors import CairnError
 from ..decisions import history
@@ -29,7 +30,7 @@ def counted(files: JobFiles, old: Head, new: Head) -> Head:
         ended = new.ended_by_id(entry.id)
         if ended is not None and ended.status is Status.FAILED and ended.acks == 0:
             found = _acknowledged(files, entry)
-            new = history.note_acks(new, entry.id, found) if found else new
+            new = history.with_ended(new, replace(ended, acks=found)) if found else new
     return new
 
 
