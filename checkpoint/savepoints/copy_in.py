@@ -33,7 +33,7 @@ from ..documents.metadata import (
 from ..documents.strict_json import Json
 from ..errors import DocumentError, InvalidStateError, NoSavepointError
 from ..store import source_lists
-from ..store.job_files import JobFiles
+from ..store.job_files import PIECE_BYTES, JobFiles, pieces
 from ..store.jsonl import Spool
 from . import savepoint_format
 from .copying import Move, in_order
@@ -42,9 +42,6 @@ from .integrity import Savepoint, SavepointProgress
 
 AT_ONCE = 8
 """Files that are copied at the same time."""
-
-COPY_BYTES = 8 * 1024 * 1024
-"""How much of a file is read at once."""
 
 
 @dataclass(slots=True)
@@ -240,13 +237,8 @@ class ImportCopy:
         here, size_bytes, sha256 = wanted.key, wanted.size_bytes, wanted.sha256
         with Spool() as spool:
             try:
-                at_end = False
-                while not at_end and spool.size_bytes <= size_bytes:
-                    # One byte more than there should be, so that a file that has grown is noticed.
-                    asked = min(COPY_BYTES, size_bytes - spool.size_bytes + 1)
-                    piece = self._source.read_range(there, spool.size_bytes, asked)
+                for piece in pieces(self._source.read_range, there, PIECE_BYTES, size_bytes):
                     spool.put(piece)
-                    at_end = len(piece) < asked
             except GoneError as error:
                 raise self._broken(there, "it is gone") from error
             except OSError as error:

@@ -21,12 +21,12 @@ from ..documents.metadata import HandleLine, Line
 from ..errors import SavepointDamagedError
 from ..store import file_check, metadata_file, verification
 from ..store.file_check import GONE
-from ..store.job_files import JobFiles
+from ..store.job_files import PIECE_BYTES, JobFiles, pieces
 from ..store.jsonl import Spool
 from . import savepoint_format
 from .copying import in_order
 from .files import SavepointFiles
-from .integrity import PIECE_BYTES, SavepointProgress
+from .integrity import SavepointProgress
 from .savepoint_format import METADATA, SavepointEnd, SavepointHeader
 
 
@@ -141,13 +141,10 @@ class Copying:
         hasher = None if known is None else Hasher(algorithm_of(known))
         key = handle.path
         with Spool() as spool:
-            while True:
-                chunk = self.files.read_range(key, spool.size_bytes, PIECE_BYTES)
-                spool.put(chunk)
+            for piece in pieces(self.files.read_range, key, PIECE_BYTES):
+                spool.put(piece)
                 if hasher is not None:
-                    hasher.update(chunk)
-                if len(chunk) < PIECE_BYTES:
-                    break
+                    hasher.update(piece)
             if spool.size_bytes != handle.size_bytes:
                 raise self._altered(key, f"expected {handle.size_bytes} bytes, found {spool.size_bytes}")
             if hasher is not None:

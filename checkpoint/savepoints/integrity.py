@@ -16,15 +16,13 @@ from ...storage.port import ObjectStore
 from ..decisions.state_assignment import RestoredStage
 from ..documents.metadata import HookLine, MetadataHeader, StageLine
 from ..errors import DocumentError
+from ..store.job_files import PIECE_BYTES, pieces
 from ..store.verification import restored_stage
 from . import savepoint_format
 from .savepoint_format import SavepointEnd, SavepointFile, SavepointHeader
 
 THREADS = 8
 """Files that are read at once."""
-
-PIECE_BYTES = 8 * 1024 * 1024
-"""How much of a file is read by one request, and is in memory of each that is read at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,19 +121,14 @@ def damages(
 
 
 def _problem(folder: ObjectStore, file: SavepointFile) -> str | None:
-    digest, offset = hashlib.sha256(), 0
+    digest, size_bytes = hashlib.sha256(), 0
     try:
-        at_end = False
-        while not at_end and offset <= file.size_bytes:
-            # One byte more than there should be, so that a file that has grown is noticed.
-            asked = min(PIECE_BYTES, file.size_bytes - offset + 1)
-            chunk = folder.read_range(file.key, offset, asked)
-            digest.update(chunk)
-            offset += len(chunk)
-            at_end = len(chunk) < asked
+        for piece in pieces(folder.read_range, file.key, PIECE_BYTES, file.size_bytes):
+            digest.update(piece)
+            size_bytes += len(piece)
     except GoneError:
         return "it is gone"
-    if offset != file.size_bytes:
+    if size_bytes != file.size_bytes:
         found = folder.stat(file.key).size_bytes
         return f"its size differs: expected {file.size_bytes} bytes, found {found}"
     if digest.hexdigest() != file.sha256:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import IO, TypeVar
@@ -46,8 +46,8 @@ REWRITTEN = frozenset({Head, Handover})
 READ_BYTES = 1024 * 1024
 """How much of a large object is read at once."""
 
-HASHED_BYTES = 8 * 1024 * 1024
-"""How much of a file is read at once where its checksum is computed."""
+PIECE_BYTES = 8 * 1024 * 1024
+"""How much of a file of data is read by one request, and is in memory of each that is read at once."""
 
 CREATE_TRIES = 8
 """How often a create whose answer was lost is checked and, where no object is there, sent again."""
@@ -245,13 +245,11 @@ class JobFiles:
         Raises:
             GoneError: there is none.
         """
-        digest, offset = hashlib.sha256(), 0
-        while True:
-            piece = self.read_range(ref.key, offset, READ_BYTES)
+        digest, size_bytes = hashlib.sha256(), 0
+        for piece in pieces(self.read_range, ref.key, READ_BYTES, ref.size_bytes):
             digest.update(piece)
-            offset += len(piece)
-            if len(piece) < READ_BYTES or offset > ref.size_bytes:
-                return (offset, digest.hexdigest()) == (ref.size_bytes, ref.sha256)
+            size_bytes += len(piece)
+        return (size_bytes, digest.hexdigest()) == (ref.size_bytes, ref.sha256)
 
     def _settle(self, key: str, data: bytes, unknown: OutcomeUnknownError) -> Written | ConditionFailed | None:
         """Learn the outcome of a create whose answer was lost; None if no object is there (semantics W2)."""
@@ -281,13 +279,11 @@ class JobFiles:
         Raises:
             GoneError: there is none.
         """
-        hasher, offset = Hasher(algorithm), 0
-        while True:
-            piece = self.read_range(key, offset, HASHED_BYTES)
+        hasher, size_bytes = Hasher(algorithm), 0
+        for piece in pieces(self.read_range, key, PIECE_BYTES):
             hasher.update(piece)
-            offset += len(piece)
-            if len(piece) < HASHED_BYTES:
-                return offset, hasher.checksum()
+            size_bytes += len(piece)
+        return size_bytes, hasher.checksum()
 
     def listing(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectStat]:
         """Yield objects below `prefix` in key order, with keys relative to the job's prefix."""
@@ -305,6 +301,23 @@ class JobFiles:
         """Delete objects of the job; what could not be deleted comes back (semantics W7)."""
         with _standing_bucket():
             return self.store.delete(self.full(key) for key in keys)
+
+
+def pieces(
+    read_range: Callable[[str, int, int], bytes], key: str, at_once: int, size_bytes: int | None = None
+) -> Iterator[bytes]:
+    """Read an object from its beginning to its end, which is where a piece is shorter than was asked for.
+
+    Where it should have `size_bytes`, one byte more is asked for at most, so that one that has grown is noticed.
+    """
+    offset = 0
+    while size_bytes is None or offset <= size_bytes:
+        asked = at_once if size_bytes is None else min(at_once, size_bytes - offset + 1)
+        piece = read_range(key, offset, asked)
+        yield piece
+        offset += len(piece)
+        if len(piece) < asked:
+            return
 
 
 @contextmanager

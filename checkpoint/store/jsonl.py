@@ -12,7 +12,7 @@ from typing import Protocol
 from ..documents import codec
 from ..documents.attempt import DocumentRef
 from ..errors import DocumentError
-from .job_files import READ_BYTES, JobFiles
+from .job_files import READ_BYTES, JobFiles, pieces
 
 MAX_LINE_BYTES = 2 * codec.MAX_MARKER_BYTES
 """A stage's line in the metadata holds what its marker held, and a little more."""
@@ -51,12 +51,7 @@ def read(files: JobFiles, ref: Reference, what: str) -> Iterator[bytes]:
     digest = hashlib.sha256()
     rest = b""
     offset = 0
-    at_end = False
-    while not at_end:
-        # One byte more than there should be, so that an object that has grown is noticed, and its end is seen at once.
-        asked = min(READ_BYTES, ref.size_bytes - offset + 1)
-        chunk = files.read_range(ref.key, offset, asked)
-        at_end = len(chunk) < asked
+    for chunk in pieces(files.read_range, ref.key, READ_BYTES, ref.size_bytes):
         digest.update(chunk)
         offset += len(chunk)
         if offset > ref.size_bytes:

@@ -22,7 +22,7 @@ from ..documents.attempt import Count, DocumentRef, Job
 from ..documents.list_reference import KIND, SideList
 from ..documents.strict_json import Json, from_json, to_json
 from ..errors import DocumentError
-from .job_files import READ_BYTES, JobFiles
+from .job_files import READ_BYTES, JobFiles, pieces
 from .jsonl import Reference, Spool
 from .jsonl import read as read_lines
 
@@ -115,7 +115,7 @@ class SideLists:
     def _standing(self, key: str) -> tuple[SideList, Json]:
         """Describe what another trigger of the epoch has kept."""
         digest, size = hashlib.sha256(), 0
-        while piece := self._files.read_range(key, size, READ_BYTES):
+        for piece in pieces(self._files.read_range, key, READ_BYTES):
             digest.update(piece)
             size += len(piece)
         ref = DocumentRef(key, size, digest.hexdigest())

@@ -17,8 +17,8 @@ from airflow_cairn.checkpoint.documents.layout import check_request
 from airflow_cairn.checkpoint.documents.metadata import HandleLine, Line, MetadataHeader, StageLine
 from airflow_cairn.checkpoint.errors import NoSavepointError
 from airflow_cairn.checkpoint.savepoints import integrity, savepoint_format
-from airflow_cairn.checkpoint.savepoints.integrity import PIECE_BYTES
 from airflow_cairn.checkpoint.savepoints.savepoint_format import METADATA, SavepointEnd, SavepointHeader
+from airflow_cairn.checkpoint.store.job_files import PIECE_BYTES
 from airflow_cairn.storage import DocumentError, InvalidNameError, ObjectStore, open_store
 from tests.support.memory_store import MemoryStore
 from tests.support.world import golden
