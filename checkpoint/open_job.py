@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from ..storage.errors import CairnError, ErrorKind
+from ..storage.names import RESERVED
 from ..storage.port import ObjectStore
-from .runtime import Runtime
+from .documents.head import Head
+from .runtime import Runtime, system_runtime
 from .store.attempt_documents import AttemptDocuments
 from .store.before_swap import open_heads
 from .store.job_files import JobFiles
@@ -35,3 +40,25 @@ class UseCase:
         self._documents = job.documents
         self._known = job.known
         self._runtime = job.runtime
+
+
+def heads_of(store: ObjectStore) -> Iterator[tuple[str, Head | CairnError]]:
+    """Yield the jobs of a storage in order, each with its head, or with why that cannot be read.
+
+    Raises:
+        UnavailableError: the store did not answer.
+        ForbiddenError: the store refused to answer.
+    """
+    for name in store.list_folders(""):
+        if name == RESERVED:
+            continue
+        try:
+            head = open_heads(JobFiles(store, name), system_runtime()).load()
+        except CairnError as error:
+            # A broken document, or a folder that is no job's; a store that does not answer is not the job's fault.
+            if error.kind not in (ErrorKind.DATA, ErrorKind.INVALID):
+                raise
+            yield name, error
+            continue
+        if head.revision:
+            yield name, head

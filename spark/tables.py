@@ -13,7 +13,6 @@ from ..checkpoint.errors import NoCheckpointError
 from ..checkpoint.open_job import OpenJob
 from ..checkpoint.runtime import system_runtime
 from ..storage import S3Options
-from ..storage.errors import GoneError
 from .handover import conf
 from .stored.outputs import StageContents, Stored, frame, of_checkpoint
 
@@ -126,19 +125,12 @@ def _read(
     choose: Callable[[Head], CompletedEntry],
     find: Callable[[list[StageContents], CompletedEntry], Stored],
 ) -> DataFrame:
-    head = job.heads.load()
-    while True:
+    def look(head: Head, _now_ms: int) -> Stored:
         entry = choose(head)
-        try:
-            contents = of_checkpoint(job.files, entry.metadata, lambda stage: True)
-        except GoneError:
-            # A newer checkpoint may have completed since the head was read, and this one been cleaned.
-            newer = job.heads.load()
-            if newer.revision == head.revision:
-                raise
-            head = newer
-        else:
-            return frame(spark, job.files, find(contents, entry))
+        return find(of_checkpoint(job.files, entry.metadata, lambda stage: True), entry)
+
+    # A newer checkpoint may complete meanwhile, and the one that is read be cleaned: then it looks again.
+    return frame(spark, job.files, job.heads.observe(look))
 
 
 def _outputs(contents: StageContents) -> list[Output]:

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from ...storage.errors import CairnError, ErrorKind
-from ...storage.names import RESERVED
 from ...storage.port import DeleteFailure, ObjectStore
 from ..decisions import savepoint_entries
 from ..documents.entries import SavepointEntry
 from ..documents.head import Head
 from ..errors import DocumentError, InvalidConfigError, NoSavepointError, SavepointRefusedError
+from ..open_job import heads_of
 from ..reasons import Status
-from ..runtime import Runtime, system_runtime
+from ..runtime import Runtime
 from ..store import verification
 from ..store.before_swap import open_heads
 from ..store.head_store import Decision, HeadStore, changed
@@ -67,7 +67,7 @@ def plan(store: ObjectStore, folder: ObjectStore, open_folder: OpenFolder | None
     try:
         savepoint = integrity.load(folder)
     except NoSavepointError:
-        known = (name for name, head in _heads(store) if isinstance(head, Head) and _known(head, folder.uri))
+        known = (name for name, head in heads_of(store) if isinstance(head, Head) and _known(head, folder.uri))
         job = next(known, None)
         if job is None:
             raise
@@ -197,8 +197,10 @@ def prune(
 
 
 def _against(store: ObjectStore, uri: str, job: str, open_folder: OpenFolder | None) -> Iterator[str]:
-    for name, head in _heads(store):
+    for name, head in heads_of(store):
         if isinstance(head, CairnError):
+            if head.kind is ErrorKind.INVALID:
+                continue  # what can be no job's name is none's folder
             yield f"the job {name} cannot be asked whether it needs it: {head}"
             continue
         if head.importing is not None and head.importing.origin.uri == uri:
@@ -238,21 +240,3 @@ def _stands(folder: ObjectStore) -> bool:
 
 def _known(head: Head, uri: str) -> bool:
     return any(entry.uri == uri for entry in head.savepoints)
-
-
-def _heads(store: ObjectStore) -> Iterator[tuple[str, Head | CairnError]]:
-    """Yield the jobs of a storage, each with its head, or with why that cannot be read."""
-    for name in store.list_folders(""):
-        if name == RESERVED:
-            continue
-        try:
-            head = open_heads(JobFiles(store, name), system_runtime()).load()
-        except CairnError as error:
-            # A store that does not answer is not the job's fault, and what can be no job's name is none's folder.
-            if error.kind not in (ErrorKind.DATA, ErrorKind.INVALID):
-                raise
-            if error.kind is ErrorKind.DATA:
-                yield name, error
-            continue
-        if head.revision:
-            yield name, head

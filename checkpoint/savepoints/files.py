@@ -61,7 +61,7 @@ class SavepointFiles(FolderFiles):
             data = codec.encode({"kind": KIND, "format": codec.FORMAT, **to_json(mine)})
             if not isinstance(self.create_bytes(REQUEST, data), ConditionFailed):
                 return
-        if self.owner() != mine or self._is_whole():
+        if self.owner() != mine or self.has(METADATA):
             raise SavepointRefusedError(
                 "the savepoint's folder is not empty, and the job does not know the files in it. Take it under "
                 "another request id, or into another target",
@@ -78,13 +78,6 @@ class SavepointFiles(FolderFiles):
             return from_json(FolderOwner, body, key=self.full(REQUEST))
         except (GoneError, DocumentError):
             return None
-
-    def _is_whole(self) -> bool:
-        try:
-            self.stat(METADATA)
-        except GoneError:
-            return False
-        return True
 
     def leave(self) -> None:
         """Give up a folder that was claimed, and in which nothing was made."""

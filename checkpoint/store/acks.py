@@ -193,11 +193,7 @@ def marked(files: JobFiles, executions: Mapping[str, Execution], kind: str) -> f
 
 def has_acknowledged(files: JobFiles, stage: str, execution: Execution) -> bool:
     """Tell whether the execution's marker exists."""
-    try:
-        files.stat(layout.ack(execution.home, stage, execution.token))
-    except GoneError:
-        return False
-    return True
+    return files.has(layout.ack(execution.home, stage, execution.token))
 
 
 def read_decline(files: JobFiles, stage: str, execution: Execution) -> DeclineDocument | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 
-from ...storage.errors import DocumentError, GoneError
+from ...storage.errors import DocumentError
 from ..documents import layout
 from ..documents.attempt import HookAnswer, HookAnswersDocument, HooksRef
 from ..documents.strict_json import Json
@@ -14,13 +14,7 @@ from .job_files import JobFiles
 
 def missing(files: JobFiles, ref: HooksRef | None) -> tuple[str, ...]:
     """Give the hooks that have not answered, all of them or none: one request, and none for a job without hooks."""
-    if ref is None:
-        return ()
-    try:
-        files.stat(layout.hook_answers(ref.home, ref.token))
-    except GoneError:
-        return ref.names
-    return ()
+    return () if ref is None or files.has(layout.hook_answers(ref.home, ref.token)) else ref.names
 
 
 def read(files: JobFiles, ref: HooksRef) -> tuple[HookAnswer, ...]:

@@ -273,6 +273,14 @@ class JobFiles:
             found = self.store.stat(self.full(key))
         return replace(found, key=key)
 
+    def has(self, key: str) -> bool:
+        """Tell whether there is an object."""
+        try:
+            self.stat(key)
+        except GoneError:
+            return False
+        return True
+
     def checksum(self, key: str, algorithm: str) -> tuple[int, str]:
         """Read an object, and give how many bytes it has and their checksum (`sha256` or `crc64nvme`).
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
-from ...storage.errors import CairnError, ErrorKind
-from ...storage.names import RESERVED
 from ...storage.port import ObjectStore
 from ..coordinator import Coordinator
 from ..documents import layout
@@ -25,6 +23,7 @@ from ..documents.entries import (
 from ..documents.head import Head
 from ..documents.read_windows import WindowText
 from ..errors import NoCheckpointError
+from ..open_job import heads_of
 from ..reasons import RequestKind, Status
 from ..store import acks
 
@@ -117,19 +116,8 @@ def jobs(store: ObjectStore) -> Iterator[JobRow]:
         UnavailableError: the store did not answer.
         ForbiddenError: the store refused to answer.
     """
-    for name in store.list_folders(""):
-        if name == RESERVED:
-            continue
-        try:
-            head = Coordinator(store, name).head()
-        except CairnError as error:
-            # A broken document, or a folder that is no job's; a store that does not answer is not the job's fault.
-            if error.kind not in (ErrorKind.DATA, ErrorKind.INVALID):
-                raise
-            yield JobRow(name, problem=str(error))
-            continue
-        if head.revision:
-            yield _job_row(head)
+    for name, head in heads_of(store):
+        yield _job_row(head) if isinstance(head, Head) else JobRow(name, problem=str(head))
 
 
 @dataclass(frozen=True, slots=True)

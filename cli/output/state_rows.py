@@ -21,7 +21,7 @@ from ...checkpoint.documents.schemas import plain_schema
 from ...checkpoint.errors import InvalidConfigError, NoCheckpointError
 from ...checkpoint.store import metadata_file
 from ...checkpoint.store.job_files import JobFiles
-from ...storage.errors import DocumentError, GoneError
+from ...storage.errors import DocumentError
 from . import text
 
 HEAD = 20
@@ -51,24 +51,19 @@ def rows(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[st
         DocumentError: the metadata or a file is broken.
     """
     parquet = _pyarrow()
-    head = coordinator.head()
-    while True:
+
+    def look(head: Head) -> tuple[int, _Found, list[dict[str, Any]]]:
         entry = _entry(head, options.checkpoint)
-        try:
-            found = _find(coordinator.files, entry, options.stage, options.name)
-            there = _first(parquet, coordinator.files, found, options.head + 1)
-            break
-        except GoneError:
-            # A newer checkpoint may have completed since the head was read, and this one been cleaned.
-            newer = coordinator.head()
-            if newer.revision == head.revision:
-                raise
-            head = newer
+        found = _find(coordinator.files, entry, options.stage, options.name)
+        return entry.id, found, _first(parquet, coordinator.files, found, options.head + 1)
+
+    # A newer checkpoint may complete meanwhile, and the one that is read be cleaned: then it looks again.
+    checkpoint, found, there = coordinator.observe(look)
     shown, more = there[: options.head], len(there) > options.head
     output, names = found.output, _names(found.output)
     document = {
         "job": coordinator.job,
-        "checkpoint": entry.id,
+        "checkpoint": checkpoint,
         "stage": options.stage,
         "name": options.name,
         "url": coordinator.files.spark_url(output.folder),
