@@ -16,7 +16,7 @@ from ..checkpoint.views.details import SUBTASKS
 from ..storage.errors import CairnError
 from ..storage.port import ObjectStore
 from ..storage.printable import printable
-from . import commands, confirmation
+from . import commands, manual_checkpoint
 from .airflow_api import TOKEN
 from .commands import Outcome
 from .output import state_rows
@@ -189,7 +189,7 @@ def _parser() -> argparse.ArgumentParser:
     _airflow(verb)
     verb.add_argument("--request-id", metavar="ID", help="the same one gives the same run; by default one is made up")
     _json(verb)
-    verb.set_defaults(run=confirmation.checkpoint, on_store=False)
+    verb.set_defaults(run=manual_checkpoint.checkpoint, on_store=False)
     verb = _command(verbs, "rewind", "let the next epoch restore an older checkpoint; what came after it runs again")
     verb.add_argument("job", metavar="JOB")
     verb.add_argument(

@@ -1,0 +1,37 @@
+"""`cairn checkpoint`: asks for a checkpoint now. An epoch is a DAG run, so Airflow is asked for one.
+
+The run's id is made of the request's, so asking twice gives one run: Airflow refuses an id that it has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from ..checkpoint import system_runtime
+from ..storage.names import check_name
+from .airflow_api import TOKEN, AirflowApi
+from .commands import Outcome
+
+
+def checkpoint(options: argparse.Namespace) -> Outcome:
+    """Ask for a checkpoint of a job now, by a DAG run of the type manual (semantics T2, T3).
+
+    Raises:
+        InvalidConfigError: the URL is none, or the token is missing.
+        InvalidNameError: the request's id is outside the grammar (semantics W1).
+        NoSuchDagError: Airflow has no such DAG, or it is paused.
+        AirflowRefusedError: it does not take the token, or it does not have the right.
+        AirflowUnavailableError: it could not be reached, or its answer cannot be used.
+    """
+    job, dag_id, runtime = options.job, options.dag or options.job, system_runtime()
+    request = runtime.new_token() if options.request_id is None else options.request_id
+    run_id = f"cairn__{check_name('request', request)}"
+    api = AirflowApi(options.airflow_url, os.environ.get(TOKEN))
+    api.check_runs(job, dag_id)
+    created = api.start_run(dag_id, run_id, runtime.now_ms())
+    line = f"the DAG run {run_id} of {dag_id} is there already: nothing was asked anew"
+    if created:
+        asked = f"asked for a checkpoint of {job}: DAG run {run_id} of {dag_id}"
+        line = f"{asked}. It comes before those of the schedule, and waits for no pause"
+    return Outcome([line], {"job": job, "dag": dag_id, "run": run_id, "request": request, "created": created})
