@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from scripts.harness.spark_start import ensure_archive, fast_conf
+from scripts.harness.spark.start import ensure_archive, fast_conf
 from scripts.setup.java import ensure_java
 
 _APPLICATION = """

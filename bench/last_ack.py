@@ -25,7 +25,7 @@ from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.views.details import details
 from airflow_cairn.storage import open_store
 from scripts.harness.airflow_home import AirflowHome
-from scripts.harness.spark_start import ensure_archive, fast_conf
+from scripts.harness.spark.start import ensure_archive, fast_conf
 
 from .airflow import airflow_for
 from .results import machine, tell

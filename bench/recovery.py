@@ -46,7 +46,7 @@ from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.storage import open_store
 from scripts.demo.compare import state_files
 from scripts.harness.airflow_home import AirflowHome
-from scripts.harness.spark_start import ensure_archive, fast_conf
+from scripts.harness.spark.start import ensure_archive, fast_conf
 
 from .airflow import airflow_for
 from .recovery_figures import Run, Try, figures

@@ -67,7 +67,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     if any(item.get_closest_marker(name) for item in session.items for name in _NEEDS_JAVA):
         os.environ["JAVA_HOME"] = str(ensure_java())
-        from scripts.harness.spark_start import ensure_archive  # here: it imports PySpark
+        from scripts.harness.spark.start import ensure_archive  # here: it imports PySpark
 
         ensure_archive()
 

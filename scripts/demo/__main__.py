@@ -29,7 +29,7 @@ from airflow_cairn.storage import S3Options, open_store
 from ..harness.airflow_home import AirflowHome
 from ..harness.processes import RealProcess
 from ..harness.s3_server import S3Server
-from ..harness.spark_start import archive, archiving_conf, fast_conf
+from ..harness.spark.start import archive, archiving_conf, fast_conf
 from ..s3a_jars import s3a_jars
 from ..setup.base import ROOT
 from .compare import Comparison, compare, leftovers

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from scripts.harness.s3_server import S3Server
-from scripts.harness.spark_start import fast_conf
+from scripts.harness.spark.start import fast_conf
 from scripts.s3a_jars import s3a_conf
 
 pytestmark = [pytest.mark.s3, pytest.mark.spark]

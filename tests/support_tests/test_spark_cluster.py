@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from scripts.harness.ports import is_listening
-from scripts.harness.spark_cluster import SparkCluster
-from scripts.harness.spark_start import fast_conf
+from scripts.harness.spark.cluster import SparkCluster
+from scripts.harness.spark.start import fast_conf
 
 pytestmark = pytest.mark.spark
 

@@ -14,7 +14,7 @@ from typing import Any
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.postgres_server import PostgresServer
 from scripts.harness.s3_server import S3Server
-from scripts.harness.spark_start import fast_conf
+from scripts.harness.spark.start import fast_conf
 from scripts.s3a_jars import s3a_jars
 from scripts.setup.venv import VENV
 from tests.chaos.rounds.world import ROOT, World

@@ -16,7 +16,7 @@ from scripts.demo.flights_input import write_flights
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.postgres_server import PostgresServer
 from scripts.harness.s3_server import S3Server
-from scripts.harness.spark_start import fast_conf
+from scripts.harness.spark.start import fast_conf
 from scripts.harness.wait import wait_until
 from scripts.s3a_jars import s3a_jars
 from scripts.setup.base import ROOT

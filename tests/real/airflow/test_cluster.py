@@ -12,7 +12,7 @@ import pytest
 
 from scripts.demo.flights_input import write_flights
 from scripts.harness.airflow_home import AirflowHome
-from scripts.harness.spark_cluster import SparkCluster
+from scripts.harness.spark.cluster import SparkCluster
 from scripts.harness.wait import wait_until
 from scripts.setup.base import ROOT
 from tests.real.airflow.conftest import spark_conf

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from scripts.harness.airflow_home import AirflowHome
-from scripts.harness.connect_server import ConnectServer
+from scripts.harness.spark.connect_server import ConnectServer
 from scripts.harness.wait import wait_until
 from tests.real.airflow.conftest import Gates
 from tests.real.airflow.store import JobStore

@@ -20,8 +20,8 @@ import pytest
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import Handover
 from scripts.harness.airflow_home import AirflowHome
+from scripts.harness.spark.yarn import YarnCluster
 from scripts.harness.wait import wait_until
-from scripts.harness.yarn_cluster import YarnCluster
 from tests.real.airflow.scenario import kill_driver
 from tests.real.airflow.store import JobStore
 

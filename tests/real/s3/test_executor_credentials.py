@@ -13,8 +13,8 @@ import pytest
 
 from airflow_cairn.hooks import CheckpointStorageHook
 from scripts.harness.s3_server import S3Server
-from scripts.harness.spark_cluster import SparkCluster
-from scripts.harness.spark_start import fast_conf
+from scripts.harness.spark.cluster import SparkCluster
+from scripts.harness.spark.start import fast_conf
 from scripts.s3a_jars import s3a_jars
 from scripts.setup.venv import VENV
 

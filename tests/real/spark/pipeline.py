@@ -13,7 +13,7 @@ from airflow_cairn.spark import Epoch
 from airflow_cairn.spark.handover.conf import PREFIX, handover_conf
 from airflow_cairn.storage import S3Options, open_store
 from airflow_cairn.storage.uris import parse_storage_uri
-from scripts.harness.spark_start import fast_conf
+from scripts.harness.spark.start import fast_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_cairn.checkpoint.answers import Failed
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.operators import SparkEpochOperator
-from scripts.harness.spark_start import fast_conf
+from scripts.harness.spark.start import fast_conf
 from tests.support.airflow_stage import Job, Ti, context
 
 pytestmark = pytest.mark.spark

@@ -20,7 +20,7 @@ from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.spark.remote.client import NOT_RUN
 from airflow_cairn.spark.remote.sessions import session_id
 from airflow_cairn.spark.remote.submission import VARIABLE, Problem, Submission
-from scripts.harness.connect_server import ConnectServer
+from scripts.harness.spark.connect_server import ConnectServer
 from scripts.harness.wait import wait_until
 from tests.real.spark.pipeline import Pipeline
 

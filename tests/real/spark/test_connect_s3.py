@@ -16,8 +16,8 @@ from airflow_cairn.spark.output.committer import s3a_conf
 from airflow_cairn.spark.remote.sessions import session_id
 from airflow_cairn.spark.remote.submission import VARIABLE, Submission
 from airflow_cairn.storage import S3Options
-from scripts.harness.connect_server import ConnectServer
 from scripts.harness.s3_server import S3Server
+from scripts.harness.spark.connect_server import ConnectServer
 from scripts.s3a_jars import s3a_jars
 from tests.real.spark.pipeline import Pipeline
 

@@ -14,7 +14,7 @@ import pytest
 from airflow.sdk import DAG
 
 from airflow_cairn.operators.stage.function import spark_epoch_task
-from scripts.harness.spark_start import fast_conf
+from scripts.harness.spark.start import fast_conf
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
 

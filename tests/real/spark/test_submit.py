@@ -15,7 +15,7 @@ from airflow_cairn.checkpoint.answers import Failed
 from airflow_cairn.checkpoint.documents.attempt import Slice
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.spark.handover.runtime_zip import runtime_zip
-from scripts.harness.spark_start import fast_conf
+from scripts.harness.spark.start import fast_conf
 from scripts.setup.base import CACHE, only_one, run
 from scripts.setup.uv import ensure_uv
 from tests.real.spark.pipeline import Pipeline

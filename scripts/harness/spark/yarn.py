@@ -12,11 +12,11 @@ from xml.sax.saxutils import escape
 
 import pyspark
 
-from ..setup.java import ensure_java
-from ..yarn_jars import yarn_jars
-from .ports import LOOPBACK, free_port
-from .processes import MARK, RealProcess
-from .service import Service
+from ...setup.java import ensure_java
+from ...yarn_jars import yarn_jars
+from ..ports import LOOPBACK, free_port
+from ..processes import MARK, RealProcess
+from ..service import Service
 
 _SERVERS = "org.apache.hadoop.yarn.server"
 _RM, _NM = "yarn.resourcemanager", "yarn.nodemanager"

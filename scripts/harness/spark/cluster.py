@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..setup.java import ensure_java
-from ..setup.venv import VENV
-from .ports import LOOPBACK, free_port
-from .processes import RealProcess
-from .service import Service
+from ...setup.java import ensure_java
+from ...setup.venv import VENV
+from ..ports import LOOPBACK, free_port
+from ..processes import RealProcess
+from ..service import Service
 
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"

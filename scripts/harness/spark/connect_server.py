@@ -7,12 +7,12 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..setup.java import ensure_java
-from ..setup.venv import VENV
-from .ports import LOOPBACK
-from .processes import RealProcess
-from .service import Service
-from .spark_start import fast_conf
+from ...setup.java import ensure_java
+from ...setup.venv import VENV
+from ..ports import LOOPBACK
+from ..processes import RealProcess
+from ..service import Service
+from .start import fast_conf
 
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _STARTED = re.compile(r"Spark Connect server started at: \S+:([0-9]+)")

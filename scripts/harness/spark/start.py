@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pyspark
 
-from ..setup.base import CACHE, only_one, say
-from ..setup.java import ensure_java
-from ..setup.venv import VENV
+from ...setup.base import CACHE, only_one, say
+from ...setup.java import ensure_java
+from ...setup.venv import VENV
 
 _SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 OPTION = "spark.driver.extraJavaOptions"
