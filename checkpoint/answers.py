@@ -5,9 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .documents.attempt import Handover, PendingDocument
-from .documents.damage import Damage
 from .documents.entries import EndedEntry
 from .reasons import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """One thing that is wrong with a completed checkpoint (semantics R1)."""
+
+    checkpoint: int
+    key: str
+    """Relative to the job's prefix."""
+    problem: str
+
+    def __str__(self) -> str:
+        """Say it in one line."""
+        return f"checkpoint {self.checkpoint}: {self.key}: {self.problem}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from ..answers import Damage
 from ..completion import restore
 from ..decisions import history, restore_choice, rewinds, state_assignment, transitions
 from ..decisions.state_assignment import ALLOWING, check_claimed_by_hooks, check_claimed_by_stages
-from ..documents import damage, run_window
+from ..documents import run_window
 from ..documents.attempt import (
     BacklogEpoch,
     Execution,
@@ -76,7 +77,7 @@ class Opened:
 
     head: Head
     pending: PendingDocument
-    damages: tuple[damage.Damage, ...]
+    damages: tuple[Damage, ...]
 
 
 class Opener:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...storage.errors import GoneError
+from ..answers import Damage
 from ..decisions.restore_choice import RestoreChoice
 from ..documents import layout
 from ..documents.attempt import EpochDocument, ReplayedEpoch, RestorePointer
-from ..documents.damage import Damage
 from ..documents.entries import CompletedEntry
 from ..documents.head import Head
 from ..errors import NoCheckpointError

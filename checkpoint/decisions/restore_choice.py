@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..answers import Damage
 from ..documents.attempt import BacklogEpoch, ReplayedEpoch, RestorePointer, Slice
-from ..documents.damage import Damage
 from ..documents.entries import RestoreRecord
 from ..documents.read_windows import NOTHING_READ, ReadWindows
 from ..documents.text import one_line

@@ -7,22 +7,8 @@ from enum import StrEnum
 from typing import Annotated
 
 from ..reasons import Reason
-from .attempt import (
-    AtLeast,
-    Attempt,
-    CheckpointId,
-    Checksum,
-    Count,
-    DocumentRef,
-    Epoch,
-    Execution,
-    Job,
-    Key,
-    OutputId,
-    OutputName,
-    Stage,
-    Token,
-)
+from .attempt import DocumentRef, Execution
+from .fields import AtLeast, Attempt, CheckpointId, Checksum, Count, Epoch, Job, Key, OutputId, OutputName, Stage, Token
 from .schemas import check_schema
 from .strict_json import SPARSE, Json
 

@@ -10,67 +10,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
-from ...storage.checksums import check_checksum
-from ...storage.names import check_name
-from . import layout
+from .fields import AtLeast, Attempt, CheckpointId, Count, Epoch, HookName, Job, Key, ListenerName, Stage, Token
 from .read_windows import NOTHING_READ, ReadWindows
 from .strict_json import SPARSE, Json
-
-
-@dataclass(frozen=True, slots=True)
-class IsName:
-    """Checks that a text is a name (semantics W1)."""
-
-    kind: str
-
-    def __call__(self, value: str) -> None:
-        """Refuse what is no name."""
-        check_name(self.kind, value)
-
-
-@dataclass(frozen=True, slots=True)
-class AtLeast:
-    """Checks that a number is not below a bound."""
-
-    bound: int
-
-    def __call__(self, value: int) -> None:
-        """Refuse what is below the bound."""
-        if value < self.bound:
-            raise ValueError(f"expected at least {self.bound}, found {value}")
-
-
-Stage = Annotated[str, IsName("stage")]
-
-Epoch = Annotated[str, IsName("epoch")]
-
-Job = Annotated[str, layout.check_job]
-
-Token = Annotated[str, layout.check_token]
-
-OutputName = Annotated[str, IsName("output")]
-
-OutputId = Annotated[str, layout.check_output_id]
-
-ListenerName = Annotated[str, IsName("listener")]
-
-HookName = Annotated[str, IsName("hook")]
-
-Key = Annotated[str, layout.check_relative]
-
-RequestId = Annotated[str, layout.check_request]
-
-Target = Annotated[str, layout.check_target]
-
-FolderName = Annotated[str, IsName("folder")]
-
-Checksum = Annotated[str, check_checksum]
-
-CheckpointId = Annotated[int, AtLeast(1)]
-
-Count = Annotated[int, AtLeast(0)]
-
-Attempt = Annotated[int, AtLeast(1)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,21 +7,18 @@ from enum import StrEnum
 
 from ..reasons import COUNTED, Reason, RequestKind, Status
 from .acknowledgement import AckMetrics
-from .attempt import (
+from .attempt import DocumentRef, Owner, PendingDocument, RestorePointer
+from .fields import (
     Attempt,
     CheckpointId,
     Count,
-    DocumentRef,
     Epoch,
     FolderName,
     Job,
     Key,
     ListenerName,
     OutputName,
-    Owner,
-    PendingDocument,
     RequestId,
-    RestorePointer,
     Stage,
     Target,
     Token,

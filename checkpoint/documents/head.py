@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ..errors import NoCheckpointError
 from ..reasons import Reason, Status
-from .attempt import CheckpointId, Count, DocumentRef, Epoch, Job, RestartMemory, Target, Token
+from .attempt import DocumentRef, RestartMemory
 from .entries import (
     CompletedEntry,
     Counters,
@@ -28,6 +28,7 @@ from .entries import (
     Stopped,
     WaitingRequest,
 )
+from .fields import CheckpointId, Count, Epoch, Job, Target, Token
 from .read_windows import WindowText
 from .strict_json import SPARSE
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from . import layout
-from .attempt import Count
+from .fields import Count
 from .strict_json import Json, from_json, to_json
 
 KIND = "cairn.shelved"

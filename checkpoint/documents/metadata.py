@@ -16,19 +16,8 @@ from typing import cast
 from ..errors import DocumentError
 from . import codec
 from .acknowledgement import AckMetrics, Output, StateHandle
-from .attempt import (
-    Attempt,
-    BacklogEpoch,
-    CheckpointId,
-    Count,
-    Epoch,
-    Execution,
-    HookAnswer,
-    Job,
-    OutputName,
-    Slice,
-    Stage,
-)
+from .attempt import BacklogEpoch, Execution, HookAnswer, Slice
+from .fields import Attempt, CheckpointId, Count, Epoch, Job, OutputName, Stage
 from .read_windows import NOTHING_READ, ReadWindows
 from .strict_json import SPARSE, Json, from_json, to_json
 

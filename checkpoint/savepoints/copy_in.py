@@ -18,8 +18,9 @@ from ...storage.port import ObjectStore
 from ..completion.assemble import count_table_file
 from ..documents import layout, list_reference
 from ..documents.acknowledgement import Output, StateHandle
-from ..documents.attempt import BacklogEpoch, DocumentRef, Execution, OutputName, Slice
+from ..documents.attempt import BacklogEpoch, DocumentRef, Execution, Slice
 from ..documents.entries import ImportEntry
+from ..documents.fields import OutputName
 from ..documents.metadata import (
     HandleLine,
     HookLine,

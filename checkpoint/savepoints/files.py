@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ...storage.errors import GoneError
 from ...storage.port import ConditionFailed, DeleteFailure, ObjectStore
 from ..documents import codec
-from ..documents.attempt import Job, RequestId
+from ..documents.fields import Job, RequestId
 from ..documents.strict_json import from_json, to_json
 from ..errors import DocumentError, SavepointRefusedError
 from ..store.job_files import JobFiles

@@ -21,7 +21,8 @@ from typing import Annotated
 from ...storage.errors import GoneError
 from ...storage.port import ObjectStore
 from ..documents import codec, list_reference, metadata
-from ..documents.attempt import CheckpointId, Count, Job, RequestId, Slice
+from ..documents.attempt import Slice
+from ..documents.fields import CheckpointId, Count, Job, RequestId
 from ..documents.layout import cut_part
 from ..documents.metadata import HandleLine, Line, MetadataHeader, StageLine
 from ..documents.strict_json import from_json, to_json

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..documents import codec, layout
-from ..documents.attempt import Count, DocumentRef, Job
+from ..documents.attempt import DocumentRef
+from ..documents.fields import Count, Job
 from ..documents.list_reference import KIND, SideList
 from ..documents.strict_json import Json, from_json, to_json
 from ..errors import DocumentError

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ...storage.errors import DocumentError, GoneError
+from ..answers import Damage
 from ..decisions.state_assignment import RestoredStage
 from ..documents import list_reference
 from ..documents.acknowledgement import StateHandle
 from ..documents.attempt import BacklogEpoch, DocumentRef, RestorePointer, Slice
-from ..documents.damage import Damage
 from ..documents.entries import CompletedEntry
 from ..documents.metadata import HandleLine, HookLine, InFlightLine, MetadataHeader, StageLine
 from ..documents.read_windows import NOTHING_READ, ReadWindows
