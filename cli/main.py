@@ -112,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         type=_between(1, 10_000),
         default=20,
-        help="checkpoints, and waiting requests, to show, from 1 to 10000 (20)",
+        help="how many checkpoints, and waiting requests, to show, from 1 to 10000 (20)",
     )
     verb.set_defaults(run=commands.checkpoints, pulse=commands.checkpoints_pulse)
     _watchable(verb)
@@ -120,14 +120,18 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("job", metavar="JOB")
     verb.add_argument("checkpoint", metavar="ID", type=_checkpoint_id)
     verb.add_argument(
-        "--limit", metavar="N", type=_between(1, 10_000), default=20, help="stages to show, from 1 to 10000 (20)"
+        "--limit",
+        metavar="N",
+        type=_between(1, 10_000),
+        default=20,
+        help="how many stages to show, from 1 to 10000 (20)",
     )
     verb.add_argument(
         "--subtasks",
         metavar="N",
         type=_between(1, 100_000),
         default=SUBTASKS,
-        help=f"subtasks of each stage to show, from 1 to 100000 ({SUBTASKS})",
+        help=f"how many subtasks of each stage to show, from 1 to 100000 ({SUBTASKS})",
     )
     verb.set_defaults(run=commands.show, pulse=commands.show_pulse)
     _watchable(verb)
@@ -140,14 +144,14 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("stage", metavar="STAGE", help="the stage's uid")
     verb.add_argument("name", metavar="NAME", help="the state's name")
     verb.add_argument(
-        "--checkpoint", metavar="ID", type=_checkpoint_id, help="a retained checkpoint; the newest unless it is given"
+        "--checkpoint", metavar="ID", type=_checkpoint_id, help="a retained checkpoint; by default the newest"
     )
     verb.add_argument(
         "--head",
         metavar="N",
         type=_between(1, 100_000),
         default=state_rows.HEAD,
-        help=f"rows to show, from 1 to 100000 ({state_rows.HEAD})",
+        help=f"how many rows to show, from 1 to 100000 ({state_rows.HEAD})",
     )
     verb.set_defaults(run=commands.state)
     verb = _command(verbs, "verify", "check that every file of retained checkpoints, or of a savepoint, is whole")
@@ -166,9 +170,9 @@ def _parser() -> argparse.ArgumentParser:
         "--checkpoint",
         metavar="ID",
         type=_checkpoint_id,
-        help="only the notice of this one, because it cannot be delivered",
+        help="drop only the notice of this checkpoint, which cannot be delivered",
     )
-    verb.add_argument("--yes", action="store_true", help="do it; without this, only say which notices they are")
+    verb.add_argument("--yes", action="store_true", help="drop them; without it the command only lists them")
     verb.set_defaults(run=commands.forget_listener)
     text = "list the regions of a DAG: the stages that run again together"
     verb = verbs.add_parser(
@@ -187,7 +191,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     verb.add_argument("job", metavar="JOB")
     _airflow(verb)
-    verb.add_argument("--request-id", metavar="ID", help="the same one gives the same run; by default one is made up")
+    verb.add_argument(
+        "--request-id", metavar="ID", help="asking again with the same id gives the same run; by default a new id"
+    )
     _json(verb)
     verb.set_defaults(run=manual_checkpoint.checkpoint, on_store=False)
     verb = _command(verbs, "rewind", "let the next epoch restore an older checkpoint; what came after it runs again")
@@ -195,10 +201,10 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument(
         "--to", metavar="ID", type=_checkpoint_id, required=True, help="the retained checkpoint to go back to"
     )
-    verb.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
-    verb.add_argument("--abort-pending", action="store_true", help="abort what is pending instead of refusing")
+    verb.add_argument("--yes", action="store_true", help="do not ask; required without a terminal")
+    verb.add_argument("--abort-pending", action="store_true", help="abort pending checkpoints instead of refusing")
     verb.set_defaults(run=commands.rewind)
-    verb = _command(verbs, "adopt", "give a job another owner: its DAG was renamed, or has moved to another Airflow")
+    verb = _command(verbs, "adopt", "give a job another owner, after its DAG was renamed or moved to another Airflow")
     verb.add_argument("job", metavar="JOB")
     verb.add_argument(
         "--dag", metavar="DAG_ID", required=True, help="the DAG that makes the job's checkpoints from now on"
@@ -207,58 +213,66 @@ def _parser() -> argparse.ArgumentParser:
         "--deployment",
         metavar="NAME",
         default="",
-        help="the name of its Airflow deployment, as the refused run says it; none where it has no name",
+        help="the name of that DAG's Airflow deployment, as the error of the refused run has it; by default none",
     )
-    verb.add_argument("--abort-pending", action="store_true", help="end what is pending instead of refusing")
+    verb.add_argument("--abort-pending", action="store_true", help="abort pending checkpoints instead of refusing")
     verb.set_defaults(run=commands.adopt)
-    verb = _command(verbs, "savepoint", "take a savepoint of a job, or go on with one")
+    verb = _command(verbs, "savepoint", "take a savepoint of a job, or continue one that has begun")
     verb.add_argument("job", metavar="JOB")
     verb.add_argument(
         "target",
         metavar="TARGET",
         nargs="?",
-        help="the folder below which it gets a folder of its own; without it, the job's own savepoint_target",
+        help="where the savepoint gets a folder of its own; by default the job's savepoint_target",
     )
     verb.add_argument(
-        "--request-id", metavar="ID", help="the same one gives the same savepoint; by default one is made up, and said"
+        "--request-id",
+        metavar="ID",
+        help="asking again with the same id continues the same savepoint; by default a new id, which is printed",
     )
-    verb.add_argument("--wait", action="store_true", help="where an epoch is under way, wait until that has ended")
+    verb.add_argument("--wait", action="store_true", help="if an epoch is running, wait until it has ended")
     verb.set_defaults(run=commands.savepoint)
     verb = _command(verbs, "savepoints", "list the savepoints that a job remembers, newest first")
     verb.add_argument("job", metavar="JOB")
     verb.set_defaults(run=commands.savepoints)
     verb = _command(verbs, "dispose", "delete a savepoint, unless a job needs it")
     verb.add_argument("path", metavar="PATH", help="the savepoint's folder")
-    verb.add_argument("--force", action="store_true", help="also where a job needs it; says what is lost")
-    verb.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
+    verb.add_argument("--force", action="store_true", help="delete it although a job needs it; prints what is lost")
+    verb.add_argument("--yes", action="store_true", help="do not ask; required without a terminal")
     verb.set_defaults(run=commands.dispose)
-    verb = _command(verbs, "resume", "start a job from a savepoint, or let one that was stopped go on")
+    verb = _command(verbs, "resume", "start a job from a savepoint, or resume a stopped job")
     verb.add_argument("job", metavar="JOB")
     verb.add_argument(
         "--from", dest="source", metavar="PATH", help="the savepoint's folder; without it, the job's newest checkpoint"
     )
     verb.add_argument(
-        "--allow-non-restored-state", action="store_true", help="leave behind what no stage claims, this once"
+        "--allow-non-restored-state",
+        action="store_true",
+        help="start without the state that no stage claims; for this start alone",
     )
     whose = verb.add_mutually_exclusive_group()
-    whose.add_argument("--claim", action="store_true", help="the job owns the savepoint, and deletes it when copied")
+    whose.add_argument("--claim", action="store_true", help="the job owns the savepoint, and deletes it after the copy")
     whose.add_argument("--no-claim", dest="claim", action="store_false", help="its owner keeps it (the default)")
-    verb.add_argument("--again", action="store_true", help="also where the job has started from it before")
-    verb.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
+    verb.add_argument("--again", action="store_true", help="start from it again, if the job has started from it before")
+    verb.add_argument("--yes", action="store_true", help="do not ask; required without a terminal")
     verb.set_defaults(run=commands.resume)
     verb = _command(verbs, "stop", "stop a job with a savepoint; no run begins in between")
     verb.add_argument("job", metavar="JOB")
     verb.add_argument(
         "--target",
         metavar="URI",
-        help="the folder below which the savepoint gets a folder of its own; without it, the job's savepoint_target",
+        help="where the savepoint gets a folder of its own; by default the job's savepoint_target",
     )
-    verb.add_argument("--drain", action="store_true", help="let a last run emit what waits for time to go on")
+    verb.add_argument(
+        "--drain", action="store_true", help="start a last run first, in which stages emit what they hold back"
+    )
     _airflow(verb)
     verb.add_argument(
-        "--request-id", metavar="ID", help="the same one is the same stop; by default one is made up, and said"
+        "--request-id",
+        metavar="ID",
+        help="asking again with the same id continues the same stop; by default a new id, which is printed",
     )
-    verb.add_argument("--wait", action="store_true", help="where a run is under way, wait until that has ended")
+    verb.add_argument("--wait", action="store_true", help="if a DAG run is running, wait until it has ended")
     verb.set_defaults(run=commands.stop)
     return parser
 
@@ -283,17 +297,21 @@ def _json(verb: argparse.ArgumentParser) -> None:
 
 
 def _airflow(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--dag", metavar="DAG_ID", help="the DAG that makes the job's checkpoints; the job's name if not")
+    verb.add_argument(
+        "--dag",
+        metavar="DAG_ID",
+        help="the DAG that makes the job's checkpoints; by default the one with the job's name",
+    )
     verb.add_argument(
         "--airflow-url",
         metavar="URL",
         default=os.environ.get("CAIRN_AIRFLOW_URL"),
-        help="of Airflow's API server (or set CAIRN_AIRFLOW_URL)",
+        help="the URL of Airflow's API server (or set CAIRN_AIRFLOW_URL)",
     )
 
 
 def _watchable(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--watch", action="store_true", help="show it again whenever it changes, until Ctrl-C")
+    verb.add_argument("--watch", action="store_true", help="show it again each time it changes, until Ctrl-C")
     verb.add_argument(
         "--interval",
         metavar="SECONDS",

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
-from airflow_cairn.checkpoint.documents import attempt, layout, schemas
+from airflow_cairn.checkpoint.documents import fields, layout, schemas
 from airflow_cairn.checkpoint.documents.entries import EndedEntry
 from airflow_cairn.checkpoint.documents.head import Head
 from airflow_cairn.checkpoint.documents.read_windows import ReadWindows, WindowText
@@ -41,21 +41,21 @@ WINDOWS = st.tuples(MOMENTS, MOMENTS, st.booleans()).map(
     )
 )
 _OF_ALIAS: dict[Any, st.SearchStrategy[Any]] = {
-    attempt.Token: TOKENS,
-    attempt.Key: KEYS,
-    attempt.OutputName: NAMES,
-    attempt.OutputId: st.builds("{}.{}".format, st.sampled_from(("state", "table", "exchange", "list")), NAMES),
-    attempt.ListenerName: NAMES,
-    attempt.HookName: NAMES,
-    attempt.Stage: NAMES,
-    attempt.Epoch: NAMES,
-    attempt.Job: st.just("flights"),
-    attempt.RequestId: TEXTS.map(lambda text: "r" + "".join(each for each in text if each.isprintable())),
-    attempt.Target: NAMES.map("s3://bucket/{}".format),
-    attempt.FolderName: NAMES,
-    attempt.Checksum: CHECKSUMS,
+    fields.Token: TOKENS,
+    fields.Key: KEYS,
+    fields.OutputName: NAMES,
+    fields.OutputId: st.builds("{}.{}".format, st.sampled_from(("state", "table", "exchange", "list")), NAMES),
+    fields.ListenerName: NAMES,
+    fields.HookName: NAMES,
+    fields.Stage: NAMES,
+    fields.Epoch: NAMES,
+    fields.Job: st.just("flights"),
+    fields.RequestId: TEXTS.map(lambda text: "r" + "".join(each for each in text if each.isprintable())),
+    fields.Target: NAMES.map("s3://bucket/{}".format),
+    fields.FolderName: NAMES,
+    fields.Checksum: CHECKSUMS,
     WindowText: WINDOWS,
-    attempt.Count: st.integers(0, 2**62),
+    fields.Count: st.integers(0, 2**62),
 }
 
 
@@ -86,11 +86,11 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
 
 def documents_of(cls: Any) -> st.SearchStrategy[Any]:
     """Give documents of one class."""
-    fields = {name: values_of(hint) for name, hint in get_type_hints(cls, include_extras=True).items()}
+    parts = {name: values_of(hint) for name, hint in get_type_hints(cls, include_extras=True).items()}
     if cls is EndedEntry:
-        fields["status"] = st.sampled_from([Status.COMPLETED, Status.FAILED])
+        parts["status"] = st.sampled_from([Status.COMPLETED, Status.FAILED])
     if cls is Head:
-        fields["job"] = st.just("flights")
+        parts["job"] = st.just("flights")
     if cls is ReadWindows:
-        fields["exact_from"] = st.none() | MOMENTS.map(datetime.isoformat)
-    return st.builds(cls, **fields)
+        parts["exact_from"] = st.none() | MOMENTS.map(datetime.isoformat)
+    return st.builds(cls, **parts)
