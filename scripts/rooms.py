@@ -106,7 +106,7 @@ def main(words: list[str]) -> int:
     if words == ["--write"]:
         _PAGE.write_text(wanted)
     elif page != wanted:
-        print("docs/rooms.md is out of date. Type: python -m scripts.rooms --write", file=sys.stderr)
+        print("docs/rooms.md is out of date. Type: .venv/bin/python -m scripts.rooms --write", file=sys.stderr)
         return 1
     print(f"rooms: {sum(len(floors) for floors in ROOMS.values())} floors")
     return 0
