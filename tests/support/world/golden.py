@@ -1,7 +1,8 @@
 """One of each document of the current format, with every field filled.
 
-`python -m tests.support.world.golden` writes the files in `tests/golden/<format>/` of the current format anew, after a field
-was added. What a released Cairn wrote is in `tests/golden_released/`; later versions must read it, so it never changes.
+`python -m tests.support.world.golden` writes the files in `tests/golden/<format>/` of the current format anew, after a
+field was added. What a released Cairn wrote is in `tests/golden_released/`; later versions must read it, so it never
+changes.
 """
 
 from __future__ import annotations
