@@ -34,7 +34,7 @@ def rewind(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[
     plan = coordinator.rewind_plan(options.to)
     if plan.undone and (options.abort_pending or not plan.aborted):
         undone = ", ".join(str(each) for each in plan.undone)
-        facts = {"job": head.job, "checkpoint": plan.checkpoint, "undone": undone}
+        facts: dict[str, Any] = {"job": head.job, "checkpoint": plan.checkpoint, "undone": undone}
         ask(_plan(head, plan), "Rewind?", RewindRefusedError, **facts)
     found = coordinator.rewind(options.to, abort_pending=options.abort_pending, agreed=plan)
     # What is undone was said before the question; where nothing was asked, there is nothing.
