@@ -134,6 +134,7 @@ class ObjectStore(ABC):
 
         Raises:
             GoneError: there is no such object.
+            InvalidRequestError: `start` or `length` is negative.
         """
 
     @abstractmethod

@@ -91,24 +91,13 @@ class LocalStore(ObjectStore):
         return f"{self.uri}/{check_key(key, marker=True)}" if key else self.uri
 
     def get(self, key: str, *, max_bytes: int | None = None) -> Blob:
-        """Read a whole object; its tag is the SHA-256 of its content.
-
-        Raises:
-            GoneError: there is no such object.
-            DocumentError: it is larger than `max_bytes`.
-        """
+        """Read a whole object; its tag is the SHA-256 of its content."""
         with self._reading(key) as fd:
             check_size(self.describe(), key, os.fstat(fd).st_size, max_bytes)
             data = b"".join(chunks(fd))
         return Blob(data, tag_of([data]))
 
     def read_range(self, key: str, start: int, length: int) -> bytes:
-        """Read up to `length` bytes from 0-based offset `start`; fewer, or none, at the end.
-
-        Raises:
-            GoneError: there is no such object.
-            InvalidRequestError: `start` or `length` is negative.
-        """
         check_range(key, start, length)
         with self._reading(key) as fd:
             return b"".join(chunks(fd, start, length))
@@ -123,13 +112,6 @@ class LocalStore(ObjectStore):
         return self._publish(key, lambda temp: temp.write(data))
 
     def create_from(self, key: str, source: IO[bytes]) -> WriteResult:
-        """Write an object only if none is there, piece by piece.
-
-        Raises:
-            InvalidKeyError: a folder is there, or an object where a folder is needed.
-            OutcomeUnknownError: it is there, but the disk failed before it was durable.
-        """
-
         def fill(temp: TempFile) -> None:
             source.seek(0)
             while piece := source.read(_PIECE):
@@ -138,12 +120,6 @@ class LocalStore(ObjectStore):
         return self._publish(key, fill)
 
     def copy(self, source: str, target: str) -> WriteResult:
-        """Copy an object within the store, only if `target` does not exist yet.
-
-        Raises:
-            GoneError: there is no `source`.
-        """
-
         def fill(temp: TempFile) -> None:
             for chunk in chunks(origin):
                 temp.write(chunk)
@@ -195,15 +171,9 @@ class LocalStore(ObjectStore):
         return self._explained_each(prefix, keys_below(self._root, prefix, start_after))
 
     def list_folders(self, prefix: str) -> Iterator[str]:
-        """Yield the names of the folders directly under `prefix` that hold objects, in key order."""
         return self._explained_each(prefix, folders_below(self._root, check_prefix(prefix)))
 
     def stat(self, key: str) -> ObjectStat:
-        """Give size and tag of one object; reads it.
-
-        Raises:
-            GoneError: there is no such object.
-        """
         with self._reading(key) as fd:
             digest, size = hashlib.sha256(), 0
             for chunk in chunks(fd):

@@ -104,23 +104,12 @@ class S3Store(ObjectStore):
         return f"{root}/{check_key(key, marker=True)}" if key else root
 
     def get(self, key: str, *, max_bytes: int | None = None) -> Blob:
-        """Read a whole object.
-
-        Raises:
-            GoneError: there is no such object, or no such bucket.
-            DocumentError: it is larger than `max_bytes`.
-        """
         blob = self._get(key, max_bytes)
         assert blob is not None  # no condition was sent
         return blob
 
     def get_if_changed(self, key: str, etag: str, *, max_bytes: int | None = None) -> Blob | None:
-        """Read a whole object unless it still has a tag; a store that ignores the condition sends the body for nothing.
-
-        Raises:
-            GoneError: there is no such object, or no such bucket.
-            DocumentError: it is larger than `max_bytes`.
-        """
+        """Read an object unless it still has a tag; a store that ignores the condition sends the body for nothing."""
         return self._get(key, max_bytes, unless=etag)
 
     def _get(self, key: str, max_bytes: int | None, unless: str | None = None) -> Blob | None:
@@ -143,13 +132,7 @@ class S3Store(ObjectStore):
         return self._wire.patiently("get_object", key, read)
 
     def read_range(self, key: str, start: int, length: int) -> bytes:
-        """Read up to `length` bytes from 0-based offset `start`; fewer, or none, at the end.
-
-        Raises:
-            GoneError: there is no such object, or no such bucket.
-            InvalidRequestError: `start` or `length` is negative.
-            UnsupportedStorageError: the store does not answer ranges.
-        """
+        """Read a range, as the port says; a store that does not answer ranges is an `UnsupportedStorageError`."""
         full = self._wire.full(key)
         check_range(key, start, length)
         if length == 0:
@@ -188,24 +171,16 @@ class S3Store(ObjectStore):
         return self._put(key, data, expected_etag, {"IfMatch": expected_etag})
 
     def copy(self, source: str, target: str) -> WriteResult:
-        """Copy an object within the store, only if `target` does not exist yet: see `s3_copy.py`.
-
-        Raises:
-            GoneError: there is no `source`.
-            InvalidRequestError: `source` is larger than 5 GiB.
-        """
+        """Copy an object of at most 5 GiB within the store, only if `target` does not exist yet; see `copy.py`."""
         self._wire.full(target)
         return self._copier.copy(source, target, self.stat(source).size_bytes)
 
     def copy_from(
         self, source: ObjectStore, source_key: str, key: str, *, etag: str, algorithms: Sequence[str] = (SHA256,)
     ) -> tuple[str, ...] | None:
-        """Copy an object of another prefix or bucket of the same server: a request an algorithm; see `s3_copy.py`.
+        """Copy an object of another prefix or bucket of the same server: a request an algorithm; see `copy.py`.
 
         Both have to be reached in the same way, with the same credentials.
-
-        Raises:
-            GoneError: there is no such object.
         """
         if not isinstance(source, S3Store) or (source._options, source._endpoint) != (self._options, self._endpoint):
             return None
@@ -219,16 +194,11 @@ class S3Store(ObjectStore):
         return objects(self._wire, prefix, start_after)
 
     def list_folders(self, prefix: str) -> Iterator[str]:
-        """Yield the names of the folders directly under `prefix`, in key order, bare."""
         self._wire.full_prefix(prefix)
         return folders(self._wire, prefix)
 
     def stat(self, key: str) -> ObjectStat:
-        """Give size, tag and checksum of one object.
-
-        Raises:
-            GoneError: there is no such object (or no such bucket: this request cannot tell).
-        """
+        """Give size, tag and checksum of one object; whether it or the bucket is gone this request cannot tell."""
         answer = self._wire.facts(key, ChecksumMode="ENABLED")
         return ObjectStat(key, answer["ContentLength"], answer["ETag"], checksums.from_s3(answer))
 
@@ -248,16 +218,10 @@ class S3Store(ObjectStore):
         return delete(self._wire, list(keys))
 
     def uploads(self, prefix: str) -> Iterator[PendingUpload]:
-        """Yield the pending multipart uploads under `prefix`."""
         self._wire.full_prefix(prefix)
         return uploads(self._wire, prefix)
 
     def abort_upload(self, upload: PendingUpload) -> None:
-        """Abort a pending upload; one that is gone counts as aborted.
-
-        Raises:
-            BucketGoneError: there is no such bucket.
-        """
         full = self._wire.full(upload.key, marker=True)
         try:
             self._wire.ask("abort_multipart_upload", upload.key, Key=full, UploadId=upload.upload_id)
