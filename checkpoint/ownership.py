@@ -1,4 +1,4 @@
-"""Who owns a job: the check at each trigger, and `cairn adopt` (semantics W8)."""
+"""Checks at each trigger who owns the job, and gives it another owner for `cairn adopt` (semantics W8)."""
 
 from __future__ import annotations
 

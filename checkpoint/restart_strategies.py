@@ -1,4 +1,4 @@
-"""The four restart strategies that an author chooses from; the names and options are Flink's (semantics F4)."""
+"""The author's options: four restart strategies, by Flink's names (semantics F4); `failures/restarts` decides by them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settles a pending checkpoint: completed or aborted, once (semantics C1 to C3, C6, D1 to D3).
+"""How far a checkpoint is, and its end: completed or aborted, once (semantics C1 to C3, C6, D1 to D3).
 
 Order of completing: read every acknowledgement, write the metadata, one swap of the head, then clean. Before the swap
 nothing has to be undone: the metadata's name belongs to this checkpoint and its content does not depend on who wrote

@@ -1,4 +1,4 @@
-"""The head in which a checkpoint has completed, or has been aborted because it cannot (semantics C1, C6, D2, F6).
+"""Completes a checkpoint, or ends one whose time is over: gives the head that follows (semantics C1, C6, D2, F6).
 
 Nothing here swaps the head. What is written before the swap is the metadata, under a name that belongs to this attempt
 and to the stages that it leaves out; so the loser of the swap has done no harm.

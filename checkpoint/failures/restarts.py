@@ -1,4 +1,4 @@
-"""Restart strategies: whether a failed try is followed by another attempt, and when (semantics F4). Flink's four.
+"""Whether a failed try is followed by another attempt, and when: Flink's four restart strategies (semantics F4).
 
 The options are the author's; `RestartRule` is what travels with an attempt. `weigh` is a pure function of the rule, of
 what the head remembers and of the clock, and is asked in the very swap that ends the attempt: so a failure counts once,
