@@ -1,4 +1,4 @@
-"""The author's options: four restart strategies, by Flink's names (semantics F4); `failures/restarts` decides by them."""
+"""The author's options: restart strategies with Flink's names (semantics F4). `failures/restarts` decides by them."""
 
 from __future__ import annotations
 
