@@ -77,27 +77,34 @@ def check_stages(stages: tuple[StageSpec, ...], config: CheckpointConfig) -> Non
 
 def consumers(stages: tuple[StageSpec, ...], uids: Iterable[str]) -> frozenset[str]:
     """Give the stages that read, directly or through others, what one of `uids` writes."""
-    readers: dict[str, list[str]] = {stage.uid: [] for stage in stages}
-    for stage in stages:
-        for uid in stage.upstream:
-            readers[uid].append(stage.uid)
-    return _reached_from(uids, readers)
+    readers = readers_of(stages)
+    return reached(readers, (each for uid in uids for each in readers[uid]))
 
 
 def producers(stages: tuple[StageSpec, ...], uid: str) -> frozenset[str]:
     """Give the stages whose outputs `uid` reads, directly or through others."""
-    return _reached_from([uid], {stage.uid: stage.upstream for stage in stages})
+    upstream = {stage.uid: stage.upstream for stage in stages}
+    return reached(upstream, upstream[uid])
 
 
-def _reached_from(uids: Iterable[str], edges: Mapping[str, Iterable[str]]) -> frozenset[str]:
-    """Follow the edges from `uids`, each once: a job may have hundreds of stages, and every claim asks."""
+def readers_of(stages: tuple[StageSpec, ...]) -> dict[str, list[str]]:
+    """Give by stage those that read what it writes."""
+    readers: dict[str, list[str]] = {stage.uid: [] for stage in stages}
+    for stage in stages:
+        for uid in stage.upstream:
+            readers[uid].append(stage.uid)
+    return readers
+
+
+def reached(graph: Mapping[str, Iterable[str]], start: Iterable[str]) -> frozenset[str]:
+    """Follow a graph from where to start, each edge once: a job may have hundreds of stages, and every claim asks."""
     found: set[str] = set()
-    todo = [after for uid in uids for after in edges[uid]]
+    todo = list(start)
     while todo:
-        uid = todo.pop()
-        if uid not in found:
-            found.add(uid)
-            todo += edges[uid]
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            todo += graph[name]
     return frozenset(found)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from ..documents.attempt import StageSpec
+from ..stage_graph import reached, readers_of
 
 
 def regions_of(stages: tuple[StageSpec, ...]) -> tuple[frozenset[str], ...]:
@@ -25,7 +26,7 @@ def regions_of(stages: tuple[StageSpec, ...]) -> tuple[frozenset[str], ...]:
             joined[uid].add(spec.uid)
     region: dict[str, str] = {}
     for spec in stages:
-        for uid in _reached(joined, [spec.uid]) if spec.uid not in region else ():
+        for uid in reached(joined, [spec.uid]) if spec.uid not in region else ():
             region[uid] = spec.uid
     reads: dict[str, set[str]] = {name: set() for name in region.values()}
     for spec in stages:
@@ -49,11 +50,7 @@ def affected(
         consumers: whether the readers of a stage that runs again do too; not where stages read what is there (B2).
     """
     region = {uid: uids for uids in regions_of(stages) for uid in uids}
-    readers: dict[str, list[str]] = {spec.uid: [] for spec in stages}
-    upstream = {spec.uid: spec.upstream for spec in stages}
-    for spec in stages:
-        for uid in spec.upstream:
-            readers[uid].append(spec.uid)
+    readers, upstream = readers_of(stages), {spec.uid: spec.upstream for spec in stages}
     found: set[str] = set()
     todo = list(failed)
     while todo:
@@ -65,17 +62,6 @@ def affected(
             todo += readers[each] if consumers else []
             todo += [producer for producer in upstream[each] if producer in missing]
     return frozenset(found)
-
-
-def _reached(graph: Mapping[str, Iterable[str]], start: Iterable[str]) -> set[str]:
-    found: set[str] = set()
-    todo = list(start)
-    while todo:
-        name = todo.pop()
-        if name not in found:
-            found.add(name)
-            todo += graph[name]
-    return found
 
 
 def _circles(graph: Mapping[str, Collection[str]]) -> dict[str, str]:
