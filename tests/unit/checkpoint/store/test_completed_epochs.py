@@ -21,7 +21,7 @@ from airflow_cairn.storage.errors import DocumentError
 from tests.support.memory_store import MemoryStore
 from tests.support.world.world import CONFIG, JOB, World
 from tests.support.wrapped_stores import RecordingStore
-from tests.unit.checkpoint.decisions.test_read_windows import Daily
+from tests.unit.checkpoint.sources.test_read_windows import Daily
 
 
 def run_id(number: int) -> str:
