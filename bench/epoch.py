@@ -1,0 +1,158 @@
+"""What an epoch of the flights pipeline costs with Cairn, against the same four applications without it.
+
+Run it as `.venv/bin/python -m bench.epoch [--json] [--pairs N] [--flights FILE]` on a machine that does nothing else;
+it takes some minutes. An epoch is a day of flights, and its four applications (`dags/applications`) run one after the
+other; what an epoch costs on top in Airflow is not part of it. By each transport an epoch with Cairn and one without
+run alternately, each of a pair first once in two. Without Cairn (`bench/epoch_spark/plain_application.py`) the same
+files run with plain reads and writes of Parquet: no fence, no key groups, no checkpoint.
+
+- `warm`: each application is a client process of one Spark Connect server, which both share.
+- `submit`: each application is a `spark-submit`.
+
+The figures are medians of the pairs' ratios; beside each, as `…_spread`, the smallest and the largest.
+
+- `warm_ratio`, `submit_ratio`: the wall time of the whole epoch, with Cairn by that without: trigger, claims,
+  acknowledgements, completing and cleaning are part of it.
+- `warm_ratio_work`, `submit_ratio_work`: the time in which Spark ran a query, by the event log.
+- `warm_ratio_task_cpu`, `submit_ratio_task_cpu`: the processor time of Spark's tasks.
+- `epoch_s_warm`, `epoch_s_submit`: the median seconds of an epoch with Cairn; `plain_s_warm`, `plain_s_submit` without.
+- `share_spark_warm`, `share_spark_submit`: of the epoch with Cairn, the time in which Spark ran a query;
+  `share_coordinator_…`: the time of the coordinator, which Airflow's tasks ask. The rest is the start of programs
+  (JVMs, Python, imports), the client and what the driver does beside its queries.
+- `queries_…`, `plain_queries_…`: how many queries an epoch runs.
+- `pairs`, `load`, `cores`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from scripts.demo.flights_input import write_flights
+from scripts.harness.connect_server import ConnectServer
+from scripts.harness.spark_start import ensure_archive
+
+from . import epoch_work
+from .epoch_arms import SMALL, Arm, CairnArm, PlainArm, Programs, Spent
+from .epoch_work import Work
+from .results import machine, tell
+
+
+@dataclass
+class Epochs:
+    """The epochs of one arm that count."""
+
+    spent: list[Spent] = field(default_factory=list)
+    work: list[Work] = field(default_factory=list)
+
+
+def run_pairs(cairn: Arm, plain: Arm, log: Path, pairs: int) -> tuple[Epochs, Epochs]:
+    """Run epochs of both arms alternately; one of each comes before and does not count: it has no state to restore.
+
+    Args:
+        cairn: with Cairn.
+        plain: without.
+        log: the folder of Spark's event logs.
+        pairs: that count.
+    """
+    found = (Epochs(), Epochs())
+    arms = (cairn, plain)
+    windows: list[tuple[Epochs, float, float]] = []
+    for pair in range(pairs + 1):
+        for which in (0, 1) if pair % 2 else (1, 0):
+            begun = time.time()
+            spent = arms[which].run()
+            if pair:
+                found[which].spent.append(spent)
+                windows.append((found[which], begun, time.time()))
+    for epochs, begin_s, end_s in windows:
+        epochs.work.append(epoch_work.work(log, begin_s, end_s))
+    return found
+
+
+def figures(name: str, cairn: Epochs, plain: Epochs) -> dict[str, object]:
+    """Make the figures of one transport."""
+
+    def ratio(suffix: str, of: Callable[[Epochs], list[float]]) -> dict[str, object]:
+        ratios = [ours / theirs for ours, theirs in zip(of(cairn), of(plain), strict=True)]
+        key = f"{name}_ratio{suffix}"
+        return {
+            key: round(statistics.median(ratios), 3),
+            f"{key}_spread": [round(min(ratios), 3), round(max(ratios), 3)],
+        }
+
+    def median(values: list[float]) -> float:
+        return round(statistics.median(values), 3)
+
+    def whole(epochs: Epochs) -> list[float]:
+        return [each.whole_s for each in epochs.spent]
+
+    return {
+        **ratio("", whole),
+        **ratio("_work", lambda epochs: [each.query_s for each in epochs.work]),
+        **ratio("_task_cpu", lambda epochs: [each.task_cpu_s for each in epochs.work]),
+        f"epoch_s_{name}": median(whole(cairn)),
+        f"plain_s_{name}": median(whole(plain)),
+        f"share_spark_{name}": median(
+            [work.query_s / spent.whole_s for work, spent in zip(cairn.work, cairn.spent, strict=True)]
+        ),
+        f"share_coordinator_{name}": median([each.coordinator_s / each.whole_s for each in cairn.spent]),
+        f"queries_{name}": statistics.median(each.queries for each in cairn.work),
+        f"plain_queries_{name}": statistics.median(each.queries for each in plain.work),
+    }
+
+
+def measure(folder: Path, flights: Path, pairs: int) -> dict[str, object]:
+    """Measure both transports.
+
+    Args:
+        folder: for everything; deleted by the caller.
+        flights: the input, with a day for each epoch.
+        pairs: of epochs, by each transport.
+    """
+    ensure_archive()
+    result: dict[str, object] = {}
+    for name in ("warm", "submit"):
+        log = folder / f"events-{name}"
+        log.mkdir()
+        conf = {**epoch_work.CONF, "spark.eventLog.dir": log.as_uri(), **SMALL}
+        arms: list[Arm] = []
+        for kind in (CairnArm, PlainArm):
+            programs = Programs(folder / f"{name}-{kind.__name__}", flights, {} if name == "warm" else conf)
+            arms.append(kind(programs))
+        if name == "submit":
+            found = run_pairs(*arms, log, pairs)
+        else:
+            with ConnectServer(conf) as server:
+                for arm in arms:
+                    arm.port = server.port
+                found = run_pairs(*arms, log, pairs)
+        result |= figures(name, *found)
+    return {**result, "pairs": pairs, **machine()}
+
+
+def main() -> None:
+    """Measure and print."""
+    lines = (__doc__ or "").split("\n", 1)
+    parser = argparse.ArgumentParser(prog="bench.epoch", description=lines[0])
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--pairs", type=int, default=5, help="of epochs by each transport (default: 5)")
+    parser.add_argument("--flights", type=Path, help="a Parquet file with flights; generated unless given")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="cairn-bench-") as name:
+        folder = Path(name)
+        flights = options.flights
+        if flights is None:
+            flights = folder / "flights.parquet"
+            write_flights(flights, options.pairs + 1)
+        result = measure(folder, flights.absolute(), options.pairs)
+    tell(result, as_json=options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+"""The four ways in which `bench.epoch` runs an epoch of the flights pipeline."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+from airflow_cairn.checkpoint import CheckpointConfig, Coordinator, Slice, StageSpec, TriggerRequest
+from airflow_cairn.checkpoint.answers import Ready, Submit
+from airflow_cairn.checkpoint.documents.layout import epoch_name
+from airflow_cairn.spark.handover.conf import handover_conf
+from airflow_cairn.spark.handover.runtime_zip import runtime_zip
+from airflow_cairn.spark.remote.server import ConnectServer
+from airflow_cairn.spark.remote.sessions import session_id
+from airflow_cairn.spark.remote.submission import VARIABLE, Submission
+from airflow_cairn.storage import open_store
+from airflow_cairn.storage.uris import parse_storage_uri
+from scripts.harness.spark_start import fast_conf
+from scripts.setup.base import ROOT
+from scripts.setup.java import ensure_java
+
+FIRST_DAY = datetime(2001, 1, 1)  # noqa: DTZ001 - the data is in local time, without a zone
+STAGES = (
+    StageSpec("clean"),
+    StageSpec("routes", ("clean",), 2, 128),
+    StageSpec("airports", ("clean",), 2, 128),
+    StageSpec("report", ("routes", "airports")),
+)
+"""As `dags/flights.py` has them. They run one after the other, with Cairn and without."""
+APPLICATIONS = ROOT / "dags" / "applications"
+PLAIN = Path(__file__).parent / "epoch_spark" / "plain_application.py"
+SMALL = {"spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false"}
+
+
+class Programs:
+    """Starts the applications of one arm and waits for them.
+
+    Args:
+        folder: the arm's own.
+        flights: the input.
+        conf: of each spark-submit.
+    """
+
+    def __init__(self, folder: Path, flights: Path, conf: Mapping[str, str]) -> None:
+        self.folder = folder
+        self._flights = flights
+        self._conf = conf
+        self._env = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PYSPARK_PYTHON": sys.executable,
+            "JAVA_HOME": str(ensure_java()),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        folder.mkdir()
+
+    def arguments(self, stage: str) -> list[str]:
+        """Give what an application is given by the DAG."""
+        return [str(self._flights)] if stage == "clean" else []
+
+    def run(self, command: list[str], env: Mapping[str, str] | None = None) -> None:
+        """Run a program to its end.
+
+        Raises:
+            RuntimeError: it failed.
+        """
+        done = subprocess.run(
+            command, env={**self._env, **(env or {})}, cwd=self.folder, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise RuntimeError(f"{command} ended with {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+
+    def submit(self, conf: Mapping[str, str], words: list[str], *options: str) -> None:
+        """Run an application by spark-submit."""
+        given = {**self._conf, **fast_conf(), **conf}
+        confs = [word for key, value in given.items() for word in ("--conf", f"{key}={value}")]
+        submit = str(Path(sys.executable).parent / "spark-submit")
+        self.run([submit, "--master", "local[2]", *confs, *options, *words])
+
+
+@dataclass
+class Spent:
+    """Where the seconds of an epoch went."""
+
+    whole_s: float
+    coordinator_s: float = 0.0
+    """In the coordinator: trigger, claims, completing and cleaning, as Airflow's tasks do them."""
+    stages_s: float = 0.0
+    """In the programs that the stages are."""
+
+
+@dataclass
+class Arm:
+    """One way to run epochs."""
+
+    programs: Programs
+    port: int | None = None
+    """Of the Spark Connect server; None for spark-submit."""
+    epochs: int = field(default=0, init=False)
+
+    def run(self) -> Spent:
+        """Run the next epoch, a day of flights."""
+        day = FIRST_DAY + timedelta(days=self.epochs)
+        begun = time.monotonic()
+        spent = self.run_epoch(self.epochs, day.isoformat(), (day + timedelta(days=1)).isoformat())
+        spent.whole_s = time.monotonic() - begun
+        self.epochs += 1
+        return spent
+
+    def run_epoch(self, number: int, start: str, end: str) -> Spent:
+        """Run one; says what of its time is known."""
+        raise NotImplementedError
+
+
+class PlainArm(Arm):
+    """The same applications without Cairn."""
+
+    def run_epoch(self, number: int, start: str, end: str) -> Spent:
+        """Run one application after the other."""
+        folder = self.programs.folder / "plain"
+        (folder / str(number)).mkdir(parents=True)
+        for stage in STAGES:
+            told = {"folder": str(folder), "number": number, "stage": stage.uid, "start": start, "end": end}
+            words = [str(PLAIN), json.dumps(told), str(APPLICATIONS / f"{stage.uid}.py")]
+            words += self.programs.arguments(stage.uid)
+            if self.port is None:
+                self.programs.submit({}, words)
+            else:
+                self.programs.run([sys.executable, *words], {"SPARK_REMOTE": f"sc://localhost:{self.port}"})
+        return Spent(0.0)
+
+
+class CairnArm(Arm):
+    """With Cairn: what the tasks of a `CheckpointedTaskGroup` do, without Airflow."""
+
+    def _coordinator(self) -> Coordinator:
+        return Coordinator(open_store(self._storage), "flights")
+
+    @property
+    def _storage(self) -> str:
+        return (self.programs.folder / "lake").as_uri()
+
+    def run_epoch(self, number: int, start: str, end: str) -> Spent:
+        """Trigger, run each stage, complete, clean."""
+        spent = Spent(0.0)
+        epoch = epoch_name(f"e{number}")
+        config = CheckpointConfig(retained=3)
+        request = TriggerRequest(epoch, Slice(f"{start}+00:00", f"{end}+00:00"), STAGES, config)
+
+        def timed(what: str, call: object) -> object:
+            begun = time.monotonic()
+            found = call()  # type: ignore[operator]
+            setattr(spent, what, getattr(spent, what) + time.monotonic() - begun)
+            return found
+
+        timed("coordinator_s", lambda: self._coordinator().trigger(request))
+        for stage in STAGES:
+            submit = timed(
+                "coordinator_s", partial(self._coordinator().begin, epoch, stage.uid, f"{number}-{stage.uid}")
+            )
+            assert isinstance(submit, Submit), submit
+            timed("stages_s", partial(self._run_stage, submit))
+            timed("coordinator_s", partial(self._coordinator().progress, epoch))
+        progress = self._coordinator().progress(epoch)
+        assert isinstance(progress, Ready), progress
+
+        def complete() -> None:
+            coordinator = self._coordinator()
+            coordinator.complete(progress.checkpoint)
+            coordinator.clean()
+
+        timed("coordinator_s", complete)
+        return spent
+
+    def _run_stage(self, submit: Submit) -> None:
+        handover, stage = submit.handover, submit.handover.stage
+        handed = handover_conf(
+            handover, submit.handover_key, storage=parse_storage_uri(self._storage), endpoint=None, region=None
+        )
+        application, arguments = str(APPLICATIONS / f"{stage}.py"), self.programs.arguments(stage)
+        if self.port is None:
+            shipped = runtime_zip(self.programs.folder)
+            self.programs.submit(handed, [application, *arguments], "--py-files", str(shipped))
+            return
+        server = asdict(ConnectServer("localhost", self.port))
+        submission = Submission(application, session_id(handover.token), handed, server, tuple(arguments))
+        client = [sys.executable, "-m", "airflow_cairn.spark.remote.client"]
+        self.programs.run(client, {VARIABLE: submission.to_json()})

@@ -1,0 +1,70 @@
+"""What Spark did, by its event log: the time in which queries ran, and the processor time of tasks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+CONF = {"spark.eventLog.enabled": "true", "spark.eventLog.compress": "false", "spark.eventLog.rolling.enabled": "false"}
+"""Without `spark.eventLog.dir`, which names the folder."""
+_START = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
+_END = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd"
+
+
+@dataclass(frozen=True)
+class Work:
+    """What Spark did within some time."""
+
+    query_s: float
+    """The time in which at least one query ran: planned, executed or committed."""
+    queries: int
+    task_cpu_s: float
+    """Processor time of the tasks."""
+
+
+def union_s(spans: Iterable[tuple[float, float]]) -> float:
+    """Give the length of what some spans cover together."""
+    covered = reached = 0.0
+    for begin, end in sorted(spans):
+        covered += max(0.0, end - max(begin, reached))
+        reached = max(reached, end)
+    return covered
+
+
+def events(folder: Path) -> Iterator[dict[str, object]]:
+    """Read every whole line of every event log in a folder."""
+    for file in sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")):
+        for line in file.read_text().splitlines():
+            try:
+                yield json.loads(line)
+            except ValueError:  # the last one, while the application writes it
+                continue
+
+
+def work(folder: Path, begin_s: float, end_s: float) -> Work:
+    """Say what the applications that log into a folder did from one moment to another.
+
+    Args:
+        folder: with their event logs.
+        begin_s: seconds since 1970.
+        end_s: likewise.
+    """
+    begun: dict[object, float] = {}
+    spans, cpu_ns = [], 0
+    for number, event in enumerate(events(folder)):
+        kind = event.get("Event")
+        if kind == _START:
+            begun[event["executionId"]] = float(str(event["time"])) / 1000
+        elif kind == _END:
+            begin = begun.pop(event["executionId"], None)
+            if begin is not None and begin_s <= begin <= end_s:
+                spans.append((begin, float(str(event["time"])) / 1000))
+        elif kind == "SparkListenerTaskEnd":
+            info, metrics = event["Task Info"], event.get("Task Metrics") or {}
+            assert isinstance(info, dict), number
+            assert isinstance(metrics, dict), number
+            if begin_s <= info["Finish Time"] / 1000 <= end_s:
+                cpu_ns += metrics.get("Executor CPU Time", 0)
+    return Work(union_s(spans), len(spans), cpu_ns / 1e9)
