@@ -9,6 +9,7 @@ from typing import Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
+from .class_archive import class_archive_conf
 from .redaction import redaction_conf
 
 OTHER_IDENTITY = frozenset(
@@ -95,12 +96,14 @@ class EpochSubmitHook(SparkSubmitHook):
                 self._submit_sp.stdout.close()
 
     def _build_spark_submit_command(self, application: str) -> list[str]:
-        self._conf |= redaction_conf(
-            self._conf,
-            environ={**self._process_environment, **(self._env_vars or {})},
-            binary=str(self._connection["spark_binary"]),
-            properties_file=self._properties_file,
-        )
+        site: Any = {
+            "environ": {**self._process_environment, **(self._env_vars or {})},
+            "binary": str(self._connection["spark_binary"]),
+            "properties_file": self._properties_file,
+        }
+        self._conf |= redaction_conf(self._conf, **site)
+        if not self.deploys_to_cluster:
+            self._conf |= class_archive_conf(self._conf, **site)
         command: list[str] = super()._build_spark_submit_command(application)
         # The provider would start again from os.environ wherever the author gave env_vars. They go into ours instead.
         self._process_environment.update({name: str(value) for name, value in (self._env or {}).items()})

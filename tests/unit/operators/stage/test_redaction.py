@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.hooks.redaction import OURS, REGEX, properties, redaction_conf
+from airflow_cairn.hooks.redaction import OURS, REGEX, redaction_conf
+from airflow_cairn.hooks.spark_site import properties
 
 
 def defaults(folder: Path, text: str) -> Path:

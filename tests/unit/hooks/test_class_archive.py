@@ -1,0 +1,75 @@
+"""Where drivers start from an archive of classes: where one is there, and nobody has said otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_cairn.hooks import class_archive
+from airflow_cairn.hooks.class_archive import DEFAULTS, EXTRA, FILE, class_archive_conf
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A Spark with an archive."""
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "conf").mkdir()
+    (tmp_path / FILE).touch()
+    return tmp_path
+
+
+def conf_of(home: Path, conf: dict[str, str] | None = None, **environ: str) -> dict[str, str]:
+    return class_archive_conf(conf or {}, environ={"SPARK_HOME": str(home), **environ}, binary="spark-submit")
+
+
+def test_a_driver_starts_from_the_archive_of_its_spark(home: Path) -> None:
+    found = conf_of(home, {EXTRA: "-Xmx1g"})
+    assert found.keys() == {DEFAULTS}, "what the author has set is added to it by Spark"
+    assert f"-XX:SharedArchiveFile={home / FILE}" in found[DEFAULTS]
+    (home / FILE).unlink()
+    assert conf_of(home) == {}
+    assert class_archive_conf({}, environ={"PATH": str(home)}, binary="spark-submit") == {}, "no Spark at all"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"conf": {DEFAULTS: "-Xmx1g"}},
+        {"conf": {EXTRA: "-Xshare:off"}},
+        {"conf": {EXTRA: "-XX:SharedArchiveFile=/mine.jsa"}},
+        {"conf": {EXTRA: "-XX:ArchiveClassesAtExit=/mine.jsa"}},
+        {"JAVA_TOOL_OPTIONS": "-XX:AOTCache=/mine.aot"},
+        {"SPARK_SUBMIT_OPTS": "-Xshare:off"},
+    ],
+)
+def test_author_and_site_may_say_otherwise(home: Path, said: dict[str, object]) -> None:
+    assert conf_of(home, **said) == {}  # type: ignore[arg-type]
+
+
+def test_so_may_the_defaults_of_the_site(home: Path, tmp_path: Path) -> None:
+    (home / "conf" / "spark-defaults.conf").write_text(f"{EXTRA} -Xshare:off\n")
+    assert conf_of(home) == {}
+    file = tmp_path / "given.conf"
+    file.write_text("spark.ui.enabled false\n")
+    found = class_archive_conf({}, environ={"SPARK_HOME": str(home)}, binary="spark-submit", properties_file=str(file))
+    assert DEFAULTS in found, "spark-submit reads the file that it is given instead"
+
+
+def test_a_program_that_is_missing_or_fails_makes_no_archive(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / FILE).unlink()
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    assert class_archive.main([str(home / "missing")]) == 1
+    fails = home / "fails"
+    fails.write_text("#!/bin/sh\necho no room\nexit 3\n")
+    fails.chmod(0o755)
+    assert class_archive.main([str(fails)]) == 1
+    told = capsys.readouterr().err
+    assert "no room" in told
+    assert "the driver ended with 3" in told
+    monkeypatch.setenv("SPARK_HOME", str(home / "conf"))
+    assert class_archive.main([]) == 1
+    assert "set SPARK_HOME" in capsys.readouterr().err
+    assert not list(home.glob("*.jsa")), "nothing half made stays"
