@@ -406,6 +406,27 @@ def test_yarn_starts_no_second_driver_by_itself(
     assert submitted["conf"].get("spark.yarn.maxAppAttempts") == attempts
 
 
+@pytest.mark.parametrize(("mode", "starts_from_it"), [("client", True), ("cluster", False)])
+def test_a_driver_beside_its_task_starts_from_the_archive_of_classes(
+    job: Job,
+    submitted: Submitted,
+    connections: Callable[[str, str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    mode: str,
+    starts_from_it: bool,
+) -> None:
+    """On a cluster's machines there is none, or another one."""
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "cairn-classes.jsa").touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    connections("yarn", json.dumps({"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": mode}}))
+    job.trigger(RUN)
+    stage(job, conn_id="yarn", durable=False).execute(context(Ti(run_id=RUN)))
+    options = submitted["conf"].get("spark.driver.defaultJavaOptions", "")
+    assert ("cairn-classes.jsa" in options) is starts_from_it
+
+
 def test_what_became_of_an_application_on_the_cluster_is_told(job: Job) -> None:
     """In cluster mode spark-submit ends well whatever becomes of the driver: its status is no cause."""
     job.trigger(RUN)
