@@ -1,10 +1,11 @@
 """What an epoch of the flights pipeline costs with Cairn, against the same four applications without it.
 
-Run it as `.venv/bin/python -m bench.epoch [--json] [--pairs N] [--flights FILE]` on a machine that does nothing else;
-it takes some minutes. An epoch is a day of flights, and its four applications (`dags/applications`) run one after the
-other; what an epoch costs on top in Airflow is not part of it. By each transport an epoch with Cairn and one without
-run alternately, each of a pair first once in two. Without Cairn (`bench/epoch_spark/plain_application.py`) the same
-files run with plain reads and writes of Parquet: no fence, no key groups, no checkpoint.
+Run it as `.venv/bin/python -m bench.epoch [--json] [--pairs N] [--flights FILE] [--transport warm|submit]` on a machine
+that does nothing else; it takes some minutes. An epoch is a day of flights, and its four applications
+(`dags/applications`) run one after the other; what an epoch costs on top in Airflow is not part of it. By each
+transport an epoch with Cairn and one without run alternately, each of them first in every second pair. Without Cairn
+(`bench/epoch_spark/plain_application.py`) the same files run with plain reads and writes of Parquet: no fence, no key
+groups, no checkpoint.
 
 - `warm`: each application is a client process of one Spark Connect server, which both share.
 - `submit`: each application is a `spark-submit`.
@@ -29,18 +30,20 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from scripts.demo.flights_input import write_flights
-from scripts.harness.connect_server import ConnectServer
-from scripts.harness.spark_start import ensure_archive
+from scripts.harness.spark.connect_server import ConnectServer
+from scripts.harness.spark.start import ensure_archive
 
 from . import epoch_work
 from .epoch_arms import SMALL, Arm, CairnArm, PlainArm, Programs, Spent
 from .epoch_work import Work
 from .results import machine, tell
+
+TRANSPORTS = ("warm", "submit")
 
 
 @dataclass
@@ -51,23 +54,24 @@ class Epochs:
     work: list[Work] = field(default_factory=list)
 
 
-def run_pairs(cairn: Arm, plain: Arm, log: Path, pairs: int) -> tuple[Epochs, Epochs]:
-    """Run epochs of both arms alternately; one of each comes before and does not count: it has no state to restore.
+def run_pairs(cairn: Arm, plain: Arm, log: Path, pairs: int, before: int = 1) -> tuple[Epochs, Epochs]:
+    """Run epochs of both arms alternately.
 
     Args:
         cairn: with Cairn.
         plain: without.
         log: the folder of Spark's event logs.
         pairs: that count.
+        before: pairs that come before and do not count: the first has no state to restore, and warms the server.
     """
     found = (Epochs(), Epochs())
     arms = (cairn, plain)
     windows: list[tuple[Epochs, float, float]] = []
-    for pair in range(pairs + 1):
+    for pair in range(pairs + before):
         for which in (0, 1) if pair % 2 else (1, 0):
             begun = time.time()
             spent = arms[which].run()
-            if pair:
+            if pair >= before:
                 found[which].spent.append(spent)
                 windows.append((found[which], begun, time.time()))
     for epochs, begin_s, end_s in windows:
@@ -107,17 +111,21 @@ def figures(name: str, cairn: Epochs, plain: Epochs) -> dict[str, object]:
     }
 
 
-def measure(folder: Path, flights: Path, pairs: int) -> dict[str, object]:
-    """Measure both transports.
+def measure(
+    folder: Path, flights: Path, pairs: int, transports: Sequence[str] = TRANSPORTS, before: int = 1
+) -> dict[str, object]:
+    """Measure by one transport after the other.
 
     Args:
         folder: for everything; deleted by the caller.
         flights: the input, with a day for each epoch.
         pairs: of epochs, by each transport.
+        transports: by which.
+        before: see `run_pairs`.
     """
     ensure_archive()
     result: dict[str, object] = {}
-    for name in ("warm", "submit"):
+    for name in transports:
         log = folder / f"events-{name}"
         log.mkdir()
         conf = {**epoch_work.CONF, "spark.eventLog.dir": log.as_uri(), **SMALL}
@@ -126,12 +134,12 @@ def measure(folder: Path, flights: Path, pairs: int) -> dict[str, object]:
             programs = Programs(folder / f"{name}-{kind.__name__}", flights, {} if name == "warm" else conf)
             arms.append(kind(programs))
         if name == "submit":
-            found = run_pairs(*arms, log, pairs)
+            found = run_pairs(*arms, log, pairs, before)
         else:
             with ConnectServer(conf) as server:
                 for arm in arms:
                     arm.port = server.port
-                found = run_pairs(*arms, log, pairs)
+                found = run_pairs(*arms, log, pairs, before)
         result |= figures(name, *found)
     return {**result, "pairs": pairs, **machine()}
 
@@ -142,6 +150,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="bench.epoch", description=lines[0])
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--pairs", type=int, default=5, help="of epochs by each transport (default: 5)")
+    parser.add_argument("--before", type=int, default=1, help="pairs before them, which do not count (default: 1)")
+    parser.add_argument("--transport", choices=TRANSPORTS, help="by one alone")
     parser.add_argument("--flights", type=Path, help="a Parquet file with flights; generated unless given")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cairn-bench-") as name:
@@ -149,8 +159,9 @@ def main() -> None:
         flights = options.flights
         if flights is None:
             flights = folder / "flights.parquet"
-            write_flights(flights, options.pairs + 1)
-        result = measure(folder, flights.absolute(), options.pairs)
+            write_flights(flights, options.pairs + options.before)
+        transports = [options.transport] if options.transport else TRANSPORTS
+        result = measure(folder, flights.absolute(), options.pairs, transports, options.before)
     tell(result, as_json=options.json)
 
 

@@ -23,7 +23,7 @@ from airflow_cairn.spark.remote.sessions import session_id
 from airflow_cairn.spark.remote.submission import VARIABLE, Submission
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.uris import parse_storage_uri
-from scripts.harness.spark_start import fast_conf
+from scripts.harness.spark.start import fast_conf
 from scripts.setup.base import ROOT
 from scripts.setup.java import ensure_java
 

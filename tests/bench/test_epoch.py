@@ -1,0 +1,62 @@
+"""The benchmark runs, and what it prints is what is documented; it is run small, and no timing is asserted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench import epoch
+from bench.epoch_arms import Spent
+from bench.epoch_work import Work, union_s, work
+from scripts.setup.base import ROOT
+
+SQL = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecution"
+
+
+def test_what_queries_cover_together_counts_once() -> None:
+    assert union_s([(5, 6), (0, 2), (1, 3)]) == 4
+    assert union_s([]) == 0
+
+
+def test_the_event_log_tells_what_ran_between_two_moments(tmp_path: Path) -> None:
+    events = [
+        {"Event": f"{SQL}Start", "executionId": 1, "time": 1_000},
+        {"Event": f"{SQL}Start", "executionId": 2, "time": 4_000},
+        {"Event": f"{SQL}End", "executionId": 1, "time": 2_000},
+        *(
+            {
+                "Event": "SparkListenerTaskEnd",
+                "Task Info": {"Finish Time": at},
+                "Task Metrics": {"Executor CPU Time": 500_000_000},
+            }
+            for at in (4_500, 20_000)
+        ),
+        {"Event": f"{SQL}End", "executionId": 2, "time": 4_500},
+        {"Event": f"{SQL}Start", "executionId": 3, "time": 5_000},
+    ]
+    (tmp_path / "app").write_text("\n".join(map(json.dumps, events)) + '\n{"Event": "Spark')
+    assert work(tmp_path, 3.0, 10.0) == Work(query_s=0.5, queries=1, task_cpu_s=0.5)
+
+
+def test_the_figures_are_medians_of_the_pairs_ratios() -> None:
+    cairn = epoch.Epochs([Spent(2.0), Spent(3.0), Spent(9.0)], [Work(1.0, 4, 1.0)] * 3)
+    plain = epoch.Epochs([Spent(1.0), Spent(2.0), Spent(3.0)], [Work(1.0, 4, 0.5)] * 3)
+    found = epoch.figures("warm", cairn, plain)
+    assert (found["warm_ratio"], found["warm_ratio_spread"]) == (2.0, [1.5, 3.0])
+    assert (found["warm_ratio_work"], found["warm_ratio_task_cpu"]) == (1.0, 2.0)
+    assert found["share_spark_warm"] == 0.333
+
+
+@pytest.mark.spark
+def test_a_small_run_prints_what_is_documented() -> None:
+    options = ["--json", "--pairs", "1", "--before", "0", "--transport", "warm"]
+    command = [sys.executable, "-m", "bench.epoch", *options]
+    found = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+    assert found["warm_ratio"] > 0
+    assert found["queries_warm"] == found["plain_queries_warm"] == 4
+    told = (epoch.__doc__ or "").replace("…", "warm")
+    assert all(f"`{name.removesuffix('_spread')}`" in told for name in found), found
