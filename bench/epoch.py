@@ -14,6 +14,7 @@ The figures are medians of the pairs' ratios; beside each, as `…_spread`, the 
 
 - `warm_ratio`, `submit_ratio`: the wall time of the whole epoch, with Cairn by that without: trigger, claims,
   acknowledgements, completing and cleaning are part of it.
+- `warm_ratio_cpu`, `submit_ratio_cpu`: the processor time of all programs, the server's included.
 - `warm_ratio_work`, `submit_ratio_work`: the time in which Spark ran a query, by the event log.
 - `warm_ratio_task_cpu`, `submit_ratio_task_cpu`: the processor time of Spark's tasks.
 - `epoch_s_warm`, `epoch_s_submit`: the median seconds of an epoch with Cairn; `plain_s_warm`, `plain_s_submit` without.
@@ -22,6 +23,14 @@ The figures are medians of the pairs' ratios; beside each, as `…_spread`, the 
   (JVMs, Python, imports), the client and what the driver does beside its queries.
 - `queries_…`, `plain_queries_…`: how many queries an epoch runs.
 - `pairs`, `load`, `cores`.
+
+With `--airflow N` it also runs N + 1 epochs of each transport as DAG runs of a real Airflow (LocalExecutor), one after
+the other, `routes` and `airports` beside each other, and prints medians of all but the first:
+
+- `airflow_epoch_s_warm`, `airflow_epoch_s_submit`: the seconds of a DAG run.
+- `airflow_share_airflow_…`: its time in which no stage's task ran. `airflow_share_spark_…`: in which Spark ran a query.
+  `airflow_share_stages_…`: the rest, in which a stage's task ran and Spark no query: the start of the task's process
+  and of the program, the parse of the DAG file, the coordinator and the driver.
 """
 
 from __future__ import annotations
@@ -38,7 +47,7 @@ from scripts.demo.flights_input import write_flights
 from scripts.harness.spark.connect_server import ConnectServer
 from scripts.harness.spark.start import ensure_archive
 
-from . import epoch_work
+from . import epoch_in_airflow, epoch_work
 from .epoch_arms import SMALL, Arm, CairnArm, PlainArm, Programs, Spent
 from .epoch_work import Work
 from .results import machine, tell
@@ -98,6 +107,7 @@ def figures(name: str, cairn: Epochs, plain: Epochs) -> dict[str, object]:
 
     return {
         **ratio("", whole),
+        **ratio("_cpu", lambda epochs: [each.cpu_s for each in epochs.spent]),
         **ratio("_work", lambda epochs: [each.query_s for each in epochs.work]),
         **ratio("_task_cpu", lambda epochs: [each.task_cpu_s for each in epochs.work]),
         f"epoch_s_{name}": median(whole(cairn)),
@@ -138,7 +148,7 @@ def measure(
         else:
             with ConnectServer(conf) as server:
                 for arm in arms:
-                    arm.port = server.port
+                    arm.server = server
                 found = run_pairs(*arms, log, pairs, before)
         result |= figures(name, *found)
     return {**result, "pairs": pairs, **machine()}
@@ -150,6 +160,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="bench.epoch", description=lines[0])
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--pairs", type=int, default=5, help="of epochs by each transport (default: 5)")
+    parser.add_argument(
+        "--airflow", type=int, default=0, metavar="N", help="epochs in a real Airflow too (default: none)"
+    )
     parser.add_argument("--before", type=int, default=1, help="pairs before them, which do not count (default: 1)")
     parser.add_argument("--transport", choices=TRANSPORTS, help="by one alone")
     parser.add_argument("--flights", type=Path, help="a Parquet file with flights; generated unless given")
@@ -159,9 +172,11 @@ def main() -> None:
         flights = options.flights
         if flights is None:
             flights = folder / "flights.parquet"
-            write_flights(flights, options.pairs + options.before)
+            write_flights(flights, max(options.pairs + options.before, options.airflow + 1))
         transports = [options.transport] if options.transport else TRANSPORTS
         result = measure(folder, flights.absolute(), options.pairs, transports, options.before)
+        if options.airflow:
+            result |= epoch_in_airflow.measure(folder, flights.absolute(), options.airflow + 1)
     tell(result, as_json=options.json)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -18,11 +19,12 @@ from airflow_cairn.checkpoint.answers import Ready, Submit
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.spark.handover.conf import handover_conf
 from airflow_cairn.spark.handover.runtime_zip import runtime_zip
-from airflow_cairn.spark.remote.server import ConnectServer
+from airflow_cairn.spark.remote.server import server_of
 from airflow_cairn.spark.remote.sessions import session_id
 from airflow_cairn.spark.remote.submission import VARIABLE, Submission
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.uris import parse_storage_uri
+from scripts.harness.spark.connect_server import ConnectServer
 from scripts.harness.spark.start import fast_conf
 from scripts.setup.base import ROOT
 from scripts.setup.java import ensure_java
@@ -53,8 +55,11 @@ class Programs:
         self.folder = folder
         self._flights = flights
         self._conf = conf
+        kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         self._env = {
-            **os.environ,
+            **kept,
+            # What is installed has its bytecode beside it; the epochs that do not count write it.
+            "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "PYSPARK_PYTHON": sys.executable,
             "JAVA_HOME": str(ensure_java()),
@@ -91,6 +96,8 @@ class Spent:
     """Where the seconds of an epoch went."""
 
     whole_s: float
+    cpu_s: float = 0.0
+    """Processor time of the programs, and of the server."""
     coordinator_s: float = 0.0
     """In the coordinator: trigger, claims, completing and cleaning, as Airflow's tasks do them."""
     stages_s: float = 0.0
@@ -102,18 +109,24 @@ class Arm:
     """One way to run epochs."""
 
     programs: Programs
-    port: int | None = None
-    """Of the Spark Connect server; None for spark-submit."""
+    server: ConnectServer | None = None
+    """None for spark-submit."""
     epochs: int = field(default=0, init=False)
 
     def run(self) -> Spent:
         """Run the next epoch, a day of flights."""
         day = FIRST_DAY + timedelta(days=self.epochs)
-        begun = time.monotonic()
+        begun, cpu_s = time.monotonic(), self._cpu_s()
         spent = self.run_epoch(self.epochs, day.isoformat(), (day + timedelta(days=1)).isoformat())
-        spent.whole_s = time.monotonic() - begun
+        spent.whole_s, spent.cpu_s = time.monotonic() - begun, self._cpu_s() - cpu_s
         self.epochs += 1
         return spent
+
+    def _cpu_s(self) -> float:
+        """Give the processor time so far, of what was started and has ended, and of the server."""
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        running = [process.cpu_times() for process in self.server.process.family()] if self.server else []
+        return ended.ru_utime + ended.ru_stime + sum(each.user + each.system for each in running)
 
     def run_epoch(self, number: int, start: str, end: str) -> Spent:
         """Run one; says what of its time is known."""
@@ -131,10 +144,10 @@ class PlainArm(Arm):
             told = {"folder": str(folder), "number": number, "stage": stage.uid, "start": start, "end": end}
             words = [str(PLAIN), json.dumps(told), str(APPLICATIONS / f"{stage.uid}.py")]
             words += self.programs.arguments(stage.uid)
-            if self.port is None:
+            if self.server is None:
                 self.programs.submit({}, words)
             else:
-                self.programs.run([sys.executable, *words], {"SPARK_REMOTE": f"sc://localhost:{self.port}"})
+                self.programs.run([sys.executable, *words], {"SPARK_REMOTE": f"sc://localhost:{self.server.port}"})
         return Spent(0.0)
 
 
@@ -186,11 +199,11 @@ class CairnArm(Arm):
             handover, submit.handover_key, storage=parse_storage_uri(self._storage), endpoint=None, region=None
         )
         application, arguments = str(APPLICATIONS / f"{stage}.py"), self.programs.arguments(stage)
-        if self.port is None:
+        if self.server is None:
             shipped = runtime_zip(self.programs.folder)
             self.programs.submit(handed, [application, *arguments], "--py-files", str(shipped))
             return
-        server = asdict(ConnectServer("localhost", self.port))
+        server = asdict(server_of("localhost", self.server.port))
         submission = Submission(application, session_id(handover.token), handed, server, tuple(arguments))
         client = [sys.executable, "-m", "airflow_cairn.spark.remote.client"]
         self.programs.run(client, {VARIABLE: submission.to_json()})

@@ -43,8 +43,8 @@ def test_the_event_log_tells_what_ran_between_two_moments(tmp_path: Path) -> Non
 
 
 def test_the_figures_are_medians_of_the_pairs_ratios() -> None:
-    cairn = epoch.Epochs([Spent(2.0), Spent(3.0), Spent(9.0)], [Work(1.0, 4, 1.0)] * 3)
-    plain = epoch.Epochs([Spent(1.0), Spent(2.0), Spent(3.0)], [Work(1.0, 4, 0.5)] * 3)
+    cairn = epoch.Epochs([Spent(2.0, 1.0), Spent(3.0, 1.0), Spent(9.0, 1.0)], [Work(1.0, 4, 1.0)] * 3)
+    plain = epoch.Epochs([Spent(1.0, 1.0), Spent(2.0, 1.0), Spent(3.0, 1.0)], [Work(1.0, 4, 0.5)] * 3)
     found = epoch.figures("warm", cairn, plain)
     assert (found["warm_ratio"], found["warm_ratio_spread"]) == (2.0, [1.5, 3.0])
     assert (found["warm_ratio_work"], found["warm_ratio_task_cpu"]) == (1.0, 2.0)
