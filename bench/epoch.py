@@ -40,6 +40,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -139,17 +140,13 @@ def measure(
         log = folder / f"events-{name}"
         log.mkdir()
         conf = {**epoch_work.CONF, "spark.eventLog.dir": log.as_uri(), **SMALL}
-        arms: list[Arm] = []
-        for kind in (CairnArm, PlainArm):
-            programs = Programs(folder / f"{name}-{kind.__name__}", flights, {} if name == "warm" else conf)
-            arms.append(kind(programs))
-        if name == "submit":
-            found = run_pairs(*arms, log, pairs, before)
-        else:
-            with ConnectServer(conf) as server:
-                for arm in arms:
-                    arm.server = server
-                found = run_pairs(*arms, log, pairs, before)
+        given = {} if name == "warm" else conf
+        cairn, plain = (
+            kind(Programs(folder / f"{name}-{kind.__name__}", flights, given)) for kind in (CairnArm, PlainArm)
+        )
+        with ConnectServer(conf) if name == "warm" else nullcontext() as server:
+            cairn.server = plain.server = server
+            found = run_pairs(cairn, plain, log, pairs, before)
         result |= figures(name, *found)
     return {**result, "pairs": pairs, **machine()}
 
