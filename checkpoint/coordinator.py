@@ -177,6 +177,10 @@ class Coordinator(UseCase):
     def why_unacknowledged(self, epoch: str, stage: str) -> str:
         """Say why a stage has not acknowledged although its task has ended, as far as the store tells.
 
+        Args:
+            epoch: the epoch's name.
+            stage: the stage's uid.
+
         Raises:
             UnavailableError: the store did not answer.
         """
@@ -312,6 +316,9 @@ class Coordinator(UseCase):
 
     def verify_lists(self, *, deep: bool = False) -> dict[str, str]:
         """Check the lists of epochs that completed long ago (semantics T9, W9).
+
+        Args:
+            deep: read them.
 
         Returns:
             The problem of each that is damaged, by its key.

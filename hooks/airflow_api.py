@@ -124,6 +124,11 @@ class AirflowApiHook(BaseHook):
     def task_facts(self, dag_id: str, run_id: str, task: TaskRef) -> TaskFacts | None:
         """Look at a task instance.
 
+        Args:
+            dag_id: of the DAG.
+            run_id: of the DAG run.
+            task: which task of it.
+
         Returns:
             What it is now; None if the run has no such task instance.
 
@@ -166,6 +171,9 @@ class AirflowApiHook(BaseHook):
     def pause(self, dag_id: str) -> None:
         """Pause a DAG; one that is paused stays so.
 
+        Args:
+            dag_id: of the DAG.
+
         Raises:
             AirflowApiRefusedError: the API refuses the connection's login, token or rights.
             AirflowApiError: the API did not answer as it should, or has no such DAG.
@@ -177,6 +185,9 @@ class AirflowApiHook(BaseHook):
 
     def check_runs(self, dag_id: str) -> None:
         """See that a run of a DAG would start.
+
+        Args:
+            dag_id: of the DAG.
 
         Raises:
             AirflowApiRefusedError: the API refuses the connection's login, token or rights.
@@ -213,6 +224,10 @@ class AirflowApiHook(BaseHook):
 
     def is_over(self, dag_id: str, run_id: str) -> bool:
         """Tell whether a run of a DAG has ended; one that there is not has not.
+
+        Args:
+            dag_id: of the DAG.
+            run_id: of the run.
 
         Raises:
             AirflowApiRefusedError: the API refuses the connection's login, token or rights.

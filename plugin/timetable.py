@@ -57,7 +57,11 @@ class CheckpointTimetable(Timetable):
         self.description = self._describe()
 
     def named(self, dag_id: str) -> Self:
-        """Give this timetable for a DAG: with `jitter=True` the delay comes from the DAG's id from now on."""
+        """Give this timetable for a DAG: with `jitter=True` the delay comes from the DAG's id from now on.
+
+        Args:
+            dag_id: of the DAG.
+        """
         return type(self)(self.interval, self.min_pause, dag_id) if self.jitter is True else self
 
     @property

@@ -255,6 +255,9 @@ class ObjectStore(ABC):
 
         What this store writes itself is durable when the call returns. Spark writes to local files and does not wait.
 
+        Args:
+            keys: the objects.
+
         Raises:
             GoneError: there is no such object.
         """

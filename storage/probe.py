@@ -64,6 +64,10 @@ def ensure_probed(store: ObjectStore, *, nonce: str) -> None:
     What passed is a way to a store (root and endpoint), not a root alone: one bucket can be served well by one gateway
     and badly by another.
 
+    Args:
+        store: the store.
+        nonce: as for `probe`.
+
     Raises:
         UnsupportedStorageError: a check failed.
         StorageError: the store could not be asked.

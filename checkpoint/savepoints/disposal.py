@@ -157,7 +157,12 @@ class HistoryRule:
             raise InvalidConfigError("max_age must be a timedelta of more than zero", max_age=repr(self.max_age))
 
     def outdated(self, savepoints: tuple[SavepointEntry, ...], now_ms: int) -> tuple[SavepointEntry, ...]:
-        """Give those of the completed savepoints that are to go, oldest first."""
+        """Give the savepoints that are to go, oldest first.
+
+        Args:
+            savepoints: of the series, by id; only those that have completed count.
+            now_ms: the time, milliseconds since 1970 UTC.
+        """
         completed = [entry for entry in savepoints if entry.status is Status.COMPLETED]
         kept = completed[-self.keep :] if self.keep is not None else completed
         if self.max_age is not None:

@@ -105,6 +105,9 @@ class DataInterval:
         """Give the position of a job that has read data intervals without a source.
 
         What it may have read before it remembered counts as read: this source refuses or trims it.
+
+        Args:
+            read: what the job has read.
         """
         position: Json = None
         if read.exact_from is not None:

@@ -161,7 +161,12 @@ class SavepointOperator(BaseOperator):
         return self._take(context, renew=False)
 
     def request_for(self, context: Context, *, renew: bool) -> SavepointRequest:
-        """Give what is asked of the job; to `renew` is to follow a savepoint that has failed."""
+        """Give what is asked of the job.
+
+        Args:
+            context: Airflow's.
+            renew: whether one that has failed is to be followed by another.
+        """
         request_id = self.request_id or request_of(context["ti"])
         return SavepointRequest(self.target, request_id, self.timeout, self.parallel, renew)
 
