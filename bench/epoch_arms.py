@@ -26,7 +26,7 @@ from airflow_cairn.storage import open_store
 from airflow_cairn.storage.uris import parse_storage_uri
 from scripts.harness.spark.connect_server import ConnectServer
 from scripts.harness.spark.start import fast_conf
-from scripts.setup.base import ROOT
+from scripts.setup.base import CACHE, ROOT
 from scripts.setup.java import ensure_java
 
 FIRST_DAY = datetime(2001, 1, 1)  # noqa: DTZ001 - the data is in local time, without a zone
@@ -59,7 +59,7 @@ class Programs:
         self._env = {
             **kept,
             # What is installed has its bytecode beside it; the epochs that do not count write it.
-            "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
+            "PYTHONPYCACHEPREFIX": str(CACHE / "bytecode"),
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "PYSPARK_PYTHON": sys.executable,
             "JAVA_HOME": str(ensure_java()),

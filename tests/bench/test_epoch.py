@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import epoch
+from bench import epoch, epoch_in_airflow
 from bench.epoch_arms import Spent
 from bench.epoch_work import Work, union_s, work
 from scripts.setup.base import ROOT
@@ -49,6 +49,27 @@ def test_the_figures_are_medians_of_the_pairs_ratios() -> None:
     assert (found["warm_ratio"], found["warm_ratio_spread"]) == (2.0, [1.5, 3.0])
     assert (found["warm_ratio_work"], found["warm_ratio_task_cpu"]) == (1.0, 2.0)
     assert found["share_spark_warm"] == 0.333
+
+
+def test_an_epoch_in_airflow_is_airflows_where_no_stage_runs(tmp_path: Path) -> None:
+    def moment(second: int) -> str:
+        return f"2026-01-01T00:00:{second:02}Z"
+
+    spans = {"clean": (2, 4), "routes": (5, 8), "airports": (6, 9), "report": (9, 10)}
+    tasks = {
+        f"epoch.{stage}": {"start_date": moment(begin), "end_date": moment(end)}
+        for stage, (begin, end) in spans.items()
+    }
+    at_ms = 1000 * epoch_in_airflow.seconds(moment(5))
+    (tmp_path / "app").write_text(
+        "\n".join(
+            json.dumps({"Event": f"{SQL}{what}", "executionId": 1, "time": at_ms + later})
+            for what, later in (("Start", 0), ("End", 2000))
+        )
+    )
+    run = {"start_date": moment(0), "end_date": moment(10)}
+    found = epoch_in_airflow.shares(run, tasks, tmp_path)
+    assert found == pytest.approx({"s": 10, "spark": 0.2, "stages": 0.5, "airflow": 0.3})
 
 
 @pytest.mark.spark
