@@ -50,6 +50,12 @@ class CheckpointRetryPolicy(RetryPolicy):
     ) -> RetryDecision:
         """Record the failure first (semantics F5), then say what follows.
 
+        Args:
+            exception: what failed the task.
+            try_number: 1-based, over all clears; not used.
+            max_tries: the highest `try_number` that is followed by another; not used.
+            context: Airflow's.
+
         Returns:
             RETRY after what is left of the strategy's delay; FAIL where the strategy is exhausted, no retry would cure
             it, or the checkpoint goes on without the stage; DEFAULT, Airflow's own retries, where nothing was counted.

@@ -149,6 +149,10 @@ class SavepointOperator(BaseOperator):
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Ask again when the trigger says that it is time.
 
+        Args:
+            context: Airflow's.
+            event: what the trigger yielded.
+
         Returns:
             As `execute`.
 

@@ -208,7 +208,11 @@ class TriggerCheckpointOperator(TriggerOperator):
         return RunOptions(self.restore_from, self.allow_non_restored_state, self.claim)
 
     def take_stages_from(self, tasks: Sequence[StageTask]) -> None:
-        """Let tasks be the stages, and the edges between them say what reads what, wherever the DAG draws them."""
+        """Let tasks be the stages, and the edges between them say what reads what, wherever the DAG draws those edges.
+
+        Args:
+            tasks: one for each stage.
+        """
         self._stage_tasks = tuple(tasks)
 
     def checked_stages(self) -> tuple[StageSpec, ...]:
@@ -270,6 +274,10 @@ class TriggerCheckpointOperator(TriggerOperator):
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Ask again when the trigger says that it is time; the head decides, because things may have moved on since.
+
+        Args:
+            context: Airflow's.
+            event: what the trigger yielded.
 
         Returns:
             As `execute`.
