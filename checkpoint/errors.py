@@ -25,8 +25,10 @@ __all__ = [
     "NoCheckpointError",
     "NoSavepointError",
     "NonRestoredStateError",
+    "NotTriggeredError",
     "ResumeRefusedError",
     "RewindRefusedError",
+    "RewoundError",
     "SavepointDamagedError",
     "SavepointRefusedError",
     "SourceMovedError",
@@ -45,6 +47,14 @@ class InvalidConfigError(CheckpointError):
     """An option, a stage or a request is wrong; found where the DAG is parsed wherever possible (semantics S3)."""
 
     kind = ErrorKind.INVALID
+
+
+class NotTriggeredError(InvalidConfigError):
+    """The epoch has no attempt that expects the stage, and only a trigger can open one (semantics T8, T9)."""
+
+
+class RewoundError(NotTriggeredError):
+    """The epoch was rewound after its last attempt; it starts anew where a person asks for that (semantics R5)."""
 
 
 class JobOwnedError(CheckpointError):

@@ -108,7 +108,7 @@ class CheckpointSensor(BaseSensorOperator):
             self.listeners = check_listeners(listeners)
         check_storage_and_job(self.storage, self.job, task=self.task_id)
         self._stage_tasks: dict[str, TaskRef] = {}
-        self._trigger_task: TaskRef | None = None
+        self._trigger_task: Callable[[], TaskRef] | None = None
         self._where_of: Callable[[str], Where] | None = None
         self._airflow_api_conn_id: str | None = None
         self.runs_again: RunsAgain | None = None
@@ -117,7 +117,7 @@ class CheckpointSensor(BaseSensorOperator):
 
     def watch(
         self,
-        trigger: str,
+        trigger: Callable[[], TaskRef],
         stages: Mapping[str, TaskRef],
         where_of: Callable[[str], Where] | None = None,
         airflow_api_conn_id: str | None = None,
@@ -127,12 +127,12 @@ class CheckpointSensor(BaseSensorOperator):
         And for tasks that have ended without an acknowledgement, which is an error.
 
         Args:
-            trigger: the id of the task that triggers the checkpoint.
+            trigger: gives the task that triggers the checkpoint, once the whole DAG file has been parsed.
             stages: the tasks of the stages, by uid; all of them have ended when this task begins.
             where_of: finds all that runs again with the stages of a run, by the run's id.
             airflow_api_conn_id: the connection to Airflow's API; None: a user clears what has to run again.
         """
-        self._trigger_task = TaskRef(trigger)
+        self._trigger_task = trigger
         self._stage_tasks = dict(stages)
         self._where_of = where_of
         self._airflow_api_conn_id = airflow_api_conn_id
@@ -312,7 +312,7 @@ class CheckpointSensor(BaseSensorOperator):
         ti: RuntimeTaskInstanceProtocol,
     ) -> dict[str, Any]:
         """Report the checkpoint, tell the listeners and clean: the process that completed it need not have."""
-        if ti.try_number > 1 and self._trigger_task is not None and was_skipped(ti, self._trigger_task):
+        if ti.try_number > 1 and self._trigger_task is not None and was_skipped(ti, self._trigger_task()):
             # Not skipped, as the stages are: what follows the group needs the checkpoint, and that is there.
             self.log.info("%s", already_completed(coordinator, settings.storage, completed))
         result = outcome.result_of(coordinator, completed, ti.run_id)
@@ -327,7 +327,7 @@ class CheckpointSensor(BaseSensorOperator):
     ) -> NoReturn:
         tell_if_possible(coordinator, self.listeners)
         assert isinstance(progress, Failed)
-        if progress.checkpoint == 0 and self._trigger_task is not None and was_skipped(ti, self._trigger_task):
+        if progress.checkpoint == 0 and self._trigger_task is not None and was_skipped(ti, self._trigger_task()):
             raise AirflowSkipException("the task that triggers the checkpoint was skipped, so there is none")
         raise outcome.failure_of(coordinator, settings.storage, progress, ti.run_id)
 

@@ -20,7 +20,7 @@ from ..documents.attempt import PendingDocument
 from ..documents.entries import EndedEntry, Stopped
 from ..documents.head import Head
 from ..documents.run_window import run_of_head
-from ..errors import AlreadyReadError, InvalidConfigError, JobPausedError
+from ..errors import AlreadyReadError, InvalidConfigError, JobPausedError, NotTriggeredError, RewoundError
 from ..executions import carry_over, restarted_stages
 from ..failures.restarts import Exhausted
 from ..open_job import UseCase
@@ -160,7 +160,7 @@ class Resumption(UseCase):
         """Give the epoch's newest attempt, which has ended, and what it expected."""
         if isinstance(place, EpochEnded) and place.rewind is not None:
             # What it restored may be gone, and so may what it left: only a trigger starts the epoch anew.
-            raise InvalidConfigError(
+            raise RewoundError(
                 f"{place.rewind.said} after the epoch's last attempt: clear the whole run, "
                 "or the task that triggers the checkpoint before this one",
                 job=self._files.job,
@@ -168,7 +168,7 @@ class Resumption(UseCase):
             )
         document = self._documents.lent_by(place.newest) if isinstance(place, EpochEnded) else None
         if document is None or not isinstance(place, EpochEnded):
-            raise InvalidConfigError(
+            raise NotTriggeredError(
                 "no checkpoint is pending for the epoch and none can be taken up: run (or clear) the task that "
                 "triggers the checkpoint before this one",
                 job=self._files.job,

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseOperator
 
 from ...checkpoint.errors import InvalidConfigError
 from ...storage.names import shorten
 from .exchange import Exchange
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+Push = Callable[[str, Any], None]
+"""Keeps a value as an XCom of a task: its key, and the value."""
 
 
 class StageOperator(SparkSubmitOperator):
@@ -32,6 +42,29 @@ class TriggerOperator(BaseOperator):
 
     storage: str | None
     job: str | None
+
+    @abstractmethod
+    def trigger(self, context: Context, push: Push) -> dict[str, Any]:
+        """Make the checkpoint of a run's epoch pending, in whichever task's process (semantics T9).
+
+        Args:
+            context: Airflow's, of the task that does it; the templates are rendered.
+            push: keeps a value under a key, as an XCom of the task that triggers.
+
+        Returns:
+            The task's result.
+        """
+
+    @abstractmethod
+    def check_turn(self, event: Mapping[str, Any]) -> None:
+        """Check how the wait for a place has ended; the request is to be asked again.
+
+        Args:
+            event: what the trigger of a deferred task yielded.
+
+        Raises:
+            CheckpointError: the trigger could not go on.
+        """
 
 
 def stage_uid(uid: str, map_index: int | None) -> str:

@@ -8,6 +8,7 @@ from ...hooks.clear_body import TaskRef
 from ...tasks.clearing import Where
 from ...tasks.job_settings import scope_of
 from .declaration import TriggerOperator
+from .first_stage import task_that_triggers
 from .stages import StageTask, instances_of, is_stage
 from .topology import plain_tasks_after, upstreams_that_may_be_skipped
 
@@ -54,7 +55,7 @@ def trigger_of(task: StageOperator) -> TaskRef | None:
         and scope_of(each.task_group) is scope
         and (scope is not None or (each.storage, each.job) == (own.storage, own.job))
     ]
-    return TaskRef(found[0].task_id) if len(found) == 1 else None
+    return task_that_triggers(found[0]) if len(found) == 1 else None
 
 
 def upstreams_to_look_at(task: StageOperator) -> dict[str, TaskRef]:

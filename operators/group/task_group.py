@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -23,6 +24,7 @@ from ...sensors.checkpoint import CheckpointSensor
 from ...tasks.job_settings import CheckpointScope, check_storage_and_job, naming, scope_of
 from ..failure.callbacks import restore_latest_checkpoint
 from ..failure.retry_policy import restart_by
+from ..graph.first_stage import task_that_triggers
 from ..graph.run_tasks import where_of
 from ..graph.topology import show_exchanges
 from ..graph.uncovered_spark import warn_of_uncovered_spark
@@ -234,9 +236,10 @@ class CheckpointedTaskGroup(TaskGroup):
         )
         self._wait = wait
         watched = () if self._may_leave_out else stages
-        wait.runs_again = GroupTasks(TaskRef(trigger.task_id), scope.airflow_api_conn_id)
+        triggers = partial(task_that_triggers, trigger)
+        wait.runs_again = GroupTasks(triggers, scope.airflow_api_conn_id)
         wait.watch(
-            trigger.task_id,
+            triggers,
             {stage.uid: TaskRef(stage.task_id, stage.map_index) for stage in watched},
             lambda run_id: where_of(stages[0].operator, str(self.dag.dag_id), run_id),
             scope.airflow_api_conn_id,

@@ -47,9 +47,11 @@ from ...tasks.messages import already_completed, already_failed
 from ...tasks.stage_states import acknowledge_for
 from ..graph.declaration import StageOperator, checked_reads, stage_uid
 from ..graph.exchange import Exchange, checked_exchange
+from ..graph.first_stage import trigger_before
 from ..graph.run_tasks import trigger_of, upstreams_to_look_at, where_of
 from .drivers import DurableSubmit, StageDrivers
 from .extras import Extras, extras_of, say_what_is_restored
+from .first_stage import begin_or_trigger
 from .last_stage import complete_if_last
 from .links import CheckpointLink
 from .others_again import let_others_run_again, not_on_their_way
@@ -207,7 +209,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
 
         with settings.naming_connection():
             try:
-                answer = begin()
+                answer = begin_or_trigger(begin, self, context)
             except JobPausedError:
                 if not start_unless_paused(coordinator, ti):
                     # Airflow starts no task of a paused DAG: this one comes back when the pause is over.
@@ -294,6 +296,24 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             "attempt": answer.handover.attempt,
             "stage": uid,
         }
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
+        """Begin when the trigger's turn has come, where this stage's task triggers.
+
+        Args:
+            context: Airflow's.
+            event: what the trigger yielded.
+
+        Returns:
+            As `execute`, whose errors come too.
+
+        Raises:
+            CheckpointError: the wait for a place ended with an error.
+        """
+        trigger = trigger_before(self)
+        if trigger is not None:
+            trigger.check_turn(event)
+        return self.execute(context)
 
     def on_kill(self) -> None:
         """End the application, if one was submitted and no other try has taken it over."""

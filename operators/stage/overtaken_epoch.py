@@ -9,6 +9,7 @@ difference how many of them come, and one that dies is followed by another.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NoReturn
@@ -126,7 +127,8 @@ def _clear_trigger(api: AirflowApiHook, where: Where, trigger: TaskRef, note: st
 class GroupTasks:
     """What the task that waits for a checkpoint needs of its group; see `sensors.runs_again.RunsAgain`."""
 
-    trigger: TaskRef
+    trigger: Callable[[], TaskRef]
+    """The task that triggers, once the whole DAG file has been parsed."""
     conn_id: str | None
     """The connection to Airflow's API; None: a person clears."""
 
@@ -138,4 +140,4 @@ class GroupTasks:
             AirflowApiError: the API cannot be reached; asking again may help.
         """
         where = Where(ti.dag_id, str(ti.run_id))
-        _trigger_again(where, self.trigger, self.conn_id, progress.checkpoint, "the checkpoint is waited for")
+        _trigger_again(where, self.trigger(), self.conn_id, progress.checkpoint, "the checkpoint is waited for")

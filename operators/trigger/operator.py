@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -44,7 +44,8 @@ from ...tasks.messages import already_completed, already_read
 from ...tasks.slice_detail import check_slice_detail
 from ...triggers.polling import why_failed
 from ...triggers.request import RequestTrigger
-from ..graph.declaration import TriggerOperator
+from ..graph.declaration import Push, TriggerOperator
+from ..graph.first_stage import first_stage_of
 from ..graph.stages import StageTask
 from ..graph.topology import stages_of
 from ..stage.curable import WHERE_A_RETRY_MAY_CURE
@@ -261,6 +262,10 @@ class TriggerCheckpointOperator(TriggerOperator):
             ForbiddenError: the store refuses the connection's credentials.
             BucketGoneError: the bucket does not exist.
         """
+        return self.trigger(context, context["ti"].xcom_push)
+
+    def trigger(self, context: Context, push: Push) -> dict[str, Any]:
+        """Make the checkpoint pending; see `execute`."""
         settings = rendered_settings(self)
         store = settings.hook().open_store()
         with settings.naming_connection():
@@ -268,7 +273,7 @@ class TriggerCheckpointOperator(TriggerOperator):
         config = self.config
         hooks = master_hooks_of(settings.job, self.master_hooks, config.max_concurrent_checkpoints, config.timeout)
         try:
-            return self._trigger(context, settings, checkpoint.Coordinator(store, settings.job), hooks)
+            return self._trigger(context, push, settings, checkpoint.Coordinator(store, settings.job), hooks)
         finally:
             close_all(hooks)
 
@@ -285,14 +290,32 @@ class TriggerCheckpointOperator(TriggerOperator):
         Raises:
             TriggerDeclinedError: the trigger could not go on, or as of `execute`, whose other errors come too.
         """
+        self.check_turn(event)
+        return self.execute(context)
+
+    def check_turn(self, event: Mapping[str, Any]) -> None:
+        """Check how the wait for a place has ended.
+
+        Raises:
+            TriggerDeclinedError: the trigger could not go on.
+        """
         why = why_failed(event, "a place")
         if why is not None:
             raise TriggerDeclinedError(why, job=self.job, kind=event.get("kind"))
         self.log.info("%s", event.get("detail"))
-        return self.execute(context)
+
+    @property
+    def inherits_from_empty_operator(self) -> bool:
+        """Tell Airflow to pass over this task where the first stage does its work."""
+        return first_stage_of(self) is not None
 
     def _trigger(
-        self, context: Context, settings: JobSettings, coordinator: checkpoint.Coordinator, hooks: Sequence[MasterHook]
+        self,
+        context: Context,
+        push: Push,
+        settings: JobSettings,
+        coordinator: checkpoint.Coordinator,
+        hooks: Sequence[MasterHook],
     ) -> dict[str, Any]:
         ti = context["ti"]
         owner = Owner(ti.dag_id, ti.run_id, deployment())
@@ -327,7 +350,7 @@ class TriggerCheckpointOperator(TriggerOperator):
         except CairnError as error:
             # semantics T1. Its class stays, because that says whether another try may help.
             reason = reason_of(error)
-            ti.xcom_push(DECLINED_KEY, _described(Declined(reason, str(error)), None))
+            push(DECLINED_KEY, _described(Declined(reason, str(error)), None))
             raise type(error)(f"no checkpoint was triggered: {reason}: {error.message}", **error.fields) from error
         if isinstance(answer, EpochCompleted):
             raise AirflowSkipException(already_completed(coordinator, settings.storage, answer))
@@ -335,7 +358,7 @@ class TriggerCheckpointOperator(TriggerOperator):
             raise AirflowSkipException(already_read(settings.job, settings.storage, answer))
         if isinstance(answer, Declined):
             retry_at = self._retry_at(answer)
-            ti.xcom_push(DECLINED_KEY, _described(answer, retry_at))
+            push(DECLINED_KEY, _described(answer, retry_at))
             if retry_at is not None:
                 if answer.reason is Reason.CHECKPOINT_COORDINATOR_SUSPEND:
                     make_room(self.get_dag(), coordinator, ti)

@@ -1,0 +1,91 @@
+"""A job's first stage triggers its checkpoint in its own task; see `graph.first_stage` for which stage that is.
+
+Who can race: Airflow may run one try of the task only, and a zombie of an earlier one may trigger too. Triggering is
+idempotent (T9), so the two get one attempt, and the claim that follows decides which of them submits. A process that
+dies before the attempt is pending leaves nothing; one that dies after it leaves an attempt that the next try finds.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import timezone
+from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
+from airflow.sdk.execution_time.xcom import XCom
+
+from ...checkpoint.answers import BeginAnswer, TriggerFirst
+from ...checkpoint.errors import CheckpointNotReadyError, NotTriggeredError, RewoundError
+from ...storage.errors import CairnError
+from ..graph.first_stage import trigger_before
+from .tries import is_retry
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from ..graph.declaration import StageOperator, TriggerOperator
+
+log = logging.getLogger(__name__)
+
+RESULT = "return_value"
+"""The key of a task's result."""
+
+
+def begin_or_trigger(begin: Callable[[], BeginAnswer], stage: StageOperator, context: Context) -> BeginAnswer:
+    """Begin the stage, and trigger first where its epoch has no attempt and this stage is the one to trigger.
+
+    An epoch that was rewound since starts anew where the task was cleared, and not in Airflow's own retry (R5).
+
+    Args:
+        begin: asks for the right to submit.
+        stage: the stage's task.
+        context: Airflow's.
+
+    Raises:
+        AirflowFailException: no checkpoint was triggered, and no retry cures that.
+        AirflowRescheduleException: the trigger has to wait and is not `deferrable`, the DAG is paused, or it failed of
+            what a retry may cure: then this task comes back, as often as the task that triggers would be retried.
+        TaskDeferred: the trigger waits for a place, in the triggerer.
+        AirflowSkipException: there is nothing to read in this epoch.
+        CairnError: of the trigger, once it has failed too often; or as of `begin`.
+    """
+    trigger = trigger_before(stage)
+    try:
+        answer = begin()
+    except (NotTriggeredError, CheckpointNotReadyError) as error:
+        if trigger is None or (isinstance(error, RewoundError) and is_retry(context["ti"], stage.retries)):
+            raise
+    else:
+        if trigger is None or not isinstance(answer, TriggerFirst):
+            return answer
+    _trigger(trigger, context)
+    return begin()
+
+
+def _trigger(trigger: TriggerOperator, context: Context) -> None:
+    """Do what the task that triggers would do, and keep its result as that task's XCom."""
+    ti = context["ti"]
+    own = trigger.prepare_for_execution()
+    own.render_template_fields(context)
+
+    def push(key: str, value: Any) -> None:
+        XCom.set(key, value, dag_id=ti.dag_id, task_id=own.task_id, run_id=str(ti.run_id))
+
+    try:
+        result = own.trigger(context, push)
+    except CairnError as error:
+        if not error.retry_cures:
+            raise AirflowFailException(str(error)) from error
+        if context.get("task_reschedule_count", 0) >= (own.retries or 0):
+            raise
+        log.warning("%s; trying again", error)
+        raise AirflowRescheduleException(timezone.utcnow() + _delay_of(own)) from error
+    if own.do_xcom_push:
+        push(RESULT, result)
+
+
+def _delay_of(trigger: TriggerOperator) -> timedelta:
+    delay = trigger.retry_delay
+    return delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
