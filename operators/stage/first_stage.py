@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import timezone
@@ -20,6 +19,7 @@ from ...checkpoint.answers import BeginAnswer, TriggerFirst
 from ...checkpoint.errors import CheckpointNotReadyError, NotTriggeredError, RewoundError
 from ...storage.errors import CairnError
 from ..graph.first_stage import trigger_before
+from .overtaken_epoch import COME_BACK_AFTER
 from .tries import is_retry
 
 if TYPE_CHECKING:
@@ -81,11 +81,7 @@ def _trigger(trigger: TriggerOperator, context: Context) -> None:
         if context.get("task_reschedule_count", 0) >= (own.retries or 0):
             raise
         log.warning("%s; trying again", error)
-        raise AirflowRescheduleException(timezone.utcnow() + _delay_of(own)) from error
+        raise AirflowRescheduleException(timezone.utcnow() + COME_BACK_AFTER) from error
     if own.do_xcom_push:
         push(RESULT, result)
 
-
-def _delay_of(trigger: TriggerOperator) -> timedelta:
-    delay = trigger.retry_delay
-    return delay if isinstance(delay, timedelta) else timedelta(seconds=delay)

@@ -1,0 +1,85 @@
+"""Which stage's task does the work of the task that triggers: the only one that a group begins with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from airflow.serialization.serialized_objects import DagSerialization
+
+from airflow_cairn.operators.graph.declaration import TriggerOperator
+from airflow_cairn.operators.graph.first_stage import first_stage_of, task_that_triggers, trigger_before
+from airflow_cairn.operators.graph.run_tasks import trigger_of
+from tests.support.airflow_fixtures import DagFile
+
+TRIGGER = "epoch.trigger_checkpoint"
+
+BODY = """
+with DAG("flights", schedule=None):
+    before = EmptyOperator(task_id="before")
+    with CheckpointedTaskGroup(
+        "epoch", storage="file:///lake/cairn", reads_window=False, config=CheckpointConfig({config})
+    ) as epoch:
+        a, b = (SparkEpochOperator(task_id=uid, application="x.py") for uid in "ab")
+        {inside}
+    {outside}
+"""
+
+
+def parsed(dag_file: DagFile, inside: str, outside: str = "pass", config: str = "") -> tuple[Any, TriggerOperator]:
+    dag = dag_file.dag(BODY.format(inside=inside, outside=outside, config=config))
+    trigger = dag.get_task(TRIGGER)
+    assert isinstance(trigger, TriggerOperator)
+    return dag, trigger
+
+
+@pytest.mark.parametrize("outside", ["pass", "before >> epoch"])
+def test_the_one_stage_that_a_group_begins_with(dag_file: DagFile, outside: str) -> None:
+    dag, trigger = parsed(dag_file, "a >> b", outside)
+    a, b = (dag.get_task(f"epoch.{uid}") for uid in "ab")
+    assert first_stage_of(trigger) is a
+    assert (trigger_before(a), trigger_before(b)) == (trigger, None)
+    assert task_that_triggers(trigger).task_id == "epoch.a"
+    # Stages and the task that waits have it run again where the epoch was overtaken.
+    assert (
+        trigger_of(b) == dag.get_task("epoch.wait_for_checkpoint").runs_again.trigger() == task_that_triggers(trigger)
+    )
+    # The scheduler decides by what is stored of the DAG.
+    stored = DagSerialization.from_dict(DagSerialization.to_dict(dag))
+    passed_over = {task.task_id for task in stored.tasks if task.inherits_from_empty_operator}
+    assert passed_over == {"before", TRIGGER}
+
+
+@pytest.mark.parametrize(
+    ("inside", "outside", "config"),
+    [
+        ("pass", "pass", ""),
+        ("EmptyOperator(task_id='plain') >> a >> b", "pass", ""),
+        ("b >> SparkEpochOperator.partial(task_id='m').expand(application=['x.py']) << a", "pass", ""),
+        ("SparkEpochOperator.partial(task_id='m').expand(application=['x.py']) >> [a, b]", "pass", ""),
+        ("a >> b", "before >> a", ""),
+        ("a >> b", "pass", "unaligned=True"),
+    ],
+    ids=["two stages", "a plain task", "two and a mapped one", "a mapped one", "one after another task", "unaligned"],
+)
+def test_in_other_shapes_the_task_that_triggers_runs(dag_file: DagFile, inside: str, outside: str, config: str) -> None:
+    """What is drawn after the block counts, too: `before` may be skipped, and the stage with it."""
+    dag, trigger = parsed(dag_file, inside, outside, config)
+    assert first_stage_of(trigger) is None
+    assert not trigger.inherits_from_empty_operator
+    assert trigger_before(dag.get_task("epoch.a")) is None
+    assert task_that_triggers(trigger).task_id == TRIGGER
+
+
+def test_nor_is_it_passed_over_without_a_group(dag_file: DagFile) -> None:
+    dag = dag_file.dag(
+        """
+with DAG("flights", schedule=None):
+    a = SparkEpochOperator(task_id="a", application="x.py", storage="file:///lake/cairn")
+    trigger = TriggerCheckpointOperator(
+        task_id="trigger", stages=[StageSpec("a")], storage="file:///lake/cairn", reads_window=False
+    )
+    trigger >> a
+"""
+    )
+    assert not dag.get_task("trigger").inherits_from_empty_operator
