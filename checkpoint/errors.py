@@ -50,7 +50,7 @@ class InvalidConfigError(CheckpointError):
 
 
 class NotTriggeredError(InvalidConfigError):
-    """The epoch has no attempt that expects the stage, and only a trigger can open one (semantics T8, T9)."""
+    """The epoch has no attempt that a stage could take up, and only a trigger can open one (semantics T8, T9)."""
 
 
 class RewoundError(NotTriggeredError):

@@ -19,7 +19,7 @@ from ..documents import codec, layout
 from ..documents.attempt import Execution, PendingDocument
 from ..documents.entries import EndedEntry, PendingEntry
 from ..documents.head import Head
-from ..errors import NotTriggeredError
+from ..errors import InvalidConfigError
 from ..reasons import Status
 from .job_files import JobFiles, encode
 
@@ -83,12 +83,12 @@ def execution_of(document: PendingDocument, stage: str) -> Execution:
     """Give a stage's execution in an attempt.
 
     Raises:
-        NotTriggeredError: the attempt does not expect the stage.
+        InvalidConfigError: the attempt does not expect the stage.
     """
     try:
         return document.executions[stage]
     except KeyError:
-        raise NotTriggeredError(
+        raise InvalidConfigError(
             "the pending checkpoint does not expect this stage: the DAG has changed since it was triggered; clear "
             "the task that triggers the checkpoint",
             job=document.job,

@@ -20,7 +20,7 @@ from ...checkpoint.errors import CheckpointNotReadyError, NotTriggeredError, Rew
 from ...storage.errors import CairnError
 from ..graph.first_stage import trigger_before
 from .overtaken_epoch import COME_BACK_AFTER
-from .tries import is_retry
+from .tries import is_asked_for
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -33,15 +33,19 @@ RESULT = "return_value"
 """The key of a task's result."""
 
 
-def begin_or_trigger(begin: Callable[[], BeginAnswer], stage: StageOperator, context: Context) -> BeginAnswer:
+def begin_or_trigger(
+    begin: Callable[[], BeginAnswer], stage: StageOperator, context: Context, is_pending: Callable[[], bool]
+) -> BeginAnswer:
     """Begin the stage, and trigger first where its epoch has no attempt and this stage is the one to trigger.
 
-    An epoch that was rewound since starts anew where the task was cleared, and not in Airflow's own retry (R5).
+    Where the task was cleared it triggers first also if an attempt is pending: that one stays, unless the DAG's stages
+    have changed. An epoch that was rewound starts anew only where the task was cleared, not in Airflow's retry (R5).
 
     Args:
         begin: asks for the right to submit.
         stage: the stage's task.
         context: Airflow's.
+        is_pending: tells whether an attempt of the epoch is.
 
     Raises:
         AirflowFailException: no checkpoint was triggered, and no retry cures that.
@@ -52,14 +56,18 @@ def begin_or_trigger(begin: Callable[[], BeginAnswer], stage: StageOperator, con
         CairnError: of the trigger, once it has failed too often; or as of `begin`.
     """
     trigger = trigger_before(stage)
-    try:
-        answer = begin()
-    except (NotTriggeredError, CheckpointNotReadyError) as error:
-        if trigger is None or (isinstance(error, RewoundError) and is_retry(context["ti"], stage.retries)):
-            raise
-    else:
-        if trigger is None or not isinstance(answer, TriggerFirst):
-            return answer
+    if trigger is None:
+        return begin()
+    cleared = is_asked_for(context["ti"], stage.retries)
+    if not (cleared and is_pending()):
+        try:
+            answer = begin()
+        except (NotTriggeredError, CheckpointNotReadyError) as error:
+            if isinstance(error, RewoundError) and not cleared:
+                raise
+        else:
+            if not isinstance(answer, TriggerFirst):
+                return answer
     _trigger(trigger, context)
     return begin()
 
@@ -84,4 +92,3 @@ def _trigger(trigger: TriggerOperator, context: Context) -> None:
         raise AirflowRescheduleException(timezone.utcnow() + COME_BACK_AFTER) from error
     if own.do_xcom_push:
         push(RESULT, result)
-

@@ -207,9 +207,12 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         def to_run_again() -> tuple[Restarted, ...]:
             return coordinator.to_run_again(epoch)
 
+        def is_pending() -> bool:
+            return coordinator.head().pending_of_epoch(epoch) is not None
+
         with settings.naming_connection():
             try:
-                answer = begin_or_trigger(begin, self, context)
+                answer = begin_or_trigger(begin, self, context, is_pending)
             except JobPausedError:
                 if not start_unless_paused(coordinator, ti):
                     # Airflow starts no task of a paused DAG: this one comes back when the pause is over.

@@ -23,7 +23,6 @@ from tests.support.s3_proxy import Rule, S3Proxy, lose_the_request
 pytestmark = pytest.mark.e2e
 
 EXPIRED = "CHECKPOINT_EXPIRED"
-TRIGGER = "epoch.trigger_checkpoint"
 OUTAGE_S = 60
 
 
@@ -188,7 +187,7 @@ def test_three_runs_at_once_17(scenario: Scenario) -> None:
     (driver,) = scenario.stopped_at("e1", "b")
     for run in ("e2", "e3"):
         scenario.start(run)
-        api.wait_for_task(name, run, TRIGGER, states={"deferred"})
+        api.wait_for_task(name, run, "epoch.a", states={"deferred"})
     kill_driver(driver)
     for run in ("e1", "e2", "e3"):
         scenario.ended(run)

@@ -25,7 +25,7 @@ from tests.real.airflow.store import JobStore
 
 pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side]
 
-TRIGGER = "epoch.trigger_checkpoint"
+FIRST = "epoch.clean"
 BUCKETS = 36
 """Of the histogram of delays; see dags/applications/routes.py."""
 
@@ -163,10 +163,10 @@ def test_a_stage_has_another_name(airflow: AirflowHome, gates: Gates, flights: P
     """semantics R3: an error that names both, before any Spark; then, by the run's conf, its state is left behind."""
     job = "flights_renamed"
     assert run_day_3(airflow, job, "e1", "00:00:00", restore_from=kept) == "failed"
-    log = airflow.api.log(job, "e1", TRIGGER)
+    log = airflow.api.log(job, "e1", FIRST)
     assert "the checkpoint holds state that no stage claims" in log, log
     assert "unclaimed=`routes` state=`routes: state.totals` new=`legs`" in log, log
-    assert {task.task_id: task.state for task in airflow.api.task_instances(job, "e1")}[TRIGGER] == "failed"
+    assert {task.task_id: task.state for task in airflow.api.task_instances(job, "e1")}[FIRST] == "failed"
     assert gates.submitted(job, "e1") == []
 
     allowing = run_day_3(airflow, job, "e2", "00:00:01", restore_from=kept, allow_non_restored_state=True)

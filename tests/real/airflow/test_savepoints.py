@@ -112,7 +112,6 @@ def test_a_stop_in_the_middle_of_an_epoch(airflow: AirflowHome, gates: Gates, la
     """semantics P2, S1: the epoch finishes, the next one does not begin, and after the resume it goes on behind it."""
     api, name = airflow.api, "savepoints_stop"
     job = lake.job(name)
-    trigger = "epoch.trigger_checkpoint"
     gates.hold(name, "e1", 1, "second")
     api.trigger(name, "e1")
     gates.wait_until_reached(name, "e1", 1, "second")
@@ -120,8 +119,8 @@ def test_a_stop_in_the_middle_of_an_epoch(airflow: AirflowHome, gates: Gates, la
     with cairn(airflow, s3_server, "stop", name, "--target", KEPT, "--wait", "--json") as stop:
         wait_until(lambda: job.coordinator.head().stopping(), 600, "the stop to hold the job")
         api.trigger(name, "e2")
-        api.wait_for_task(name, "e2", trigger, states={"deferred"})
-        assert api.xcom(name, "e2", trigger, "cairn_declined")["reason"] == HELD
+        api.wait_for_task(name, "e2", "epoch.first", states={"deferred"})
+        assert api.xcom(name, "e2", "epoch.trigger_checkpoint", "cairn_declined")["reason"] == HELD
         assert [each.epoch for each in job.coordinator.head().pending] == ["e1"]
         gates.release(name, "e1", 1, "second")
         out, err = stop.communicate(timeout=600)
@@ -140,11 +139,11 @@ def test_a_stop_in_the_middle_of_an_epoch(airflow: AirflowHome, gates: Gates, la
     api.unpause(name)
     for each in ("e1", "e2"):
         ended(airflow, name, each)
-    once = dict.fromkeys(("first", "second", "wait_for_checkpoint"), ("success", 1))
-    assert tries(airflow, name, "e1") == {**once, "trigger_checkpoint": ("success", 1)}
+    once = dict.fromkeys(("trigger_checkpoint", "second", "wait_for_checkpoint"), ("success", 1))
+    assert tries(airflow, name, "e1") == {**once, "first": ("success", 1)}
     found = tries(airflow, name, "e2")
     # It may have asked just before its DAG was paused: then the job had stopped, and another try has asked since.
-    assert found.pop("trigger_checkpoint") in [("success", number) for number in (1, 2, 3)]
+    assert found.pop("first") in [("success", number) for number in (1, 2, 3)]
     assert found == once
     assert job.outcomes() == [(1, 1, COMPLETED), (3, 1, COMPLETED)]
     assert [entry.restored_from for entry in job.coordinator.head().history] == [None, 1]
@@ -180,8 +179,8 @@ def test_a_drain_lets_the_last_window_out(airflow: AirflowHome, gates: Gates, la
     assert job.outcomes() == [(1, 1, COMPLETED), (2, 1, COMPLETED), (4, 1, COMPLETED)]
     assert job.runs() == ["e1", "e2", last_run]
     assert tries(airflow, name, last_run)["windows"] == ("success", 1)
-    assert tries(airflow, name, "e3")["trigger_checkpoint"] == ("failed", 1)
-    log = api.log(name, "e3", "epoch.trigger_checkpoint")
+    assert tries(airflow, name, "e3")["windows"] == ("failed", 1)
+    log = api.log(name, "e3", "epoch.windows")
     assert "Clear this run when the job has been resumed" in log, log
     assert job.value("windows", "drained") is True
     assert job.state("windows", "open") == []

@@ -16,14 +16,14 @@ from tests.real.airflow.store import JobStore
 
 pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side]
 
-TRIGGER = "epoch.trigger_checkpoint"
+TRIGGER, FIRST = "epoch.trigger_checkpoint", "epoch.read"
 PAUSE_MS = 15_000
 """`min_pause` in `dags/sources.py`: longer than an order takes to become a run, on a machine that is not slow."""
 
 
 def declined(airflow: AirflowHome, dag_id: str, run_id: str) -> dict[str, Any]:
-    """Give what a trigger that waits has said; it waits outside of any worker slot."""
-    airflow.api.wait_for_task(dag_id, run_id, TRIGGER, states={"deferred"})
+    """Give what a trigger that waits has said; it waits outside of any worker slot, in the first stage's task."""
+    airflow.api.wait_for_task(dag_id, run_id, FIRST, states={"deferred"})
     told: dict[str, Any] = airflow.api.xcom(dag_id, run_id, TRIGGER, "cairn_declined")
     return told
 
@@ -55,7 +55,7 @@ def test_files_are_read_once_by_retries_and_by_runs_at_once(
     airflow.api.trigger("source_files", "e1")
     completed(airflow, "source_files", "e1")
     assert files(gates, "e1") == ["a.txt", "b.txt"]
-    assert f"files: 2 files to read from file://{folder}" in airflow.api.log("source_files", "e1", TRIGGER)
+    assert f"files: 2 files to read from file://{folder}" in airflow.api.log("source_files", "e1", FIRST)
 
     (folder / "c.txt").write_text("c")
     gates.hold("source_files", "e2", 1, "read")

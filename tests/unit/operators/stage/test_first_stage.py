@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import (
 from airflow_cairn.checkpoint.answers import Submit
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
-from airflow_cairn.checkpoint.errors import NotTriggeredError, RewoundError
+from airflow_cairn.checkpoint.errors import InvalidConfigError, NotTriggeredError, RewoundError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator, TriggerCheckpointOperator
 from airflow_cairn.operators.stage import first_stage
@@ -223,6 +223,18 @@ def test_it_opens_the_next_attempt_of_an_overtaken_epoch(make: Make, job: Job) -
     assert flights.run("a", try_number=2, max_tries=1)["checkpoint"] == 3
 
 
-def test_a_stage_that_was_added_since_waits_for_the_trigger(make: Make, job: Job) -> None:
-    job.trigger("r1", "b")
-    assert make().run("a")["checkpoint"] == 2
+def test_a_clear_takes_up_what_the_dag_has_become(make: Make, job: Job) -> None:
+    """A stage was added, and its own try says what to clear: the pending attempt does not expect it."""
+    flights = make()
+    job.trigger("r1", "a", StageSpec("old", ("a",)))
+    assert flights.run("a")["checkpoint"] == 1
+    with pytest.raises(InvalidConfigError, match="clear the task that triggers"):
+        flights.run("b")
+    assert flights.run("a", try_number=2, max_tries=1)["checkpoint"] > 1
+    assert flights.run("b", try_number=2, max_tries=1)["stage"] == "b"
+
+
+def test_a_clear_leaves_an_attempt_that_fits(make: Make, job: Job) -> None:  # semantics T9
+    flights = make()
+    assert [flights.run("a", try_number=number, max_tries=number - 1)["checkpoint"] for number in (1, 2)] == [1, 2]
+    assert [entry.attempt for entry in job.coordinator.head().pending] == [2], "it runs again, as any stage"
