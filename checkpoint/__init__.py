@@ -37,9 +37,11 @@ if TYPE_CHECKING:
     from .errors import MasterHookError as MasterHookError
     from .errors import NoCheckpointError as NoCheckpointError
     from .errors import NonRestoredStateError as NonRestoredStateError
+    from .errors import NotTriggeredError as NotTriggeredError
     from .errors import NoSavepointError as NoSavepointError
     from .errors import ResumeRefusedError as ResumeRefusedError
     from .errors import RewindRefusedError as RewindRefusedError
+    from .errors import RewoundError as RewoundError
     from .errors import SavepointDamagedError as SavepointDamagedError
     from .errors import SavepointRefusedError as SavepointRefusedError
     from .errors import SourceError as SourceError
@@ -111,6 +113,7 @@ _WHERE = {
     "NoRestart": ".restart_strategies",
     "NoSavepointError": ".errors",
     "NonRestoredStateError": ".errors",
+    "NotTriggeredError": ".errors",
     "Offsets": ".sources.values",
     "Reading": ".source",
     "Refusal": ".source",
@@ -118,6 +121,7 @@ _WHERE = {
     "RequestKind": ".reasons",
     "ResumeRefusedError": ".errors",
     "RewindRefusedError": ".errors",
+    "RewoundError": ".errors",
     "RunFacts": ".source",
     "Runtime": ".runtime",
     "SavepointDamagedError": ".errors",

@@ -25,13 +25,9 @@ def first_stage_of(trigger: TriggerOperator) -> StageOperator | None:
         return None
     (task_id,) = trigger.downstream_task_ids
     first = trigger.dag.get_task(task_id)
-    alone = (
-        isinstance(first, StageOperator)
-        and first.upstream_task_ids == {trigger.task_id}
-        and scope_of(first.task_group) is scope
-        and first.get_closest_mapped_task_group() is None
-    )
-    return first if alone else None
+    if not isinstance(first, StageOperator) or first.upstream_task_ids != {trigger.task_id}:
+        return None
+    return first if scope_of(first.task_group) is scope and first.get_closest_mapped_task_group() is None else None
 
 
 def trigger_before(stage: StageOperator) -> TriggerOperator | None:

@@ -49,10 +49,9 @@ from ..graph.declaration import StageOperator, checked_reads, stage_uid
 from ..graph.exchange import Exchange, checked_exchange
 from ..graph.first_stage import trigger_before
 from ..graph.run_tasks import trigger_of, upstreams_to_look_at, where_of
+from .both_ends import begin_or_trigger, complete_if_last
 from .drivers import DurableSubmit, StageDrivers
 from .extras import Extras, extras_of, say_what_is_restored
-from .first_stage import begin_or_trigger
-from .last_stage import complete_if_last
 from .links import CheckpointLink
 from .others_again import let_others_run_again, not_on_their_way
 from .outcome import StageIncurableError, StageRun, left_out

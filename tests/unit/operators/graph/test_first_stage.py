@@ -27,7 +27,7 @@ with DAG("flights", schedule=None):
 
 
 def parsed(dag_file: DagFile, inside: str, outside: str = "pass", config: str = "") -> tuple[Any, TriggerOperator]:
-    dag = dag_file.dag(BODY.format(inside=inside, outside=outside, config=config))
+    dag: Any = dag_file.dag(BODY.format(inside=inside, outside=outside, config=config))
     trigger = dag.get_task(TRIGGER)
     assert isinstance(trigger, TriggerOperator)
     return dag, trigger

@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import (
     AirflowSkipException,
     TaskDeferred,
 )
+from airflow.sdk.execution_time.xcom import XCom
 
 from airflow_cairn.checkpoint.answers import Submit
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
@@ -20,7 +21,6 @@ from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import InvalidConfigError, NotTriggeredError, RewoundError
 from airflow_cairn.checkpoint.reasons import Reason
 from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator, TriggerCheckpointOperator
-from airflow_cairn.operators.stage import first_stage
 from airflow_cairn.operators.trigger.operator import TriggerDeclinedError
 from airflow_cairn.storage.errors import UnavailableError
 from airflow_cairn.triggers import RequestTrigger
@@ -84,7 +84,7 @@ def make(job: Job, monkeypatch: pytest.MonkeyPatch) -> Make:
 
     def flights(**options: Any) -> Flights:
         made = Flights(job, **options)
-        monkeypatch.setattr(first_stage.XCom, "set", made.set)
+        monkeypatch.setattr(XCom, "set", made.set)
         monkeypatch.setattr(SparkEpochOperator, "_submit", acknowledge)
         return made
 

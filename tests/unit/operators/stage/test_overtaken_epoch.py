@@ -50,7 +50,7 @@ class Overtaken:
         self.wait = wait
         self.tries = {uid: Ti(run_id=RUN, task_id=f"epoch.{uid}") for uid in "ab"}
         ids = {f"epoch.{uid}": str(ti.id) for uid, ti in self.tries.items()}
-        self.airflow = OneRun({**ids, "epoch.trigger_checkpoint": "trigger"})
+        self.airflow = OneRun(ids)
 
     def begin(self, *stages: str) -> None:
         """Begin stages of the run, each by its task; they acknowledge."""
@@ -190,14 +190,14 @@ def test_a_stage_waits_in_the_line_without_using_up_tries(job: Job, said: Said) 
 
 @pytest.mark.parametrize("state", ["success", "running", "failed"])
 def test_what_only_the_trigger_can_open(job: Job, connections: Define, state: str) -> None:  # semantics T7, T8
-    """The epoch has a master hook, and another has completed: it is asked anew by the task that triggers."""
+    """The epoch has a master hook, and another has completed: it is asked anew by the task that triggers, that of a."""
     found = Overtaken(job, ONE)
     hooked(job, RUN)
     found.begin("a")
     job.coordinator.abort(1, Reason.CHECKPOINT_EXPIRED, "not complete in time")
     hooked(job, OTHER)
     found.other_completes()
-    found.airflow.states["epoch.trigger_checkpoint"] = state
+    found.airflow.states["epoch.a"] = state
     with ApiStandIn(found.airflow) as stand_in:
         connect(connections, stand_in)
         if state == "failed":
@@ -206,7 +206,7 @@ def test_what_only_the_trigger_can_open(job: Job, connections: Define, state: st
             return
         with pytest.raises(AirflowRescheduleException):
             found.b.execute(context(found.tries["b"]))
-        due = [] if state == "running" else [["epoch.trigger_checkpoint"]]
+        due = [] if state == "running" else [["epoch.a"]]
         assert found.airflow.tasks == due
         with pytest.raises(TaskDeferred):
             found.run_wait()

@@ -1,4 +1,6 @@
-"""A job's first stage triggers its checkpoint in its own task; see `graph.first_stage` for which stage that is.
+"""What stages' tasks do at both ends of an epoch: the first stage triggers the checkpoint, the last one completes it.
+
+Other tasks for that would have to be started first (C1, D3, T9). Which stage is the first one: `graph.first_stage`.
 
 Who can race: Airflow may run one try of the task only, and a zombie of an earlier one may trigger too. Triggering is
 idempotent (T9), so the two get one attempt, and the claim that follows decides which of them submits. A process that
@@ -25,6 +27,7 @@ from .tries import is_asked_for
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from ...checkpoint import Coordinator
     from ..graph.declaration import StageOperator, TriggerOperator
 
 log = logging.getLogger(__name__)
@@ -92,3 +95,23 @@ def _trigger(trigger: TriggerOperator, context: Context) -> None:
         raise AirflowRescheduleException(timezone.utcnow() + COME_BACK_AFTER) from error
     if own.do_xcom_push:
         push(RESULT, result)
+
+
+def complete_if_last(coordinator: Coordinator, epoch: str, stage: str) -> None:
+    """Complete the epoch's checkpoint if every stage has acknowledged; what goes wrong is only logged.
+
+    The stage has done its part. The task that waits for the checkpoint completes it, if it is still pending, and fails
+    with the reason if it cannot complete.
+
+    Args:
+        coordinator: of the job.
+        epoch: the epoch's name.
+        stage: the uid of the stage, which has acknowledged.
+    """
+    try:
+        completed = coordinator.complete_if_last(epoch, stage)
+    except CairnError as error:
+        log.warning("the checkpoint is left to the task that waits for it: %s", error)
+        return
+    if completed is not None:
+        log.info("checkpoint %d: every stage has acknowledged, the checkpoint is complete", completed.checkpoint)
