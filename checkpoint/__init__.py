@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from .errors import MasterHookError as MasterHookError
     from .errors import NoCheckpointError as NoCheckpointError
     from .errors import NonRestoredStateError as NonRestoredStateError
-    from .errors import NotTriggeredError as NotTriggeredError
     from .errors import NoSavepointError as NoSavepointError
+    from .errors import NotTriggeredError as NotTriggeredError
     from .errors import ResumeRefusedError as ResumeRefusedError
     from .errors import RewindRefusedError as RewindRefusedError
     from .errors import RewoundError as RewoundError
