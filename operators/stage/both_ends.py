@@ -102,11 +102,6 @@ def complete_if_last(coordinator: Coordinator, epoch: str, stage: str) -> None:
 
     The stage has done its part. The task that waits for the checkpoint completes it, if it is still pending, and fails
     with the reason if it cannot complete.
-
-    Args:
-        coordinator: of the job.
-        epoch: the epoch's name.
-        stage: the uid of the stage, which has acknowledged.
     """
     try:
         completed = coordinator.complete_if_last(epoch, stage)
