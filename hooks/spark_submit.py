@@ -83,17 +83,29 @@ class EpochSubmitHook(SparkSubmitHook):
 
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
         """Start `spark-submit` and wait for it; see the provider's hook."""
-        hands_over = bool(self._secrets) and not self.deploys_to_cluster
-        dropped = OTHER_IDENTITY if hands_over else frozenset()
-        self._process_environment = {name: value for name, value in os.environ.items() if name not in dropped}
-        if hands_over:
-            self._process_environment.update(self._secrets)
+        self._make_environment()
         try:
             return super().submit(application, **{**kwargs, "env": self._process_environment})
         finally:
             # The provider leaves the pipe open.
             if self._submit_sp is not None and self._submit_sp.stdout is not None:
                 self._submit_sp.stdout.close()
+
+    def detached_command(self, application: str) -> tuple[list[str], dict[str, str]]:
+        """Give the command that submits an application, and its secret environment; nothing is started.
+
+        Args:
+            application: the path that is submitted.
+        """
+        self._make_environment()
+        return self._build_spark_submit_command(application), self._process_environment
+
+    def _make_environment(self) -> None:
+        hands_over = bool(self._secrets) and not self.deploys_to_cluster
+        dropped = OTHER_IDENTITY if hands_over else frozenset()
+        self._process_environment = {name: value for name, value in os.environ.items() if name not in dropped}
+        if hands_over:
+            self._process_environment.update(self._secrets)
 
     def _build_spark_submit_command(self, application: str) -> list[str]:
         site: Any = {

@@ -12,6 +12,7 @@ from .. import import_when_used
 
 if TYPE_CHECKING:
     from ..checkpoint.documents.attempt import StageSpec as StageSpec
+    from ..tasks.connect_session import ConnectSession as ConnectSession
     from .failure.callbacks import restore_latest_checkpoint as restore_latest_checkpoint
     from .failure.retry_policy import CheckpointRetryPolicy as CheckpointRetryPolicy
     from .graph.exchange import Pipelined as Pipelined
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _WHERE = {
     "CheckpointRetryPolicy": ".failure.retry_policy",
     "CheckpointedTaskGroup": ".group.task_group",
+    "ConnectSession": "..tasks.connect_session",
     "DisposeSavepointOperator": ".savepoint.operators",
     "DriverUnknownError": ".stage.drivers",
     "LastRunBlockedError": ".trigger.last_run",

@@ -18,7 +18,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "secrets errors reasons runtime validation",
         "documents",
         "config restart_strategies source answers stage_graph request ways_out",
-        "failures",
+        "failures servers",
         "decisions",
         "store",
         "open_job",

@@ -20,6 +20,7 @@ from ..hooks.storage import CheckpointStorageHook
 from ..storage.errors import CairnError, ForbiddenError
 from ..storage.names import MAX_KEY_BYTES, shorten
 from ..storage.uris import StorageUri, parse_storage_uri
+from .connect_session import ConnectSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class CheckpointScope:
     """Notified how checkpoints ended."""
     airflow_api_conn_id: str | None = AIRFLOW_API_CONN_ID
     """The connection that clears tasks; None: a user does."""
+    session: ConnectSession | None = None
+    """The server that Cairn runs for the stages; None: each goes where its connection says."""
     pipelined: set[tuple[str, str]] = field(default_factory=set, compare=False)
     """Edges that `Pipelined` marks, by the ids of their tasks; it grows while the DAG is built (semantics F1)."""
 

@@ -24,6 +24,7 @@ from ..documents.attempt import (
 from ..documents.head import Head
 from ..documents.strict_json import from_json, to_json
 from ..errors import InvalidStateError, StorageLostError
+from ..servers.record import ServersDocument
 
 T = TypeVar("T")
 
@@ -37,10 +38,11 @@ KINDS: dict[type, str] = {
     AckDocument: "cairn.ack",
     AckPart: "cairn.ack-part",
     DeclineDocument: "cairn.decline",
+    ServersDocument: "cairn.servers",
 }
 """The `kind` that each document carries."""
 
-REWRITTEN = frozenset({Head, Handover})
+REWRITTEN = frozenset({Head, Handover, ServersDocument})
 """Documents that are written anew from what was read: a field that is unknown would be lost, and so is refused."""
 
 READ_BYTES = 1024 * 1024

@@ -21,6 +21,7 @@ from ...hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ...hooks.airflow_api_check import check_airflow_api
 from ...hooks.clear_body import TaskRef
 from ...sensors.checkpoint import CheckpointSensor
+from ...tasks.connect_session import ConnectSession, check_session
 from ...tasks.job_settings import CheckpointScope, check_storage_and_job, naming, scope_of
 from ..failure.callbacks import restore_latest_checkpoint
 from ..failure.retry_policy import restart_by
@@ -29,6 +30,7 @@ from ..graph.run_tasks import where_of
 from ..graph.topology import show_exchanges
 from ..graph.uncovered_spark import warn_of_uncovered_spark
 from ..stage.overtaken_epoch import GroupTasks
+from ..stage.secrets import check_author_settings
 from ..trigger.job_options import JobOptions
 from ..trigger.operator import TriggerCheckpointOperator
 from .checks import check_last, check_reads, check_uids, stages_in
@@ -64,6 +66,8 @@ class CheckpointedTaskGroup(TaskGroup):
         config: how checkpoints are made.
         aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None for boto3's own chain.
         conn_id: the Spark connection of the stages; `spark_default` by default.
+        session: the Spark Connect server that Cairn starts with that connection and all stages share, except those that
+            name a `conn_id` of their own (semantics V1); None: each stage goes where its connection says.
         slice_detail: what belongs to the epoch's input besides the run's data interval (JSON, templated).
         source: what the epoch reads: a `Source` or a list of them; None for the run's data interval as it is.
         reads_window: whether the epoch reads its run's data interval, where there is no `source`. None: yes, and the
@@ -104,6 +108,7 @@ class CheckpointedTaskGroup(TaskGroup):
         config: CheckpointConfig | None = None,
         aws_conn_id: str | None = None,
         conn_id: str | None = None,
+        session: ConnectSession | None = None,
         slice_detail: dict[str, Any] | None = None,
         source: Source | Sequence[Source] | None = None,
         reads_window: bool | None = None,
@@ -130,8 +135,19 @@ class CheckpointedTaskGroup(TaskGroup):
         assert storage is not None  # checked above
         with naming(group=self.group_id):
             checked = check_listeners(listeners)
+        check_session(session, group=self.group_id)
+        if session is not None:
+            check_author_settings(f"{self.group_id} (session)", conf=session.conf)
         self.checkpoint_scope = CheckpointScope(
-            str(self.group_id), storage, job, aws_conn_id, conn_id, self.child_id(WAIT), checked, airflow_api_conn_id
+            str(self.group_id),
+            storage,
+            job,
+            aws_conn_id,
+            conn_id,
+            self.child_id(WAIT),
+            checked,
+            airflow_api_conn_id,
+            session,
         )
         self._check_only_one()
         # The trigger checks them, and names this group in what it refuses.

@@ -55,9 +55,10 @@ from .extras import Extras, extras_of, say_what_is_restored
 from .links import CheckpointLink
 from .others_again import let_others_run_again, not_on_their_way
 from .outcome import StageIncurableError, StageRun, left_out
-from .over_connect import client_of, run_client
+from .over_connect import check_options, client_of, run_client, run_on_shared
 from .overtaken_epoch import come_back_if_overtaken, let_trigger_run, wait_in_line
 from .secrets import check_author_settings
+from .shared_server import SharedServer
 from .tries import came_back, first_since_clear, is_asked_for, is_retry
 from .upstreams import let_upstreams_run
 
@@ -154,6 +155,9 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
                 task=self.task_id,
             )
         self._check_author_settings()
+        self.session = scope.session if scope is not None and conn_id is None else None
+        if self.session is not None:
+            check_options(self)
         self._extras: Extras | None = None
         self._run: StageRun | None = None
         self._client: ConnectClient | None = None
@@ -331,6 +335,11 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
     def _submit(
         self, context: Context, drivers: StageDrivers, settings: JobSettings, answer: Submit, run: StageRun
     ) -> None:
+        if self.session is not None:
+            extras = extras_of(settings, answer)
+            shared = SharedServer(self.session, self._conn_id, settings, run.coordinator, answer.handover.epoch, extras)
+            run_on_shared(self, shared, run, self._keep_client)
+            return
         server = connect_server(self._conn_id)
         if server is not None:
             self._client = client_of(self, server, extras_of(settings, answer), run)
@@ -350,6 +359,9 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
                 hook = self._hook if isinstance(self._hook, EpochSubmitHook) else None
                 missing = hook.missing_application(str(self.application)) if hook else None
                 raise run.failure(hook.returncode if hook else None, str(error), missing) from error
+
+    def _keep_client(self, client: ConnectClient) -> None:
+        self._client = client
 
     def _reconnect(self, context: Context, drivers: StageDrivers, run: StageRun) -> None:
         """Wait for a driver that an earlier try of this task has submitted (semantics F5)."""

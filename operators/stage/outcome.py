@@ -65,6 +65,7 @@ class StageRun:
         missing: str | None = None,
         *,
         program: str = "spark-submit",
+        server: str = "",
     ) -> StageFailedError:
         """Say why the application failed, as far as it is known.
 
@@ -74,13 +75,14 @@ class StageRun:
                 what became of the application on the cluster.
             missing: the application's file, if it is known not to be there.
             program: what ran the application.
+            server: nonce of the job's Spark server, if that is gone.
         """
         prefix, declined = failed_prefix(self.handover.stage), self.declined()
         if declined is not None:
-            return self._error(prefix + declined.detail, incurable=declined.incurable)
+            return self._error(prefix + declined.detail, incurable=declined.incurable, server=server)
         if missing is not None:
             return self._error(f"{prefix}the application {missing} does not exist on this worker", incurable=True)
-        return self._error(prefix + _ending(program, returncode, report))
+        return self._error(prefix + _ending(program, returncode, report), server=server)
 
     def refused(self, why: str, *, incurable: bool) -> StageFailedError:
         """Say why no application ran.
@@ -122,10 +124,11 @@ class StageRun:
                 "and let the block end without an error"
             )
 
-    def _error(self, message: str, *, incurable: bool = False) -> StageFailedError:
+    def _error(self, message: str, *, incurable: bool = False, server: str = "") -> StageFailedError:
         it = self.handover
         kind = StageIncurableError if incurable else StageFailedError
-        return kind(message, job=it.job, checkpoint=it.checkpoint, attempt=it.attempt)
+        lost = {"server": server} if server else {}
+        return kind(message, job=it.job, checkpoint=it.checkpoint, attempt=it.attempt, **lost)
 
 
 def left_out(coordinator: Coordinator, epoch: str, stage: str) -> str | None:

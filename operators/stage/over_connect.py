@@ -6,6 +6,7 @@ not passed over in silence.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from ...spark.remote.sessions import session_id
 from ...spark.remote.submission import Submission
 from .extras import Extras
 from .outcome import StageRun
+from .shared_server import SharedServer, listens
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -43,7 +45,7 @@ def client_of(operator: SparkSubmitOperator, server: ConnectServer, extras: Extr
     Raises:
         InvalidConfigError: the operator has an option that only spark-submit can follow.
     """
-    _check_options(operator)
+    check_options(operator)
     token = run.handover.token
     replaced = replaced_executions(run.coordinator.head(), run.handover.stage, token)
     submission = Submission(
@@ -79,7 +81,49 @@ def run_client(client: ConnectClient, run: StageRun) -> None:
         raise run.failure(ended.status, program=PROGRAM)
 
 
-def _check_options(operator: SparkSubmitOperator) -> None:
+def run_on_shared(
+    operator: SparkSubmitOperator, shared: SharedServer, run: StageRun, began: Callable[[ConnectClient], None]
+) -> None:
+    """Run an execution to its end on the server that the job's stages share.
+
+    A server that is gone before the application has begun is replaced in the same try: nothing has failed yet.
+
+    Args:
+        operator: the stage's.
+        shared: the server.
+        run: the execution.
+        began: called with each client process before it runs.
+
+    Raises:
+        InvalidConfigError: the operator has an option that only spark-submit can follow.
+        StageFailedError: it did not end well; the error's field `server` is there if that is because the server is
+            gone (semantics V4).
+    """
+    gone = ""
+    for last in (False, False, True):
+        nonce, server = shared.take(gone)
+        client = client_of(operator, server, shared.extras, run)
+        began(client)
+        ended = client.run()
+        problem = ended.problem
+        if problem is None:
+            if ended.status != 0:
+                raise run.failure(ended.status, program=PROGRAM, server="" if listens(server.port) else nonce)
+            return
+        if last or not problem.of_server or (listens(server.port) and not problem.incurable):
+            raise run.refused(problem.message, incurable=problem.incurable and not problem.of_server)
+        gone = nonce
+
+
+def check_options(operator: SparkSubmitOperator) -> None:
+    """Refuse what only spark-submit could follow.
+
+    Args:
+        operator: the stage's.
+
+    Raises:
+        InvalidConfigError: it has such an option; the text names it.
+    """
     for name in _OF_THE_SERVER:
         if _option(operator, name):
             raise InvalidConfigError(

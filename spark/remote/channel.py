@@ -32,6 +32,13 @@ class ServerUnreachableError(CheckpointError):
     """The Spark Connect server did not answer; trying later may help."""
 
     kind = ErrorKind.UNAVAILABLE
+    of_server = True
+
+
+class WrongServerError(InvalidConfigError):
+    """The Spark Connect server does not take the token, or what answers there is none."""
+
+    of_server = True
 
 
 class ConnectChannel:
@@ -78,7 +85,7 @@ class ConnectChannel:
 
         Raises:
             FencedError: the session has been released, so the execution that it belongs to was replaced.
-            InvalidConfigError: the server does not take the token, or is none of Spark Connect.
+            WrongServerError: the server does not take the token, or is none of Spark Connect.
             ServerUnreachableError: it did not answer.
         """
         request = self._proto.AnalyzePlanRequest(
@@ -94,7 +101,7 @@ class ConnectChannel:
             session: the session's id.
 
         Raises:
-            InvalidConfigError: the server does not take the token, or is none of Spark Connect.
+            WrongServerError: the server does not take the token, or is none of Spark Connect.
             ServerUnreachableError: it did not answer.
         """
         request = self._proto.ReleaseSessionRequest(session_id=session, client_type=CLIENT_TYPE)
@@ -117,13 +124,13 @@ class ConnectChannel:
             )
         if code in (status.UNAUTHENTICATED, status.PERMISSION_DENIED):
             given = "does not take the connection's token" if self._server.token else "asks for a token"
-            return InvalidConfigError(
+            return WrongServerError(
                 f"the Spark Connect server {given}. Put the server's spark.connect.authenticate.token into the "
                 "connection's password",
                 **at,
             )
         if code is status.UNIMPLEMENTED:
-            return InvalidConfigError(
+            return WrongServerError(
                 "what answers there is no Spark Connect server. Check the connection's host and port", **at
             )
         return ServerUnreachableError(f"the Spark Connect server did not answer: {code.name}: {details[:300]}", **at)

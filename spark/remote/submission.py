@@ -76,11 +76,13 @@ class Problem:
     message: str
     incurable: bool
     """Whether another try would only repeat it (semantics F4)."""
+    of_server: bool = False
+    """Whether the server is gone, or is not the one that the token is for."""
 
     @classmethod
     def of(cls, error: Exception) -> Problem:
         """Describe an error."""
-        return cls(str(error), getattr(error, "kind", None) is ErrorKind.INVALID)
+        return cls(str(error), getattr(error, "kind", None) is ErrorKind.INVALID, getattr(error, "of_server", False))
 
     def line(self) -> str:
         """Give the line of output that says so."""

@@ -1,0 +1,122 @@
+"""The record of a job's servers in the store: read, decide, write if it is unchanged (semantics V1, W2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from ...checkpoint.errors import TooMuchContentionError
+from ...checkpoint.runtime import Runtime
+from ...checkpoint.servers import decisions
+from ...checkpoint.servers.decisions import ClaimAnswer
+from ...checkpoint.servers.record import KEY, ServerEntry, ServersDocument
+from ...checkpoint.store.job_files import JobFiles
+from ...storage.errors import GoneError, OutcomeUnknownError
+from ...storage.port import Written
+
+R = TypeVar("R")
+
+MAX_TRIES = 64
+"""Versions of the record that one change may lose against."""
+
+
+class ServerRegister:
+    """The record of one job.
+
+    Args:
+        files: the job's part of the store.
+        runtime: clock and ids.
+    """
+
+    def __init__(self, files: JobFiles, runtime: Runtime) -> None:
+        self._files = files
+        self._runtime = runtime
+        self._known: tuple[ServersDocument, str | None] | None = None
+
+    def claim(self, use: str, machine: str, nonce: str, gone: str = "") -> ClaimAnswer:
+        """Say what a stage that needs a server is to do; see `decisions.claim`.
+
+        Args:
+            use: the epoch that the server is for; empty: the job.
+            machine: where the stage runs.
+            nonce: of the server that the caller starts if it may; the same while it waits.
+            gone: nonce of a server that the caller found gone.
+
+        Raises:
+            CairnError: the record cannot be read or written.
+        """
+        return self._update(
+            lambda record, now_ms: decisions.claim(
+                record, use=use, machine=machine, nonce=nonce, now_ms=now_ms, gone=gone
+            )
+        )
+
+    def renew(self, nonce: str) -> ServerEntry | None:
+        """Renew the lease of a server; None if it does not count any more."""
+        return self._change(nonce, lambda record, now_ms: decisions.renew(record, nonce, now_ms))
+
+    def come_up(self, nonce: str, port: int) -> ServerEntry | None:
+        """Enter the address of a server that has started; None if it does not count any more."""
+        return self._change(nonce, lambda record, now_ms: decisions.come_up(record, nonce, port, now_ms))
+
+    def retire(self, nonce: str) -> None:
+        """Have no more stages take a server."""
+        self._change(nonce, lambda record, _: decisions.retire(record, nonce))
+
+    def drop(self, nonce: str) -> None:
+        """Take away the entry of a server that has ended."""
+        self._change(nonce, lambda record, _: record.without(nonce))
+
+    def find(self, nonce: str) -> ServerEntry | None:
+        """Look whether a server still counts; one request, and no body where the record is as it was.
+
+        Raises:
+            GoneError: there is no record any more.
+            CairnError: the record cannot be read.
+        """
+        return self._read(missing_is_new=False)[0].find(nonce)
+
+    def _change(self, nonce: str, decide: Callable[[ServersDocument, int], ServersDocument]) -> ServerEntry | None:
+        def decided(record: ServersDocument, now_ms: int) -> tuple[ServerEntry | None, ServersDocument]:
+            after = decide(record, now_ms)
+            return after.find(nonce), after
+
+        return self._update(decided)
+
+    def _update(self, decide: Callable[[ServersDocument, int], tuple[R, ServersDocument]]) -> R:
+        for _ in range(MAX_TRIES):
+            record, etag = self._read()
+            result, after = decide(record, self._runtime.now_ms())
+            if after == record:
+                return result
+            after = replace(after, revision=record.revision + 1)
+            try:
+                if etag is None:
+                    written = self._files.create(KEY, after)
+                else:
+                    written = self._files.replace(KEY, after, expected_etag=etag)
+            except OutcomeUnknownError:
+                continue  # what is there now says whether it landed
+            if isinstance(written, Written):
+                self._known = (after, written.etag)
+                return result
+        raise TooMuchContentionError(
+            "the record of the job's servers kept changing; nothing was written, try again",
+            job=self._files.job,
+            tries=MAX_TRIES,
+        )
+
+    def _read(self, *, missing_is_new: bool = True) -> tuple[ServersDocument, str | None]:
+        etag = self._known[1] if self._known is not None else None
+        try:
+            found = self._files.read_if_changed(ServersDocument, KEY, etag)
+        except GoneError:
+            if not missing_is_new:
+                raise
+            self._known = (ServersDocument(self._files.job), None)
+        else:
+            if found is not None:
+                self._known = (found[0], found[1].etag)
+        assert self._known is not None  # without a tag a read gives the object
+        return self._known

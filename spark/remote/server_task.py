@@ -1,0 +1,56 @@
+"""What the stage that starts a server tells it; it travels in the environment of `spark-submit`, and holds no token."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ...checkpoint.errors import InvalidConfigError
+from ...checkpoint.servers.lifetime import Limits
+
+VARIABLE = "CAIRN_SERVER"
+"""The environment variable that holds it, as JSON."""
+TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
+"""Spark's own: where a server finds its token."""
+
+SERVER_CONF = {
+    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+    "spark.connect.grpc.binding.address": "localhost",
+    "spark.connect.grpc.binding.port": "0",
+}
+"""What makes a Spark application a Spark Connect server, on loopback and at a port that is free."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTask:
+    """One server: whose, and how long it may live."""
+
+    storage: str
+    job: str
+    nonce: str
+    limits: Limits
+    folder: str
+    """Its own; it deletes it when it ends."""
+    endpoint: str | None = None
+    """URL of an S3 server other than AWS."""
+    region: str | None = None
+
+    def to_json(self) -> str:
+        """Write it."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str | None) -> ServerTask:
+        """Read it.
+
+        Raises:
+            InvalidConfigError: the process was not started by a stage.
+        """
+        if not text:
+            raise InvalidConfigError(
+                "this program is the Spark server of a job, and a stage starts it: give the CheckpointedTaskGroup "
+                "session=ConnectSession()"
+            )
+        found: dict[str, Any] = json.loads(text)
+        return cls(**{**found, "limits": Limits(**found["limits"])})

@@ -1,0 +1,159 @@
+"""The driver of a server that a job's stages share: it says where it listens, and ends itself (semantics V1).
+
+`spark-submit` runs `main` with a `ServerTask` in the environment. It computes nothing itself: Spark's own plugin serves
+the sessions. Nobody ends it, so it looks every few seconds whether it still counts.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import sys
+from threading import Event
+from typing import TYPE_CHECKING
+
+from ...checkpoint.coordinator import Coordinator
+from ...checkpoint.documents.head import Head
+from ...checkpoint.errors import HeadLostError
+from ...checkpoint.runtime import system_runtime
+from ...checkpoint.servers.decisions import RENEW_MS
+from ...checkpoint.servers.lifetime import Activity, why_end
+from ...checkpoint.servers.record import ServerEntry
+from ...storage.errors import CairnError, GoneError
+from ..handover.conf import open_driver_store, s3_options
+from .register import ServerRegister
+from .server_activity import ServerActivity
+from .server_task import VARIABLE, ServerTask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 5.0
+"""Between two looks."""
+SILENCE_MS = 600_000
+"""A server whose lease could not be renewed for so long ends."""
+
+
+class ServerLife:
+    """Decides, look by look, whether a server goes on.
+
+    Args:
+        task: which server.
+        coordinator: of its job.
+        register: the record of the job's servers.
+        look: gives what the server has done.
+        now_ms: clock, milliseconds.
+    """
+
+    def __init__(
+        self,
+        task: ServerTask,
+        coordinator: Coordinator,
+        register: ServerRegister,
+        look: Callable[[], Activity],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._task = task
+        self._coordinator = coordinator
+        self._register = register
+        self._look = look
+        self._now_ms = now_ms
+        self._renewed_ms = now_ms()
+        self._why: str | None = None
+
+    @property
+    def why(self) -> str | None:
+        """Why the server takes no more stages; None while it does."""
+        return self._why
+
+    def goes_on(self) -> bool:
+        """Look once; False once the server is to end: it takes no more stages, and no session is open.
+
+        Raises:
+            CairnError: the store refuses what it is asked; one that does not answer is asked again.
+        """
+        activity, now_ms = self._look(), self._now_ms()
+        try:
+            entry = self._entry(now_ms)
+            if self._why is None:
+                self._why = why_end(entry, self._head(), activity, self._task.limits)
+                if self._why is not None:
+                    log.warning("this server takes no more stages: %s", self._why)
+                    self._register.retire(self._task.nonce)
+                    # A stage may have read the record before that: it is seen at the next look.
+                    return True
+        except GoneError:
+            self._why = "its job is not there any more"
+        except CairnError as error:
+            log.warning("the store did not answer: %s", error)
+            if now_ms - self._renewed_ms >= SILENCE_MS:
+                self._why = "the store has not answered for ten minutes"
+        return self._why is None or activity.open_sessions > 0
+
+    def _entry(self, now_ms: int) -> ServerEntry | None:
+        if now_ms - self._renewed_ms < RENEW_MS:
+            return self._register.find(self._task.nonce)
+        self._register.find(self._task.nonce)  # a record that is gone is not made anew
+        entry = self._register.renew(self._task.nonce)
+        self._renewed_ms = now_ms
+        return entry
+
+    def _head(self) -> Head | None:
+        try:
+            head = self._coordinator.head()
+        except HeadLostError:
+            return None
+        return head if head.revision else None
+
+
+def main(environ: dict[str, str] | None = None) -> int:
+    """Serve until there is a reason to end.
+
+    Args:
+        environ: where the task is; this process's own by default.
+
+    Returns:
+        The exit status.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    environ = dict(os.environ) if environ is None else environ
+    task = ServerTask.from_json(environ.get(VARIABLE))
+    told = Event()
+    signal.signal(signal.SIGTERM, lambda *_: told.set())
+    store = open_driver_store(task.storage, s3_options(task.endpoint, task.region))
+    runtime = system_runtime()
+    coordinator = Coordinator(store, task.job, runtime)
+    register = ServerRegister(coordinator.files, runtime)
+    try:
+        if register.renew(task.nonce) is None:
+            log.warning("this server has been replaced before it started")
+            return 0
+        _serve(task, coordinator, register, told)
+    finally:
+        register.drop(task.nonce)
+    # The log of one that failed stays.
+    shutil.rmtree(task.folder, ignore_errors=True)
+    return 0
+
+
+def _serve(task: ServerTask, coordinator: Coordinator, register: ServerRegister, told: Event) -> None:
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.getOrCreate()
+    try:
+        activity = ServerActivity(spark.sparkContext._jvm)
+        entry = register.come_up(task.nonce, activity.port)
+        if entry is None:
+            log.warning("this server has been replaced while it started")
+            return
+        log.warning("server %s of job %s is up at port %d", task.nonce, task.job, entry.port)
+        life = ServerLife(task, coordinator, register, activity.look, system_runtime().now_ms)
+        while life.goes_on() and not told.wait(LOOK_S):
+            pass
+        log.warning("this server ends: %s", life.why or "it was told to")
+    finally:
+        spark.stop()

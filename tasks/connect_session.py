@@ -1,0 +1,104 @@
+"""`ConnectSession`: the Spark Connect server that Cairn runs for a job's stages, as its author asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Literal, get_args
+
+from ..checkpoint.errors import InvalidConfigError
+from ..checkpoint.servers.lifetime import Limits
+from ..spark.remote.server_task import SERVER_CONF
+from ..storage.names import shorten
+
+SECRET_CONN_ID = "cairn_session"
+"""The Airflow connection whose password is the secret that the servers' tokens are made from."""
+
+Per = Literal["job", "epoch"]
+
+_LONGEST = timedelta(days=7)
+_TOKEN_CONF = "spark.connect.authenticate.token"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectSession:
+    """A Spark Connect server that the first stage starts, all stages of the group share, and that ends by itself.
+
+    Raises:
+        InvalidConfigError: an option is out of its bounds; the text names the option, the value and the bound.
+    """
+
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """Spark conf of the server: its memory, cores, packages. Stages set what a session may set."""
+    idle: timedelta = timedelta(minutes=10)
+    """It ends once no stage has used it for so long; 10 seconds to 7 days."""
+    per: Per = "job"
+    """`"job"`: all epochs share it. `"epoch"`: each epoch has one, which ends with the epoch."""
+    max_age: timedelta = timedelta(hours=12)
+    """Another one takes its place, between two epochs, once it is so old; 1 minute to 7 days."""
+    max_sessions: int = 200
+    """Likewise once it has had so many sessions, one for each execution of a stage; at least 1."""
+    max_memory_mb: int | None = None
+    """Likewise once it and its Python workers take so many MiB (Linux only); at least 256. None: not looked at."""
+    secret_conn_id: str = SECRET_CONN_ID
+    """The Airflow connection whose password, of 32 characters at least, its token is made from."""
+
+    def __post_init__(self) -> None:
+        """Check the options where the DAG is parsed."""
+        _check_span("idle", self.idle, timedelta(seconds=10))
+        _check_span("max_age", self.max_age, timedelta(minutes=1))
+        if self.per not in get_args(Per):
+            raise InvalidConfigError('per must be "job" or "epoch"', per=shorten(self.per))
+        for name, value, least in (("max_sessions", self.max_sessions, 1), ("max_memory_mb", self.max_memory_mb, 256)):
+            fits = isinstance(value, int) and not isinstance(value, bool) and value >= least
+            if not fits and not (value is None and name == "max_memory_mb"):
+                raise InvalidConfigError(f"{name} must be a whole number of at least {least}", **{name: shorten(value)})
+        if not isinstance(self.conf, Mapping):
+            raise InvalidConfigError("conf must be a dict of Spark's settings", conf=shorten(self.conf))
+        for key in self.conf:
+            if key in SERVER_CONF and key != "spark.plugins":
+                raise InvalidConfigError(
+                    f"conf {key} is set by Cairn: its server listens on this machine only, at a free port. Remove it",
+                    key=key,
+                )
+            if key == _TOKEN_CONF:
+                raise InvalidConfigError(
+                    f"conf {key} would be shown on a command line. Remove it: Cairn gives each server a token of its "
+                    f"own, made from the connection {self.secret_conn_id}",
+                    key=key,
+                )
+
+    def limits(self) -> Limits:
+        """Give what the server is told about its life."""
+        memory = None if self.max_memory_mb is None else self.max_memory_mb * 2**20
+        return Limits(_ms(self.idle), _ms(self.max_age), self.max_sessions, memory)
+
+
+def check_session(session: object, **where: str | None) -> None:
+    """Check the option `session` of a group.
+
+    Args:
+        session: what was given.
+        **where: `group` and its id, for the message.
+
+    Raises:
+        InvalidConfigError: it is something else.
+    """
+    if session is not None and not isinstance(session, ConnectSession):
+        raise InvalidConfigError(
+            "session must be a ConnectSession, or None to submit each stage by itself",
+            session=shorten(session),
+            **where,
+        )
+
+
+def _ms(span: timedelta) -> int:
+    return span // timedelta(milliseconds=1)
+
+
+def _check_span(option: str, value: object, least: timedelta) -> None:
+    if not isinstance(value, timedelta) or not least <= value <= _LONGEST:
+        raise InvalidConfigError(
+            f"{option} must be a timedelta of at least {least} and at most {_LONGEST}", **{option: shorten(repr(value))}
+        )
