@@ -205,9 +205,12 @@ class Coordinator(UseCase):
         curable: bool = True,
         unknown: bool = False,
         try_number: int = 0,
+        server: str = "",
     ) -> FailAnswer:
         """Report that a try of a stage failed; see `Failover.fail`."""
-        report = FailureReport(epoch, stage, detail, final=final, curable=curable, try_number=try_number)
+        report = FailureReport(
+            epoch, stage, detail, final=final, curable=curable, try_number=try_number, server=server
+        )
         return self._failover.fail(report, claimant, unknown=unknown)
 
     def was_overtaken(self, handover: Handover) -> bool:

@@ -58,6 +58,8 @@ class FailureReport:
     try_number: int = 0
     """Which try of its task has failed; 0: not known. Of a task that was cleared while it ran, Airflow reports the end
     of the old try under the id of the next one, which may run by then (measured)."""
+    server: str = ""
+    """Nonce of the job's Spark server, where the try failed because that is gone; all such failures are one (V4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +203,7 @@ class Failover(UseCase):
             # Where stages may be left out, each speaks for itself alone: its region is left out, not another's.
             declined=frozenset() if failing.may_leave_out else failing.others,
             curable=report.curable,
+            server=report.server,
         )
 
     def _open_next(self, failing: _Failing, verdict: Restart) -> Decision[FailAnswer]:

@@ -34,6 +34,7 @@ def after_failure(
     *,
     declined: Collection[str] = (),
     curable: bool = True,
+    server: str = "",
 ) -> Restart | Exhausted:
     """Say what a failed try of a stage leads to.
 
@@ -46,6 +47,7 @@ def after_failure(
         now_ms: the time, milliseconds since 1970 UTC.
         declined: other stages that have declined in it: one that no retry cures is not tried again.
         curable: False: the task that reports it knows that another try would fail alike.
+        server: nonce of the job's Spark server, where the try failed because that is gone.
 
     Raises:
         UnavailableError: the store did not answer.
@@ -64,6 +66,7 @@ def after_failure(
         epoch=entry.epoch,
         restart_at_ms=entry.restart_at_ms,
         began_ms=_began_ms(head, document.executions[stage]),
+        server=server,
     )
 
 

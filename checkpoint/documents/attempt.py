@@ -202,6 +202,8 @@ class RestartMemory:
     """The last delay; from it follow the end of the incident and the beginning of a quiet time."""
     in_a_row: Count = field(default=0, metadata=SPARSE)
     """Failures since the last quiet time."""
+    server: Token = field(default="", metadata=SPARSE)
+    """Nonce of the Spark server whose end was the last one that counted as a failure; empty: none (semantics V4)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from every reporter and however often. That the job fails means that this epoch 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from ..documents.attempt import RestartKind, RestartMemory, RestartRule
@@ -43,11 +43,13 @@ def weigh(
     epoch: str,
     restart_at_ms: int = 0,
     began_ms: int | None = None,
+    server: str = "",
 ) -> Restart | Exhausted:
     """Say what a failed try leads to (semantics F4).
 
     What ran already when a failure was counted, and fails before the restart that answers it, is of the same incident:
-    it does not count, and waits for that restart. A try that began after the failure counts by itself.
+    it does not count, and waits for that restart. A try that began after the failure counts by itself. What fails
+    because a Spark server is gone is of one incident with all else that fails for that, whenever it does (V4).
 
     Args:
         rule: the job's strategy; None: every failed try may be followed by another, as Airflow's retries allow.
@@ -60,14 +62,28 @@ def weigh(
             there is none.
         began_ms: when the attempt was opened in which the failed try began, milliseconds since 1970 UTC; None: not
             known, so it counts.
+        server: nonce of the Spark server whose end made the try fail; empty: it failed for another reason.
     """
     if rule is None:
         return Restart(0, memory=memory)
     if rule.kind is RestartKind.NONE:
         return Exhausted("NoRestart allows no restart")
     incident = _incident(rule, memory, restart_at_ms)
+    counted = memory.server if memory is not None else ""
+    if server and server == counted:
+        delay_ms = max(0, incident.restart_at_ms - now_ms) if incident is not None else 0
+        return Restart(max(1, restarts), delay_ms, memory)
     if incident is not None and began_ms is not None and began_ms < incident.at_ms <= now_ms < incident.restart_at_ms:
         return Restart(max(1, restarts), incident.restart_at_ms - now_ms, memory)
+    verdict = _counted(rule, memory, restarts, now_ms, f"{job}/{epoch}")
+    if isinstance(verdict, Restart) and (server or counted):
+        verdict = replace(verdict, memory=replace(verdict.memory or RestartMemory(), server=server or counted))
+    return verdict
+
+
+def _counted(
+    rule: RestartRule, memory: RestartMemory | None, restarts: int, now_ms: int, seed: str
+) -> Restart | Exhausted:
     if rule.kind is RestartKind.FIXED_DELAY:
         limit = rule.attempts or 0
         if restarts >= limit:
@@ -78,7 +94,7 @@ def weigh(
     known = memory or RestartMemory()
     if rule.kind is RestartKind.FAILURE_RATE:
         return _by_rate(rule, known, restarts, now_ms)
-    return _exponential(rule, known, restarts, now_ms, f"{job}/{epoch}")
+    return _exponential(rule, known, restarts, now_ms, seed)
 
 
 def left(rule: RestartRule, memory: RestartMemory | None, restarts: int, now_ms: int) -> int | None:

@@ -17,7 +17,7 @@ from ...spark.execution.error_text import one_line
 from ...storage.uris import parse_storage_uri
 from ...tasks.job_settings import JobSettings, is_rendered_later
 from ..stage.drivers import DriverUnknownError
-from ..stage.outcome import failed_prefix
+from ..stage.outcome import StageFailedError, failed_prefix
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -47,6 +47,7 @@ def report(context: Context, uid: str, coordinator: Coordinator) -> FailAnswer:
         curable=not _failed_permanently(context),
         unknown=_is_unknown(context),
         try_number=ti.try_number,
+        server=_lost_server(context),
     )
 
 
@@ -79,6 +80,12 @@ def _is_unknown(context: Context) -> bool:
     error = context.get("exception")
     # A task whose process still runs says why it fails. In the dag processor there is at most a line of text.
     return isinstance(error, DriverUnknownError) or not isinstance(error, BaseException)
+
+
+def _lost_server(context: Context) -> str:
+    """Give the nonce of the job's Spark server, where the try failed because that is gone (semantics V4)."""
+    error = context.get("exception")
+    return str(error.fields.get("server", "")) if isinstance(error, StageFailedError) else ""
 
 
 def _detail(context: Context, uid: str) -> str:

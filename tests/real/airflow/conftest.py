@@ -53,7 +53,7 @@ for word in "$@"; do
         spark.test.driver=stand-in) stand_in=yes ;;
     esac
 done
-echo "$job $epoch $stage $handover" >> "$CAIRN_TEST_GATES/submitted"
+[ -z "$handover" ] || echo "$job $epoch $stage $handover" >> "$CAIRN_TEST_GATES/submitted"
 if [ "$stand_in" = yes ]; then
     exec "{python}" "{stand_in}" "$@"
 fi

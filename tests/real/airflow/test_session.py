@@ -1,0 +1,73 @@
+"""Stages that share a server which Cairn runs, as tasks of a real Airflow."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import psutil
+import pytest
+
+from airflow_cairn.checkpoint.servers.record import KEY, ServersDocument
+from airflow_cairn.spark.remote.server_token import server_token
+from scripts.harness.airflow_home import AirflowHome
+from scripts.harness.wait import wait_until
+from tests.real.airflow.conftest import Gates
+from tests.real.airflow.store import JobStore
+
+pytestmark = [pytest.mark.e2e, pytest.mark.spark]
+
+JOB, FILE, FUNCTION = "warm_session", "epoch.file", "epoch.function"
+SECRET = "canary-of-the-sessions-0123456789abcdef"  # its value is searched for below
+
+
+def test_two_epochs_share_a_server_and_its_death_is_one_failure(
+    airflow: AirflowHome, gates: Gates, storage: str
+) -> None:
+    """semantics V1, V4, F4: the strategy allows one restart, and the server's death takes two stages along."""
+    api, job = airflow.api, JobStore(storage, JOB)
+    told = {"connection_id": "cairn_session", "conn_type": "generic", "password": SECRET}
+    api.request("POST", "/connections", json=told)
+
+    def server() -> str:
+        [entry] = job.files.read(ServersDocument, KEY)[0].servers
+        return entry.nonce
+
+    for stage in ("function-0", "function-1"):
+        gates.hold(JOB, "e2", 1, stage)
+    api.trigger(JOB, "e1")
+    api.wait_for_run(JOB, "e1", timeout=1200)
+    assert api.run_state(JOB, "e1") == "success", api.explain(JOB, "e1")
+    first = server()
+    [pid] = re.findall(r"starting a Spark server for job warm_session: process (\d+)", api.log(JOB, "e1", FILE, 1))
+    process = psutil.Process(int(pid))
+
+    api.trigger(JOB, "e2")
+    for stage in ("function-0", "function-1"):
+        gates.wait_until_reached(JOB, "e2", 1, stage)
+    assert server() == first, "it outlives the task that started it, and its epoch"
+    commands = json.dumps([each.cmdline() for each in psutil.process_iter()])
+    process.kill()
+    api.wait_for_run(JOB, "e2", timeout=1200)
+    assert api.run_state(JOB, "e2") == "success", api.explain(JOB, "e2")
+    second = server()
+    assert second != first
+
+    assert job.outcomes() == [
+        (1, 1, "COMPLETED"),
+        (2, 1, "JOB_FAILOVER_REGION"),
+        (3, 2, "JOB_FAILOVER_REGION"),
+        (4, 3, "COMPLETED"),
+    ]
+    for part in (0, 1):
+        kept = sorted(row["id"] for row in job.state(f"function-{part}", "seen"))
+        assert kept == [*range(1000 + part, 1040, 2), *range(2000 + part, 2040, 2)]
+    assert job.unreferenced() == []
+    wait_until(lambda: not job.files.read(ServersDocument, KEY)[0].servers, 300, "the idle server to end")
+
+    logs = [api.log(JOB, run, FILE, 1) for run in ("e1", "e2")]
+    logs += [api.log(JOB, "e2", FUNCTION, number, map_index=part) for number in (1, 2) for part in (0, 1)]
+    fields = [json.dumps(api.rendered_fields(JOB, "e2", FILE))]
+    stored = [job.files.store.get(each.key).data.decode(errors="replace") for each in job.files.store.list(f"{JOB}/")]
+    for hidden in (SECRET, *(server_token(SECRET, storage, JOB, nonce) for nonce in (first, second))):
+        assert all(hidden not in text for text in (commands, *logs, *fields, *stored))
