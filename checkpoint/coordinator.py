@@ -208,9 +208,7 @@ class Coordinator(UseCase):
         server: str = "",
     ) -> FailAnswer:
         """Report that a try of a stage failed; see `Failover.fail`."""
-        report = FailureReport(
-            epoch, stage, detail, final=final, curable=curable, try_number=try_number, server=server
-        )
+        report = FailureReport(epoch, stage, detail, final=final, curable=curable, try_number=try_number, server=server)
         return self._failover.fail(report, claimant, unknown=unknown)
 
     def was_overtaken(self, handover: Handover) -> bool:

@@ -40,13 +40,13 @@ ClaimAnswer = StartIt | TakeIt | WaitForIt
 
 
 def claim(
-    record: ServersDocument, *, use: str, machine: str, nonce: str, now_ms: int, gone: str = ""
+    record: ServersDocument, *, use: str | None, machine: str, nonce: str, now_ms: int, gone: str = ""
 ) -> tuple[ClaimAnswer, ServersDocument]:
     """Say what a stage that needs a server is to do.
 
     Args:
         record: as it was read.
-        use: the epoch that the server is for; empty: the job.
+        use: the epoch that the server is for; None: the job.
         machine: where the stage runs.
         nonce: of the server that the caller starts if it may; fresh.
         now_ms: the time, milliseconds since 1970 UTC.

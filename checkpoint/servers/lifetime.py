@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..documents.entries import Stopped
 from ..documents.head import Head
-from .record import FOR_JOB, ServerEntry
+from .record import ServerEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def why_end(entry: ServerEntry | None, head: Head | None, activity: Activity, li
         return "another server has replaced it"
     if head.stopped is Stopped.SHUTDOWN:
         return "its job was drained or stopped"
-    if entry.use != FOR_JOB and _is_over(head, entry.use):
+    if entry.use is not None and _is_over(head, entry.use):
         return "its epoch has ended"
     if activity.open_sessions == 0 and activity.quiet_ms >= limits.idle_ms:
         return f"no stage has used it for {limits.idle_ms // 1000} seconds"

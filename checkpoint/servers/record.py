@@ -10,15 +10,13 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated
 
-from ..documents.attempt import AtLeast, Count, Job, Token
+from ..documents.attempt import AtLeast, Count, Epoch, Job, Token
 from ..documents.strict_json import SPARSE
 
 KEY = "servers.json"
 """Relative to the job's prefix."""
 MAX_SERVERS = 64
 """Entries of the record; those whose lease is over go first."""
-FOR_JOB = ""
-"""The use of a server that all epochs of the job share."""
 
 
 class ServerState(StrEnum):
@@ -37,15 +35,15 @@ class ServerEntry:
 
     nonce: Token
     """Names it; never used again."""
-    machine: str
+    machine: Token
     """Only there can it be reached."""
     state: ServerState
     started_ms: Count
     """When the entry was made, milliseconds since 1970 UTC."""
     lease_until_ms: Count
     """It counts until then, milliseconds since 1970 UTC, unless the lease is renewed."""
-    use: str = field(default=FOR_JOB, metadata=SPARSE)
-    """The epoch that it is for; empty: the job."""
+    use: Epoch | None = None
+    """The epoch that it is for; None: the job."""
     port: Annotated[int, AtLeast(0)] = field(default=0, metadata=SPARSE)
     """Where it listens on its machine's loopback; 0: not known yet."""
 
@@ -63,7 +61,7 @@ class ServersDocument:
         """Give the entry of a server; None if it does not count any more."""
         return next((each for each in self.servers if each.nonce == nonce), None)
 
-    def serving(self, use: str, machine: str) -> ServerEntry | None:
+    def serving(self, use: str | None, machine: str) -> ServerEntry | None:
         """Give the server that stages are to take, or to wait for; there is at most one."""
         fit = (each for each in self.servers if (each.use, each.machine) == (use, machine))
         return next((each for each in fit if each.state is not ServerState.ENDING), None)

@@ -13,7 +13,7 @@ from ...checkpoint import Coordinator
 from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.runtime import system_runtime
 from ...checkpoint.servers.decisions import StartIt, TakeIt
-from ...checkpoint.servers.record import FOR_JOB, ServerEntry, ServerState
+from ...checkpoint.servers.record import ServerEntry, ServerState
 from ...hooks.session_server import ServerStart, StartingServer, session_secret
 from ...hooks.spark_connect import connect_server
 from ...spark.remote.machine import this_machine
@@ -67,7 +67,7 @@ class SharedServer:
         secret = session_secret(self.session.secret_conn_id)
         runtime = system_runtime()
         register = ServerRegister(self.coordinator.files, runtime)
-        use = FOR_JOB if self.session.per == "job" else self.epoch
+        use = None if self.session.per == "job" else self.epoch
         nonce, machine, waits = runtime.new_token(), this_machine(), False
         while True:
             answer = register.claim(use, machine, nonce, gone)

@@ -34,11 +34,11 @@ class ServerRegister:
         self._runtime = runtime
         self._known: tuple[ServersDocument, str | None] | None = None
 
-    def claim(self, use: str, machine: str, nonce: str, gone: str = "") -> ClaimAnswer:
+    def claim(self, use: str | None, machine: str, nonce: str, gone: str = "") -> ClaimAnswer:
         """Say what a stage that needs a server is to do; see `decisions.claim`.
 
         Args:
-            use: the epoch that the server is for; empty: the job.
+            use: the epoch that the server is for; None: the job.
             machine: where the stage runs.
             nonce: of the server that the caller starts if it may; the same while it waits.
             gone: nonce of a server that the caller found gone.

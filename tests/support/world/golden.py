@@ -75,6 +75,7 @@ from airflow_cairn.checkpoint.documents.metadata import (
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind, Status
 from airflow_cairn.checkpoint.savepoints import savepoint_format
 from airflow_cairn.checkpoint.savepoints.savepoint_format import SavepointHeader
+from airflow_cairn.checkpoint.servers.record import ServerEntry, ServersDocument, ServerState
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.checkpoint.store.job_files import KINDS, encode
 
@@ -143,6 +144,8 @@ _PENDING = PendingDocument(
 
 _ORIGIN = SavepointOrigin("s3://lake/kept/savepoint-rides-0a1b2c3d4e5f", "ab" * 32, "rides", 7, "e7")
 
+_MACHINE = "0f" * 16
+
 EXAMPLES: dict[type, Any] = {
     Head: Head(
         job="flights",
@@ -186,7 +189,7 @@ EXAMPLES: dict[type, Any] = {
         declined=(
             DeclinedRequest("x2", RequestKind.PERIODIC, Reason.PERIODIC_SCHEDULER_SHUTDOWN, "paused", 1_700_000_700),
         ),
-        restart_memory=RestartMemory((1_700_000_600_000,), 2_000, 1),
+        restart_memory=RestartMemory((1_700_000_600_000,), 2_000, 1, "00000000000000b1"),
         savepoint_target="s3://bucket/savepoints",
         savepoints=(
             SavepointEntry(3, "nightly", "s3://bucket/savepoints", "savepoint-flights-0a", 1_700_000_000_000,
@@ -235,6 +238,14 @@ EXAMPLES: dict[type, Any] = {
     AckPart: AckPart("flights", _ROUTES.token, "00000000000000e1", _ACK.subtasks),
     DeclineDocument: DeclineDocument(
         "flights", 3, _EPOCH, "routes", _ROUTES.token, Reason.CHECKPOINT_DECLINED, "ValueError: bad row", True
+    ),
+    ServersDocument: ServersDocument(
+        "flights",
+        4,
+        (
+            ServerEntry("00000000000000b2", _MACHINE, ServerState.UP, 1_700_000_600_000, 1_700_000_660_000, _EPOCH, 1),
+            ServerEntry("00000000000000b3", _MACHINE, ServerState.STARTING, 1_700_000_650_000, 1_700_000_710_000),
+        ),
     ),
 }  # fmt: skip
 

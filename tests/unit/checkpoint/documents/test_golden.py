@@ -14,6 +14,7 @@ from airflow_cairn.checkpoint.documents.entries import Stopped
 from airflow_cairn.checkpoint.documents.strict_json import to_json
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind
 from airflow_cairn.checkpoint.savepoints import savepoint_format
+from airflow_cairn.checkpoint.servers.record import ServersDocument
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.checkpoint.store.job_files import KINDS, JobFiles, encode, reference
 from tests.support.memory_store import MemoryStore
@@ -30,7 +31,7 @@ from tests.support.world.golden import (
 )
 
 FORMATS = sorted(ROOT.iterdir())
-NEWER_KINDS: frozenset[type] = frozenset()
+NEWER_KINDS: frozenset[type] = frozenset({ServersDocument})
 """Kinds of documents that came after version 0.1."""
 
 

@@ -1,0 +1,175 @@
+"""Every write of the record of a job's servers, and what can go wrong at it: at most one server serves (V1, W2).
+
+A stage starts a server, the server comes up, renews its lease, takes no more stages and goes. Whatever happens at a
+write, the next stage gets one server, at once or after a lease, and no two stages get different ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from airflow_cairn.checkpoint import Runtime
+from airflow_cairn.checkpoint.servers.decisions import LEASE_MS, ClaimAnswer, StartIt, TakeIt
+from airflow_cairn.checkpoint.servers.record import KEY, ServersDocument, ServerState
+from airflow_cairn.checkpoint.store.job_files import JobFiles
+from airflow_cairn.spark.remote.register import ServerRegister
+from airflow_cairn.storage import UnavailableError
+from airflow_cairn.storage.port import ObjectStore
+from tests.support.memory_store import MemoryStore
+from tests.support.world.world import Clock
+from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, RecordingStore
+
+
+@dataclass
+class Machine:
+    """A store, a clock, and who uses them."""
+
+    store: ObjectStore
+    clock: Clock
+
+    def register(self, store: ObjectStore | None = None) -> ServerRegister:
+        return ServerRegister(JobFiles(store or self.store, "flights"), Runtime(self.clock, lambda: "unused"))
+
+    def claim(self, nonce: str, store: ObjectStore | None = None, gone: str = "") -> ClaimAnswer:
+        return self.register(store).claim(None, "here", nonce, gone)
+
+    def record(self) -> ServersDocument:
+        return JobFiles(self.store, "flights").read(ServersDocument, KEY)[0]
+
+
+Step = Callable[[Machine, ObjectStore | None], object]
+
+
+def _start(it: Machine, store: ObjectStore | None = None) -> object:
+    return it.claim("first", store)
+
+
+def _come_up(it: Machine, store: ObjectStore | None = None) -> object:
+    return it.register(store).come_up("first", 15002)
+
+
+def _renew(it: Machine, store: ObjectStore | None = None) -> object:
+    it.clock.now_ms += LEASE_MS // 2
+    return it.register(store).renew("first")
+
+
+def _replace(it: Machine, store: ObjectStore | None = None) -> object:
+    return it.claim("second", store, gone="first")
+
+
+def _retire(it: Machine, store: ObjectStore | None = None) -> object:
+    return it.register(store).retire("first")
+
+
+def _drop(it: Machine, store: ObjectStore | None = None) -> object:
+    return it.register(store).drop("first")
+
+
+STEPS: dict[str, tuple[tuple[Step, ...], Step]] = {
+    "start": ((), _start),
+    "come up": ((_start,), _come_up),
+    "renew": ((_start, _come_up), _renew),
+    "replace": ((_start, _come_up), _replace),
+    "retire": ((_start, _come_up), _retire),
+    "drop": ((_start, _come_up, _retire), _drop),
+}
+
+
+def _another_starter(it: Machine) -> None:
+    it.claim("other")
+
+
+def _who_found_it_gone(it: Machine) -> None:
+    it.claim("other", gone="first")
+
+
+def _the_server_itself(it: Machine) -> None:
+    it.register().come_up("first", 15002)
+
+
+OTHERS: dict[str, Callable[[Machine], None] | None] = {
+    "nobody": None,
+    "another starter": _another_starter,
+    "who found it gone": _who_found_it_gone,
+    "the server itself": _the_server_itself,
+}
+
+
+def prepared(name: str) -> tuple[Machine, Step]:
+    before, step = STEPS[name]
+    it = Machine(MemoryStore(), Clock())
+    for each in before:
+        each(it, None)
+    return it, step
+
+
+def test_each_step_is_one_write() -> None:
+    for name in STEPS:
+        it, step = prepared(name)
+        recording = RecordingStore(it.store)
+        step(it, recording)
+        assert [str(each) for each in recording.writes] == [
+            f"{'create' if name == 'start' else 'replace'} flights/{KEY}"
+        ], name
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("name", STEPS)
+def test_the_next_stages_get_one_server(name: str, fault: Fault, other: str) -> None:  # semantics V1, W2
+    it, step = prepared(name)
+    come = OTHERS[other]
+    faulty = FaultyStore(it.store, 0, fault, (lambda: come(it)) if come else None)
+    try:
+        step(it, faulty)
+    except (Crashed, UnavailableError):
+        assert fault is not Fault.ANSWER_LOST, "a lost answer is settled by what is there"
+    assert faulty.struck
+    # Nobody renews a lease any more: the next stage is held up no longer than one.
+    it.clock.now_ms += LEASE_MS
+    starts = it.claim("third")
+    assert isinstance(starts, StartIt)
+    it.register().come_up("third", 15003)
+    took = it.claim("fourth")
+    assert isinstance(took, TakeIt)
+    assert took.entry.nonce == "third"
+    serving = [each for each in it.record().servers if each.state is not ServerState.ENDING]
+    assert [each.nonce for each in serving] == ["third"]
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_lost_answer_changes_no_answer(name: str) -> None:  # semantics W2
+    (one, step), (two, _) = prepared(name), prepared(name)
+    assert step(two, FaultyStore(two.store, 0, Fault.ANSWER_LOST)) == step(one, None)
+    assert two.record().servers == one.record().servers
+
+
+def test_two_starters_give_one_server() -> None:  # semantics V1
+    it = Machine(MemoryStore(), Clock())
+    faulty = FaultyStore(it.store, 0, Fault.ANSWER_LOST, lambda: it.claim("other"))
+    first = it.claim("first", faulty)
+    answers = [first, it.claim("other")]
+    assert [type(each).__name__ for each in answers] == ["StartIt", "WaitForIt"]
+    assert len(it.record().servers) == 1
+
+
+def test_a_server_that_was_replaced_while_it_started_learns_it() -> None:  # semantics V1
+    it = Machine(MemoryStore(), Clock())
+    it.claim("first")
+    it.clock.now_ms += LEASE_MS
+    it.claim("second")
+    assert it.register().come_up("first", 15002) is None
+    assert it.register().renew("first") is None
+    assert [each.nonce for each in it.record().servers] == ["second"]
+
+
+def test_a_record_that_is_gone_is_not_made_anew_by_a_server_that_goes() -> None:
+    it = Machine(MemoryStore(), Clock())
+    register = it.register()
+    register.claim(None, "here", "first")
+    it.store.delete([f"flights/{KEY}"])
+    register.drop("first")
+    assert not [*it.store.list("flights/")]
