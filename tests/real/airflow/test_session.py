@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 
 import psutil
 import pytest
@@ -14,6 +15,7 @@ from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.wait import wait_until
 from tests.real.airflow.conftest import Gates
 from tests.real.airflow.store import JobStore
+from tests.support.shut_down import shut_down
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark]
 
@@ -21,11 +23,19 @@ JOB, FILE, FUNCTION = "warm_session", "epoch.file", "epoch.function"
 SECRET = "canary-of-the-sessions-0123456789abcdef"  # its value is searched for below
 
 
+@pytest.fixture
+def job(storage: str) -> Iterator[JobStore]:
+    """The job; its server ends with the test, however that ends."""
+    it = JobStore(storage, JOB)
+    yield it
+    shut_down(it.coordinator)
+
+
 def test_two_epochs_share_a_server_and_its_death_is_one_failure(
-    airflow: AirflowHome, gates: Gates, storage: str
+    airflow: AirflowHome, gates: Gates, storage: str, job: JobStore
 ) -> None:
     """semantics V1, V4, F4: the strategy allows one restart, and the server's death takes two stages along."""
-    api, job = airflow.api, JobStore(storage, JOB)
+    api = airflow.api
     told = {"connection_id": "cairn_session", "conn_type": "generic", "password": SECRET}
     api.request("POST", "/connections", json=told)
 
@@ -63,7 +73,8 @@ def test_two_epochs_share_a_server_and_its_death_is_one_failure(
         kept = sorted(row["id"] for row in job.state(f"function-{part}", "seen"))
         assert kept == [*range(1000 + part, 1040, 2), *range(2000 + part, 2040, 2)]
     assert job.unreferenced() == []
-    wait_until(lambda: not job.files.read(ServersDocument, KEY)[0].servers, 300, "the idle server to end")
+    shut_down(job.coordinator)
+    wait_until(lambda: not job.files.read(ServersDocument, KEY)[0].servers, 300, "the server of a stopped job to end")
 
     logs = [api.log(JOB, run, FILE, 1) for run in ("e1", "e2")]
     logs += [api.log(JOB, "e2", FUNCTION, number, map_index=part) for number in (1, 2) for part in (0, 1)]

@@ -39,7 +39,7 @@ with (
         reads_window=False,
         storage=STORAGE,
         config=ONE_RESTART,
-        session=ConnectSession(conf=json.loads(os.environ["CAIRN_TEST_SPARK_CONF"]), idle=timedelta(seconds=30)),
+        session=ConnectSession(conf=json.loads(os.environ["CAIRN_TEST_SPARK_CONF"]), idle=timedelta(hours=1)),
     ),
 ):
     file = SparkEpochOperator(
