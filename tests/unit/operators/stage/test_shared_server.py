@@ -1,0 +1,306 @@
+"""A stage on the server that its job's stages share: started, shared, waited for, replaced, and what its end is.
+
+The server is a process of its own that computes nothing (tests/support/session_server_stand_in.py). The operator, the
+client process, PySpark's client, the epoch, the record, the store and the domain are real.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_cairn.checkpoint.errors import InvalidConfigError
+from airflow_cairn.checkpoint.runtime import system_runtime
+from airflow_cairn.checkpoint.servers.record import KEY, ServersDocument
+from airflow_cairn.hooks.session_server import ServerStartError
+from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
+from airflow_cairn.operators.stage.outcome import StageFailedError
+from airflow_cairn.spark.remote.machine import this_machine
+from airflow_cairn.spark.remote.register import ServerRegister
+from airflow_cairn.spark.remote.server_token import server_token
+from scripts.harness.wait import wait_until
+from scripts.setup.base import ROOT
+from tests.support.airflow_fixtures import Said
+from tests.support.airflow_stage import Job, Ti, context
+from tests.support.shut_down import shut_down
+
+SECRET = "canary-of-the-secret-0123456789abcdef"  # its value is searched for below
+
+APPLICATION = """
+import os, signal, sys
+from airflow_cairn.spark import Epoch
+with Epoch.current() as epoch:
+    epoch.put("done", epoch.epoch)
+    if "lose the server" in sys.argv:
+        os.kill(int(open(sys.argv[-1]).read()), signal.SIGKILL)
+        raise ConnectionError("the server is gone")
+    if "fail" in sys.argv:
+        raise ConnectionError("this stage alone")
+"""
+
+
+@dataclass
+class Servers:
+    """The processes of servers, as they noted how they were started."""
+
+    notes: Path
+    job: Job
+    found: dict[str, Any] = field(default_factory=dict)
+
+    def started(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.notes.read_text().splitlines()] if self.notes.exists() else []
+
+    def pid(self) -> int:
+        return int(self.started()[-1]["pid"])
+
+    def nonces(self) -> list[str]:
+        document, _ = self.job.coordinator.files.read(ServersDocument, KEY)
+        return [each.nonce for each in document.servers]
+
+    def kill(self) -> None:
+        os.kill(self.pid(), signal.SIGKILL)
+        wait_until(lambda: _has_ended(self.pid()), 60, "the server to end")
+
+    def said(self, pid: int) -> dict[str, Any]:
+        file = self.notes.with_name(f"{self.notes.name}.{pid}")
+        wait_until(file.exists, 60, "the server to end")
+        told: dict[str, Any] = json.loads(file.read_text())
+        return told
+
+
+def _has_ended(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.fixture
+def servers(
+    job: Job, tmp_path: Path, connections: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Servers]:
+    """A `spark-submit` that is the stand-in, the connections, and the end of what was started."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    program = folder / "spark-submit"
+    stand_in = ROOT / "tests" / "support" / "session_server_stand_in.py"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" "{stand_in}" "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    notes = tmp_path / "notes"
+    monkeypatch.setenv("CAIRN_TEST_NOTE", str(notes))
+    connections("spark_default", json.dumps({"conn_type": "spark", "host": "local[2]"}))
+    connections("cairn_session", json.dumps({"conn_type": "generic", "password": SECRET}))
+    it = Servers(notes, job)
+    yield it
+    for each in it.started():
+        with suppress(ProcessLookupError):
+            os.kill(each["pid"], signal.SIGKILL)
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> str:
+    """A file that opens its epoch and writes no DataFrame."""
+    file = tmp_path / "routes.py"
+    file.write_text(APPLICATION)
+    return str(file)
+
+
+def stage(of: Job, application: str, session: ConnectSession | None = None, **options: Any) -> SparkEpochOperator:
+    group_options = {name: options.pop(name) for name in ("group_conn_id",) if name in options}
+    with DAG("flights"):
+        group = CheckpointedTaskGroup(
+            "epoch",
+            storage=of.storage,
+            job=of.name,
+            reads_window=False,
+            session=session or ConnectSession(),
+            conn_id=group_options.get("group_conn_id"),
+        )
+        with group:
+            return SparkEpochOperator(**{"task_id": "routes", "application": application, **options})
+
+
+def run(of: Job, application: str, run_id: str, **options: Any) -> None:
+    of.trigger(run_id)
+    stage(of, application, **options).execute(context(Ti(run_id=run_id)))
+
+
+def test_the_first_stage_starts_a_server_and_the_next_epoch_uses_it(
+    job: Job, servers: Servers, application: str, said: Said
+) -> None:  # semantics V1
+    run(job, application, "e1")
+    run(job, application, "e2")
+    assert [each.id for each in job.coordinator.head().completed] == [1, 2]
+    [started] = servers.started()
+    assert started["session"] == started["pid"], "no signal to the task's session reaches it"
+    assert servers.nonces()
+    shut_down(job.coordinator)
+    told = servers.said(started["pid"])
+    assert told["why"] == "its job was drained or stopped"
+    assert len(told["closed"]) == 2, "a session for each execution, released"
+    wait_until(lambda: not servers.nonces(), 60, "its entry to go")
+
+
+def test_the_token_is_in_the_environment_and_nowhere_else(
+    job: Job, servers: Servers, application: str, said: Said
+) -> None:  # semantics V4
+    run(job, application, "e1", session=ConnectSession(conf={"spark.driver.memory": "2g"}))
+    [started] = servers.started()
+    [nonce] = servers.nonces()
+    token = server_token(SECRET, job.storage, job.name, nonce)
+    assert started["environ"]["SPARK_CONNECT_AUTHENTICATE_TOKEN"] == token
+    rest = {name: value for name, value in started["environ"].items() if name != "SPARK_CONNECT_AUTHENTICATE_TOKEN"}
+    rest.pop("AIRFLOW_CONN_CAIRN_SESSION")  # of this test: a deployment's connections are elsewhere
+    stored = [path.read_text(errors="replace") for path in job.folder.rglob("*") if path.is_file()]
+    written = [
+        path.read_text(errors="replace") for path in Path(started["folder"]).glob("*.*") if path.suffix != ".zip"
+    ]
+    for text in (json.dumps(started["argv"]), json.dumps(rest), said.text, *stored, *written):
+        assert token not in text
+        assert SECRET not in text
+    pairs = [started["argv"][at + 1] for at, word in enumerate(started["argv"]) if word == "--conf"]
+    assert "spark.driver.memory=2g" in pairs
+    assert "spark.plugins=org.apache.spark.sql.connect.SparkConnectPlugin" in pairs
+    assert "spark.connect.grpc.binding.address=localhost" in pairs
+
+
+def test_a_server_that_was_killed_is_replaced_before_the_application_begins(
+    job: Job, servers: Servers, application: str, said: Said
+) -> None:  # semantics V1
+    run(job, application, "e1")
+    [first] = servers.nonces()
+    servers.kill()
+    run(job, application, "e2")
+    [second] = servers.nonces()
+    assert second != first
+    assert f"the Spark server {first} is gone" in said.text
+    assert [each.id for each in job.coordinator.head().completed] == [1, 2], "no try has failed"
+
+
+def test_a_stage_waits_for_the_server_that_another_one_starts(
+    job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch, said: Said
+) -> None:  # semantics V1
+    run(job, application, "e1")
+    [nonce] = servers.nonces()
+    register = ServerRegister(job.coordinator.files, system_runtime())
+    [entry] = job.coordinator.files.read(ServersDocument, KEY)[0].servers
+    register.drop(nonce)
+    register.claim(None, this_machine(), nonce)  # as while it was starting
+    monkeypatch.setattr(
+        "airflow_cairn.operators.stage.shared_server.log.info",
+        lambda text, *values: register.come_up(nonce, entry.port) if "waiting for it" in text else None,
+    )
+    run(job, application, "e2")
+    assert servers.nonces() == [nonce]
+    assert len(servers.started()) == 1
+
+
+def test_a_secret_that_was_changed_brings_another_server(
+    job: Job, servers: Servers, application: str, connections: Callable[[str, str], None], said: Said
+) -> None:  # semantics V4
+    run(job, application, "e1")
+    [first] = servers.nonces()
+    connections("cairn_session", json.dumps({"conn_type": "generic", "password": SECRET[::-1]}))
+    run(job, application, "e2")
+    assert servers.nonces() != [first]
+    assert servers.said(servers.started()[0]["pid"])["why"] == "another server has replaced it"
+    assert [each.id for each in job.coordinator.head().completed] == [1, 2], "no try has failed"
+
+
+def test_the_end_of_the_server_is_said_in_the_failure_and_a_stages_own_is_not(
+    job: Job, servers: Servers, application: str, tmp_path: Path
+) -> None:  # semantics F4, V4
+    run(job, application, "e1")
+    [nonce] = servers.nonces()
+    with pytest.raises(StageFailedError, match="this stage alone") as own:
+        run(job, application, "e2", application_args=["fail"])
+    assert "server" not in own.value.fields
+    pid = tmp_path / "pid"
+    pid.write_text(str(servers.pid()))
+    with pytest.raises(StageFailedError, match="the server is gone") as lost:
+        again = stage(job, application, application_args=["lose the server", str(pid)])
+        again.execute(context(Ti(run_id="e2", try_number=2)))
+    assert lost.value.fields["server"] == nonce
+
+
+def test_each_epoch_has_a_server_that_ends_with_it(job: Job, servers: Servers, application: str) -> None:
+    for run_id in ("e1", "e2"):  # semantics V1
+        run(job, application, run_id, session=ConnectSession(per="epoch"))
+        assert servers.said(servers.pid())["why"] == "its epoch has ended"
+    assert len(servers.started()) == 2
+
+
+def test_a_server_that_does_not_start_says_why_and_holds_nobody_up(
+    job: Job, servers: Servers, application: str
+) -> None:
+    with pytest.raises(ServerStartError, match=r"ended with status 3 .*\n.*there is no such master"):
+        run(job, application, "e1", session=ConnectSession(conf={"spark.test.do": "fail"}))
+    assert servers.nonces() == []
+    assert not Path(servers.started()[0]["folder"]).exists()
+
+
+def test_a_stage_with_a_connection_of_its_own_goes_there(job: Job, servers: Servers, application: str) -> None:
+    operator = stage(job, application, conn_id="elsewhere", driver_memory="1g")
+    assert operator.session is None
+    assert operator._conn_id == "elsewhere"
+
+
+def test_without_a_secret_the_stage_names_the_command_that_makes_one(
+    job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AIRFLOW_CONN_CAIRN_SESSION")
+    with pytest.raises((InvalidConfigError, AirflowFailException), match="airflow connections add cairn_session"):
+        run(job, application, "e1")
+    assert servers.started() == []
+
+
+@pytest.mark.parametrize(
+    ("connection", "words"),
+    [
+        ({"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "cluster"}}, "in deploy mode client"),
+        ({"conn_type": "spark_connect", "host": "localhost", "port": 15002}, "a server that runs already"),
+    ],
+)
+def test_a_connection_that_starts_no_server_is_refused(
+    job: Job,
+    servers: Servers,
+    application: str,
+    connections: Callable[[str, str], None],
+    connection: dict[str, Any],
+    words: str,
+) -> None:
+    connections("other", json.dumps(connection))
+    with pytest.raises(InvalidConfigError, match=words):
+        run(job, application, "e1", group_conn_id="other")
+    assert servers.started() == []
+    assert servers.nonces() == []
+
+
+def test_what_only_spark_submit_can_follow_is_refused_at_parse(job: Job, application: str) -> None:
+    with pytest.raises(InvalidConfigError, match="driver_memory says how Spark is started"):
+        stage(job, application, driver_memory="1g")
+
+
+def test_a_secret_in_the_servers_conf_is_refused_at_parse(job: Job, application: str) -> None:
+    with pytest.raises(InvalidConfigError, match=r"conf spark\.my\.password holds a secret"):
+        stage(job, application, ConnectSession(conf={"spark.my.password": "hunter2hunter2"}))
+
+
+def test_a_server_idles_no_longer_than_it_is_told() -> None:
+    assert ConnectSession(idle=timedelta(minutes=2)).limits().idle_ms == 120_000
