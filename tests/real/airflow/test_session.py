@@ -56,7 +56,7 @@ def test_two_epochs_share_a_server_and_its_death_is_one_failure(
     for stage in ("function-0", "function-1"):
         gates.wait_until_reached(JOB, "e2", 1, stage)
     assert server() == first, "it outlives the task that started it, and its epoch"
-    commands = json.dumps([each.cmdline() for each in psutil.process_iter()])
+    commands = json.dumps([each.info for each in psutil.process_iter(["cmdline"])])
     process.kill()
     api.wait_for_run(JOB, "e2", timeout=1200)
     assert api.run_state(JOB, "e2") == "success", api.explain(JOB, "e2")
