@@ -27,10 +27,12 @@ pytestmark = pytest.mark.spark
 SECRET = "canary-of-the-secret-0123456789abcdef"  # its value is searched for below
 
 APPLICATION = """
+from pyspark.sql.functions import udf
 from airflow_cairn.spark import Epoch
 with Epoch.current() as epoch:
     before = epoch.state("seen")
-    rows = epoch.spark.range(3).selectExpr(f"id + {epoch.checkpoint} * 10 AS id")
+    twice = udf(lambda id: 2 * id, "long")
+    rows = epoch.spark.range(3).selectExpr(f"id + {epoch.checkpoint} * 10 AS id").withColumn("twice", twice("id"))
     kept = rows if before is None else before.union(rows)
     epoch.snapshot("seen", kept, key="id")
 """
@@ -55,6 +57,12 @@ def stage(job: Job, application: str) -> SparkEpochOperator:
             return SparkEpochOperator(task_id="routes", application=application)
 
 
+def daemons(pid: int) -> list[int]:
+    """The Python daemons that Spark has started for the UDFs of sessions."""
+    below = psutil.Process(pid).children(recursive=True)
+    return [each.pid for each in below if any("pyspark.daemon" in word for word in each.cmdline())]
+
+
 def servers(job: Job) -> ServersDocument:
     return job.coordinator.files.read(ServersDocument, KEY)[0]
 
@@ -74,6 +82,7 @@ def test_a_server_is_started_shared_replaced_and_ends_by_itself(
     first = run("e1")
     assert run("e2") == first, "one server for both"
     [pid] = [int(found) for found in re.findall(r"starting a Spark server for job flights: process (\d+)", said.text)]
+    wait_until(lambda: not daemons(pid), 120, "the Python daemons of released sessions to end")
     shown = " ".join(word for each in psutil.Process(pid).children(recursive=True) for word in each.cmdline())
     os.kill(pid, signal.SIGKILL)
     second = run("e3")

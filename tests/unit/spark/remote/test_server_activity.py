@@ -1,0 +1,122 @@
+"""What a server has done, as its JVM and `/proc` tell it; both are stand-ins here."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_cairn.spark.remote import server_activity
+from airflow_cairn.spark.remote.server_activity import ServerActivity
+from scripts.harness.wait import wait_until
+
+
+class Sequence:
+    """A Scala sequence, as py4j shows it."""
+
+    def __init__(self, *ids: str) -> None:
+        self._ids = ids
+
+    def size(self) -> int:
+        return len(self._ids)
+
+    def apply(self, at: int) -> Any:
+        return SimpleNamespace(serverSessionId=lambda: self._ids[at])
+
+
+class Service:
+    """Spark's own account of its sessions."""
+
+    def __init__(self) -> None:
+        self.active: tuple[str, ...] = ()
+        self.closed: tuple[str, ...] = ()
+
+    def sessionManager(self) -> Any:
+        return SimpleNamespace(
+            listActiveSessions=lambda: Sequence(*self.active), listClosedSessions=lambda: Sequence(*self.closed)
+        )
+
+    def localPort(self) -> int:
+        return 40001
+
+    def jvm(self) -> Any:
+        holder = SimpleNamespace(**{"MODULE$": self})
+        package: Any = SimpleNamespace(**{"SparkConnectService$": holder})
+        for name in reversed(("org", "apache", "spark", "sql", "connect", "service")):
+            package = SimpleNamespace(**{name: package})
+        return package
+
+
+class Seconds:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def watched() -> tuple[Service, Seconds, ServerActivity]:
+    service, clock = Service(), Seconds()
+    return service, clock, ServerActivity(service.jvm(), clock)
+
+
+def test_quiet_is_since_the_last_session(watched: tuple[Service, Seconds, ServerActivity]) -> None:
+    service, clock, activity = watched
+    assert activity.port == 40001
+    clock.now += 5
+    assert activity.look().quiet_ms == 5_000, "from its start"
+    service.active = ("a",)
+    clock.now += 5
+    busy = activity.look()
+    assert (busy.open_sessions, busy.sessions, busy.quiet_ms) == (1, 1, 0)
+    service.active, service.closed = (), ("a",)
+    clock.now += 5
+    idle = activity.look()
+    assert (idle.open_sessions, idle.sessions, idle.quiet_ms, idle.age_ms) == (0, 1, 5_000, 15_000)
+
+
+def test_a_session_between_two_looks_counts(watched: tuple[Service, Seconds, ServerActivity]) -> None:
+    service, clock, activity = watched
+    service.closed = ("a", "b")
+    clock.now += 60
+    found = activity.look()
+    assert (found.sessions, found.quiet_ms) == (2, 0)
+    service.closed = ("b",)  # Spark remembers the last thousand
+    clock.now += 60
+    found = activity.look()
+    assert (found.sessions, found.quiet_ms) == (2, 60_000)
+
+
+def test_the_daemons_of_closed_sessions_are_ended_and_others_are_not(
+    watched: tuple[Service, Seconds, ServerActivity], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, _, activity = watched
+    monkeypatch.setattr(server_activity.os, "getppid", os.getpid)
+
+    def daemon(uuid: str, name: str = "pyspark.daemon") -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-c", "import signal; signal.pause()", name],
+            env={**os.environ, "SPARK_JOB_ARTIFACT_UUID": uuid},
+        )
+
+    of_closed, of_open, no_daemon = daemon("closed"), daemon("open"), daemon("closed", "pyspark.other")
+    try:
+        service.active, service.closed = ("open",), ("closed",)
+
+        def ended() -> bool:
+            assert activity.look().memory_bytes > 0
+            return of_closed.poll() is not None
+
+        wait_until(ended, 60, "the daemon of the closed session to end")
+        assert of_closed.returncode == -signal.SIGTERM
+        assert of_open.poll() is None
+        assert no_daemon.poll() is None
+    finally:
+        for each in (of_closed, of_open, no_daemon):
+            each.kill()
+            each.wait()

@@ -1,0 +1,136 @@
+"""A server's look at its record and its job, look by look (semantics V1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from airflow_cairn.checkpoint import Runtime
+from airflow_cairn.checkpoint.servers.decisions import LEASE_MS, RENEW_MS, StartIt, TakeIt
+from airflow_cairn.checkpoint.servers.lifetime import Activity, Limits
+from airflow_cairn.checkpoint.servers.record import KEY, ServersDocument, ServerState
+from airflow_cairn.spark.remote.register import ServerRegister
+from airflow_cairn.spark.remote.server_task import ServerTask
+from airflow_cairn.spark.remote.session_driver import SILENCE_MS, ServerLife
+from airflow_cairn.storage import UnavailableError
+from airflow_cairn.storage.port import ObjectStore
+from tests.support.shut_down import shut_down
+from tests.support.world.world import World
+from tests.support.wrapped_stores import WrappedStore
+
+IDLE_MS = 600_000
+
+
+class Mute(WrappedStore):
+    """A store that does not answer while it is told so."""
+
+    mute = False
+
+    def _read(self, verb: str, key: str, call):  # type: ignore[no-untyped-def]
+        if self.mute:
+            raise UnavailableError("nothing answers")
+        return call()
+
+    _write = _read
+
+
+@dataclass
+class Server:
+    """A server that is up, on the store and the clock of a world."""
+
+    world: World
+    store: Mute
+    activity: Activity = field(default_factory=lambda: Activity(1, 1, 0, 0, 0))
+
+    def register(self, store: ObjectStore | None = None) -> ServerRegister:
+        coordinator = self.world.coordinator(store or self.world.store)
+        return ServerRegister(coordinator.files, Runtime(self.world.clock, lambda: "unused"))
+
+    def life(self) -> ServerLife:
+        limits = Limits(idle_ms=IDLE_MS, max_age_ms=10**9, max_sessions=10)
+        task = ServerTask("file:///x", "flights", "first", limits, "/x")
+        coordinator = self.world.coordinator(self.store)
+        return ServerLife(task, coordinator, self.register(self.store), lambda: self.activity, self.world.clock)
+
+    def wait(self, ms: int) -> None:
+        self.world.clock.now_ms += ms
+
+    def states(self) -> dict[str, ServerState]:
+        record, _ = self.world.coordinator().files.read(ServersDocument, KEY)
+        return {each.nonce: each.state for each in record.servers}
+
+
+@pytest.fixture
+def server(world: World) -> Iterator[Server]:
+    world.run_epoch("e1")
+    it = Server(world, Mute(world.store))
+    it.register().claim(None, "here", "first")
+    it.register().come_up("first", 15002)
+    return it
+
+
+def test_it_renews_its_lease_while_it_serves(server: Server) -> None:
+    life = server.life()
+    for _ in range(10):
+        server.wait(RENEW_MS)
+        assert life.goes_on()
+    assert isinstance(server.register().claim(None, "here", "second"), TakeIt)
+    server.wait(LEASE_MS)
+    assert isinstance(server.register().claim(None, "here", "second"), StartIt), "nobody looks any more"
+
+
+def test_an_idle_one_first_takes_no_more_stages_and_ends_at_the_next_look(server: Server) -> None:
+    life = server.life()
+    server.activity = Activity(0, 1, IDLE_MS, 0, 0)
+    assert life.goes_on()
+    assert server.states() == {"first": ServerState.ENDING}
+    assert not life.goes_on()
+    assert life.why == "no stage has used it for 600 seconds"
+
+
+def test_one_that_was_replaced_goes_on_until_its_last_session_is_released(server: Server) -> None:
+    life = server.life()
+    server.register().claim(None, "here", "second", gone="first")
+    for _ in range(3):
+        assert life.goes_on()
+    server.activity = replace(server.activity, open_sessions=0)
+    assert not life.goes_on()
+    assert life.why == "another server has replaced it"
+    assert list(server.states()) == ["second"]
+
+
+def test_it_ends_with_its_job(server: Server) -> None:
+    life = server.life()
+    shut_down(server.world.coordinator())
+    server.activity = replace(server.activity, open_sessions=0)
+    assert life.goes_on()
+    assert not life.goes_on()
+    assert life.why == "its job was drained or stopped"
+
+
+def test_it_ends_with_the_jobs_folder_and_does_not_make_it_anew(server: Server) -> None:
+    life = server.life()
+    store = server.world.store
+    store.delete([each.key for each in store.list("flights/")])
+    server.wait(RENEW_MS)
+    server.activity = replace(server.activity, open_sessions=0)
+    assert not life.goes_on()
+    assert life.why == "its job is not there any more"
+    assert not [*store.list("flights/")]
+
+
+def test_a_store_that_does_not_answer_ends_it_only_after_ten_minutes(server: Server) -> None:
+    life = server.life()
+    server.store.mute = True
+    server.activity = replace(server.activity, open_sessions=0)
+    for _ in range(SILENCE_MS // RENEW_MS - 1):
+        server.wait(RENEW_MS)
+        assert life.goes_on()
+    server.store.mute = False
+    assert life.goes_on(), "and it goes on where the store answers again"
+    server.store.mute = True
+    server.wait(SILENCE_MS)
+    assert not life.goes_on()
+    assert life.why == "the store has not answered for ten minutes"
