@@ -53,11 +53,14 @@ def test_two_epochs_share_a_server_and_its_death_is_one_failure(
     process = psutil.Process(int(pid))
 
     api.trigger(JOB, "e2")
-    for stage in ("function-0", "function-1"):
-        gates.wait_until_reached(JOB, "e2", 1, stage)
+    _, late = (gates.wait_until_reached(JOB, "e2", 1, stage) for stage in ("function-0", "function-1"))
     assert server() == first, "it outlives the task that started it, and its epoch"
     commands = json.dumps([each.info for each in psutil.process_iter(["cmdline"])])
+    # Where both failures come together, the first takes the second along anyway.
+    late.suspend()
     process.kill()
+    wait_until(lambda: [each.attempt for each in job.coordinator.head().pending] == [2], 600, "the first failure")
+    late.resume()
     api.wait_for_run(JOB, "e2", timeout=1200)
     assert api.run_state(JOB, "e2") == "success", api.explain(JOB, "e2")
     second = server()
