@@ -44,6 +44,7 @@ from ...tasks.dag_pause import start_unless_paused, stop_if_paused
 from ...tasks.dag_runs import state_of
 from ...tasks.job_settings import JobSettings, check_room, check_storage_and_job, naming, rendered_settings, scope_of
 from ...tasks.messages import already_completed, already_failed
+from ...tasks.shared_server import SharedServer
 from ...tasks.stage_states import acknowledge_for
 from ..graph.declaration import StageOperator, checked_reads, stage_uid
 from ..graph.exchange import Exchange, checked_exchange
@@ -58,7 +59,6 @@ from .outcome import StageIncurableError, StageRun, left_out
 from .over_connect import check_options, client_of, run_client, run_on_shared
 from .overtaken_epoch import come_back_if_overtaken, let_trigger_run, wait_in_line
 from .secrets import check_author_settings
-from .shared_server import SharedServer
 from .tries import came_back, first_since_clear, is_asked_for, is_retry
 from .upstreams import let_upstreams_run
 
@@ -336,9 +336,8 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         self, context: Context, drivers: StageDrivers, settings: JobSettings, answer: Submit, run: StageRun
     ) -> None:
         if self.session is not None:
-            extras = extras_of(settings, answer)
-            shared = SharedServer(self.session, self._conn_id, settings, run.coordinator, answer.handover.epoch, extras)
-            run_on_shared(self, shared, run, self._keep_client)
+            shared = SharedServer(self.session, self._conn_id, settings, run.coordinator, answer.handover.epoch)
+            run_on_shared(self, shared, extras_of(settings, answer), run, self._keep_client)
             return
         server = connect_server(self._conn_id)
         if server is not None:

@@ -16,9 +16,9 @@ from ...hooks.spark_connect import ConnectClient
 from ...spark.remote.server import ConnectServer
 from ...spark.remote.sessions import session_id
 from ...spark.remote.submission import Submission
+from ...tasks.shared_server import SharedServer, listens
 from .extras import Extras
 from .outcome import StageRun
-from .shared_server import SharedServer, listens
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -82,7 +82,11 @@ def run_client(client: ConnectClient, run: StageRun) -> None:
 
 
 def run_on_shared(
-    operator: SparkSubmitOperator, shared: SharedServer, run: StageRun, began: Callable[[ConnectClient], None]
+    operator: SparkSubmitOperator,
+    shared: SharedServer,
+    extras: Extras,
+    run: StageRun,
+    began: Callable[[ConnectClient], None],
 ) -> None:
     """Run an execution to its end on the server that the job's stages share.
 
@@ -91,6 +95,7 @@ def run_on_shared(
     Args:
         operator: the stage's.
         shared: the server.
+        extras: of the execution.
         run: the execution.
         began: called with each client process before it runs.
 
@@ -102,7 +107,7 @@ def run_on_shared(
     gone = ""
     for last in (False, False, True):
         nonce, server = shared.take(gone)
-        client = client_of(operator, server, shared.extras, run)
+        client = client_of(operator, server, extras, run)
         began(client)
         ended = client.run()
         problem = ended.problem

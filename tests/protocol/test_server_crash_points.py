@@ -61,11 +61,13 @@ def _replace(it: Machine, store: ObjectStore | None = None) -> object:
 
 
 def _retire(it: Machine, store: ObjectStore | None = None) -> object:
-    return it.register(store).retire("first")
+    it.register(store).retire("first")
+    return None
 
 
 def _drop(it: Machine, store: ObjectStore | None = None) -> object:
-    return it.register(store).drop("first")
+    it.register(store).drop("first")
+    return None
 
 
 STEPS: dict[str, tuple[tuple[Step, ...], Step]] = {

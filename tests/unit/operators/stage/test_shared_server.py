@@ -203,7 +203,7 @@ def test_a_stage_waits_for_the_server_that_another_one_starts(
     register.drop(nonce)
     register.claim(None, this_machine(), nonce)  # as while it was starting
     monkeypatch.setattr(
-        "airflow_cairn.operators.stage.shared_server.log.info",
+        "airflow_cairn.tasks.shared_server.log.info",
         lambda text, *values: register.come_up(nonce, entry.port) if "waiting for it" in text else None,
     )
     run(job, application, "e2")

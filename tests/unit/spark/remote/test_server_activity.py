@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from airflow_cairn.spark.remote import server_activity
 from airflow_cairn.spark.remote.server_activity import ServerActivity
 from scripts.harness.wait import wait_until
 
@@ -96,7 +95,7 @@ def test_the_daemons_of_closed_sessions_are_ended_and_others_are_not(
     watched: tuple[Service, Seconds, ServerActivity], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service, _, activity = watched
-    monkeypatch.setattr(server_activity.os, "getppid", os.getpid)
+    monkeypatch.setattr("os.getppid", os.getpid)
 
     def daemon(uuid: str, name: str = "pyspark.daemon") -> subprocess.Popen[bytes]:
         return subprocess.Popen(

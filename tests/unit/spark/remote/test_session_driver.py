@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -18,7 +18,7 @@ from airflow_cairn.storage import UnavailableError
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.shut_down import shut_down
 from tests.support.world.world import World
-from tests.support.wrapped_stores import WrappedStore
+from tests.support.wrapped_stores import T, WrappedStore
 
 IDLE_MS = 600_000
 
@@ -28,7 +28,7 @@ class Mute(WrappedStore):
 
     mute = False
 
-    def _read(self, verb: str, key: str, call):  # type: ignore[no-untyped-def]
+    def _read(self, verb: str, key: str, call: Callable[[], T]) -> T:
         if self.mute:
             raise UnavailableError("nothing answers")
         return call()
@@ -63,7 +63,7 @@ class Server:
 
 
 @pytest.fixture
-def server(world: World) -> Iterator[Server]:
+def server(world: World) -> Server:
     world.run_epoch("e1")
     it = Server(world, Mute(world.store))
     it.register().claim(None, "here", "first")

@@ -6,24 +6,26 @@ import logging
 import socket
 from dataclasses import dataclass
 from threading import Event
+from typing import TYPE_CHECKING
 
 from airflow.sdk.log import mask_secret
 
-from ...checkpoint import Coordinator
-from ...checkpoint.errors import InvalidConfigError
-from ...checkpoint.runtime import system_runtime
-from ...checkpoint.servers.decisions import StartIt, TakeIt
-from ...checkpoint.servers.record import ServerEntry, ServerState
-from ...hooks.session_server import ServerStart, StartingServer, session_secret
-from ...hooks.spark_connect import connect_server
-from ...spark.remote.machine import this_machine
-from ...spark.remote.register import ServerRegister
-from ...spark.remote.server import ConnectServer, server_of
-from ...spark.remote.server_task import ServerTask
-from ...spark.remote.server_token import server_token
-from ...tasks.connect_session import ConnectSession
-from ...tasks.job_settings import JobSettings
-from .extras import Extras
+from ..checkpoint.errors import InvalidConfigError
+from ..checkpoint.runtime import system_runtime
+from ..checkpoint.servers.decisions import StartIt, TakeIt
+from ..checkpoint.servers.record import ServerEntry, ServerState
+from ..hooks.session_server import ServerStart, StartingServer, session_secret
+from ..hooks.spark_connect import connect_server
+from ..spark.remote.machine import this_machine
+from ..spark.remote.register import ServerRegister
+from ..spark.remote.server import ConnectServer, server_of
+from ..spark.remote.server_task import ServerTask
+from ..spark.remote.server_token import server_token
+from .connect_session import ConnectSession
+from .job_settings import JobSettings
+
+if TYPE_CHECKING:
+    from ..checkpoint.coordinator import Coordinator
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +45,6 @@ class SharedServer:
         settings: of the job.
         coordinator: of the job.
         epoch: the stage's.
-        extras: of the stage's execution.
     """
 
     session: ConnectSession
@@ -51,7 +52,6 @@ class SharedServer:
     settings: JobSettings
     coordinator: Coordinator
     epoch: str
-    extras: Extras
 
     def take(self, gone: str = "") -> tuple[str, ConnectServer]:
         """Give a server that listens, and its nonce; start one, or wait for the stage that starts it.
@@ -133,10 +133,10 @@ class SharedServer:
 
         return ServerStart(
             conn_id=self.conn_id,
-            conf={**self.extras.defaults, **{key: str(value) for key, value in self.session.conf.items()}},
+            conf={**storage.driver_conf(), **{key: str(value) for key, value in self.session.conf.items()}},
             name=f"{job} sessions",
             token=self._token(nonce, secret),
-            environment=self.extras.environment,
+            environment=storage.driver_environment(),
             task=task,
         )
 
