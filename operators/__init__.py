@@ -12,6 +12,7 @@ from .. import import_when_used
 
 if TYPE_CHECKING:
     from ..checkpoint.documents.attempt import StageSpec as StageSpec
+    from ..hooks.session_server import ServerStartError as ServerStartError
     from ..tasks.connect_session import ConnectSession as ConnectSession
     from .failure.callbacks import restore_latest_checkpoint as restore_latest_checkpoint
     from .failure.retry_policy import CheckpointRetryPolicy as CheckpointRetryPolicy
@@ -45,6 +46,7 @@ _WHERE = {
     "SavepointFailedError": ".savepoint.operators",
     "SavepointOperator": ".savepoint.operators",
     "SavepointUnmakableError": ".savepoint.operators",
+    "ServerStartError": "..hooks.session_server",
     "SparkEpochOperator": ".stage.operator",
     "StageFailedError": ".stage.outcome",
     "StageIncurableError": ".stage.outcome",

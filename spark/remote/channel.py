@@ -35,9 +35,10 @@ class ServerUnreachableError(CheckpointError):
     of_server = True
 
 
-class WrongServerError(InvalidConfigError):
-    """The Spark Connect server does not take the token, or what answers there is none."""
+class WrongServerError(CheckpointError):
+    """A Spark Connect server does not take the token, or what answers there is none."""
 
+    kind = ErrorKind.INVALID
     of_server = True
 
 

@@ -11,7 +11,12 @@ import pytest
 
 from airflow_cairn.checkpoint.errors import FencedError, InvalidConfigError
 from airflow_cairn.spark.remote import channel
-from airflow_cairn.spark.remote.channel import ConnectChannel, ServerUnreachableError, check_version
+from airflow_cairn.spark.remote.channel import (
+    ConnectChannel,
+    ServerUnreachableError,
+    WrongServerError,
+    check_version,
+)
 from airflow_cairn.spark.remote.server import server_of
 from airflow_cairn.spark.remote.sessions import release_replaced, session_id
 from tests.support.connect_stand_in import connect_server
@@ -48,14 +53,14 @@ def test_the_token_is_given_and_a_wrong_one_is_refused() -> None:
         with ConnectChannel(server_of("127.0.0.1", server.port, token="right")) as it:
             assert it.version(ONE) == "4.3.0"
         wrong = server_of("localhost", server.port, token="wrong")
-        with ConnectChannel(wrong) as it, pytest.raises(InvalidConfigError, match="does not take the connection's tok"):
+        with ConnectChannel(wrong) as it, pytest.raises(WrongServerError, match="does not take the connection's tok"):
             it.version(ONE)
 
 
 def test_a_server_that_asks_for_a_token_says_so() -> None:
     with connect_server(token="right") as server:
         made = server_of("localhost", server.port, token="x")
-        with ConnectChannel(made) as it, pytest.raises(InvalidConfigError) as refused:
+        with ConnectChannel(made) as it, pytest.raises(WrongServerError) as refused:
             it.version(ONE)
     assert "spark.connect.authenticate.token" in str(refused.value)
 
@@ -84,7 +89,7 @@ def test_what_is_no_spark_connect_server_is_refused() -> None:
     port = other.add_insecure_port("localhost:0")
     other.start()
     try:
-        with ConnectChannel(server_of("localhost", port)) as it, pytest.raises(InvalidConfigError, match="is no Spark"):
+        with ConnectChannel(server_of("localhost", port)) as it, pytest.raises(WrongServerError, match="is no Spark"):
             it.version(ONE)
     finally:
         other.stop(None).wait()
