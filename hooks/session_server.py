@@ -61,6 +61,24 @@ def session_secret(conn_id: str) -> str:
     return secret
 
 
+def last_words(nonce: str) -> str:
+    """Give the end of the log of a server that has died on this machine, and delete its folder.
+
+    Args:
+        nonce: of the server, which is not there any more.
+    """
+    folder = _folder(nonce)
+    log = folder / _LOG
+    # One that found itself replaced has deleted it.
+    said = log.read_text(errors="replace")[-_TAIL:] if log.exists() else ""
+    shutil.rmtree(folder, ignore_errors=True)
+    return said
+
+
+def _folder(nonce: str) -> Path:
+    return Path(tempfile.gettempdir()) / f"cairn-server-{nonce}"
+
+
 @dataclass(frozen=True, slots=True)
 class ServerStart:
     """How a server is started."""
@@ -70,6 +88,7 @@ class ServerStart:
     conf: Mapping[str, str]
     name: str
     """Of the Spark application."""
+    nonce: str
     token: str = field(repr=False)
     environment: Mapping[str, str] = field(repr=False)
     """The storage's credentials."""
@@ -88,7 +107,9 @@ class StartingServer:
     """
 
     def __init__(self, start: ServerStart) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="cairn-server-"))
+        self._nonce = start.nonce
+        self.folder = _folder(start.nonce)
+        self.folder.mkdir(mode=0o700)
         try:
             self._process = self._started(start)
         except BaseException:
@@ -110,11 +131,9 @@ class StartingServer:
         if status is None:
             return
         # A server that found itself replaced has deleted its folder.
-        log = self.folder / _LOG
-        said = log.read_text(errors="replace")[-_TAIL:] if log.exists() else ""
-        shutil.rmtree(self.folder, ignore_errors=True)
         raise ServerStartError(
-            f"the Spark server of the job ended with status {status} before it was up. The end of its log:\n{said}"
+            f"the Spark server of the job ended with status {status} before it was up. The end of its log:\n"
+            f"{last_words(self._nonce)}"
         )
 
     def let_go(self) -> None:

@@ -14,7 +14,7 @@ from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.runtime import system_runtime
 from ..checkpoint.servers.decisions import StartIt, TakeIt
 from ..checkpoint.servers.record import ServerEntry, ServerState
-from ..hooks.session_server import ServerStart, StartingServer, session_secret
+from ..hooks.session_server import ServerStart, StartingServer, last_words, session_secret
 from ..hooks.spark_connect import connect_server
 from ..spark.remote.machine import this_machine
 from ..spark.remote.register import ServerRegister
@@ -86,7 +86,10 @@ class SharedServer:
                 log.info("using the Spark server %s of job %s", found.nonce, self.settings.job)
                 return found.nonce, server_of("localhost", found.port, token=self._token(found.nonce, secret))
             else:
-                log.warning("the Spark server %s is gone", found.nonce)
+                said = last_words(found.nonce)
+                log.warning(
+                    "the Spark server %s is gone. %s", found.nonce, f"The end of its log:\n{said}" if said else ""
+                )
                 gone, nonce = found.nonce, runtime.new_token()
 
     def _start(self, register: ServerRegister, nonce: str, secret: str) -> ServerEntry | None:
@@ -135,6 +138,7 @@ class SharedServer:
             conn_id=self.conn_id,
             conf={**storage.driver_conf(), **{key: str(value) for key, value in self.session.conf.items()}},
             name=f"{job} sessions",
+            nonce=nonce,
             token=self._token(nonce, secret),
             environment=storage.driver_environment(),
             task=task,

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
 PROGRAM = "the Spark Connect client"
 
+PATIENCE = 9
+"""For about a minute: a server elsewhere may be started anew at the same address."""
+PATIENCE_HERE = 5
+"""For about 15 seconds: a server on this machine that refuses connections is gone."""
+
 _OF_THE_SERVER = (
     *("packages", "exclude_packages", "repositories", "driver_class_path", "java_class", "properties_file"),
     *("total_executor_cores", "executor_cores", "executor_memory", "driver_memory", "num_executors"),
@@ -33,7 +38,9 @@ _OF_THE_SERVER = (
 """Options of spark-submit that say how Spark is started."""
 
 
-def client_of(operator: SparkSubmitOperator, server: ConnectServer, extras: Extras, run: StageRun) -> ConnectClient:
+def client_of(
+    operator: SparkSubmitOperator, server: ConnectServer, extras: Extras, run: StageRun, patience: int = PATIENCE
+) -> ConnectClient:
     """Make the client process of an execution; nothing is started.
 
     Args:
@@ -41,6 +48,7 @@ def client_of(operator: SparkSubmitOperator, server: ConnectServer, extras: Extr
         server: the connection's.
         extras: of the execution.
         run: the execution. It replaces those before it, whose sessions are released (semantics V2).
+        patience: how often a call is repeated that the server does not answer.
 
     Raises:
         InvalidConfigError: the operator has an option that only spark-submit can follow.
@@ -55,6 +63,7 @@ def client_of(operator: SparkSubmitOperator, server: ConnectServer, extras: Extr
         server=asdict(server),
         arguments=tuple(str(each) for each in operator.application_args or ()),
         conf={str(key): str(value) for key, value in (operator.conf or {}).items()},
+        patience=patience,
         replaced=tuple(session_id(each) for each in replaced),
         py_files=_listed(operator.py_files),
         files=_listed(operator.files),
@@ -107,7 +116,7 @@ def run_on_shared(
     gone = ""
     for last in (False, False, True):
         nonce, server = shared.take(gone)
-        client = client_of(operator, server, extras, run)
+        client = client_of(operator, server, extras, run, PATIENCE_HERE)
         began(client)
         ended = client.run()
         problem = ended.problem

@@ -1,4 +1,4 @@
-"""A stage as a client of a Spark Connect server: which server, whose session, the process that runs the application.
+"""A stage as a client of a Spark Connect server, and the driver of the one that a job's stages share.
 
 Imports all below. Knows nothing of Airflow, and only the client process imports grpc.
 """

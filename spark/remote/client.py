@@ -110,7 +110,7 @@ def connect(submission: Submission) -> SparkSession:
     os.environ["SPARK_REMOTE"] = server.url(submission.session)
     # By this builder and no other: PySpark's functions follow the way by which the first session was made.
     spark: SparkSession = SparkSession.builder.config(map={**submission.handed}).getOrCreate()
-    _bound_retries(spark)
+    _bound_retries(spark, submission.patience)
     for key, value in submission.conf.items():
         with _refused(f"conf {key}: set it where the Spark Connect server is started"):
             spark.conf.set(key, value)
@@ -184,12 +184,12 @@ def _function(name: str) -> Callable[[Epoch], object]:
     return found
 
 
-def _bound_retries(spark: SparkSession) -> None:
-    """Give up on a server that is gone after about a minute; by itself PySpark tries for ten."""
+def _bound_retries(spark: SparkSession, patience: int) -> None:
+    """Give up on a server that is gone after a minute at most; by itself PySpark tries for ten."""
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     client: Any = spark.client
-    client.set_retry_policies([DefaultPolicy(max_retries=9, max_backoff=10_000)])
+    client.set_retry_policies([DefaultPolicy(max_retries=patience, max_backoff=10_000)])
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import os
 import shutil
 import signal
 import sys
-from threading import Event
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from ...checkpoint.coordinator import Coordinator
@@ -132,7 +132,10 @@ def main(environ: dict[str, str] | None = None) -> int:
         if register.renew(task.nonce) is None:
             log.warning("this server has been replaced before it started")
             return 0
-        _serve(task, coordinator, register, told)
+        up = Event()
+        keeping = (ServerRegister(coordinator.files, runtime), task.nonce, up)
+        Thread(target=_keep_lease, args=keeping, name="cairn keeps the lease", daemon=True).start()
+        _serve(task, coordinator, register, told, up)
     finally:
         register.drop(task.nonce)
     # The log of one that failed stays.
@@ -140,13 +143,23 @@ def main(environ: dict[str, str] | None = None) -> int:
     return 0
 
 
-def _serve(task: ServerTask, coordinator: Coordinator, register: ServerRegister, told: Event) -> None:
+def _keep_lease(register: ServerRegister, nonce: str, up: Event) -> None:
+    """Renew the lease while Spark starts: a cluster may let it wait, and the stage that started it may be gone."""
+    while not up.wait(RENEW_MS / 1000):
+        try:
+            register.renew(nonce)
+        except CairnError as error:
+            log.warning("the lease was not renewed: %s", error)
+
+
+def _serve(task: ServerTask, coordinator: Coordinator, register: ServerRegister, told: Event, up: Event) -> None:
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.getOrCreate()
     try:
         activity = ServerActivity(spark.sparkContext._jvm)
         entry = register.come_up(task.nonce, activity.port)
+        up.set()
         if entry is None:
             log.warning("this server has been replaced while it started")
             return

@@ -40,6 +40,8 @@ class Submission:
     arguments: tuple[str, ...] = ()
     conf: dict[str, str] = field(default_factory=dict)
     """The author's conf of the session."""
+    patience: int = 9
+    """How often a call is repeated that the server does not answer; 9 times takes a minute, 5 times 15 seconds."""
     replaced: tuple[str, ...] = ()
     """Ids of the sessions of executions that this one replaces (semantics V2)."""
     py_files: tuple[str, ...] = ()

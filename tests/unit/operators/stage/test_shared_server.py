@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,13 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.checkpoint.runtime import system_runtime
-from airflow_cairn.checkpoint.servers.record import KEY, ServersDocument
+from airflow_cairn.checkpoint.servers.record import KEY, ServersDocument, ServerState
 from airflow_cairn.hooks.session_server import ServerStartError
 from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
 from airflow_cairn.operators.stage.outcome import StageFailedError
-from airflow_cairn.spark.remote.machine import this_machine
 from airflow_cairn.spark.remote.register import ServerRegister
 from airflow_cairn.spark.remote.server_token import server_token
+from airflow_cairn.storage.port import Written
 from scripts.harness.wait import wait_until
 from scripts.setup.base import ROOT
 from tests.support.airflow_fixtures import Said
@@ -198,13 +198,17 @@ def test_a_stage_waits_for_the_server_that_another_one_starts(
 ) -> None:  # semantics V1
     run(job, application, "e1")
     [nonce] = servers.nonces()
-    register = ServerRegister(job.coordinator.files, system_runtime())
-    [entry] = job.coordinator.files.read(ServersDocument, KEY)[0].servers
-    register.drop(nonce)
-    register.claim(None, this_machine(), nonce)  # as while it was starting
+    files = job.coordinator.files
+    register = ServerRegister(files, system_runtime())
+    written, port = None, 0
+    while not isinstance(written, Written):  # as while it was starting; the server renews its lease meanwhile
+        record, blob = files.read(ServersDocument, KEY)
+        port = record.servers[0].port or port
+        starting = replace(record.servers[0], state=ServerState.STARTING)
+        written = files.replace(KEY, record.with_entry(starting), expected_etag=blob.etag)
     monkeypatch.setattr(
         "airflow_cairn.tasks.shared_server.log.info",
-        lambda text, *values: register.come_up(nonce, entry.port) if "waiting for it" in text else None,
+        lambda text, *values: register.come_up(nonce, port) if "waiting for it" in text else None,
     )
     run(job, application, "e2")
     assert servers.nonces() == [nonce]
