@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -57,10 +58,19 @@ def stage(job: Job, application: str) -> SparkEpochOperator:
             return SparkEpochOperator(task_id="routes", application=application)
 
 
-def daemons(pid: int) -> list[int]:
-    """The Python daemons that Spark has started for the UDFs of sessions."""
+def commands(pid: int) -> list[str]:
+    """The command lines of a server's processes."""
     below = psutil.Process(pid).children(recursive=True)
-    return [each.pid for each in below if any("pyspark.daemon" in word for word in each.cmdline())]
+    found = []
+    for each in [psutil.Process(pid), *below]:
+        with suppress(psutil.NoSuchProcess):  # it has just ended
+            found.append(" ".join(each.cmdline()))
+    return found
+
+
+def daemons(pid: int) -> list[str]:
+    """Those of the Python daemons that Spark has started for the UDFs of sessions."""
+    return [each for each in commands(pid) if "pyspark.daemon" in each]
 
 
 def servers(job: Job) -> ServersDocument:
@@ -83,7 +93,8 @@ def test_a_server_is_started_shared_replaced_and_ends_by_itself(
     assert run("e2") == first, "one server for both"
     [pid] = [int(found) for found in re.findall(r"starting a Spark server for job flights: process (\d+)", said.text)]
     wait_until(lambda: not daemons(pid), 120, "the Python daemons of released sessions to end")
-    shown = " ".join(word for each in psutil.Process(pid).children(recursive=True) for word in each.cmdline())
+    shown = " ".join(commands(pid))
+    assert "spark.plugins" in shown
     os.kill(pid, signal.SIGKILL)
     second = run("e3")
     assert second != first
