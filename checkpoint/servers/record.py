@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated
 
-from ..documents.attempt import AtLeast, Count, Epoch, Job, Token
+from ..documents.fields import AtLeast, Count, Epoch, Job, Token
 from ..documents.strict_json import SPARSE
 
 KEY = "servers.json"

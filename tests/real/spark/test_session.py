@@ -18,7 +18,7 @@ from airflow.sdk import DAG
 
 from airflow_cairn.checkpoint.servers.record import KEY, ServersDocument
 from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
-from scripts.harness.spark_start import fast_conf
+from scripts.harness.spark.start import fast_conf
 from scripts.harness.wait import wait_until
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
