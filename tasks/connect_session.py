@@ -59,7 +59,8 @@ class ConnectSession:
         for key in self.conf:
             if key in SERVER_CONF and key != "spark.plugins":
                 raise InvalidConfigError(
-                    f"conf {key} is set by Cairn: its server listens on this machine only, at a free port. Remove it",
+                    f"conf {key} is set by Cairn: its server listens on this machine only, at a free port, and its "
+                    "sessions see no modules of each other. Remove it",
                     key=key,
                 )
             if key == _TOKEN_CONF:

@@ -18,8 +18,11 @@ SERVER_CONF = {
     "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
     "spark.connect.grpc.binding.address": "localhost",
     "spark.connect.grpc.binding.port": "0",
+    # Spark's own server sets these two and the plugin does not (measured): sessions would share modules of one name.
+    "spark.sql.artifact.isolation.enabled": "true",
+    "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
 }
-"""What makes a Spark application a Spark Connect server, on loopback and at a port that is free."""
+"""What makes a Spark application a Spark Connect server, on loopback, at a port that is free, its sessions isolated."""
 
 
 @dataclass(frozen=True, slots=True)

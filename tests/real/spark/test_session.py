@@ -7,7 +7,8 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -16,12 +17,13 @@ import psutil
 import pytest
 from airflow.sdk import DAG
 
-from airflow_cairn.checkpoint.servers.record import KEY, ServersDocument
+from airflow_cairn.checkpoint.servers.record import KEY, ServersDocument, ServerState
 from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
 from scripts.harness.spark.start import fast_conf
 from scripts.harness.wait import wait_until
 from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
+from tests.support.shut_down import shut_down
 
 pytestmark = pytest.mark.spark
 
@@ -32,30 +34,39 @@ from pyspark.sql.functions import udf
 from airflow_cairn.spark import Epoch
 with Epoch.current() as epoch:
     before = epoch.state("seen")
-    twice = udf(lambda id: 2 * id, "long")
+    def twice(id):
+        import doubled
+        return doubled.of(id)
+    twice = udf(twice, "long")
     rows = epoch.spark.range(3).selectExpr(f"id + {epoch.checkpoint} * 10 AS id").withColumn("twice", twice("id"))
     kept = rows if before is None else before.union(rows)
+    daemon = udf(lambda id: __import__("os").getppid(), "int")
+    print("DAEMON", rows.select(daemon("id")).first()[0])
     epoch.snapshot("seen", kept, key="id")
 """
 
 
 @pytest.fixture
-def here(connections: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Spark of this environment, and the secret."""
+def here(job: Job, connections: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The Spark of this environment, and the secret; a server ends with its test, however that ends."""
     connections("spark_here", json.dumps({"conn_type": "spark", "host": "local[2]"}))
     connections("cairn_session", json.dumps({"conn_type": "generic", "password": SECRET}))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    yield
+    shut_down(job.coordinator)
 
 
-def stage(job: Job, application: str) -> SparkEpochOperator:
+def stage(job: Job, application: str, idle: timedelta) -> SparkEpochOperator:
     conf = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.sql.shuffle.partitions": "2"}
-    session = ConnectSession(conf={**conf, **fast_conf()}, idle=timedelta(seconds=10))
+    session = ConnectSession(conf={**conf, **fast_conf()}, idle=idle)
     with DAG("flights"):
         group = CheckpointedTaskGroup(
             "epoch", storage=job.storage, job=job.name, conn_id="spark_here", session=session, reads_window=False
         )
         with group:
-            return SparkEpochOperator(task_id="routes", application=application)
+            return SparkEpochOperator(
+                task_id="routes", application=application, py_files=str(Path(application).with_name("doubled.py"))
+            )
 
 
 def commands(pid: int) -> list[str]:
@@ -68,9 +79,8 @@ def commands(pid: int) -> list[str]:
     return found
 
 
-def daemons(pid: int) -> list[str]:
-    """Those of the Python daemons that Spark has started for the UDFs of sessions."""
-    return [each for each in commands(pid) if "pyspark.daemon" in each]
+def has_ended(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def servers(job: Job) -> ServersDocument:
@@ -82,27 +92,32 @@ def test_a_server_is_started_shared_replaced_and_ends_by_itself(
 ) -> None:  # semantics V1, V4
     application = tmp_path / "routes.py"
     application.write_text(APPLICATION)
+    (tmp_path / "doubled.py").write_text("def of(number):\n    return 2 * number\n")
 
-    def run(run_id: str) -> str:
+    def run(run_id: str, idle: timedelta = timedelta(hours=1)) -> str:
         job.trigger(run_id)
-        stage(job, str(application)).execute(context(Ti(run_id=run_id)))
+        stage(job, str(application), idle).execute(context(Ti(run_id=run_id)))
         [entry] = servers(job).servers
         return entry.nonce
 
     first = run("e1")
     assert run("e2") == first, "one server for both"
     [pid] = [int(found) for found in re.findall(r"starting a Spark server for job flights: process (\d+)", said.text)]
-    wait_until(lambda: not daemons(pid), 120, "the Python daemons of released sessions to end")
+    used = [int(found) for found in re.findall(r"DAEMON (\d+)", said.text)]
+    assert len(set(used)) == 2, "each session with modules of its own has one"
+    wait_until(lambda: all(map(has_ended, used)), 120, "the Python daemons of released sessions to end")
+    assert [each.state for each in servers(job).servers] == [ServerState.UP], "and not with their server"
     shown = " ".join(commands(pid))
     assert "spark.plugins" in shown
     os.kill(pid, signal.SIGKILL)
-    second = run("e3")
+    second = run("e3", timedelta(seconds=10))
     assert second != first
     assert [each.id for each in job.coordinator.head().completed][-1] == 3
+    assert [*Path(tempfile.gettempdir()).glob(f"cairn-server-{first}")] == []
 
     wait_until(lambda: not servers(job).servers, 300, "the idle server to end")
     pids = [int(found) for found in re.findall(r"starting a Spark server for job flights: process (\d+)", said.text)]
-    wait_until(lambda: not psutil.pid_exists(pids[-1]) or psutil.Process(pids[-1]).status() == "zombie", 120, "its end")
+    wait_until(lambda: has_ended(pids[-1]), 120, "its process to end")
     stored = " ".join(path.read_text(errors="replace") for path in job.folder.rglob("*") if path.is_file())
     for text in (shown, said.text, stored):
         assert SECRET not in text

@@ -190,6 +190,7 @@ def test_a_server_that_was_killed_is_replaced_before_the_application_begins(
     [second] = servers.nonces()
     assert second != first
     assert f"the Spark server {first} is gone" in said.text
+    assert not Path(servers.started()[0]["folder"]).exists()
     assert [each.id for each in job.coordinator.head().completed] == [1, 2], "no try has failed"
 
 
