@@ -86,10 +86,7 @@ class SharedServer:
                 log.info("using the Spark server %s of job %s", found.nonce, self.settings.job)
                 return found.nonce, server_of("localhost", found.port, token=self._token(found.nonce, secret))
             else:
-                said = last_words(found.nonce)
-                log.warning(
-                    "the Spark server %s is gone. %s", found.nonce, f"The end of its log:\n{said}" if said else ""
-                )
+                tell_end(found.nonce)
                 gone, nonce = found.nonce, runtime.new_token()
 
     def _start(self, register: ServerRegister, nonce: str, secret: str) -> ServerEntry | None:
@@ -148,6 +145,16 @@ class SharedServer:
         token = server_token(secret, str(self.settings.storage), self.settings.job, nonce)
         mask_secret(token)
         return token
+
+
+def tell_end(nonce: str) -> None:
+    """Log that a server of this machine has died, and what it said last.
+
+    Args:
+        nonce: of the server.
+    """
+    said = last_words(nonce)
+    log.warning("the Spark server %s is gone. %s", nonce, f"The end of its log:\n{said}" if said else "")
 
 
 def listens(port: int) -> bool:

@@ -16,7 +16,7 @@ from ...hooks.spark_connect import ConnectClient
 from ...spark.remote.server import ConnectServer
 from ...spark.remote.sessions import session_id
 from ...spark.remote.submission import Submission
-from ...tasks.shared_server import SharedServer, listens
+from ...tasks.shared_server import SharedServer, listens, tell_end
 from .extras import Extras
 from .outcome import StageRun
 
@@ -120,11 +120,14 @@ def run_on_shared(
         began(client)
         ended = client.run()
         problem = ended.problem
-        if problem is None:
-            if ended.status != 0:
-                raise run.failure(ended.status, program=PROGRAM, server="" if listens(server.port) else nonce)
+        if problem is None and ended.status == 0:
             return
-        if last or not problem.of_server or (listens(server.port) and not problem.incurable):
+        lives = listens(server.port)
+        if not lives:
+            tell_end(nonce)
+        if problem is None:
+            raise run.failure(ended.status, program=PROGRAM, server="" if lives else nonce)
+        if last or not problem.of_server or (lives and not problem.incurable):
             raise run.refused(problem.message, incurable=problem.incurable and not problem.of_server)
         gone = nonce
 
