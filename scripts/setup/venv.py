@@ -12,10 +12,12 @@ VENV = ROOT / ".venv"
 _STAMP = VENV / ".cairn-synced"
 _SYNC = ("sync", "--locked", "--compile-bytecode")
 """Compiled here, once: where Python may not write bytecode, each process would compile Airflow anew (two seconds)."""
+_COMPILE = ("-m", "compileall", "-q")
+"""The same for the project's own modules, of which an editable install compiles none (a tenth of a second a process)."""
 
 
 def _wanted() -> str:
-    digest = hashlib.sha256(f"{ROOT} {_SYNC}".encode())  # an editable install is bound to its folder
+    digest = hashlib.sha256(f"{ROOT} {_SYNC} {_COMPILE}".encode())  # an editable install is bound to its folder
     for name in ("pyproject.toml", "uv.lock"):
         digest.update((ROOT / name).read_bytes())
     return digest.hexdigest()
@@ -39,5 +41,6 @@ def ensure_venv() -> Path:
             if not _is_current():
                 say("installing the locked packages into .venv")
                 run([ensure_uv(), *_SYNC, "--project", ROOT], env={"UV_PROJECT_ENVIRONMENT": str(VENV)})
+                run([VENV / "bin" / "python", *_COMPILE, *sorted(ROOT.glob("[!.]*/"))])
                 _STAMP.write_text(_wanted())
     return VENV / "bin"
