@@ -13,7 +13,7 @@ _STAMP = VENV / ".cairn-synced"
 _SYNC = ("sync", "--locked", "--compile-bytecode")
 """Compiled here, once: where Python may not write bytecode, each process would compile Airflow anew (two seconds)."""
 _COMPILE = ("-m", "compileall", "-q")
-"""The same for the project's own modules, of which an editable install compiles none (a tenth of a second a process)."""
+"""For the project's own modules, which an editable install leaves as they are (a tenth of a second a process)."""
 
 
 def _wanted() -> str:

@@ -238,7 +238,7 @@ def test_the_end_of_the_server_is_said_in_the_failure_and_a_stages_own_is_not(
     assert "server" not in own.value.fields
     pid = tmp_path / "pid"
     pid.write_text(str(servers.pid()))
-    again = stage(job, application, application_args=["lose the server", str(pid)])
+    again = stage(job, application, retries=1, application_args=["lose the server", str(pid)])
     with pytest.raises(StageFailedError, match="the server is gone") as lost:
         again.execute(context(Ti(run_id="e2", try_number=2)))
     assert lost.value.fields["server"] == nonce
