@@ -45,7 +45,7 @@ class Epoch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Do nothing: nobody is told."""
+        """Do nothing: there is no coordinator to tell."""
 
     def _path(self, name: str, number: int) -> str:
         return f"{self.told['folder']}/{number}/{name}"

@@ -17,7 +17,7 @@ RENEW_MS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class StartIt:
-    """The caller is to start the server of this entry, and nobody else is."""
+    """The caller is to start the server of this entry; no other stage gets this answer for it."""
 
     entry: ServerEntry
 

@@ -1,4 +1,4 @@
-"""The token of a server that Cairn runs: computed by whoever needs it, and stored nowhere (semantics V4)."""
+"""The token of a server that Cairn runs: each process that needs it computes it, and none stores it (semantics V4)."""
 
 from __future__ import annotations
 

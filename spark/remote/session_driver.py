@@ -1,7 +1,7 @@
 """The driver of a server that a job's stages share: it says where it listens, and ends itself (semantics V1).
 
 `spark-submit` runs `main` with a `ServerTask` in the environment. It computes nothing itself: Spark's own plugin serves
-the sessions. Nobody ends it, so it looks every few seconds whether it still counts.
+the sessions. No other process ends it, so it looks every few seconds whether it still counts.
 """
 
 from __future__ import annotations

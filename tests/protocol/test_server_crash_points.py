@@ -130,7 +130,7 @@ def test_the_next_stages_get_one_server(name: str, fault: Fault, other: str) -> 
     except (Crashed, UnavailableError):
         assert fault is not Fault.ANSWER_LOST, "a lost answer is settled by what is there"
     assert faulty.struck
-    # Nobody renews a lease any more: the next stage is held up no longer than one.
+    # No process renews the lease any more: the next stage waits for the rest of it at most.
     it.clock.now_ms += LEASE_MS
     starts = it.claim("third")
     assert isinstance(starts, StartIt)

@@ -1,4 +1,4 @@
-"""Where drivers start from an archive of classes: where one is there, and nobody has said otherwise."""
+"""Where drivers start from an archive of classes: where there is one, and neither author nor site says otherwise."""
 
 from __future__ import annotations
 

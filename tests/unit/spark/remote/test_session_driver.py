@@ -24,7 +24,7 @@ IDLE_MS = 600_000
 
 
 class Mute(WrappedStore):
-    """A store that does not answer while it is told so."""
+    """A store that does not answer while a test says so."""
 
     mute = False
 
@@ -78,7 +78,7 @@ def test_it_renews_its_lease_while_it_serves(server: Server) -> None:
         assert life.goes_on()
     assert isinstance(server.register().claim(None, "here", "second"), TakeIt)
     server.wait(LEASE_MS)
-    assert isinstance(server.register().claim(None, "here", "second"), StartIt), "nobody looks any more"
+    assert isinstance(server.register().claim(None, "here", "second"), StartIt), "no stage looks any more"
 
 
 def test_an_idle_one_first_takes_no_more_stages_and_ends_at_the_next_look(server: Server) -> None:
