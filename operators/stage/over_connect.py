@@ -15,7 +15,7 @@ from ...checkpoint.executions.replaced_executions import replaced_executions
 from ...hooks.spark_connect import ConnectClient
 from ...spark.remote.server import ConnectServer
 from ...spark.remote.sessions import session_id
-from ...spark.remote.submission import Submission
+from ...spark.remote.submission import PATIENCE, PATIENCE_HERE, Submission
 from ...tasks.shared_server import SharedServer, listens, tell_end
 from .extras import Extras
 from .outcome import StageRun
@@ -24,11 +24,6 @@ if TYPE_CHECKING:
     from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
 PROGRAM = "the Spark Connect client"
-
-PATIENCE = 9
-"""For about a minute: a server elsewhere may be started anew at the same address."""
-PATIENCE_HERE = 5
-"""For about 15 seconds: a server on this machine that refuses connections is gone."""
 
 _OF_THE_SERVER = (
     *("packages", "exclude_packages", "repositories", "driver_class_path", "java_class", "properties_file"),

@@ -23,6 +23,11 @@ RELEASE = "release"
 """The argument of a client process that only releases the session of another one."""
 CLEAN_UP_S = 60.0
 """What an application has to delete what it wrote and to decline, once its process is told to end."""
+PATIENCE = 9
+"""How often a call that the server does not answer is repeated: about a minute, in which a server elsewhere may be
+started anew at the same address."""
+PATIENCE_HERE = 5
+"""The same, about 15 seconds, for a server on this machine: one that refuses connections is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +45,7 @@ class Submission:
     arguments: tuple[str, ...] = ()
     conf: dict[str, str] = field(default_factory=dict)
     """The author's conf of the session."""
-    patience: int = 9
-    """How often a call is repeated that the server does not answer; 9 times takes a minute, 5 times 15 seconds."""
+    patience: int = PATIENCE
     replaced: tuple[str, ...] = ()
     """Ids of the sessions of executions that this one replaces (semantics V2)."""
     py_files: tuple[str, ...] = ()
