@@ -8,30 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import timezone
 from airflow.sdk.exceptions import (
     AirflowException,
     AirflowFailException,
-    AirflowRescheduleException,
     AirflowSkipException,
 )
 
 from ...checkpoint.answers import (
-    BeginAnswer,
-    Cancelled,
-    EpochCompleted,
-    Failed,
-    Queued,
     Reconnect,
-    Restarted,
-    StageAcknowledged,
     Submit,
-    TriggerFirst,
-    UpstreamsNotReady,
 )
-from ...checkpoint.documents import layout
-from ...checkpoint.documents.run_window import run_of_head
-from ...checkpoint.errors import CheckpointError, CheckpointFailedError, InvalidConfigError, JobPausedError
+from ...checkpoint.errors import CheckpointError, InvalidConfigError
 from ...checkpoint.stage_graph import check_parallelism
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ...hooks.cluster_driver import point_at
@@ -39,28 +26,21 @@ from ...hooks.spark_connect import ConnectClient, connect_server
 from ...hooks.spark_submit import EpochSubmitHook
 from ...spark.handover.runtime_zip import runtime_zip
 from ...storage.names import check_name
-from ...tasks.clearing import rerun_note
-from ...tasks.dag_pause import start_unless_paused, stop_if_paused
-from ...tasks.dag_runs import state_of
+from ...tasks.dag_pause import stop_if_paused
 from ...tasks.job_settings import JobSettings, check_room, check_storage_and_job, naming, rendered_settings, scope_of
-from ...tasks.messages import already_completed, already_failed
 from ...tasks.shared_server import SharedServer
-from ...tasks.stage_states import acknowledge_for
 from ..graph.declaration import StageOperator, checked_reads, stage_uid
 from ..graph.exchange import Exchange, checked_exchange
 from ..graph.first_stage import trigger_before
-from ..graph.run_tasks import trigger_of, upstreams_to_look_at, where_of
-from .both_ends import begin_or_trigger, complete_if_last
+from .both_ends import complete_if_last
+from .claim import StageClaim
 from .drivers import DurableSubmit, StageDrivers
 from .extras import Extras, extras_of, say_what_is_restored
 from .links import CheckpointLink
-from .others_again import let_others_run_again, not_on_their_way
 from .outcome import StageIncurableError, StageRun, left_out
 from .over_connect import check_options, client_of, run_client, run_on_shared
-from .overtaken_epoch import come_back_if_overtaken, let_trigger_run, wait_in_line
+from .overtaken_epoch import come_back_if_overtaken
 from .secrets import check_author_settings
-from .tries import came_back, first_since_clear, is_asked_for, is_retry
-from .upstreams import let_upstreams_run
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -187,92 +167,11 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         settings = rendered_settings(self)
         check_room(settings.storage, settings.job, uid, task=self.task_id)
         coordinator = settings.coordinator()
-        epoch = layout.epoch_name(ti.run_id)
         drivers = StageDrivers(self, context)
-
-        may_be_skipped = upstreams_to_look_at(self)
-
-        def begin() -> BeginAnswer:
-            acknowledge_for(coordinator, epoch, ti, may_be_skipped)
-            by_hand, waited = is_asked_for(ti, self.retries), came_back(context)
-            return coordinator.begin(
-                epoch,
-                uid,
-                str(ti.id),
-                cleared_by_user=by_hand,
-                rescheduled=waited,
-                drivers=drivers,
-                try_number=ti.try_number,
-                first_try=first_since_clear(ti, self.retries),
-                state_of=lambda owner: state_of(ti, owner),
-            )
-
-        def to_run_again() -> tuple[Restarted, ...]:
-            return coordinator.to_run_again(epoch)
-
-        def is_pending() -> bool:
-            return coordinator.head().pending_of_epoch(epoch) is not None
-
-        with settings.naming_connection():
-            try:
-                answer = begin_or_trigger(begin, self, context, is_pending)
-            except JobPausedError:
-                if not start_unless_paused(coordinator, ti):
-                    # Airflow starts no task of a paused DAG: this one comes back when the pause is over.
-                    raise AirflowRescheduleException(timezone.utcnow()) from None
-                answer = begin()
-            if isinstance(answer, UpstreamsNotReady) and may_be_skipped:
-                # It has opened another attempt by itself, and what was skipped has to be acknowledged in that one.
-                answer = begin()
-        if isinstance(answer, EpochCompleted):
-            kept = left_out(coordinator, epoch, uid)
-            if kept is None and is_retry(ti, self.retries):
-                # The try before had acknowledged and its task died then, or the stage was added to the DAG while the
-                # run went on, and the epoch completed without it. Skipping it would skip what follows it.
-                self.log.info(
-                    "checkpoint %d has completed epoch %s: stage %s has nothing to submit",
-                    answer.checkpoint,
-                    run_of_head(coordinator.head(), epoch),
-                    uid,
-                )
-                return None
-            raise AirflowSkipException(kept or already_completed(coordinator, settings.storage, answer))
-        if isinstance(answer, Failed):
-            # semantics F4: it was decided that no other try follows, though the process that decided it died before
-            # it could say so.
-            raise AirflowFailException(already_failed(ti.run_id, answer))
-        if isinstance(answer, StageAcknowledged | Submit | Reconnect) and answer.restarted:
-            # The process that replaced what they wrote died before it cleared them, or this try has replaced it itself.
-            where = where_of(self, ti.dag_id, ti.run_id)
-            others = not_on_their_way(ti, where, answer.restarted)
-            let_others_run_again(others, uid, where, self.airflow_api_conn_id, rerun_note(uid), to_run_again)
-        if isinstance(answer, StageAcknowledged):
-            self.log.info(
-                "checkpoint %d · epoch %s · stage %s: already acknowledged, nothing to submit",
-                answer.checkpoint,
-                run_of_head(coordinator.head(), epoch),
-                uid,
-            )
-            complete_if_last(coordinator, epoch, uid)
+        claim = StageClaim(self, context, settings, coordinator, uid, drivers)
+        answer = claim.take()
+        if answer is None:
             return None
-        if isinstance(answer, Cancelled):
-            # semantics B4: a driver would find its input missing after a minute of starting.
-            raise CheckpointFailedError(
-                f"nothing was submitted: {answer.upstream}, which this stage reads from, has declined "
-                f"({answer.detail}). Let {answer.upstream} run again; a later try of this stage then takes part",
-                job=settings.job,
-                checkpoint=answer.checkpoint,
-                attempt=answer.attempt,
-                stage=uid,
-            )
-        if isinstance(answer, Queued):
-            wait_in_line(answer)
-        if isinstance(answer, TriggerFirst):
-            where = where_of(self, ti.dag_id, ti.run_id)
-            let_trigger_run(answer, uid, trigger_of(self), where, self.airflow_api_conn_id)
-        if isinstance(answer, UpstreamsNotReady):
-            where = where_of(self, ti.dag_id, ti.run_id)
-            let_upstreams_run(answer, uid, where, self.airflow_api_conn_id, begin, to_run_again)
         run = StageRun(coordinator, answer.handover)
         self._run = run
         try:
@@ -285,7 +184,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
                 self._submit(context, drivers, settings, answer, run)
             run.check_acknowledged()
         except CheckpointError as error:
-            kept = left_out(coordinator, epoch, uid)
+            kept = left_out(coordinator, claim.epoch, uid)
             if kept is not None:
                 raise AirflowSkipException(kept) from error
             if isinstance(error, StageIncurableError):
@@ -294,11 +193,11 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             come_back_if_overtaken(coordinator, answer.handover, error)
             raise
         self.log.info("%s: acknowledged", run.title)
-        complete_if_last(coordinator, epoch, uid)
+        complete_if_last(coordinator, claim.epoch, uid)
         stop_if_paused(coordinator, ti)
         return {
             "checkpoint": answer.handover.checkpoint,
-            "epoch": epoch,
+            "epoch": claim.epoch,
             "attempt": answer.handover.attempt,
             "stage": uid,
         }

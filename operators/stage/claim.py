@@ -1,0 +1,191 @@
+"""The claim of a stage's execution: a try asks for the right to submit, and does what any other answer calls for."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow.sdk import timezone
+from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException, AirflowSkipException
+
+from ...checkpoint.answers import (
+    BeginAnswer,
+    Cancelled,
+    EpochCompleted,
+    Failed,
+    Queued,
+    Reconnect,
+    Restarted,
+    StageAcknowledged,
+    Submit,
+    TriggerFirst,
+    UpstreamsNotReady,
+)
+from ...checkpoint.documents import layout
+from ...checkpoint.documents.run_window import run_of_head
+from ...checkpoint.errors import CheckpointFailedError, JobPausedError
+from ...tasks.clearing import Where, rerun_note
+from ...tasks.dag_pause import start_unless_paused
+from ...tasks.dag_runs import state_of
+from ...tasks.job_settings import JobSettings
+from ...tasks.messages import already_completed, already_failed
+from ...tasks.stage_states import acknowledge_for
+from ..graph.declaration import StageOperator
+from ..graph.run_tasks import trigger_of, upstreams_to_look_at, where_of
+from .both_ends import begin_or_trigger, complete_if_last
+from .drivers import StageDrivers
+from .others_again import let_others_run_again, let_upstreams_run, not_on_their_way
+from .outcome import left_out
+from .overtaken_epoch import let_trigger_run, wait_in_line
+from .tries import came_back, first_since_clear, is_asked_for, is_retry
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from ...checkpoint import Coordinator
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StageClaim:
+    """What one try of a stage's task asks the coordinator, and how it follows the answer."""
+
+    operator: StageOperator
+    context: Context
+    settings: JobSettings
+    coordinator: Coordinator
+    uid: str
+    """The stage's; of a mapped task the instance's own."""
+    drivers: StageDrivers
+    """Tells what became of a driver that an earlier try has submitted."""
+
+    def take(self) -> Submit | Reconnect | None:
+        """Claim the execution.
+
+        Returns:
+            What to submit, or which driver to wait for; None if the stage has nothing left to do.
+
+        Raises:
+            AirflowFailException, AirflowSkipException, AirflowRescheduleException, CheckpointFailedError,
+                InvalidConfigError: as of `SparkEpochOperator.execute`.
+        """
+        with self.settings.naming_connection():
+            answer = self._ask()
+        self._check_others_run_again(answer)
+        match answer:
+            case Submit() | Reconnect():
+                return answer
+            case StageAcknowledged():
+                log.info(
+                    "checkpoint %d · epoch %s · stage %s: already acknowledged, nothing to submit",
+                    answer.checkpoint,
+                    self._run_name(),
+                    self.uid,
+                )
+                complete_if_last(self.coordinator, self.epoch, self.uid)
+            case EpochCompleted():
+                self._check_took_part(answer)
+            case Failed():
+                # semantics F4: it was decided that no other try follows, though the process that decided it died
+                # before it could say so.
+                raise AirflowFailException(already_failed(self.context["ti"].run_id, answer))
+            case Cancelled():
+                raise self._input_missing(answer)
+            case Queued():
+                wait_in_line(answer)
+            case TriggerFirst():
+                trigger = trigger_of(self.operator)
+                let_trigger_run(answer, self.uid, trigger, self._where(), self.operator.airflow_api_conn_id)
+            case UpstreamsNotReady():
+                let_upstreams_run(
+                    answer,
+                    self.uid,
+                    self._where(),
+                    self.operator.airflow_api_conn_id,
+                    self._begin,
+                    self._to_run_again,
+                )
+        return None
+
+    @property
+    def epoch(self) -> str:
+        """The name of the run's epoch."""
+        return layout.epoch_name(self.context["ti"].run_id)
+
+    def _ask(self) -> BeginAnswer:
+        try:
+            answer = begin_or_trigger(self._begin, self.operator, self.context, self._is_pending)
+        except JobPausedError:
+            if not start_unless_paused(self.coordinator, self.context["ti"]):
+                # Airflow starts no task of a paused DAG: this one comes back when the pause is over.
+                raise AirflowRescheduleException(timezone.utcnow()) from None
+            answer = self._begin()
+        if isinstance(answer, UpstreamsNotReady) and upstreams_to_look_at(self.operator):
+            # It has opened another attempt by itself, and what was skipped has to be acknowledged in that one.
+            answer = self._begin()
+        return answer
+
+    def _begin(self) -> BeginAnswer:
+        ti, retries = self.context["ti"], self.operator.retries
+        acknowledge_for(self.coordinator, self.epoch, ti, upstreams_to_look_at(self.operator))
+        return self.coordinator.begin(
+            self.epoch,
+            self.uid,
+            str(ti.id),
+            cleared_by_user=is_asked_for(ti, retries),
+            rescheduled=came_back(self.context),
+            drivers=self.drivers,
+            try_number=ti.try_number,
+            first_try=first_since_clear(ti, retries),
+            state_of=lambda owner: state_of(ti, owner),
+        )
+
+    def _is_pending(self) -> bool:
+        return self.coordinator.head().pending_of_epoch(self.epoch) is not None
+
+    def _to_run_again(self) -> tuple[Restarted, ...]:
+        return self.coordinator.to_run_again(self.epoch)
+
+    def _check_others_run_again(self, answer: BeginAnswer) -> None:
+        """Clear what an attempt has replaced besides this stage, whichever process opened the attempt.
+
+        The process that replaced what they wrote died before it cleared them, or this try has replaced it itself.
+        """
+        if isinstance(answer, StageAcknowledged | Submit | Reconnect) and answer.restarted:
+            where = self._where()
+            others = not_on_their_way(self.context["ti"], where, answer.restarted)
+            conn_id, note = self.operator.airflow_api_conn_id, rerun_note(self.uid)
+            let_others_run_again(others, self.uid, where, conn_id, note, self._to_run_again)
+
+    def _check_took_part(self, answer: EpochCompleted) -> None:
+        kept = left_out(self.coordinator, self.epoch, self.uid)
+        if kept is not None or not is_retry(self.context["ti"], self.operator.retries):
+            raise AirflowSkipException(kept or already_completed(self.coordinator, self.settings.storage, answer))
+        # The try before had acknowledged and its task died then, or the stage was added to the DAG while the run went
+        # on, and the epoch completed without it. Skipping it would skip what follows it.
+        log.info(
+            "checkpoint %d has completed epoch %s: stage %s has nothing to submit",
+            answer.checkpoint,
+            self._run_name(),
+            self.uid,
+        )
+
+    def _input_missing(self, answer: Cancelled) -> CheckpointFailedError:
+        # semantics B4: a driver would find its input missing after a minute of starting.
+        return CheckpointFailedError(
+            f"nothing was submitted: {answer.upstream}, which this stage reads from, has declined ({answer.detail}). "
+            f"Let {answer.upstream} run again; a later try of this stage then takes part",
+            job=self.settings.job,
+            checkpoint=answer.checkpoint,
+            attempt=answer.attempt,
+            stage=self.uid,
+        )
+
+    def _where(self) -> Where:
+        ti = self.context["ti"]
+        return where_of(self.operator, ti.dag_id, ti.run_id)
+
+    def _run_name(self) -> str:
+        return run_of_head(self.coordinator.head(), self.epoch)
