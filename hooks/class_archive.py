@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .spark_site import site_conf, spark_homes
+from .spark_site import SparkSite
 
 FILE = "cairn-classes.jsa"
 """The archive, in the home of Spark."""
@@ -37,25 +37,21 @@ counted.collect()
 """
 
 
-def class_archive_conf(
-    conf: Mapping[str, Any], *, environ: Mapping[str, str], binary: str, properties_file: str | None = None
-) -> dict[str, str]:
+def class_archive_conf(conf: Mapping[str, Any], site: SparkSite) -> dict[str, str]:
     """Give the conf by which a driver that runs beside its task starts from the archive.
 
     Args:
         conf: what the operator submits with.
-        environ: of the `spark-submit` process.
-        binary: that is started, `spark-submit` or a path.
-        properties_file: that is given to it.
+        site: where it is submitted.
 
     Returns:
         Nothing where there is no archive, or where author or site say how drivers share classes, or set
         `spark.driver.defaultJavaOptions`.
     """
-    archive = _archive(environ, binary)
+    archive = _archive(site)
     if archive is None or not archive.is_file():
         return {}
-    given = {**site_conf(environ, binary, properties_file), **conf}
+    given, environ = {**site.conf, **conf}, site.environ
     options = f"{given.get(EXTRA, '')} {environ.get('JAVA_TOOL_OPTIONS', '')} {environ.get('SPARK_SUBMIT_OPTS', '')}"
     if given.get(DEFAULTS) or any(word in options for word in ("-Xshare", "SharedArchive", "ArchiveClasses", "AOT")):
         return {}
@@ -72,7 +68,7 @@ def make(binary: str = "spark-submit") -> Path:
         FileNotFoundError: there is no such program, or no Spark where it is.
         subprocess.CalledProcessError: the driver could not write it; its output says why.
     """
-    archive = _archive(os.environ, binary)
+    archive = _archive(SparkSite(os.environ, binary))
     if archive is None:
         raise FileNotFoundError(f"there is no Spark beside {binary}: set SPARK_HOME")
     with tempfile.TemporaryDirectory(prefix="cairn-classes-") as folder:
@@ -117,9 +113,9 @@ def main(words: list[str]) -> int:
     return 0
 
 
-def _archive(environ: Mapping[str, str], binary: str) -> Path | None:
+def _archive(site: SparkSite) -> Path | None:
     """Give where the archive of a `spark-submit` stands, or will stand; None where there is no Spark."""
-    return next((home / FILE for home in spark_homes(environ, binary) if (home / "jars").is_dir()), None)
+    return next((home / FILE for home in site.homes() if (home / "jars").is_dir()), None)
 
 
 if __name__ == "__main__":

@@ -9,26 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .spark_site import site_conf
+from .spark_site import SparkSite
 
 REGEX = "spark.redaction.regex"
 OURS = "(?i:secret|password|passphrase|token|access[._-]?key|(?:account|api|encryption|private)[._-]?key)"
 """Spark's own words, and of keys those that s3a and others use."""
 
 
-def redaction_conf(
-    conf: Mapping[str, Any], *, environ: Mapping[str, str], binary: str, properties_file: str | None = None
-) -> dict[str, str]:
+def redaction_conf(conf: Mapping[str, Any], site: SparkSite) -> dict[str, str]:
     """Give the conf that keeps credentials hidden, where a site has set an expression of its own.
 
     Args:
         conf: what the operator submits with.
-        environ: of the `spark-submit` process.
-        binary: that is started, `spark-submit` or a path.
-        properties_file: that is given to it.
+        site: where it is submitted.
 
     Returns:
         The joined expression; nothing where Spark's own holds.
     """
-    found = str(conf.get(REGEX) or site_conf(environ, binary, properties_file).get(REGEX, ""))
+    found = str(conf.get(REGEX) or site.conf.get(REGEX, ""))
     return {REGEX: found if found.startswith(f"{OURS}|") else f"{OURS}|{found}"} if found else {}

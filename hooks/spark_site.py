@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 _ENTRY = re.compile(r"\A\s*(?P<name>(?:\\.|[^\\\s=:])+)\s*[=:]?\s*(?P<value>.*?)\s*\Z", re.DOTALL)
@@ -13,38 +15,38 @@ _ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
-def spark_homes(environ: Mapping[str, str], binary: str) -> Iterator[Path]:
-    """Give the folders of which one is the home of Spark, the likeliest first.
+@dataclass(frozen=True)
+class SparkSite:
+    """What one `spark-submit` finds on its machine."""
 
-    Args:
-        environ: of the `spark-submit` process.
-        binary: that is started, `spark-submit` or a path.
-    """
-    if home := environ.get("SPARK_HOME"):
-        yield Path(home)
-    elif program := shutil.which(binary, path=environ.get("PATH")):
-        above = Path(program).resolve().parent.parent
-        yield above
-        # The wheel of PySpark puts its scripts into an environment's bin, and its Spark beside its modules.
-        yield from above.glob("lib/python*/site-packages/pyspark")
+    environ: Mapping[str, str]
+    """Of the `spark-submit` process."""
+    binary: str = "spark-submit"
+    """The program that is started: a name, or a path."""
+    properties_file: str | None = None
+    """The file that is given to it, which it reads instead of the defaults."""
 
+    def homes(self) -> Iterator[Path]:
+        """Give the folders of which one is the home of Spark, the likeliest first."""
+        if home := self.environ.get("SPARK_HOME"):
+            yield Path(home)
+        elif program := shutil.which(self.binary, path=self.environ.get("PATH")):
+            above = Path(program).resolve().parent.parent
+            yield above
+            # The wheel of PySpark puts its scripts into an environment's bin, and its Spark beside its modules.
+            yield from above.glob("lib/python*/site-packages/pyspark")
 
-def site_conf(environ: Mapping[str, str], binary: str, properties_file: str | None = None) -> dict[str, str]:
-    """Give the conf of the file that `spark-submit` is given, else of the defaults beside it.
-
-    Args:
-        environ: of the `spark-submit` process.
-        binary: that is started, `spark-submit` or a path.
-        properties_file: that is given to it.
-    """
-    if properties_file:
-        return properties(Path(properties_file))
-    folder = environ.get("SPARK_CONF_DIR")
-    folders = [Path(folder)] if folder else [home / "conf" for home in spark_homes(environ, binary)]
-    for file in (each / "spark-defaults.conf" for each in folders):
-        if file.is_file():
-            return properties(file)
-    return {}
+    @cached_property
+    def conf(self) -> dict[str, str]:
+        """The conf of the file that it is given, else of the defaults beside it."""
+        if self.properties_file:
+            return properties(Path(self.properties_file))
+        folder = self.environ.get("SPARK_CONF_DIR")
+        folders = [Path(folder)] if folder else [home / "conf" for home in self.homes()]
+        for file in (each / "spark-defaults.conf" for each in folders):
+            if file.is_file():
+                return properties(file)
+        return {}
 
 
 def properties(file: Path) -> dict[str, str]:

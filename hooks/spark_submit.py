@@ -11,6 +11,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 from .class_archive import class_archive_conf
 from .redaction import redaction_conf
+from .spark_site import SparkSite
 
 OTHER_IDENTITY = frozenset(
     {
@@ -108,14 +109,11 @@ class EpochSubmitHook(SparkSubmitHook):
             self._process_environment.update(self._secrets)
 
     def _build_spark_submit_command(self, application: str) -> list[str]:
-        site: Any = {
-            "environ": {**self._process_environment, **(self._env_vars or {})},
-            "binary": str(self._connection["spark_binary"]),
-            "properties_file": self._properties_file,
-        }
-        self._conf |= redaction_conf(self._conf, **site)
+        environ = {**self._process_environment, **(self._env_vars or {})}
+        site = SparkSite(environ, str(self._connection["spark_binary"]), self._properties_file)
+        self._conf |= redaction_conf(self._conf, site)
         if not self.deploys_to_cluster:
-            self._conf |= class_archive_conf(self._conf, **site)
+            self._conf |= class_archive_conf(self._conf, site)
         command: list[str] = super()._build_spark_submit_command(application)
         # The provider would start again from os.environ wherever the author gave env_vars. They go into ours instead.
         self._process_environment.update({name: str(value) for name, value in (self._env or {}).items()})

@@ -10,6 +10,7 @@ import pyspark
 import pytest
 
 from airflow_cairn.hooks.class_archive import FILE, class_archive_conf, make
+from airflow_cairn.hooks.spark_site import SparkSite
 from scripts.setup.java import ensure_java
 from scripts.setup.venv import VENV
 
@@ -44,7 +45,7 @@ def test_a_driver_maps_the_archive_that_was_made(tmp_path: Path, monkeypatch: py
 
     application = tmp_path / "application.py"
     application.write_text(APPLICATION)
-    conf = {"spark.ui.enabled": "false", **class_archive_conf({}, environ=os.environ, binary=program)}
+    conf = {"spark.ui.enabled": "false", **class_archive_conf({}, SparkSite(os.environ, program))}
     words = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
     done = subprocess.run(
         [program, "--master", "local[1]", *words, str(application)], capture_output=True, text=True, check=False

@@ -8,6 +8,7 @@ import pytest
 
 from airflow_cairn.hooks import class_archive
 from airflow_cairn.hooks.class_archive import DEFAULTS, EXTRA, FILE, class_archive_conf
+from airflow_cairn.hooks.spark_site import SparkSite
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def conf_of(home: Path, conf: dict[str, str] | None = None, **environ: str) -> dict[str, str]:
-    return class_archive_conf(conf or {}, environ={"SPARK_HOME": str(home), **environ}, binary="spark-submit")
+    return class_archive_conf(conf or {}, SparkSite({"SPARK_HOME": str(home), **environ}))
 
 
 def test_a_driver_starts_from_the_archive_of_its_spark(home: Path) -> None:
@@ -29,7 +30,7 @@ def test_a_driver_starts_from_the_archive_of_its_spark(home: Path) -> None:
     assert f"-XX:SharedArchiveFile={home / FILE}" in found[DEFAULTS]
     (home / FILE).unlink()
     assert conf_of(home) == {}
-    assert class_archive_conf({}, environ={"PATH": str(home)}, binary="spark-submit") == {}, "no Spark at all"
+    assert class_archive_conf({}, SparkSite({"PATH": str(home)})) == {}, "no Spark at all"
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,7 @@ def test_so_may_the_defaults_of_the_site(home: Path, tmp_path: Path) -> None:
     assert conf_of(home) == {}
     file = tmp_path / "given.conf"
     file.write_text("spark.ui.enabled false\n")
-    found = class_archive_conf({}, environ={"SPARK_HOME": str(home)}, binary="spark-submit", properties_file=str(file))
+    found = class_archive_conf({}, SparkSite({"SPARK_HOME": str(home)}, properties_file=str(file)))
     assert DEFAULTS in found, "spark-submit reads the file that it is given instead"
 
 

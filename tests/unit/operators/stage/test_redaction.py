@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_cairn.hooks.redaction import OURS, REGEX, redaction_conf
-from airflow_cairn.hooks.spark_site import properties
+from airflow_cairn.hooks.spark_site import SparkSite, properties
 
 
 def defaults(folder: Path, text: str) -> Path:
@@ -19,7 +19,7 @@ def defaults(folder: Path, text: str) -> Path:
 
 
 def asked(environ: dict[str, str] | None = None, conf: dict[str, str] | None = None, **more: Any) -> dict[str, str]:
-    return redaction_conf(conf or {}, environ={"PATH": "", **(environ or {})}, binary="spark-submit", **more)
+    return redaction_conf(conf or {}, SparkSite({"PATH": "", **(environ or {})}, **more))
 
 
 def test_sparks_own_holds_where_nobody_says_otherwise(tmp_path: Path) -> None:
