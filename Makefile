@@ -1,6 +1,6 @@
 # Every target brings what it needs: uv, .venv, Java, the S3 server, the s3a jars (see scripts/setup).
 .DEFAULT_GOAL := help
-.PHONY: help setup sbom demo test test-fast soak chaos lint types docs clean
+.PHONY: help setup sbom demo test test-fast soak chaos lint types docs site clean
 
 PYTHON ?= python3
 REAL := e2e or spark or s3
@@ -63,6 +63,10 @@ docs: ## Check links, anchors, code and generated parts of the documentation
 	@$(BIN)/python -m scripts.rooms
 	@$(BIN)/python -m scripts.faces
 	@$(BIN)/python -m scripts.schema
+
+site: ## Build the documentation as a site with search, in .cache/site/html: [SOURCE=address of the repository's files]
+	@$(SETUP) site
+	@.cache/site/venv/bin/python -m scripts.site $(call flag,source,$(SOURCE))
 
 clean: ## Remove what make made
 	@$(PYTHON) -m scripts.clean

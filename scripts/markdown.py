@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<marks>`{3,}|~{3,})(?P<info>.*)$")
@@ -66,6 +66,25 @@ def _unused(name: str, taken: set[str]) -> str:
         number += 1
         candidate = f"{name}-{number}"
     return candidate
+
+
+def with_links(text: str, change: Callable[[str], str]) -> str:
+    """Give a text with the target of each link changed; what stands in code stays.
+
+    Args:
+        text: Markdown.
+        change: from a target to the one that takes its place.
+    """
+    lines = text.splitlines(keepends=True)
+    for number, line in parse(text).prose:
+        code = [match.span() for match in _INLINE_CODE.finditer(line)]
+        found = [_DEFINITION.match(line)] if _DEFINITION.match(line) else list(_LINK.finditer(line))
+        for match in reversed([each for each in found if each]):
+            start, end = match.span("target")
+            if not any(first <= match.start() < last for first, last in code):
+                whole = lines[number - 1]
+                lines[number - 1] = whole[:start] + change(match["target"]) + whole[end:]
+    return "".join(lines)
 
 
 def parse(text: str) -> Page:

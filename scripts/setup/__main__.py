@@ -1,4 +1,4 @@
-"""`python3 -m scripts.setup [part ...]`: make sure that the parts (see `_PARTS`) are there; none named means all."""
+"""`python3 -m scripts.setup [part ...]`: make sure that the parts are there; none named means all of `_PARTS`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..yarn_jars import yarn_jars
 from .base import SetupError
 from .java import ensure_java
 from .s3server import ensure_s3_server
-from .venv import ensure_venv
+from .venv import ensure_site, ensure_venv
 
 _OLDEST_PYTHON = (3, 11)
 
@@ -22,13 +22,14 @@ _PARTS: dict[str, Callable[[], object]] = {
     "jars": s3a_jars,
     "yarn": yarn_jars,
 }
+_WHEN_NAMED: dict[str, Callable[[], object]] = {"site": ensure_site}
 
 
 def main(names: list[str]) -> int:
     """Make sure that the named parts are there.
 
     Args:
-        names: of `venv`, `java`, `s3server`, `jars`, `yarn`; empty for all.
+        names: of `venv`, `java`, `s3server`, `jars`, `yarn`, `site`; empty for all but `site`.
 
     Returns:
         The exit status: 0, or 1 after one line on stderr.
@@ -36,10 +37,11 @@ def main(names: list[str]) -> int:
     try:
         if sys.version_info < _OLDEST_PYTHON:
             raise SetupError("Python 3.11 or newer is needed. Type: make PYTHON=python3.12 (or whichever you have)")
+        known = _PARTS | _WHEN_NAMED
         for name in names or list(_PARTS):
-            if name not in _PARTS:
-                raise SetupError(f"there is no part `{name}`; choose from {', '.join(_PARTS)}")
-            _PARTS[name]()
+            if name not in known:
+                raise SetupError(f"there is no part `{name}`; choose from {', '.join(known)}")
+            known[name]()
     except SetupError as error:
         sys.stderr.write(f"setup: {error}\n")
         return 1

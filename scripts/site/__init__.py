@@ -1,0 +1,1 @@
+"""The documentation as a site: `make site` (docs/decisions/0045-site.md)."""

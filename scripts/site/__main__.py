@@ -1,0 +1,42 @@
+"""`python -m scripts.site [--source URL]`: build the site into .cache/site/html; each broken link or anchor fails."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from ..setup.base import CACHE, ROOT
+from .sources import Sources
+
+_SOURCES = CACHE / "site" / "sources"
+_HTML = CACHE / "site" / "html"
+_STRICT = ("--fail-on-warning", "--keep-going", "--nitpicky", "--quiet")
+
+
+def main(arguments: list[str]) -> int:
+    """Build it, and say where it is.
+
+    Args:
+        arguments: of the command line.
+
+    Returns:
+        The exit status: 0, or 1 if a page has a broken link or cannot be read.
+    """
+    parser = argparse.ArgumentParser(prog="python -m scripts.site", description=__doc__)
+    parser.add_argument("--source", default="", help="address of the repository's files, to which links to code lead")
+    options = parser.parse_args(arguments)
+    Sources(ROOT, _SOURCES, options.source).write()
+    shutil.rmtree(_HTML, ignore_errors=True)
+    folders = ("-c", str(Path(__file__).parent), "-d", str(_SOURCES.with_name("doctrees")), str(_SOURCES), str(_HTML))
+    command = [sys.executable, "-m", "sphinx", *_STRICT, *folders]
+    status = subprocess.run(command, cwd=ROOT, check=False).returncode
+    if status == 0:
+        print(f"site: {len(list(_SOURCES.rglob('*.md')))} pages in {_HTML.relative_to(ROOT)}; open index.html")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,161 @@
+"""The sources of the site: copies of the pages, with what only a site needs.
+
+The pages stay plain Markdown that reads well on a forge. A copy differs in its links to code, and has the list of the
+pages below it. Which page is where is said once, by the table "To … read" of README.md.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ..check_docs import pages
+from ..markdown import parse, slug, with_links
+
+_TABLE = "| To | read |"
+_IMAGES = {".png", ".svg"}
+_FENCE = "~" * 12
+
+
+@dataclass(frozen=True)
+class Section:
+    """A row of README's table."""
+
+    title: str
+    pages: tuple[str, ...]
+    """Paths in the repository, in the row's order."""
+
+    @property
+    def name(self) -> str:
+        """Name its page."""
+        return f"sections/{slug(self.title)}"
+
+
+def sections(readme: str) -> list[Section]:
+    """Read the table of README.md that says which page to read for what.
+
+    Args:
+        readme: its text.
+    """
+    found = []
+    rows = iter(readme[readme.index(_TABLE) :].splitlines()[2:])
+    for row in rows:
+        if not row.startswith("| "):
+            break
+        title = row.split("|")[1].strip()
+        links = (target.partition("#")[0] for _, target in parse(row).links())
+        found.append(Section(title[0].upper() + title[1:], tuple(dict.fromkeys(links))))
+    return found
+
+
+def below(path: str, text: str) -> list[str]:
+    """Give the pages that a README.md of a folder lists, all of them in that folder.
+
+    Args:
+        path: of the README.md, in the repository.
+        text: of it.
+    """
+    folder = Path(path).parent
+    targets = dict.fromkeys(target for _, target in parse(text).links())
+    return [(folder / each).as_posix() for each in targets if each.endswith(".md") and "/" not in each]
+
+
+def unlisted(root: Path) -> list[str]:
+    """Give the pages below `root` that no row of README's table leads to.
+
+    Args:
+        root: the repository.
+    """
+    listed = {"README.md"}
+    for section in sections((root / "README.md").read_text()):
+        for page in section.pages:
+            listed.add(page)
+            if page.endswith("/README.md"):
+                listed.update(below(page, (root / page).read_text()))
+    return [name for path in pages(root) if (name := path.relative_to(root).as_posix()) not in listed]
+
+
+class Sources:
+    """Writes the sources of one site.
+
+    Args:
+        root: the repository.
+        folder: where they go; what is there is replaced.
+        forge: the address of the repository's files, such as `https://forge/owner/name/blob/main`; empty: the site has
+            a page of each file that a page links to.
+    """
+
+    def __init__(self, root: Path, folder: Path, forge: str = "") -> None:
+        self._root = root
+        self._folder = folder
+        self._forge = forge.rstrip("/")
+        self._shown: set[Path] = set()
+
+    def write(self) -> None:
+        """Write them all."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        for path in pages(self._root):
+            name = path.relative_to(self._root).as_posix()
+            self._put(_home(name), self._copy(path, name))
+        for section in sections((self._root / "README.md").read_text()):
+            self._put(f"{section.name}.md", f"# {section.title}\n\n{_list_of(section.pages, hidden=False)}")
+
+    def _copy(self, path: Path, name: str) -> str:
+        text = path.read_text()
+        copy = with_links(text, lambda target: self._link(path, target))
+        if name == "README.md":
+            return copy + _list_of([f"{each.name}.md" for each in sections(text)])
+        if path.name == "README.md" and (inside := below(name, text)):
+            return copy + _list_of(inside)
+        return copy
+
+    def _link(self, page: Path, target: str) -> str:
+        parts = urlsplit(target)
+        if parts.scheme or not parts.path:
+            return target
+        aim = (page.parent / parts.path).resolve()
+        up = "../" * len(page.relative_to(self._root).parts[:-1])
+        inside = aim.relative_to(self._root).as_posix()
+        if aim.suffix == ".md":
+            return f"{up}{_home(inside)}{'#' + parts.fragment if parts.fragment else ''}"
+        if aim.suffix in _IMAGES:
+            self._put(inside, aim.read_bytes())
+            return target
+        if self._forge:
+            return f"{self._forge}/{inside}"
+        self._show(aim)
+        return f"{up}files/{inside}.md"
+
+    def _show(self, aim: Path) -> None:
+        """Make a page of a file or a folder of the repository. The search leaves it out."""
+        if aim in self._shown:
+            return
+        self._shown.add(aim)
+        name = aim.relative_to(self._root).as_posix()
+        if aim.is_dir():
+            inside = sorted(each for each in aim.iterdir() if each.is_file())
+            body = "\n".join(f"- [`{each.name}`]({aim.name}/{each.name}.md)" for each in inside)
+            for each in inside:
+                self._show(each)
+        else:
+            language = aim.suffix.lstrip(".") if aim.suffix in {".py", ".json", ".toml"} else "text"
+            body = f"{_FENCE}{language}\n{aim.read_text().rstrip()}\n{_FENCE}"
+        self._put(f"files/{name}.md", f"---\norphan: true\nnosearch: true\n---\n\n# `{name}`\n\n{body}\n")
+
+    def _put(self, name: str, content: str | bytes) -> None:
+        path = self._folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def _home(name: str) -> str:
+    return "index.md" if name == "README.md" else name
+
+
+def _list_of(names: Iterable[str], *, hidden: bool = True) -> str:
+    entries = "\n".join(f"/{name.removesuffix('.md')}" for name in names)
+    options = ":hidden:" if hidden else ":maxdepth: 1"
+    return f"\n```{{toctree}}\n{options}\n\n{entries}\n```\n"

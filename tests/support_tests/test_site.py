@@ -1,0 +1,107 @@
+"""The sources of the site: plain pages, links to code that lead somewhere, and no page that nobody finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scripts.check_docs import broken_links
+from scripts.markdown import parse, with_links
+from scripts.setup.base import ROOT
+from scripts.site.sources import Section, Sources, below, sections, unlisted
+
+README = """\
+# Cairn
+
+See [the code](code/a.py), `[not this](code/a.py)` and ![a picture](docs/a.svg).
+
+| To | read |
+|---|---|
+| understand it | [Concepts](docs/concepts.md), [its end](docs/concepts.md#end) |
+| know why | [Decisions](docs/decisions/README.md) |
+
+| other | table |
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = (tmp_path / "repository").resolve()
+    for name, text in {
+        "README.md": README,
+        "code/a.py": "a = 1\n",
+        "docs/a.svg": "<svg/>",
+        "docs/concepts.md": "# Concepts\n\n[home](../README.md#cairn), [all](../code), [w](https://x.org/a)\n\n## End",
+        "docs/decisions/README.md": "# Decisions\n\n[1](0001-one.md), [up](../concepts.md)\n",
+        "docs/decisions/0001-one.md": "# One\n\n```text\n[a](../../code/a.py)\n```\n",
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("text", "changed"),
+    [
+        ("[a](x.md#b) and [c](y.md 'title')", "[a](X.MD#B) and [c](Y.MD 'title')"),
+        ("`[a](x.md)` [`b`](x.md)", "`[a](x.md)` [`b`](X.MD)"),
+        ("```text\n[a](x.md)\n```\n[a](x.md)", "```text\n[a](x.md)\n```\n[a](X.MD)"),
+        ("[a]: x.md\n", "[a]: X.MD\n"),
+        ("no link", "no link"),
+    ],
+)
+def test_links_are_changed_and_code_is_not(text: str, changed: str) -> None:
+    assert with_links(text, str.upper) == changed
+
+
+def test_the_table_of_the_readme_says_which_page_is_where(root: Path) -> None:
+    assert sections(README) == [
+        Section("Understand it", ("docs/concepts.md",)),
+        Section("Know why", ("docs/decisions/README.md",)),
+    ]
+    assert below("docs/decisions/README.md", (root / "docs/decisions/README.md").read_text()) == [
+        "docs/decisions/0001-one.md"
+    ]
+    assert unlisted(root) == []
+    (root / "docs/lost.md").write_text("# Lost\n")
+    assert unlisted(root) == ["docs/lost.md"]
+
+
+def test_every_page_is_in_the_table_of_the_readme() -> None:
+    """Add it to a row of README.md's table `To … read`, or to the list of its folder's README.md"""
+    assert unlisted(ROOT) == []
+
+
+def test_a_page_of_the_site_is_its_page_with_links_to_code_that_lead_there(root: Path, tmp_path: Path) -> None:
+    Sources(root, tmp_path / "site").write()
+    index = (tmp_path / "site/index.md").read_text()
+    assert index.startswith(README.replace("[the code](code/a.py)", "[the code](files/code/a.py.md)"))
+    assert "/sections/understand-it\n/sections/know-why\n" in index
+    assert "(../index.md#cairn), [all](../files/code.md), [w](https://x.org/a)" in (
+        (tmp_path / "site/docs/concepts.md").read_text()
+    )
+    shown = (tmp_path / "site/files/code/a.py.md").read_text()
+    assert "a = 1" in shown
+    assert "nosearch: true" in shown
+    assert "(code/a.py.md)" in (tmp_path / "site/files/code.md").read_text()
+    assert (tmp_path / "site/docs/a.svg").read_text() == "<svg/>"
+    assert "/docs/decisions/0001-one\n" in (tmp_path / "site/docs/decisions/README.md").read_text()
+
+
+def test_with_the_address_of_a_forge_links_to_code_lead_there(root: Path, tmp_path: Path) -> None:
+    Sources(root, tmp_path / "site", "https://forge.example.org/cairn/blob/main/").write()
+    assert "[the code](https://forge.example.org/cairn/blob/main/code/a.py)" in (
+        (tmp_path / "site/index.md").read_text()
+    )
+    assert not (tmp_path / "site/files").exists()
+
+
+def test_no_link_of_the_site_is_broken(tmp_path: Path) -> None:
+    """What Sphinx is given, since Sphinx itself is not installed here"""
+    folder = tmp_path.resolve() / "site"
+    Sources(ROOT, folder).write()
+    written = sorted(folder.rglob("*.md"))
+    problems = [f"{path}:{each}" for path in written for each in broken_links(path, parse(path.read_text()), folder)]
+    assert problems == []
+    assert len(written) > 80
