@@ -58,17 +58,18 @@ def class_archive_conf(conf: Mapping[str, Any], site: SparkSite) -> dict[str, st
     return {DEFAULTS: f"-XX:SharedArchiveFile={archive} {_QUIET}"}
 
 
-def make(binary: str = "spark-submit") -> Path:
+def make(binary: str = "spark-submit", archive: str | Path | None = None) -> Path:
     """Make the archive, by a driver that reads and writes a little Parquet.
 
     Args:
         binary: `spark-submit`, or the path of it.
+        archive: the file; None for the one in the home of Spark, where drivers look for it.
 
     Raises:
         FileNotFoundError: there is no such program, or no Spark where it is.
         subprocess.CalledProcessError: the driver could not write it; its output says why.
     """
-    archive = _archive(SparkSite(os.environ, binary))
+    archive = Path(archive) if archive else _archive(SparkSite(os.environ, binary))
     if archive is None:
         raise FileNotFoundError(f"there is no Spark beside {binary}: set SPARK_HOME")
     with tempfile.TemporaryDirectory(prefix="cairn-classes-") as folder:
@@ -96,13 +97,13 @@ def main(words: list[str]) -> int:
     """Make the archive and say where it is.
 
     Args:
-        words: `spark-submit`, or the path of it; nothing for that of PATH.
+        words: `spark-submit`, or the path of it, and the file of the archive; both may be left out, as in `make`.
 
     Returns:
         The exit status.
     """
     try:
-        sys.stdout.write(f"{make(*words[:1])}\n")
+        sys.stdout.write(f"{make(*words[:2])}\n")
     except subprocess.CalledProcessError as error:
         said = error.stdout.decode(errors="replace")[-4000:]
         sys.stderr.write(f"{said}\nno archive was made: the driver ended with {error.returncode}\n")

@@ -29,7 +29,7 @@ from airflow_cairn.storage import S3Options, open_store
 from ..harness.airflow_home import AirflowHome
 from ..harness.processes import RealProcess
 from ..harness.s3_server import S3Server
-from ..harness.spark.start import archive, archiving_conf, fast_conf
+from ..harness.spark.start import fast_conf
 from ..s3a_jars import s3a_jars
 from ..setup.base import ROOT
 from .compare import Comparison, compare, leftovers
@@ -182,8 +182,7 @@ def _environment(options: argparse.Namespace, flights: Path, uri: str, storage: 
 
 def _start_plain_pass(flights: Path, epochs: int, folder: Path, stack: contextlib.ExitStack) -> RealProcess:
     end = FIRST_DAY + timedelta(days=epochs)
-    conf = fast_conf() if archive().exists() else archiving_conf()
-    words = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
+    words = [word for name, value in fast_conf().items() for word in ("--conf", f"{name}={value}")]
     home = AirflowHome(folder / "plain-home")  # for the environment that its tasks would get, nothing is started
     command: list[str | Path] = [
         Path(sys.executable).parent / "spark-submit",

@@ -7,15 +7,13 @@ ignores an archive that does not fit it.
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
-import tempfile
 from functools import cache
 from pathlib import Path
 
 import pyspark
 
-from ...setup.base import CACHE, only_one, say
+from ...setup.base import CACHE, only_one, run, say
 from ...setup.java import ensure_java
 from ...setup.venv import VENV
 
@@ -48,46 +46,27 @@ def fast_conf() -> dict[str, str]:
     return {OPTION: options, EXECUTOR_OPTION: options}
 
 
-def archiving_conf(target: Path | None = None) -> dict[str, str]:
-    """Give the Spark conf of a driver that writes the archive when it ends, which takes it 10 to 20 s more.
-
-    Args:
-        target: where to; None for where drivers look for it.
-    """
-    found = target or archive()
-    found.parent.mkdir(parents=True, exist_ok=True)
-    return {OPTION: f"{_SMALL} -XX:ArchiveClassesAtExit={found} -Xlog:cds=off -Xlog:cds+dynamic=off"}
-
-
 def ensure_archive() -> None:
-    """Write the archive, unless it is there, by a driver that does a little of what the tests' drivers do."""
+    """Make the archive, unless it is there, as `airflow_cairn.hooks.class_archive` makes that of a site."""
     if archive().exists():
         return
     with only_one():
         if archive().exists():
             return
         say("archiving the classes that a Spark driver loads")
-        draft = archive().with_suffix(".draft")
-        with tempfile.TemporaryDirectory(prefix="cairn-archive-") as folder:
-            words = [word for name, value in archiving_conf(draft).items() for word in ("--conf", f"{name}={value}")]
-            subprocess.run(
-                [
-                    VENV / "bin" / "spark-submit",
-                    *("--master", "local[2]", "--conf", "spark.ui.enabled=false"),
-                    *("--conf", "spark.sql.shuffle.partitions=2", *words),
-                    Path(__file__).with_name("first_driver.py"),
-                    f"{folder}/rows",
-                ],
-                env={
-                    **os.environ,
-                    "PYSPARK_PYTHON": str(VENV / "bin" / "python"),
-                    "JAVA_HOME": str(ensure_java()),
-                    "SPARK_LOCAL_IP": "127.0.0.1",
-                    "SPARK_LOCAL_HOSTNAME": "localhost",
-                },
-                cwd=folder,
-                check=True,
-                capture_output=True,
-            )
-        # Only a whole one: a driver that starts meanwhile reads none.
-        draft.replace(archive())
+        archive().parent.mkdir(parents=True, exist_ok=True)
+        run(
+            [
+                VENV / "bin" / "python",
+                "-m",
+                "airflow_cairn.hooks.class_archive",
+                VENV / "bin" / "spark-submit",
+                archive(),
+            ],
+            env={
+                "JAVA_HOME": str(ensure_java()),
+                "SPARK_LOCAL_IP": "127.0.0.1",
+                "SPARK_LOCAL_HOSTNAME": "localhost",
+                "SPARK_SUBMIT_OPTS": _SMALL,
+            },
+        )

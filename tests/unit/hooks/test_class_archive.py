@@ -74,3 +74,29 @@ def test_a_program_that_is_missing_or_fails_makes_no_archive(
     assert class_archive.main([]) == 1
     assert "set SPARK_HOME" in capsys.readouterr().err
     assert not list(home.glob("*.jsa")), "nothing half made stays"
+
+
+WRITES = """#!/bin/sh
+for word in "$@"; do
+    case $word in *ArchiveClassesAtExit=*) file=${word#*ArchiveClassesAtExit=} ;; esac
+done
+echo classes > "${file%% *}"
+"""
+"""A `spark-submit` whose driver writes the archive that it is told to write."""
+
+
+def test_it_is_made_in_the_home_of_spark_or_where_it_is_told(
+    home: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / FILE).unlink()
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    writes = home / "writes"
+    writes.write_text(WRITES)
+    writes.chmod(0o755)
+    assert class_archive.main([str(writes)]) == 0
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "other.jsa"
+    assert class_archive.main([str(writes), str(elsewhere)]) == 0
+    for made in (home / FILE, elsewhere):
+        assert made.read_text() == "classes\n"
+        assert made.stat().st_mode & 0o777 == 0o644, "every user's drivers read it"
+        assert [*made.parent.glob("*.jsa"), *made.parent.glob("*.[0-9]*")] == [made], "no draft stays"
