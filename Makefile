@@ -23,7 +23,7 @@ sbom: ## Write the list of every locked package and its checksums to .cache/sbom
 	@$(BIN)/python -m scripts.sbom
 
 demo: ## Run the pipeline, kill it, watch it recover: [FLIGHTS=path] [EPOCHS=n] [KILL=stage@epoch|none] [STORAGE=file|s3] [KEEP=1]
-	@$(SETUP) venv java $(if $(filter s3,$(STORAGE)),s3server jars)
+	@$(SETUP) venv java classes $(if $(filter s3,$(STORAGE)),s3server jars)
 	@$(BIN)/python -m scripts.demo $(demo_flags)
 
 test: ## Run every test, on real Airflow, Spark and S3; say how long each lane took, and the ten slowest tests

@@ -64,9 +64,15 @@ def ensure_archive() -> None:
                 archive(),
             ],
             env={
+                # Of this environment's own Spark, and Java makes no archive while a folder is on the class path.
+                **dict.fromkeys(("SPARK_HOME", "SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR"), ""),
                 "JAVA_HOME": str(ensure_java()),
                 "SPARK_LOCAL_IP": "127.0.0.1",
                 "SPARK_LOCAL_HOSTNAME": "localhost",
                 "SPARK_SUBMIT_OPTS": _SMALL,
             },
         )
+
+
+if __name__ == "__main__":
+    ensure_archive()
