@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from airflow_cairn.checkpoint import Coordinator, TriggerRequest
 from airflow_cairn.checkpoint.answers import Submit, Triggered
 from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
@@ -19,6 +21,8 @@ from airflow_cairn.storage.local.store import LocalStore
 from tests.support.acking import ack_of
 from tests.support.children import line_of, tell
 from tests.support.world.world import JOB
+
+pytestmark = pytest.mark.large
 
 ROUNDS = 24
 ONLY = (StageSpec("only"),)

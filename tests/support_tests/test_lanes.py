@@ -46,6 +46,7 @@ FILES = {
 }
 
 
+@pytest.mark.large
 @pytest.mark.timeout(1800)
 def test_three_lanes(tmp_path: Path) -> None:
     """Every test runs once; each lane stays on its worker, and what the one with the Airflow starts goes first."""

@@ -7,8 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from scripts.setup.base import ROOT
 from tests.real.airflow import side_by_side
+
+pytestmark = pytest.mark.large
 
 REPORT = "report.xml"
 

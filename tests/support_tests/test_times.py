@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from scripts.setup.base import ROOT
 from tests.times import read, told
 
@@ -49,6 +51,7 @@ def test_lanes_and_slowest_tests(tmp_path: Path) -> None:
     assert told(read(path)) == SAID
 
 
+@pytest.mark.large
 def test_it_reads_what_pytest_writes(tmp_path: Path) -> None:
     report = tmp_path / "report.xml"
     one = f"{Path(__file__).relative_to(ROOT)}::test_lanes_and_slowest_tests"

@@ -34,7 +34,7 @@ RUN_NAME = epoch_name(RUN)
 MODES = ("standalone", "yarn", "kubernetes")
 
 # The provider leaves the pipe open by which it asks a standalone master.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+pytestmark = [pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"), pytest.mark.large]
 
 
 class Killed(BaseException):
@@ -284,10 +284,6 @@ def lose_sight(job: Job, cluster: ClusterStandIn, state: TaskState, try_number: 
     restore_latest_checkpoint(context(ti, task=operator, exception=failed.value))
 
 
-# The provider starts a process for each of ten questions to a standalone master.
-@pytest.mark.parametrize(
-    "mode", [pytest.param("standalone", marks=pytest.mark.large), "yarn", "kubernetes"], indirect=True
-)
 @pytest.mark.usefixtures("_no_waiting")
 def test_a_cluster_that_stops_answering_while_a_task_watches(job: Job, cluster: ClusterStandIn) -> None:
     """semantics F2: first for the try that submitted, then for the one that waits; the driver works on meanwhile."""

@@ -25,6 +25,8 @@ from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.connect_stand_in import ConnectStandIn, connect_server
 
+pytestmark = pytest.mark.large
+
 RUN = "manual__2001-01-01T00:00:00+00:00"
 TOKEN = "canary-0123456789"  # its value is searched for below
 

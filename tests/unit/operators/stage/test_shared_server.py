@@ -37,6 +37,8 @@ from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.shut_down import shut_down
 
+pytestmark = pytest.mark.large
+
 SECRET = "canary-of-the-secret-0123456789abcdef"  # its value is searched for below
 
 APPLICATION = """
