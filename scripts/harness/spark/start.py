@@ -64,8 +64,9 @@ def ensure_archive() -> None:
                 archive(),
             ],
             env={
-                # Of this environment's own Spark, and Java makes no archive while a folder is on the class path.
-                **dict.fromkeys(("SPARK_HOME", "SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR"), ""),
+                "SPARK_HOME": str(Path(pyspark.__file__).parent),
+                # Java makes no archive while a folder with files is on the class path.
+                **dict.fromkeys(("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR"), ""),
                 "JAVA_HOME": str(ensure_java()),
                 "SPARK_LOCAL_IP": "127.0.0.1",
                 "SPARK_LOCAL_HOSTNAME": "localhost",
