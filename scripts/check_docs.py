@@ -65,8 +65,8 @@ def broken_paths(page: Page, root: Path) -> Iterator[str]:
 
 
 def broken_python(page: Page) -> Iterator[str]:
-    """Yield the syntax error of each Python block that has one."""
-    for block in page.blocks:
+    """Yield the syntax error of each Python block that has one, and of both sides of each diff."""
+    for block in (side for each in page.blocks for side in dict.fromkeys((each.side("-"), each.side("+")))):
         if block.language in {"python", "py"}:
             try:
                 compile(block.text, "block", "exec", dont_inherit=True)

@@ -1,5 +1,6 @@
 """The documentation's code, sorted by what runs it: Airflow's parser, a Spark application, or a shell.
 
+A diff is what it makes of a file.
 A block that is a part of another says so in its first line, where a reader sees it: `# in the group above`. One that
 needs what no test has says `# needs …`. All others run as they stand.
 """
@@ -96,7 +97,7 @@ def doc_blocks(root: Path) -> Iterator[DocBlock]:
         name = path.relative_to(root).as_posix()
         if name != "README.md" and not name.startswith("docs/"):
             continue
-        for block in parse(path.read_text()).blocks:
+        for block in (each.side("+") for each in parse(path.read_text()).blocks):
             kind = _kind(block)
             if kind is not None:
                 yield DocBlock(name, block.first_line, kind, block.text)

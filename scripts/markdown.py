@@ -26,6 +26,18 @@ class Block:
     text: str
     """Without the fence's own indentation, ending in a line break."""
 
+    def side(self, mark: str) -> Block:
+        """Give one side of a `diff` of a Python file; any other block as it is.
+
+        Args:
+            mark: `-` for the file before, `+` for the file after.
+        """
+        if self.language != "diff":
+            return self
+        # An empty line of context may have lost its blank.
+        lines = (line[1:] or line for line in self.text.splitlines(keepends=True) if line[0] in {mark, " ", "\n"})
+        return Block(self.first_line, "python", "".join(lines))
+
 
 @dataclass(frozen=True)
 class Page:

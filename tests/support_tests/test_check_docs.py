@@ -69,6 +69,9 @@ def test_paths_that_a_page_names_exist(root: Path, text: str, found: list[str]) 
         ("text\n\n```python\nx = 1\ny = = 2\n```", ["5: Python: invalid syntax"]),
         ("- item\n\n  ```python\n  if x:\n      y = 1\n  ```", []),
         ("```bash\nx = = 1\n```", []),
+        ("```diff\n-if x:\n+if y:\n     z = 1\n```", []),
+        ("```diff\n-x = = 1\n+x = 1\n```", ["2: Python: invalid syntax"]),
+        ("```diff\n x = 1\n\n+y = = 1\n```", ["4: Python: invalid syntax"]),
     ],
 )
 def test_python_blocks(text: str, problems: list[str]) -> None:
