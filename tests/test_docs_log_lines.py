@@ -1,13 +1,16 @@
-"""What the documentation says a log shows, some source prints."""
+"""What the documentation says a log shows, some source prints; and the runbook has a row for each warning."""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 
 from scripts.setup.base import ROOT
 
 _LAYERS = ("operators", "sensors", "triggers", "tasks", "hooks", "spark", "checkpoint", "storage")
 _CELL = re.compile(r"^\| `([^`]+)` \|", re.MULTILINE)
+_FILLED_IN = re.compile(r"%[-.\d]*[a-z]")
 _VARIABLE = re.compile(r"…|\b\d+\b|\broutes\b|·|\battempt 2\b|\bopened\b|(?<=from) checkpoint")
 
 
@@ -36,3 +39,30 @@ def test_every_quoted_log_line_is_printed() -> None:
         if len(part.strip(" :")) > 2 and part.strip(" :") not in text
     ]
     assert missing == []
+
+
+def warnings() -> Iterator[tuple[str, str]]:
+    """Give where a warning or an error is logged, and the longest part of its text that is always the same."""
+    for layer in _LAYERS:
+        for path in sorted((ROOT / layer).rglob("*.py")):
+            for call in ast.walk(ast.parse(path.read_text())):
+                if (
+                    isinstance(call, ast.Call)
+                    and isinstance(call.func, ast.Attribute)
+                    and call.func.attr in {"warning", "error", "exception"}
+                    and call.args
+                    and isinstance(call.args[0], ast.Constant)
+                ):
+                    fixed = max((part.strip(" .,:;()") for part in _FILLED_IN.split(str(call.args[0].value))), key=len)
+                    if fixed:
+                        yield f"{path.relative_to(ROOT)}:{call.lineno}", fixed
+
+
+def test_every_warning_is_in_the_runbook() -> None:
+    """Say what it means and what to do, in docs/operations.md or in the page about the server that it is of"""
+    pages = ("operations.md", "how-to/warm-sessions.md", "how-to/run-on-spark-connect.md")
+    said = " ".join("\n".join((ROOT / "docs" / page).read_text() for page in pages).split())
+    found = list(warnings())
+    assert len(found) > 40
+    missing = [f"{where}: {text}" for where, text in found if text not in said]
+    assert not missing, "\n".join(missing)
