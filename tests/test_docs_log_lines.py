@@ -66,3 +66,11 @@ def test_every_warning_is_in_the_runbook() -> None:
     assert len(found) > 40
     missing = [f"{where}: {text}" for where, text in found if text not in said]
     assert not missing, "\n".join(missing)
+
+
+def test_every_error_says_what_to_do() -> None:
+    """In the last column of its row in docs/reference/errors.md, which the runbook leads to"""
+    page = (ROOT / "docs" / "reference" / "errors.md").read_text()
+    rows = re.findall(r"^\| `(\w+Error)` \|(.*)\|$", page, re.MULTILINE)
+    assert len(rows) > 50
+    assert [name for name, rest in rows if rest.count("|") != 3 or not rest.rpartition("|")[2].strip()] == []
