@@ -16,7 +16,7 @@ from airflow.sdk.log import mask_secret
 
 from ..checkpoint.errors import CheckpointError, InvalidConfigError
 from ..spark.handover.runtime_zip import runtime_zip
-from ..spark.remote.server_task import SERVER_CONF, TOKEN_VARIABLE, VARIABLE, ServerTask
+from ..spark.remote.server_task import IDENTITY_VARIABLE, SERVER_CONF, TOKEN_VARIABLE, VARIABLE, ServerTask
 from ..storage.errors import ErrorKind
 from .spark_submit import EpochSubmitHook
 
@@ -90,6 +90,8 @@ class ServerStart:
     """Of the Spark application."""
     nonce: str
     token: str = field(repr=False)
+    identity: str | None = field(repr=False)
+    """Its certificate and key, where other machines are to reach it."""
     environment: Mapping[str, str] = field(repr=False)
     """The storage's credentials."""
     task: Callable[[str], ServerTask]
@@ -159,6 +161,8 @@ class StartingServer:
         program = self.folder / "server.py"
         program.write_text(_PROGRAM)
         environment = {TOKEN_VARIABLE: start.token, VARIABLE: start.task(str(self.folder)).to_json()}
+        if start.identity is not None:
+            environment[IDENTITY_VARIABLE] = start.identity
         command, inherited = hook.detached_command(str(program))
         kept = {name: value for name, value in inherited.items() if name not in _NOT_PASSED_ON}
         with (self.folder / _LOG).open("wb") as log:

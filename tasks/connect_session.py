@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from ipaddress import ip_address
 from typing import Literal, get_args
 
 from ..checkpoint.errors import InvalidConfigError
@@ -43,6 +44,9 @@ class ConnectSession:
     """Likewise once it and its Python workers take so many MiB (Linux only); at least 256. None: not looked at."""
     secret_conn_id: str = SECRET_CONN_ID
     """The Airflow connection whose password, of 32 characters at least, its token is made from."""
+    bind_address: str | None = None
+    """Where the server listens for stages on other machines, by TLS: an IP address of the machines, `"0.0.0.0"` for
+    each. None: loopback only, so that each machine has a server of its own."""
 
     def __post_init__(self) -> None:
         """Check the options where the DAG is parsed."""
@@ -54,13 +58,14 @@ class ConnectSession:
             fits = isinstance(value, int) and not isinstance(value, bool) and value >= least
             if not fits and not (value is None and name == "max_memory_mb"):
                 raise InvalidConfigError(f"{name} must be a whole number of at least {least}", **{name: shorten(value)})
+        _check_address(self.bind_address)
         if not isinstance(self.conf, Mapping):
             raise InvalidConfigError("conf must be a dict of Spark's settings", conf=shorten(self.conf))
         for key in self.conf:
             if key in SERVER_CONF and key != "spark.plugins":
                 raise InvalidConfigError(
-                    f"conf {key} is set by Cairn: its server listens on this machine only, at a free port, and its "
-                    "sessions see no modules of each other. Remove it",
+                    f"conf {key} is set by Cairn: Spark's own port is on loopback, and sessions see no modules of each "
+                    "other. Remove it; for other machines there is bind_address",
                     key=key,
                 )
             if key == _TOKEN_CONF:
@@ -91,6 +96,26 @@ def check_session(session: object, **where: str | None) -> None:
             "session must be a ConnectSession, or None to submit each stage by itself",
             session=shorten(session),
             **where,
+        )
+
+
+def is_any(address: str) -> bool:
+    """Tell whether an address stands for all that a machine has."""
+    return ip_address(address).is_unspecified
+
+
+def _check_address(address: object) -> None:
+    if address is None:
+        return
+    try:
+        found = ip_address(address) if isinstance(address, str) else None
+    except ValueError:
+        found = None
+    if found is None or found.is_loopback or found.is_multicast:
+        raise InvalidConfigError(
+            'bind_address must be an IP address that other machines reach, or "0.0.0.0" for all that a machine has; '
+            "leave it out for a server that only stages on its own machine use",
+            bind_address=shorten(repr(address)),
         )
 
 

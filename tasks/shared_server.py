@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import logging
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Event
 from typing import TYPE_CHECKING
 
+from airflow.sdk.api.client import get_hostname
 from airflow.sdk.log import mask_secret
 
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.runtime import system_runtime
-from ..checkpoint.servers.decisions import StartIt, TakeIt
-from ..checkpoint.servers.record import ServerEntry, ServerState
+from ..checkpoint.servers.decisions import LEASE_MS, StartIt, TakeIt
+from ..checkpoint.servers.record import ANYWHERE, ServerEntry, ServerState
 from ..hooks.session_server import ServerStart, StartingServer, last_words, session_secret
 from ..hooks.spark_connect import connect_server
+from ..spark.remote.channel import ServerUnreachableError
 from ..spark.remote.machine import this_machine
 from ..spark.remote.register import ServerRegister
 from ..spark.remote.server import ConnectServer, server_of
 from ..spark.remote.server_task import ServerTask
 from ..spark.remote.server_token import server_token
-from .connect_session import ConnectSession
+from .connect_session import ConnectSession, is_any
 from .job_settings import JobSettings
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ LOOK_S = 1.0
 """Between two looks at a server that starts."""
 RENEW_S = 20.0
 CONNECT_S = 10.0
+SILENCE_MS = 2 * LEASE_MS
+"""A server on another machine that renews its lease and does not answer for so long cannot be reached from here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +66,15 @@ class SharedServer:
         Raises:
             InvalidConfigError: there is no secret, or the Spark connection starts no server.
             ServerStartError: it ended before it was up.
+            ServerUnreachableError: it is up, and this machine does not reach it.
             CairnError: the record of the servers cannot be read or written.
         """
         secret = session_secret(self.session.secret_conn_id)
         runtime = system_runtime()
         register = ServerRegister(self.coordinator.files, runtime)
         use = None if self.session.per == "job" else self.epoch
-        nonce, machine, waits = runtime.new_token(), this_machine(), False
+        machine = this_machine() if self.session.bind_address is None else ANYWHERE
+        nonce, waits, silent_since_ms = runtime.new_token(), False, 0
         while True:
             answer = register.claim(use, machine, nonce, gone)
             if isinstance(answer, StartIt):
@@ -82,12 +88,21 @@ class SharedServer:
                 waits = True
             if found is None:
                 Event().wait(LOOK_S)
-            elif listens(found.port):
+                continue
+            server = self._server(found, secret)
+            answers = listens(server)
+            if answers:
                 log.info("using the Spark server %s of job %s", found.nonce, self.settings.job)
-                return found.nonce, server_of("localhost", found.port, token=self._token(found.nonce, secret))
-            else:
-                tell_end(found.nonce)
-                gone, nonce = found.nonce, runtime.new_token()
+                return found.nonce, server
+            if answers is None:
+                # Its lease says whether its machine is gone; then the next claim replaces it.
+                silent_since_ms = silent_since_ms or runtime.now_ms()
+                if runtime.now_ms() - silent_since_ms >= SILENCE_MS:
+                    raise _unreached(server)
+                Event().wait(LOOK_S)
+                continue
+            tell_end(found.nonce)
+            gone, nonce, silent_since_ms = found.nonce, runtime.new_token(), 0
 
     def _start(self, register: ServerRegister, nonce: str, secret: str) -> ServerEntry | None:
         """Start a server, and wait until it is up; None if it does not count any more."""
@@ -118,7 +133,14 @@ class SharedServer:
             raise
 
     def _how(self, nonce: str, secret: str) -> ServerStart:
-        storage, job = self.settings.hook(), self.settings.job
+        storage, job, address = self.settings.hook(), self.settings.job, self.session.bind_address
+        token, certified, host = self._token(nonce, secret), None, ""
+        if address is not None:
+            from ..spark.remote.server_certificate import identity
+
+            certified = identity(token)
+            # At an address that stands for all of the machine's, it is reached by the name that Airflow knows it by.
+            host = get_hostname() if is_any(address) else address
 
         def task(folder: str) -> ServerTask:
             return ServerTask(
@@ -129,6 +151,8 @@ class SharedServer:
                 folder=folder,
                 endpoint=storage.endpoint,
                 region=storage.region,
+                bind_address=address,
+                host=host,
             )
 
         return ServerStart(
@@ -136,15 +160,34 @@ class SharedServer:
             conf={**storage.driver_conf(), **{key: str(value) for key, value in self.session.conf.items()}},
             name=f"{job} sessions",
             nonce=nonce,
-            token=self._token(nonce, secret),
+            token=token,
+            identity=certified,
             environment=storage.driver_environment(),
             task=task,
         )
+
+    def _server(self, entry: ServerEntry, secret: str) -> ConnectServer:
+        token = self._token(entry.nonce, secret)
+        if self.session.bind_address is None:
+            return server_of("localhost", entry.port, token=token)
+        from ..spark.remote.server_certificate import authority
+
+        made = server_of(entry.host, entry.port, token=token, use_ssl=True)
+        return replace(made, authority=authority(token))
 
     def _token(self, nonce: str, secret: str) -> str:
         token = server_token(secret, str(self.settings.storage), self.settings.job, nonce)
         mask_secret(token)
         return token
+
+
+def _unreached(server: ConnectServer) -> ServerUnreachableError:
+    return ServerUnreachableError(
+        "the job's Spark server is up, and this machine does not reach it. Let Airflow's workers connect to each "
+        "other's ports, and check that [core] hostname_callable gives a name or an address that they all reach; or take "
+        "bind_address out of ConnectSession, so that each machine has a server of its own",
+        server=server.endpoint,
+    )
 
 
 def tell_end(nonce: str) -> None:
@@ -157,12 +200,17 @@ def tell_end(nonce: str) -> None:
     log.warning("the Spark server %s is gone. %s", nonce, f"The end of its log:\n{said}" if said else "")
 
 
-def listens(port: int) -> bool:
-    """Tell whether anything listens at a port of this machine's loopback."""
+def listens(server: ConnectServer) -> bool | None:
+    """Tell whether anything listens where a server was; None: its machine does not answer.
+
+    Args:
+        server: of the job.
+    """
     try:
-        socket.create_connection(("localhost", port), CONNECT_S).close()
+        socket.create_connection((server.host, server.port), CONNECT_S).close()
     except ConnectionError:
         return False
     except OSError:
-        return True  # no answer in time: it is busy, and its lease says whether it lives
+        # This machine does answer: the server is busy, and its lease says whether it lives.
+        return True if server.authority is None else None
     return True

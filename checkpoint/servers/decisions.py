@@ -47,7 +47,7 @@ def claim(
     Args:
         record: as it was read.
         use: the epoch that the server is for; None: the job.
-        machine: where the stage runs.
+        machine: where the stage runs; `ANYWHERE` for a server that all machines reach.
         nonce: of the server that the caller starts if it may; fresh.
         now_ms: the time, milliseconds since 1970 UTC.
         gone: nonce of a server that the caller found gone: it did not answer on this machine, or not to its token.
@@ -72,13 +72,13 @@ def renew(record: ServersDocument, nonce: str, now_ms: int) -> ServersDocument:
     return record if found is None else record.with_entry(replace(found, lease_until_ms=now_ms + LEASE_MS))
 
 
-def come_up(record: ServersDocument, nonce: str, port: int, now_ms: int) -> ServersDocument:
+def come_up(record: ServersDocument, nonce: str, port: int, now_ms: int, host: str = "") -> ServersDocument:
     """Enter the address of a server that has started, if it still counts."""
     found = record.find(nonce)
     if found is None:
         return record
     lease = max(found.lease_until_ms, now_ms + LEASE_MS)
-    return record.with_entry(replace(found, state=ServerState.UP, port=port, lease_until_ms=lease))
+    return record.with_entry(replace(found, state=ServerState.UP, port=port, host=host, lease_until_ms=lease))
 
 
 def retire(record: ServersDocument, nonce: str) -> ServersDocument:

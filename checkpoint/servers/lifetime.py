@@ -67,6 +67,6 @@ def _worn(activity: Activity, limits: Limits, times: int = 1) -> str | None:
         return f"it is {activity.age_ms // 60_000} minutes old"
     if activity.sessions >= times * limits.max_sessions:
         return f"it has had {activity.sessions} sessions"
-    if limits.max_memory_bytes is not None and activity.memory_bytes >= limits.max_memory_bytes:
+    if limits.max_memory_bytes is not None and activity.memory_bytes >= times * limits.max_memory_bytes:
         return f"it takes {activity.memory_bytes // 2**20} MiB of memory"
     return None

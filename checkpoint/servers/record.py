@@ -15,6 +15,8 @@ from ..documents.strict_json import SPARSE
 
 KEY = "servers.json"
 """Relative to the job's prefix."""
+ANYWHERE = "anywhere"
+"""In the place of a machine: the server is for stages on all machines."""
 MAX_SERVERS = 64
 """Entries of the record; those whose lease is over go first."""
 
@@ -36,7 +38,7 @@ class ServerEntry:
     nonce: Token
     """Names it; never used again."""
     machine: Token
-    """Only there can it be reached."""
+    """Only there can it be reached; `ANYWHERE`: at its host, by TLS."""
     state: ServerState
     started_ms: Count
     """When the entry was made, milliseconds since 1970 UTC."""
@@ -45,7 +47,9 @@ class ServerEntry:
     use: Epoch | None = None
     """The epoch that it is for; None: the job."""
     port: Annotated[int, AtLeast(0)] = field(default=0, metadata=SPARSE)
-    """Where it listens on its machine's loopback; 0: not known yet."""
+    """Where it listens, on its machine's loopback if it has no host; 0: not known yet."""
+    host: str = field(default="", metadata=SPARSE)
+    """Name or address by which other machines reach it; empty: they do not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,13 +111,14 @@ def run_on_shared(
     gone = ""
     for last in (False, False, True):
         nonce, server = shared.take(gone)
-        client = client_of(operator, server, extras, run, PATIENCE_HERE)
+        patience = PATIENCE_HERE if server.authority is None else PATIENCE
+        client = client_of(operator, server, extras, run, patience)
         began(client)
         ended = client.run()
         problem = ended.problem
         if problem is None and ended.status == 0:
             return
-        lives = listens(server.port)
+        lives = listens(server)
         if not lives:
             tell_end(nonce)
         if problem is None:

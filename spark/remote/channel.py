@@ -8,16 +8,19 @@ session of PySpark's is made.
 from __future__ import annotations
 
 import socket
+import ssl
 from threading import Thread
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.errors import CheckpointError, FencedError, InvalidConfigError
 from ...storage.errors import ErrorKind
-from .server import ConnectServer
+from .server import CERTIFICATE_HOST, ConnectServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pyspark.sql.connect.client.core import DefaultChannelBuilder
 
 CONNECT_S = 10.0
 """For the first answer of the host."""
@@ -55,10 +58,10 @@ class ConnectChannel:
 
     def __init__(self, server: ConnectServer) -> None:
         self._server = server
-        self._grpc, self._proto, builder = _client_packages()
+        self._grpc, self._proto = _client_packages()
         self._check_host()
         # The token goes along with each call, as with PySpark's client, whose own builder this is.
-        made = builder(server.url("00000000-0000-4000-8000-000000000000"))
+        made = channel_builder(server, "00000000-0000-4000-8000-000000000000")
         self._metadata = made.metadata()
         self._channel = made.toChannel()
         try:
@@ -138,11 +141,38 @@ class ConnectChannel:
 
     def _check_host(self) -> None:
         try:
-            socket.create_connection((self._server.host, self._server.port), CONNECT_S).close()
+            connection = socket.create_connection((self._server.host, self._server.port), CONNECT_S)
         except OSError as error:
             raise ServerUnreachableError(
                 f"the Spark Connect server cannot be reached: {error}. Check the connection's host and port, and that "
                 "the server runs",
+                server=self._server.endpoint,
+            ) from error
+        with connection:
+            if self._server.authority is not None:
+                self._check_certificate(connection, self._server.authority)
+
+    def _check_certificate(self, connection: socket.socket, authority: str) -> None:
+        """See that this is the server that the token is for: grpc would try again and again, and not say what is wrong.
+
+        Raises:
+            WrongServerError: what answers there has another certificate.
+            ServerUnreachableError: it does not answer by TLS.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(cadata=authority)
+        connection.settimeout(SPEAK_S)
+        try:
+            context.wrap_socket(connection, server_hostname=CERTIFICATE_HOST).close()
+        except ssl.SSLCertVerificationError as error:
+            raise WrongServerError(
+                "what answers there is not the job's Spark server: its certificate was not made with that server's "
+                "token. The secret of the sessions was changed, or another program listens at that address",
+                server=self._server.endpoint,
+            ) from error
+        except OSError as error:
+            raise ServerUnreachableError(
+                f"the host answers, but not by TLS, as the job's Spark server does: {error}",
                 server=self._server.endpoint,
             ) from error
 
@@ -189,15 +219,41 @@ def check_version(server_version: str, client_version: str, endpoint: str) -> st
     )
 
 
-def _client_packages() -> tuple[Any, Any, Any]:
+def channel_builder(server: ConnectServer, session: str) -> DefaultChannelBuilder:
+    """Give what PySpark's client makes its connection with; it trusts the server's own authority alone, if it has one.
+
+    Args:
+        server: which.
+        session: the session's id.
+
+    Raises:
+        InvalidConfigError: PySpark's client cannot run here: a package is missing.
+    """
+    _client_packages()
+    import grpc
+    from pyspark.sql.connect.client.core import DefaultChannelBuilder
+
+    authority, token = server.authority, server.token
+    if authority is None:
+        return DefaultChannelBuilder(server.url(session))
+
+    class TrustsOne(DefaultChannelBuilder):
+        def toChannel(self) -> grpc.Channel:  # noqa: N802
+            trusted = grpc.ssl_channel_credentials(authority.encode())
+            shown = grpc.access_token_call_credentials(token)
+            return self._secure_channel(self.endpoint, grpc.composite_channel_credentials(trusted, shown))
+
+    return TrustsOne(server.url(session), [("grpc.ssl_target_name_override", CERTIFICATE_HOST)])
+
+
+def _client_packages() -> tuple[Any, Any]:
     try:
         import grpc
         from pyspark.sql.connect import proto
-        from pyspark.sql.connect.client.core import DefaultChannelBuilder
     except ImportError as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InvalidConfigError(
             f"PySpark's client of Spark Connect cannot run on this worker: {first}. Install it: "
             "pip install 'airflow-cairn[connect]'"
         ) from error
-    return grpc, proto, DefaultChannelBuilder
+    return grpc, proto

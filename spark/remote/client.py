@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from ...checkpoint.errors import InvalidConfigError
 from ...storage.errors import CairnError
 from ..execution.end_signal import END_SIGNAL
-from .channel import ConnectChannel, check_version
+from .channel import ConnectChannel, channel_builder, check_version
 from .server import ConnectServer
 from .sessions import release_replaced
 from .submission import CLEAN_UP_S, RELEASE, VARIABLE, Problem, Submission
@@ -108,7 +108,8 @@ def connect(submission: Submission) -> SparkSession:
 
     # For the application's own SparkSession.builder.getOrCreate(), which then gives this session.
     os.environ["SPARK_REMOTE"] = server.url(submission.session)
-    # By this builder and no other: PySpark's functions follow the way by which the first session was made.
+    _open(server, submission.session)
+    # By this builder and no other: PySpark's functions follow the way by which the session is given.
     spark: SparkSession = SparkSession.builder.config(map={**submission.handed}).getOrCreate()
     _bound_retries(spark, submission.patience)
     for key, value in submission.conf.items():
@@ -124,6 +125,13 @@ def connect(submission: Submission) -> SparkSession:
             with _refused(f"{', '.join(paths)} as files of the session"):
                 spark.addArtifacts(*paths, **kind)
     return spark
+
+
+def _open(server: ConnectServer, session: str) -> None:
+    """Make the session the one that each builder gives from now on. A URL could not say which authority is trusted."""
+    from pyspark.sql.connect.session import SparkSession as RemoteSession
+
+    RemoteSession.builder.channelBuilder(channel_builder(server, session)).create()
 
 
 def release_session(submission: Submission) -> None:

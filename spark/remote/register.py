@@ -39,7 +39,7 @@ class ServerRegister:
 
         Args:
             use: the epoch that the server is for; None: the job.
-            machine: where the stage runs.
+            machine: where the stage runs; `ANYWHERE` for a server that all machines reach.
             nonce: of the server that the caller starts if it may; the same while it waits.
             gone: nonce of a server that the caller found gone.
 
@@ -53,12 +53,17 @@ class ServerRegister:
         )
 
     def renew(self, nonce: str) -> ServerEntry | None:
-        """Renew the lease of a server; None if it does not count any more."""
-        return self._change(nonce, lambda record, now_ms: decisions.renew(record, nonce, now_ms))
+        """Renew the lease of a server; None if it does not count any more.
 
-    def come_up(self, nonce: str, port: int) -> ServerEntry | None:
+        Raises:
+            GoneError: there is no record any more; it is not made anew.
+            CairnError: the record cannot be read or written.
+        """
+        return self._change(nonce, lambda record, now_ms: decisions.renew(record, nonce, now_ms), missing_is_new=False)
+
+    def come_up(self, nonce: str, port: int, host: str = "") -> ServerEntry | None:
         """Enter the address of a server that has started; None if it does not count any more."""
-        return self._change(nonce, lambda record, now_ms: decisions.come_up(record, nonce, port, now_ms))
+        return self._change(nonce, lambda record, now_ms: decisions.come_up(record, nonce, port, now_ms, host))
 
     def retire(self, nonce: str) -> None:
         """Have no more stages take a server."""
@@ -77,16 +82,20 @@ class ServerRegister:
         """
         return self._read(missing_is_new=False)[0].find(nonce)
 
-    def _change(self, nonce: str, decide: Callable[[ServersDocument, int], ServersDocument]) -> ServerEntry | None:
+    def _change(
+        self, nonce: str, decide: Callable[[ServersDocument, int], ServersDocument], *, missing_is_new: bool = True
+    ) -> ServerEntry | None:
         def decided(record: ServersDocument, now_ms: int) -> tuple[ServerEntry | None, ServersDocument]:
             after = decide(record, now_ms)
             return after.find(nonce), after
 
-        return self._update(decided)
+        return self._update(decided, missing_is_new=missing_is_new)
 
-    def _update(self, decide: Callable[[ServersDocument, int], tuple[R, ServersDocument]]) -> R:
+    def _update(
+        self, decide: Callable[[ServersDocument, int], tuple[R, ServersDocument]], *, missing_is_new: bool = True
+    ) -> R:
         for _ in range(MAX_TRIES):
-            record, etag = self._read()
+            record, etag = self._read(missing_is_new=missing_is_new)
             result, after = decide(record, self._runtime.now_ms())
             if after == record:
                 return result

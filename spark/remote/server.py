@@ -15,7 +15,11 @@ DEFAULT_USER = "cairn"
 """A session belongs to a user whom the client claims to be. Every try must claim the same one, or it could not release
 the session of the try before; the worker's own user name may differ from machine to machine."""
 
-_HOST = re.compile(r"\A[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?\Z")
+CERTIFICATE_HOST = "cairn-server"
+"""The name in the certificate of a server that Cairn runs. Each has an authority of its own, so that the name need not
+tell servers apart."""
+
+_HOST = re.compile(r"\A[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\Z")
 _USER = re.compile(r"\A[A-Za-z0-9_.@-]{1,200}\Z")
 
 
@@ -28,6 +32,8 @@ class ConnectServer:
     token: str | None = field(default=None, repr=False)
     use_ssl: bool = False
     user: str = DEFAULT_USER
+    authority: str | None = field(default=None, repr=False)
+    """The only one whose certificate is trusted, PEM; None: those that this machine trusts."""
 
     @property
     def endpoint(self) -> str:

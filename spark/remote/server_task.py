@@ -13,6 +13,8 @@ VARIABLE = "CAIRN_SERVER"
 """The environment variable that holds it, as JSON."""
 TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 """Spark's own: where a server finds its token."""
+IDENTITY_VARIABLE = "CAIRN_SERVER_IDENTITY"
+"""Where a server that other machines reach finds its certificate and key, which is encrypted with the token."""
 
 SERVER_CONF = {
     "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
@@ -35,6 +37,10 @@ class ServerTask:
     limits: Limits
     folder: str
     """Its own; it deletes it when it ends."""
+    bind_address: str | None = None
+    """Where it listens by TLS for other machines; None: loopback only."""
+    host: str = ""
+    """By which name or address they reach it."""
     endpoint: str | None = None
     """URL of an S3 server other than AWS."""
     region: str | None = None

@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import sys
+from contextlib import contextmanager
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
@@ -25,10 +26,11 @@ from ...storage.errors import CairnError, GoneError
 from ..handover.conf import open_driver_store, s3_options
 from .register import ServerRegister
 from .server_activity import ServerActivity
-from .server_task import VARIABLE, ServerTask
+from .server_task import IDENTITY_VARIABLE, TOKEN_VARIABLE, VARIABLE, ServerTask
+from .tls_end import TlsEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +99,6 @@ class ServerLife:
     def _entry(self, now_ms: int) -> ServerEntry | None:
         if now_ms - self._renewed_ms < RENEW_MS:
             return self._register.find(self._task.nonce)
-        self._register.find(self._task.nonce)  # a record that is gone is not made anew
         entry = self._register.renew(self._task.nonce)
         self._renewed_ms = now_ms
         return entry
@@ -158,15 +159,27 @@ def _serve(task: ServerTask, coordinator: Coordinator, register: ServerRegister,
     spark = SparkSession.builder.getOrCreate()
     try:
         activity = ServerActivity(spark.sparkContext._jvm)
-        entry = register.come_up(task.nonce, activity.port)
-        up.set()
-        if entry is None:
-            log.warning("this server has been replaced while it started")
-            return
-        log.warning("server %s of job %s is up at port %d", task.nonce, task.job, entry.port)
-        life = ServerLife(task, coordinator, register, activity.look, system_runtime().now_ms)
-        while life.goes_on() and not told.wait(LOOK_S):
-            pass
-        log.warning("this server ends: %s", life.why or "it was told to")
+        with _reachable(task, activity.port) as port:
+            entry = register.come_up(task.nonce, port, task.host)
+            up.set()
+            if entry is None:
+                log.warning("this server has been replaced while it started")
+                return
+            log.warning("server %s of job %s is up at port %d of %s", task.nonce, task.job, port, task.host or "here")
+            life = ServerLife(task, coordinator, register, activity.look, system_runtime().now_ms)
+            while life.goes_on() and not told.wait(LOOK_S):
+                pass
+            log.warning("this server ends: %s", life.why or "it was told to")
     finally:
         spark.stop()
+
+
+@contextmanager
+def _reachable(task: ServerTask, port: int) -> Iterator[int]:
+    """Give the port that stages are to use: Spark's own on loopback, or that of a TLS end for other machines."""
+    if task.bind_address is None:
+        yield port
+        return
+    identity, token = os.environ[IDENTITY_VARIABLE], os.environ[TOKEN_VARIABLE]
+    with TlsEnd(identity, token, address=task.bind_address, target=port, folder=task.folder) as end:
+        yield end.port

@@ -1,0 +1,111 @@
+"""The TLS end of a server that other machines reach: it forwards what it decrypts to Spark's port on loopback (V4).
+
+Spark's own server has no TLS, and its token must not travel in clear. So this driver listens for it, with a certificate
+that only a process with the server's token can have made. What gets through TLS still has to show the token to Spark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import tempfile
+from threading import Thread
+
+HANDSHAKE_S = 30.0
+"""For a client to speak TLS; then its connection is closed."""
+_CHUNK = 64 * 1024
+
+
+class TlsEnd:
+    """Listens until it is closed; a context manager.
+
+    Args:
+        identity: the certificate and its key, PEM.
+        token: that the key is encrypted with.
+        address: of the machine, to listen at; a port is chosen.
+        target: Spark's port on this machine's loopback.
+        folder: that only this user may read; nothing stays in it.
+
+    Raises:
+        OSError: the address is none of this machine.
+    """
+
+    def __init__(self, identity: str, token: str, *, address: str, target: int, folder: str) -> None:
+        self._target = target
+        self._loop = asyncio.new_event_loop()
+        self._open: set[asyncio.Task[None]] = set()
+        try:
+            context = _context(identity, token, folder)
+            listening = asyncio.start_server(
+                self._serve, address, 0, ssl=context, ssl_handshake_timeout=HANDSHAKE_S, limit=_CHUNK
+            )
+            self._server = self._loop.run_until_complete(listening)
+        except BaseException:
+            self._loop.close()
+            raise
+        self.port: int = self._server.sockets[0].getsockname()[1]
+        """Where it listens."""
+        self._thread = Thread(target=self._loop.run_forever, name="cairn's TLS end", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> TlsEnd:
+        """Give it."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it, and what is connected."""
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _close(self) -> None:
+        self._server.close()
+        for each in (waiting := [*self._open]):
+            each.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._open.add(task)
+        try:
+            with contextlib.suppress(OSError):  # Spark has stopped, or a side is gone: the other one sees that
+                await self._forward(reader, writer)
+        except asyncio.CancelledError:
+            pass  # this end is being closed; asyncio would log a connection that is cancelled as an error
+        finally:
+            self._open.discard(task)
+            writer.close()
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        spark_reader, spark_writer = await asyncio.open_connection("localhost", self._target, limit=_CHUNK)
+        both = [asyncio.ensure_future(_pump(reader, spark_writer)), asyncio.ensure_future(_pump(spark_reader, writer))]
+        try:
+            # HTTP/2 never closes one direction alone.
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in both:
+                each.cancel()
+            await asyncio.gather(*both, return_exceptions=True)
+            spark_writer.close()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(_CHUNK):
+        writer.write(data)
+        # A side that reads slowly holds the other one up; nothing piles up here.
+        await writer.drain()
+
+
+def _context(identity: str, token: str, folder: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.set_alpn_protocols(["h2"])
+    # ssl reads from files only.
+    with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".pem") as file:
+        file.write(identity)
+        file.flush()
+        context.load_cert_chain(file.name, password=token)
+    return context
