@@ -184,8 +184,8 @@ class SharedServer:
 def _unreached(server: ConnectServer) -> ServerUnreachableError:
     return ServerUnreachableError(
         "the job's Spark server is up, and this machine does not reach it. Let Airflow's workers connect to each "
-        "other's ports, and check that [core] hostname_callable gives a name or an address that they all reach; or take "
-        "bind_address out of ConnectSession, so that each machine has a server of its own",
+        "other's ports, and check that [core] hostname_callable gives a name or an address that they all reach; or "
+        "take bind_address out of ConnectSession, so that each machine has a server of its own",
         server=server.endpoint,
     )
 

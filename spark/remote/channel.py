@@ -233,13 +233,13 @@ def channel_builder(server: ConnectServer, session: str) -> DefaultChannelBuilde
     import grpc
     from pyspark.sql.connect.client.core import DefaultChannelBuilder
 
-    authority, token = server.authority, server.token
-    if authority is None:
+    if server.authority is None:
         return DefaultChannelBuilder(server.url(session))
+    authority, token = server.authority.encode(), server.token
 
     class TrustsOne(DefaultChannelBuilder):
         def toChannel(self) -> grpc.Channel:  # noqa: N802
-            trusted = grpc.ssl_channel_credentials(authority.encode())
+            trusted = grpc.ssl_channel_credentials(authority)
             shown = grpc.access_token_call_credentials(token)
             return self._secure_channel(self.endpoint, grpc.composite_channel_credentials(trusted, shown))
 

@@ -159,7 +159,7 @@ def _serve(task: ServerTask, coordinator: Coordinator, register: ServerRegister,
     spark = SparkSession.builder.getOrCreate()
     try:
         activity = ServerActivity(spark.sparkContext._jvm)
-        with _reachable(task, activity.port) as port:
+        with reachable(task, activity.port) as port:
             entry = register.come_up(task.nonce, port, task.host)
             up.set()
             if entry is None:
@@ -175,8 +175,13 @@ def _serve(task: ServerTask, coordinator: Coordinator, register: ServerRegister,
 
 
 @contextmanager
-def _reachable(task: ServerTask, port: int) -> Iterator[int]:
-    """Give the port that stages are to use: Spark's own on loopback, or that of a TLS end for other machines."""
+def reachable(task: ServerTask, port: int) -> Iterator[int]:
+    """Give the port that stages are to use: Spark's own on loopback, or that of a TLS end for other machines.
+
+    Args:
+        task: which server.
+        port: Spark's.
+    """
     if task.bind_address is None:
         yield port
         return

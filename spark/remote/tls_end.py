@@ -73,11 +73,14 @@ class TlsEnd:
         try:
             with contextlib.suppress(OSError):  # Spark has stopped, or a side is gone: the other one sees that
                 await self._forward(reader, writer)
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
         except asyncio.CancelledError:
-            pass  # this end is being closed; asyncio would log a connection that is cancelled as an error
+            # This end is being closed. Raised again, asyncio would log it as an error.
+            writer.transport.abort()
         finally:
             self._open.discard(task)
-            writer.close()
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         spark_reader, spark_writer = await asyncio.open_connection("localhost", self._target, limit=_CHUNK)
@@ -90,6 +93,8 @@ class TlsEnd:
                 each.cancel()
             await asyncio.gather(*both, return_exceptions=True)
             spark_writer.close()
+            with contextlib.suppress(OSError):
+                await spark_writer.wait_closed()
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -18,7 +18,7 @@ from airflow_cairn.checkpoint.servers.lifetime import Activity
 from airflow_cairn.spark.handover.conf import open_driver_store, s3_options
 from airflow_cairn.spark.remote.register import ServerRegister
 from airflow_cairn.spark.remote.server_task import TOKEN_VARIABLE, VARIABLE, ServerTask
-from airflow_cairn.spark.remote.session_driver import ServerLife
+from airflow_cairn.spark.remote.session_driver import ServerLife, reachable
 from tests.support.connect_stand_in import ConnectStandIn, connect_server
 
 
@@ -42,12 +42,12 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: told.set())
     coordinator = Coordinator(open_driver_store(task.storage, s3_options(task.endpoint, task.region)), task.job)
     register = ServerRegister(coordinator.files, system_runtime())
-    with connect_server(token=os.environ[TOKEN_VARIABLE]) as server:
+    with connect_server(token=os.environ[TOKEN_VARIABLE]) as server, reachable(task, server.port) as port:
 
         def look() -> Activity:
             return Activity(len(server.open), len(server.open | server.closed), 0, 0, 0)
 
-        register.come_up(task.nonce, server.port)
+        register.come_up(task.nonce, port, task.host)
         life = ServerLife(task, coordinator, register, look, system_runtime().now_ms)
         while life.goes_on() and not told.wait(0.05):
             pass

@@ -10,7 +10,7 @@ from airflow.sdk import DAG
 
 from airflow_cairn.checkpoint.errors import InvalidConfigError
 from airflow_cairn.operators import CheckpointedTaskGroup
-from airflow_cairn.tasks.connect_session import ConnectSession
+from airflow_cairn.tasks.connect_session import ConnectSession, is_any
 
 DAY = timedelta(days=1)
 
@@ -27,6 +27,10 @@ DAY = timedelta(days=1)
         ({"max_sessions": True}, "max_sessions must be a whole number"),
         ({"max_memory_mb": 255}, "max_memory_mb must be a whole number of at least 256"),
         ({"per": "stage"}, 'per must be "job" or "epoch"'),
+        *(
+            ({"bind_address": address}, "bind_address must be an IP address that other machines reach")
+            for address in ("127.0.0.1", "::1", "localhost", "10.0.0", "", 0, True, "224.0.0.1")
+        ),
         ({"conf": "spark.driver.memory=1g"}, "conf must be a dict"),
         ({"conf": {"spark.connect.grpc.binding.port": "15002"}}, "is set by Cairn.*Remove it"),
         ({"conf": {"spark.connect.grpc.binding.address": "0.0.0.0"}}, "is set by Cairn.*Remove it"),
@@ -49,6 +53,12 @@ def test_options_at_their_bounds_are_taken() -> None:
     assert session.limits().max_memory_bytes == 2**28
     assert session.limits().idle_ms == 10_000
     assert ConnectSession(max_memory_mb=None).limits().max_memory_bytes is None
+
+
+@pytest.mark.parametrize(("address", "any_of"), [("0.0.0.0", True), ("::", True), ("10.0.0.7", False)])
+def test_an_address_that_others_reach_is_taken(address: str, any_of: bool) -> None:
+    assert ConnectSession(bind_address=address).bind_address == address
+    assert is_any(address) is any_of
 
 
 def test_a_group_takes_no_other_session() -> None:

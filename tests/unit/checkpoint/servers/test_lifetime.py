@@ -59,6 +59,8 @@ def test_one_that_is_worn_lasts_until_the_epoch_has_ended_or_twice_as_long(pendi
     assert why_end(ENTRY, pending, old, LIMITS) is None
     assert why_end(ENTRY, pending, replace(old, age_ms=7_200_000), LIMITS) == "it is 120 minutes old"
     assert why_end(ENTRY, pending, replace(IDLE, sessions=20), LIMITS) == "it has had 20 sessions"
+    assert why_end(ENTRY, pending, replace(IDLE, memory_bytes=2**31 - 1), LIMITS) is None
+    assert why_end(ENTRY, pending, replace(IDLE, memory_bytes=2**31), LIMITS) == "it takes 2048 MiB of memory"
 
 
 def test_the_server_of_an_epoch_lasts_as_long_as_that_is_pending(pending: Head) -> None:

@@ -28,9 +28,12 @@ from airflow_cairn.checkpoint.servers.record import KEY, ServersDocument, Server
 from airflow_cairn.hooks.session_server import ServerStartError
 from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
 from airflow_cairn.operators.stage.outcome import StageFailedError
+from airflow_cairn.spark.remote.channel import ServerUnreachableError
 from airflow_cairn.spark.remote.register import ServerRegister
+from airflow_cairn.spark.remote.server import server_of
 from airflow_cairn.spark.remote.server_token import server_token
 from airflow_cairn.storage.port import Written
+from airflow_cairn.tasks.shared_server import listens
 from scripts.harness.wait import wait_until
 from scripts.setup.base import ROOT
 from tests.support.airflow_fixtures import Said
@@ -216,6 +219,55 @@ def test_a_stage_waits_for_the_server_that_another_one_starts(
     run(job, application, "e2")
     assert servers.nonces() == [nonce]
     assert len(servers.started()) == 1
+
+
+def on_all_machines() -> ConnectSession:
+    """A session whose server listens by TLS; on loopback, which an author may not ask for: no machine but this has it."""
+    session = ConnectSession(bind_address="0.0.0.0")
+    object.__setattr__(session, "bind_address", "127.0.0.1")
+    return session
+
+
+def test_stages_of_all_machines_share_a_server_that_listens_by_tls(
+    job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch, said: Said
+) -> None:  # semantics V1, V4
+    for run_id in ("e1", "e2"):
+        monkeypatch.setattr("airflow_cairn.tasks.shared_server.this_machine", lambda run_id=run_id: f"of-{run_id}")
+        run(job, application, run_id, session=on_all_machines())
+    assert [each.id for each in job.coordinator.head().completed] == [1, 2]
+    [started] = servers.started()
+    record, _ = job.coordinator.files.read(ServersDocument, KEY)
+    assert [(each.machine, each.host) for each in record.servers] == [("anywhere", "127.0.0.1")]
+    assert "BEGIN ENCRYPTED PRIVATE KEY" in started["environ"]["CAIRN_SERVER_IDENTITY"]
+    assert [*Path(started["folder"]).glob("*.pem")] == []
+    servers.kill()
+    run(job, application, "e3", session=on_all_machines())
+    assert len(servers.started()) == 2, "the one that refuses connections is replaced at once"
+
+
+def test_a_server_that_lives_and_is_not_reached_is_no_endless_wait(
+    job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(job, application, "e1", session=on_all_machines())
+    monkeypatch.setattr("airflow_cairn.tasks.shared_server.listens", lambda _: None)
+    monkeypatch.setattr("airflow_cairn.tasks.shared_server.SILENCE_MS", 0)
+    with pytest.raises(
+        ServerUnreachableError, match=r"this machine does not reach it.*hostname_callable.*bind_address"
+    ):
+        run(job, application, "e2", session=on_all_machines())
+    assert len(servers.started()) == 1
+
+
+def test_a_machine_that_does_not_answer_is_told_from_a_port_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    def times_out(*_: object) -> None:
+        raise TimeoutError("no answer")
+
+    here = server_of("localhost", 1, token="x")
+    elsewhere = replace(here, authority="PEM")
+    assert listens(here) is listens(elsewhere) is False
+    monkeypatch.setattr("socket.create_connection", times_out)
+    assert listens(here) is True, "it is busy"
+    assert listens(elsewhere) is None
 
 
 def test_a_secret_that_was_changed_brings_another_server(

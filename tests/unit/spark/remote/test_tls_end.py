@@ -1,0 +1,145 @@
+"""The TLS end of a server that other machines reach: what gets through, what is refused and with which words (V4)."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from airflow_cairn.spark.remote import channel
+from airflow_cairn.spark.remote.channel import ConnectChannel, ServerUnreachableError, WrongServerError
+from airflow_cairn.spark.remote.server import CERTIFICATE_HOST, ConnectServer, server_of
+from airflow_cairn.spark.remote.server_certificate import authority, identity
+from airflow_cairn.spark.remote.sessions import session_id
+from airflow_cairn.spark.remote.tls_end import TlsEnd
+from tests.support.connect_stand_in import connect_server
+
+TOKEN = "the-servers-token"
+ONE = session_id("one")
+
+
+def client_of(port: int, token: str = TOKEN, trusts: str = TOKEN) -> ConnectServer:
+    made = server_of("127.0.0.1", port, token=token, use_ssl=True)
+    return replace(made, authority=authority(trusts))
+
+
+@contextmanager
+def tls_end(target: int, folder: Path) -> Iterator[TlsEnd]:
+    with TlsEnd(identity(TOKEN), TOKEN, address="127.0.0.1", target=target, folder=str(folder)) as end:
+        yield end
+
+
+@contextmanager
+def echo() -> Iterator[int]:
+    """A server that sends back what it gets, for one connection; gives its port."""
+    with socket.create_server(("localhost", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection, suppress(ConnectionError):  # a client that speaks TLS goes when it is answered in kind
+                while data := connection.recv(65536):
+                    connection.sendall(data)
+
+        thread = Thread(target=serve)
+        thread.start()
+        yield server.getsockname()[1]
+        thread.join()
+
+
+def tls_to(port: int) -> ssl.SSLSocket:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=authority(TOKEN))
+    context.set_alpn_protocols(["h2"])
+    plain = socket.create_connection(("127.0.0.1", port), 300)
+    return context.wrap_socket(plain, server_hostname=CERTIFICATE_HOST)
+
+
+def test_a_client_that_knows_the_token_gets_through(tmp_path: Path) -> None:  # semantics V4
+    with connect_server(token=TOKEN) as server, tls_end(server.port, tmp_path) as end:
+        for _ in range(2):
+            with ConnectChannel(client_of(end.port)) as it:
+                assert it.version(ONE) == "4.3.0"
+    assert [*tmp_path.iterdir()] == [], "ssl reads keys from files only; none stays"
+
+
+def test_a_wrong_token_is_refused_by_spark(tmp_path: Path) -> None:  # semantics V4
+    with connect_server(token="another") as server, tls_end(server.port, tmp_path) as end:
+        made = client_of(end.port)
+        with ConnectChannel(made) as it, pytest.raises(WrongServerError, match="does not take the connection's token"):
+            it.version(ONE)
+
+
+def test_a_server_with_another_authority_never_sees_the_token(tmp_path: Path) -> None:  # semantics V4
+    with connect_server() as server, tls_end(server.port, tmp_path) as end:
+        with pytest.raises(WrongServerError, match="not made with that server's token.*was changed, or another prog"):
+            ConnectChannel(client_of(end.port, trusts="another token"))
+    assert server.asked == []
+
+
+def test_grpc_itself_trusts_no_other_authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What asks before is for the message alone: PySpark's client has no such step."""
+    monkeypatch.setattr(channel, "SPEAK_S", 0.5)
+    monkeypatch.setattr(ConnectChannel, "_check_certificate", lambda *_: None)
+    with connect_server() as server, tls_end(server.port, tmp_path) as end:
+        with pytest.raises(ServerUnreachableError, match="its certificate is not trusted here"):
+            ConnectChannel(client_of(end.port, trusts="another token"))
+    assert server.asked == []
+
+
+def test_plain_text_to_the_tls_end_is_no_endless_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "SPEAK_S", 0.5)
+    with connect_server() as server, tls_end(server.port, tmp_path) as end:
+        with pytest.raises(ServerUnreachableError, match="in plain text. Where TLS is in front of it, set use_ssl"):
+            ConnectChannel(server_of("127.0.0.1", end.port))
+
+
+def test_tls_to_a_plain_port_says_so() -> None:
+    with echo() as port, pytest.raises(ServerUnreachableError, match="not by TLS, as the job's Spark server does"):
+        ConnectChannel(client_of(port))
+
+
+def test_much_more_than_fits_into_its_buffers_goes_both_ways(tmp_path: Path) -> None:
+    sent = bytes(range(256)) * 40_000
+    with echo() as port, tls_end(port, tmp_path) as end, tls_to(end.port) as connection:
+        assert connection.selected_alpn_protocol() == "h2"
+        assert connection.version() == "TLSv1.3"
+        sender = Thread(target=connection.sendall, args=(sent,))
+        sender.start()
+        got = bytearray()
+        while len(got) < len(sent):
+            got += connection.recv(65536)
+        sender.join()
+    assert got == sent
+
+
+def test_a_server_that_has_ended_closes_the_connection_and_the_end_goes_on(tmp_path: Path) -> None:
+    with connect_server() as server:
+        port = server.port
+    with tls_end(port, tmp_path) as end:
+        for _ in range(2):
+            with tls_to(end.port) as connection:
+                assert connection.recv(1) == b""
+
+
+def test_closing_it_closes_what_is_connected(tmp_path: Path) -> None:
+    with echo() as port:
+        with tls_end(port, tmp_path) as end:
+            connection = tls_to(end.port)
+            connection.sendall(b"x")
+            assert connection.recv(1) == b"x"
+        with connection:
+            assert connection.recv(1) == b""
+
+
+def test_the_key_is_not_in_clear_and_the_authoritys_is_not_told() -> None:  # semantics V4
+    made = identity(TOKEN)
+    assert "BEGIN ENCRYPTED PRIVATE KEY" in made
+    assert "BEGIN PRIVATE KEY" not in made
+    assert "PRIVATE" not in authority(TOKEN)
+    assert made != identity(TOKEN), "each server has a key of its own"
