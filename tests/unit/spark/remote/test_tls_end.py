@@ -76,9 +76,9 @@ def test_a_wrong_token_is_refused_by_spark(tmp_path: Path) -> None:  # semantics
 
 
 def test_a_server_with_another_authority_never_sees_the_token(tmp_path: Path) -> None:  # semantics V4
-    with connect_server() as server, tls_end(server.port, tmp_path) as end:
-        with pytest.raises(WrongServerError, match="not made with that server's token.*was changed, or another prog"):
-            ConnectChannel(client_of(end.port, trusts="another token"))
+    said = r"not made with that server's token.*was changed, or another program"
+    with connect_server() as server, tls_end(server.port, tmp_path) as end, pytest.raises(WrongServerError, match=said):
+        ConnectChannel(client_of(end.port, trusts="another token"))
     assert server.asked == []
 
 
@@ -86,17 +86,23 @@ def test_grpc_itself_trusts_no_other_authority(tmp_path: Path, monkeypatch: pyte
     """What asks before is for the message alone: PySpark's client has no such step."""
     monkeypatch.setattr(channel, "SPEAK_S", 0.5)
     monkeypatch.setattr(ConnectChannel, "_check_certificate", lambda *_: None)
-    with connect_server() as server, tls_end(server.port, tmp_path) as end:
-        with pytest.raises(ServerUnreachableError, match="its certificate is not trusted here"):
-            ConnectChannel(client_of(end.port, trusts="another token"))
+    with (
+        connect_server() as server,
+        tls_end(server.port, tmp_path) as end,
+        pytest.raises(ServerUnreachableError, match="its certificate is not trusted here"),
+    ):
+        ConnectChannel(client_of(end.port, trusts="another token"))
     assert server.asked == []
 
 
 def test_plain_text_to_the_tls_end_is_no_endless_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel, "SPEAK_S", 0.5)
-    with connect_server() as server, tls_end(server.port, tmp_path) as end:
-        with pytest.raises(ServerUnreachableError, match="in plain text. Where TLS is in front of it, set use_ssl"):
-            ConnectChannel(server_of("127.0.0.1", end.port))
+    with (
+        connect_server() as server,
+        tls_end(server.port, tmp_path) as end,
+        pytest.raises(ServerUnreachableError, match=r"in plain text\. Where TLS is in front of it, set use_ssl"),
+    ):
+        ConnectChannel(server_of("127.0.0.1", end.port))
 
 
 def test_tls_to_a_plain_port_says_so() -> None:
