@@ -26,6 +26,7 @@ from .execution import failure_kinds
 from .execution.error_text import one_line
 from .execution.failure_kinds import is_incurable
 from .execution.fence import already_acknowledged, replaced
+from .execution.job_server import JOB_SERVER
 from .output.background import BackgroundSnapshotError
 from .output.writer import Writer
 from .stored.outputs import Stored, subtasks
@@ -149,6 +150,7 @@ def decline(reports: ExecutionReports, handover: Handover, writer: Writer, error
         detail=one_line(error),
         incurable=is_incurable(error),
         unreadable=failure_kinds.of(error, handover.upstream),
+        server=JOB_SERVER.lost(),
     )
     try:
         reports.decline(document)

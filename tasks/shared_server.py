@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 from dataclasses import dataclass, replace
 from threading import Event
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from ..checkpoint.servers.decisions import LEASE_MS, StartIt, TakeIt
 from ..checkpoint.servers.record import ANYWHERE, ServerEntry, ServerState
 from ..hooks.session_server import ServerStart, StartingServer, last_words, session_secret
 from ..hooks.spark_connect import connect_server
+from ..spark.execution.job_server import listens
 from ..spark.remote.channel import ServerUnreachableError
 from ..spark.remote.machine import this_machine
 from ..spark.remote.register import ServerRegister
@@ -34,7 +34,6 @@ log = logging.getLogger(__name__)
 LOOK_S = 1.0
 """Between two looks at a server that starts."""
 RENEW_S = 20.0
-CONNECT_S = 10.0
 SILENCE_MS = 2 * LEASE_MS
 """A server on another machine that renews its lease and does not answer for so long cannot be reached from here."""
 
@@ -90,11 +89,11 @@ class SharedServer:
                 Event().wait(LOOK_S)
                 continue
             server = self._server(found, secret)
-            answers = listens(server)
-            if answers:
+            heard = answers(server)
+            if heard:
                 log.info("using the Spark server %s of job %s", found.nonce, self.settings.job)
                 return found.nonce, server
-            if answers is None:
+            if heard is None:
                 # Its lease says whether its machine is gone; then the next claim replaces it.
                 silent_since_ms = silent_since_ms or runtime.now_ms()
                 if runtime.now_ms() - silent_since_ms >= SILENCE_MS:
@@ -200,17 +199,12 @@ def tell_end(nonce: str) -> None:
     log.warning("the Spark server %s is gone. %s", nonce, f"The end of its log:\n{said}" if said else "")
 
 
-def listens(server: ConnectServer) -> bool | None:
+def answers(server: ConnectServer) -> bool | None:
     """Tell whether anything listens where a server was; None: its machine does not answer.
 
     Args:
         server: of the job.
     """
-    try:
-        socket.create_connection((server.host, server.port), CONNECT_S).close()
-    except ConnectionError:
-        return False
-    except OSError:
-        # This machine does answer: the server is busy, and its lease says whether it lives.
-        return True if server.authority is None else None
-    return True
+    heard = listens(server.host, server.port)
+    # This machine does answer: the server is busy, and its lease says whether it lives.
+    return True if heard is None and server.authority is None else heard

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from ...storage.errors import DocumentError
 from ..decisions import history
+from ..documents.acknowledgement import DeclineDocument
 from ..documents.attempt import Execution, PendingDocument
 from ..documents.entries import EndedEntry, PendingEntry
 from ..documents.head import Head
@@ -20,6 +21,7 @@ from ..failures.restarts import Exhausted, Restart
 from ..reasons import DECLINES
 from ..store import acks
 from ..store.job_files import JobFiles
+from .cancellation import BARRIER
 
 NO_CURE = "no retry cures this"
 
@@ -52,7 +54,8 @@ def after_failure(
     Raises:
         UnavailableError: the store did not answer.
     """
-    if not curable or incurable(files, document, [stage]):
+    own = _decline(files, stage, document.executions[stage]) if curable else None
+    if not curable or (own is not None and own.incurable):
         return Exhausted(NO_CURE)
     others = incurable(files, document, declined)
     if others:
@@ -66,7 +69,8 @@ def after_failure(
         epoch=entry.epoch,
         restart_at_ms=entry.restart_at_ms,
         began_ms=_began_ms(head, document.executions[stage]),
-        server=server,
+        # Of a task that was killed only the decline says it.
+        server=server or (own.server if own is not None else ""),
     )
 
 
@@ -93,7 +97,17 @@ def after_ended(
         epoch=ended.epoch,
         restart_at_ms=ended.restart_at_ms,
         began_ms=_latest_ms(head, [document.executions[uid] for uid in declined]),
+        server=_lost_server(files, document, declined),
     )
+
+
+def _lost_server(files: JobFiles, document: PendingDocument, declined: Iterable[str]) -> str:
+    """Give the nonce of the Spark server whose end all of some stages have declined for (V4); else nothing."""
+    declines = [_decline(files, uid, document.executions[uid]) for uid in declined]
+    # Stages that read from such a one decline with it.
+    own = (each for each in declines if each is None or each.reason is not BARRIER)
+    servers = {each.server if each is not None else "" for each in own}
+    return servers.pop() if len(servers) == 1 else ""
 
 
 def _began_ms(head: Head, execution: Execution) -> int | None:
@@ -124,8 +138,12 @@ def incurable(files: JobFiles, document: PendingDocument, stages: Iterable[str])
 
 
 def _says_so(files: JobFiles, stage: str, execution: Execution) -> bool:
-    try:
-        declined = acks.read_decline(files, stage, execution)
-    except DocumentError:
-        return False  # what it says cannot be read; another try may be the cure
+    declined = _decline(files, stage, execution)
     return declined is not None and declined.incurable
+
+
+def _decline(files: JobFiles, stage: str, execution: Execution) -> DeclineDocument | None:
+    try:
+        return acks.read_decline(files, stage, execution)
+    except DocumentError:
+        return None  # what it says cannot be read; another try may be the cure

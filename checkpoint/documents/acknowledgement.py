@@ -157,3 +157,5 @@ class DeclineDocument:
     """Whether another try would fail alike: the application itself is wrong (semantics F4)."""
     unreadable: tuple[Stage, ...] = field(default=(), metadata=SPARSE)
     """Upstreams whose output it could not read, although it is there; they have to write it again (semantics F1)."""
+    server: Token = field(default="", metadata=SPARSE)
+    """Nonce of the Spark server that Cairn runs, if that was gone when the stage declined (semantics V4)."""

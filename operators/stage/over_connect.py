@@ -16,7 +16,7 @@ from ...hooks.spark_connect import ConnectClient
 from ...spark.remote.server import ConnectServer
 from ...spark.remote.sessions import session_id
 from ...spark.remote.submission import PATIENCE, PATIENCE_HERE, Submission
-from ...tasks.shared_server import SharedServer, listens, tell_end
+from ...tasks.shared_server import SharedServer, answers, tell_end
 from .extras import Extras
 from .outcome import StageRun
 
@@ -34,7 +34,7 @@ _OF_THE_SERVER = (
 
 
 def client_of(
-    operator: SparkSubmitOperator, server: ConnectServer, extras: Extras, run: StageRun, patience: int = PATIENCE
+    operator: SparkSubmitOperator, server: ConnectServer, extras: Extras, run: StageRun, nonce: str = ""
 ) -> ConnectClient:
     """Make the client process of an execution; nothing is started.
 
@@ -43,7 +43,7 @@ def client_of(
         server: the connection's.
         extras: of the execution.
         run: the execution. It replaces those before it, whose sessions are released (semantics V2).
-        patience: how often a call is repeated that the server does not answer.
+        nonce: of the server, where Cairn runs it.
 
     Raises:
         InvalidConfigError: the operator has an option that only spark-submit can follow.
@@ -58,7 +58,9 @@ def client_of(
         server=asdict(server),
         arguments=tuple(str(each) for each in operator.application_args or ()),
         conf={str(key): str(value) for key, value in (operator.conf or {}).items()},
-        patience=patience,
+        # One on this machine that refuses connections is gone; one elsewhere may be started anew.
+        patience=PATIENCE_HERE if nonce and server.authority is None else PATIENCE,
+        nonce=nonce,
         replaced=tuple(session_id(each) for each in replaced),
         py_files=_listed(operator.py_files),
         files=_listed(operator.files),
@@ -111,14 +113,13 @@ def run_on_shared(
     gone = ""
     for last in (False, False, True):
         nonce, server = shared.take(gone)
-        patience = PATIENCE_HERE if server.authority is None else PATIENCE
-        client = client_of(operator, server, extras, run, patience)
+        client = client_of(operator, server, extras, run, nonce)
         began(client)
         ended = client.run()
         problem = ended.problem
         if problem is None and ended.status == 0:
             return
-        lives = listens(server)
+        lives = answers(server)
         if not lives:
             tell_end(nonce)
         if problem is None:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from ...checkpoint.errors import InvalidConfigError
 from ...storage.errors import CairnError
 from ..execution.end_signal import END_SIGNAL
+from ..execution.job_server import JOB_SERVER
 from .channel import ConnectChannel, channel_builder, check_version
 from .server import ConnectServer
 from .sessions import release_replaced
@@ -97,6 +98,7 @@ def connect(submission: Submission) -> SparkSession:
         ServerUnreachableError: the server did not answer.
     """
     server = ConnectServer(**submission.server)
+    JOB_SERVER.use(submission.nonce, server.host, server.port)
     with ConnectChannel(server) as channel:
         import pyspark
 

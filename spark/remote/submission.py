@@ -46,6 +46,8 @@ class Submission:
     conf: dict[str, str] = field(default_factory=dict)
     """The author's conf of the session."""
     patience: int = PATIENCE
+    nonce: str = ""
+    """Of the server, where Cairn runs it."""
     replaced: tuple[str, ...] = ()
     """Ids of the sessions of executions that this one replaces (semantics V2)."""
     py_files: tuple[str, ...] = ()

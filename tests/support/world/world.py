@@ -345,6 +345,7 @@ class World:
         detail: str = "ValueError: bad row",
         store: ObjectStore | None = None,
         unreadable: tuple[str, ...] = (),
+        server: str = "",
     ) -> None:
         self.coordinator(store).decline(
             DeclineDocument(
@@ -356,6 +357,7 @@ class World:
                 reason=Reason.CHECKPOINT_DECLINED,
                 detail=detail,
                 unreadable=unreadable,
+                server=server,
             )
         )
 

@@ -72,6 +72,22 @@ def test_without_a_strategy_nothing_is_remembered() -> None:  # semantics F4
     assert weigh(None, memory, 0, 1, job="j", epoch="a", server="s1") == Restart(0, memory=memory)
 
 
+@pytest.mark.parametrize(("second", "expected"), [("s1", "pending"), ("s2", "failed"), ("", "failed")])
+def test_an_attempt_that_ended_before_the_report_counts_with_its_server(
+    world: World, second: str, expected: str
+) -> None:  # semantics F4, V4
+    world.config = CheckpointConfig(restart_strategy=FixedDelayRestart(1, 1 * S))
+    world.trigger("a")
+    world.coordinator().begin("a", "clean", "one")
+    assert isinstance(world.coordinator().fail("a", "clean", "one", "its server is gone", server="s1"), FailedOver)
+    world.clock.advance(timedelta(minutes=5))
+    world.decline(world.submit("a", "clean", "two").handover, server=second)
+    seen = world.coordinator().progress("a")
+    assert isinstance(seen, Failed), "the sensor sees the decline first"
+    answer = world.coordinator().begin("a", "clean", "three")
+    assert ("failed" if isinstance(answer, Failed) else "pending") == expected
+
+
 def test_what_one_server_takes_along_uses_up_one_restart(world: World) -> None:  # semantics F4, V4
     world.config = CheckpointConfig(restart_strategy=FixedDelayRestart(1, 1 * S))
     world.trigger("a")

@@ -33,7 +33,7 @@ from airflow_cairn.spark.remote.register import ServerRegister
 from airflow_cairn.spark.remote.server import server_of
 from airflow_cairn.spark.remote.server_token import server_token
 from airflow_cairn.storage.port import Written
-from airflow_cairn.tasks.shared_server import listens
+from airflow_cairn.tasks.shared_server import answers
 from scripts.harness.wait import wait_until
 from scripts.setup.base import ROOT
 from tests.support.airflow_fixtures import Said
@@ -45,12 +45,19 @@ pytestmark = pytest.mark.large
 SECRET = "canary-of-the-secret-0123456789abcdef"  # its value is searched for below
 
 APPLICATION = """
-import os, signal, sys
+import os, signal, socket, sys
+from urllib.parse import urlsplit
 from airflow_cairn.spark import Epoch
 with Epoch.current() as epoch:
     epoch.put("done", epoch.epoch)
     if "lose the server" in sys.argv:
         os.kill(int(open(sys.argv[-1]).read()), signal.SIGKILL)
+        at = urlsplit(os.environ["SPARK_REMOTE"].partition("/;")[0])
+        while True:
+            try:
+                socket.create_connection((at.hostname, at.port), 600).close()
+            except ConnectionError:
+                break
         raise ConnectionError("the server is gone")
     if "fail" in sys.argv:
         raise ConnectionError("this stage alone")
@@ -248,7 +255,7 @@ def test_a_server_that_lives_and_is_not_reached_is_no_endless_wait(
     register = ServerRegister(job.coordinator.files, system_runtime())
     register.claim(None, ANYWHERE, "elsewhere")
     register.come_up("elsewhere", 1, "spark.example")
-    monkeypatch.setattr("airflow_cairn.tasks.shared_server.listens", lambda _: None)
+    monkeypatch.setattr("airflow_cairn.tasks.shared_server.answers", lambda _: None)
     monkeypatch.setattr("airflow_cairn.tasks.shared_server.SILENCE_MS", 0)
     with pytest.raises(ServerUnreachableError, match=r"does not reach it.*hostname_callable.*bind_address.*example:1`"):
         run(job, application, "e1", session=on_all_machines())
@@ -261,10 +268,10 @@ def test_a_machine_that_does_not_answer_is_told_from_a_port_that_refuses(monkeyp
 
     here = server_of("localhost", 1, token="x")
     elsewhere = replace(here, authority="PEM")
-    assert listens(here) is listens(elsewhere) is False
+    assert answers(here) is answers(elsewhere) is False
     monkeypatch.setattr("socket.create_connection", times_out)
-    assert listens(here) is True, "it is busy"
-    assert listens(elsewhere) is None
+    assert answers(here) is True, "it is busy"
+    assert answers(elsewhere) is None
 
 
 def test_a_secret_that_was_changed_brings_another_server(
@@ -293,6 +300,9 @@ def test_the_end_of_the_server_is_said_in_the_failure_and_a_stages_own_is_not(
     with pytest.raises(StageFailedError, match="the server is gone") as lost:
         again.execute(context(Ti(run_id="e2", try_number=2)))
     assert lost.value.fields["server"] == nonce
+    keys = [each.key for each in job.coordinator.files.store.list(f"{job.name}/") if "/declines/" in each.key]
+    said = [json.loads(job.coordinator.files.store.get(key).data).get("server") for key in keys]
+    assert sorted(said, key=str) == sorted([None, nonce], key=str), "the declines say so too"
 
 
 def test_each_epoch_has_a_server_that_ends_with_it(job: Job, servers: Servers, application: str) -> None:
