@@ -11,7 +11,7 @@ from threading import Event
 from typing import Any
 from urllib.parse import unquote
 
-from ..checkpoint import Coordinator
+from ..checkpoint import Coordinator, system_runtime
 from ..checkpoint.documents.layout import run_id_of
 from ..checkpoint.errors import InvalidConfigError, NoCheckpointError
 from ..checkpoint.reasons import Status
@@ -28,6 +28,7 @@ from . import listeners, resume_text, rewind_text, stop_text
 from . import savepoints as savepoints_of
 from .output import detail_lines, listings, numbers, state_rows
 from .output.text import size, window_fields
+from .servers import servers as servers_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +190,16 @@ def stop(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 def savepoints(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """List a job's savepoints."""
     return Outcome(*savepoints_of.savepoints(_job(store, options.job)))
+
+
+def servers(store: ObjectStore, options: argparse.Namespace) -> Outcome:
+    """List the Spark servers that a job's stages share, or those of all jobs."""
+    if options.job is not None:
+        return Outcome(*servers_of([_job(store, options.job)], system_runtime().now_ms()))
+    found = [row.job for row in checkpoint_list.jobs(store)]
+    if not found:
+        _check_root(store)
+    return Outcome(*servers_of((Coordinator(store, job) for job in found), system_runtime().now_ms()))
 
 
 def adopt(store: ObjectStore, options: argparse.Namespace) -> Outcome:

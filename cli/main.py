@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     parser = _parser()
     options = parser.parse_args(argv)
-    named = options.job if commands.is_path(getattr(options, "job", "")) else None
+    named = options.job if commands.is_path(getattr(options, "job", None) or "") else None
     where = named or getattr(options, "storage", None) or ""
     if options.on_store and not where:
         parser.error("the storage is missing: give --storage URI, or set CAIRN_STORAGE")
@@ -235,6 +235,9 @@ def _parser() -> argparse.ArgumentParser:
     verb = _command(verbs, "savepoints", "list the savepoints that a job remembers, newest first")
     verb.add_argument("job", metavar="JOB")
     verb.set_defaults(run=commands.savepoints)
+    verb = _command(verbs, "servers", "list the Spark servers that the stages of a job share")
+    verb.add_argument("job", metavar="JOB", nargs="?", help="by default all jobs")
+    verb.set_defaults(run=commands.servers)
     verb = _command(verbs, "dispose", "delete a savepoint, unless a job needs it")
     verb.add_argument("path", metavar="PATH", help="the savepoint's folder")
     verb.add_argument("--force", action="store_true", help="delete it although a job needs it; prints what is lost")

@@ -75,7 +75,7 @@ from airflow_cairn.checkpoint.documents.metadata import (
 from airflow_cairn.checkpoint.reasons import Reason, RequestKind, Status
 from airflow_cairn.checkpoint.savepoints import savepoint_format
 from airflow_cairn.checkpoint.savepoints.savepoint_format import SavepointHeader
-from airflow_cairn.checkpoint.servers.record import ServerEntry, ServersDocument, ServerState
+from airflow_cairn.checkpoint.servers.record import ANYWHERE, ServerEntry, ServersDocument, ServerState
 from airflow_cairn.checkpoint.store import metadata_file
 from airflow_cairn.checkpoint.store.job_files import KINDS, encode
 
@@ -237,13 +237,17 @@ EXAMPLES: dict[type, Any] = {
     AckDocument: _ACK,
     AckPart: AckPart("flights", _ROUTES.token, "00000000000000e1", _ACK.subtasks),
     DeclineDocument: DeclineDocument(
-        "flights", 3, _EPOCH, "routes", _ROUTES.token, Reason.CHECKPOINT_DECLINED, "ValueError: bad row", True
+        "flights", 3, _EPOCH, "routes", _ROUTES.token, Reason.CHECKPOINT_DECLINED, "ValueError: bad row", True,
+        server="00000000000000b2",
     ),
     ServersDocument: ServersDocument(
         "flights",
         4,
         (
             ServerEntry("00000000000000b2", _MACHINE, ServerState.UP, 1_700_000_600_000, 1_700_000_660_000, _EPOCH, 1),
+            ServerEntry(
+                "00000000000000b4", ANYWHERE, ServerState.UP, 1_700_000_600_000, 1_700_000_660_000, None, 1, "worker-1"
+            ),
             ServerEntry("00000000000000b3", _MACHINE, ServerState.STARTING, 1_700_000_650_000, 1_700_000_710_000),
         ),
     ),

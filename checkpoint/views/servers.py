@@ -1,0 +1,64 @@
+"""The Spark servers that a job's stages share, as rows (semantics V1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...storage.errors import GoneError
+from ..documents.layout import run_id_of
+from ..servers.record import ANYWHERE, KEY, ServerEntry, ServersDocument
+from ..store.job_files import JobFiles
+
+GONE = "gone"
+"""Of a server that has not renewed its lease in time: it died, or does not reach the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRow:
+    """One server of one job."""
+
+    job: str
+    server: str
+    """Its nonce, which names it in the tasks' logs."""
+    state: str
+    """`starting`, `up`, `ending` or `gone`."""
+    run_id: str | None
+    """The DAG run that it is for; None: all of the job's."""
+    machine: str | None
+    """On which it listens, on loopback; a hash. None: it listens for all machines."""
+    host: str | None
+    """By which other machines reach it; None: they do not, or it is not up yet."""
+    port: int | None
+    started_at_ms: int
+    lease_until_ms: int
+
+
+def servers(files: JobFiles, now_ms: int) -> list[ServerRow]:
+    """List a job's servers, oldest first; none where it never had one.
+
+    Args:
+        files: of the job.
+        now_ms: the time, milliseconds since 1970 UTC.
+
+    Raises:
+        CairnError: the record cannot be read.
+    """
+    try:
+        record, _ = files.read(ServersDocument, KEY)
+    except GoneError:
+        return []
+    return [_row(record.job, each, now_ms) for each in record.servers]
+
+
+def _row(job: str, entry: ServerEntry, now_ms: int) -> ServerRow:
+    return ServerRow(
+        job=job,
+        server=entry.nonce,
+        state=entry.state if now_ms < entry.lease_until_ms else GONE,
+        run_id=run_id_of(entry.use) if entry.use is not None else None,
+        machine=entry.machine if entry.machine != ANYWHERE else None,
+        host=entry.host or None,
+        port=entry.port or None,
+        started_at_ms=entry.started_ms,
+        lease_until_ms=entry.lease_until_ms,
+    )

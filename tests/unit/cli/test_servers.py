@@ -1,0 +1,72 @@
+"""`cairn servers`: where the Spark servers of jobs are, and which of them are gone (semantics V1)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from airflow_cairn.checkpoint.runtime import Runtime, system_runtime
+from airflow_cairn.checkpoint.servers.decisions import LEASE_MS
+from airflow_cairn.checkpoint.servers.record import ANYWHERE
+from airflow_cairn.cli.main import FAILED, main
+from airflow_cairn.spark.remote.register import ServerRegister
+from tests.support import jobs
+from tests.support.world.world import JOB, World
+
+NOW_MS = system_runtime().now_ms()
+HERE = "0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f"
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Callable[..., str]:
+    """Dumps a job: it has servers for one run and for all machines, and one that is starting."""
+
+    def make(at_ms: int | None) -> str:
+        world = World()
+        world.run_epoch("a")
+        if at_ms is not None:
+            register = ServerRegister(world.coordinator().files, Runtime(lambda: at_ms, world.new_token))
+            for nonce, use, machine, host in (("one", "a", HERE, ""), ("all", None, ANYWHERE, "worker-1")):
+                register.claim(use, machine, nonce)
+                register.come_up(nonce, 15002, host)
+            register.claim(None, HERE, "new")
+        return jobs.dump(world.memory, tmp_path)
+
+    return make
+
+
+def test_the_servers_of_a_job_and_of_all_jobs(storage: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
+    where = storage(NOW_MS + LEASE_MS)
+    assert main(["servers", "--storage", where]) == 0
+    of_all = capsys.readouterr().out
+    assert main(["servers", JOB, "--storage", where]) == 0
+    assert capsys.readouterr().out == of_all
+    rows = {line.split()[1]: " ".join(line.split()) for line in of_all.splitlines()[2:]}
+    assert rows["one"].startswith(f"{JOB} one up a loopback of 0f0f0f0f:15002 ")
+    assert rows["all"].startswith(f"{JOB} all up the job worker-1:15002 ")
+    assert rows["new"].startswith(f"{JOB} new starting the job - ")
+
+
+def test_one_whose_lease_is_over_is_gone(
+    storage: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:  # semantics V1
+    assert main(["servers", JOB, "--json", "--storage", storage(NOW_MS + LEASE_MS)]) == 0
+    found = {row["server"]: row for row in json.loads(capsys.readouterr().out)["servers"]}
+    assert {name: row["state"] for name, row in found.items()} == {"one": "up", "all": "up", "new": "starting"}
+    assert (found["all"]["machine"], found["all"]["host"], found["all"]["port"]) == (None, "worker-1", 15002)
+    assert (found["one"]["machine"], found["one"]["host"], found["one"]["run_id"]) == (HERE, None, "a")
+    assert main(["servers", JOB, "--json", "--storage", storage(NOW_MS - LEASE_MS)]) == 0
+    assert {row["state"] for row in json.loads(capsys.readouterr().out)["servers"]} == {"gone"}
+
+
+def test_a_job_without_servers_and_one_that_is_not_there(
+    storage: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = storage(None)
+    assert main(["servers", "--storage", where]) == 0
+    assert capsys.readouterr().out == "no Spark servers\n"
+    assert main(["servers", "other", "--storage", where]) == FAILED
+    assert "the storage has no such job" in capsys.readouterr().err
