@@ -15,6 +15,7 @@ from airflow_cairn.cli.main import FAILED, main
 from airflow_cairn.spark.remote.register import ServerRegister
 from tests.support import jobs
 from tests.support.world.world import JOB, World
+from tests.unit.cli.test_json import documented, paths
 
 NOW_MS = system_runtime().now_ms()
 HERE = "0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f"
@@ -60,6 +61,13 @@ def test_one_whose_lease_is_over_is_gone(
     assert (found["one"]["machine"], found["one"]["host"], found["one"]["run_id"]) == (HERE, None, "a")
     assert main(["servers", JOB, "--json", "--storage", storage(NOW_MS - LEASE_MS)]) == 0
     assert {row["state"] for row in json.loads(capsys.readouterr().out)["servers"]} == {"gone"}
+
+
+def test_the_json_has_the_fields_of_the_reference(
+    storage: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["servers", "--json", "--storage", storage(NOW_MS)]) == 0
+    assert {*paths(json.loads(capsys.readouterr().out))} == documented("cairn servers [JOB]")
 
 
 def test_a_job_without_servers_and_one_that_is_not_there(
