@@ -64,8 +64,8 @@ class ConnectSession:
         for key in self.conf:
             if key in SERVER_CONF and key != "spark.plugins":
                 raise InvalidConfigError(
-                    f"conf {key} is set by Cairn: Spark's own port is on loopback, and sessions see no modules of each "
-                    "other. Remove it; for other machines there is bind_address",
+                    f"conf {key} is set by Cairn, which relies on its value. Remove it; where other machines are to "
+                    "reach the server, set bind_address",
                     key=key,
                 )
             if key == _TOKEN_CONF:

@@ -28,6 +28,7 @@ from ..execution.end_signal import END_SIGNAL
 from ..execution.job_server import JOB_SERVER
 from .channel import ConnectChannel, channel_builder, check_version
 from .server import ConnectServer
+from .server_task import SESSION_TIMEOUT_S
 from .sessions import release_replaced
 from .submission import CLEAN_UP_S, RELEASE, VARIABLE, Problem, Submission
 
@@ -40,6 +41,9 @@ log = logging.getLogger(__name__)
 
 NOT_RUN = 78
 """Exit status where no application ran; a line of the output says why."""
+
+USE_S = SESSION_TIMEOUT_S / 10
+"""Between two calls that keep a session open while the application makes none."""
 
 _FUNCTION = re.compile(r"\A[A-Za-z_]\w*(\.[A-Za-z_]\w*)+\Z")
 _FILES = (".py", ".jar", ".r", ".zip", ".egg")
@@ -77,10 +81,14 @@ def main(environ: dict[str, str] | None = None) -> int:
         sys.stdout.write(f"{Problem.of(error).line()}\n")
         return NOT_RUN
     Thread(target=_release_in_time, args=(submission,), name="cairn ends in time", daemon=True).start()
+    over = Event()
+    if submission.nonce:
+        Thread(target=_keep_open, args=(spark, over), name="cairn keeps the session", daemon=True).start()
     sys.argv = [submission.application, *submission.arguments]
     try:
         application()
     finally:
+        over.set()
         # Whatever still runs in it is of no use now, and its Python workers take memory.
         spark.stop()
     return 0
@@ -127,6 +135,16 @@ def connect(submission: Submission) -> SparkSession:
             with _refused(f"{', '.join(paths)} as files of the session"):
                 spark.addArtifacts(*paths, **kind)
     return spark
+
+
+def _keep_open(spark: SparkSession, over: Event) -> None:
+    """Use the session now and then: the server closes one that has long not been used, as that of a dead client."""
+    from pyspark.errors import PySparkException
+
+    while not over.wait(USE_S):
+        # The application sees for itself that the server is gone, or that the session is closed.
+        with contextlib.suppress(PySparkException, ValueError):
+            spark.conf.get("spark.app.name", None)
 
 
 def _open(server: ConnectServer, session: str) -> None:

@@ -16,6 +16,9 @@ TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 IDENTITY_VARIABLE = "CAIRN_SERVER_IDENTITY"
 """Where a server that other machines reach finds its certificate and key, which is encrypted with the token."""
 
+SESSION_TIMEOUT_S = 600
+"""A session that has not been used for so long is one whose client has died, with its task: Spark closes it."""
+
 SERVER_CONF = {
     "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
     "spark.connect.grpc.binding.address": "localhost",
@@ -23,6 +26,7 @@ SERVER_CONF = {
     # Spark's own server sets these two and the plugin does not (measured): sessions would share modules of one name.
     "spark.sql.artifact.isolation.enabled": "true",
     "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
+    "spark.connect.session.manager.defaultSessionTimeout": f"{SESSION_TIMEOUT_S}s",
 }
 """What makes a Spark application a Spark Connect server, on loopback, at a port that is free, its sessions isolated."""
 

@@ -1,11 +1,10 @@
-"""A server that Cairn runs, as a real Spark: started by a stage, shared, killed, replaced, and ended by itself."""
+"""A server that Cairn runs, as a real Spark: started by a stage, shared, recycled, and ended by itself."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ import psutil
 import pytest
 from airflow.sdk import DAG
 
-from airflow_cairn.checkpoint.servers.record import KEY, ServersDocument, ServerState
+from airflow_cairn.checkpoint.servers.record import ANYWHERE, KEY, ServersDocument, ServerState
 from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
 from scripts.harness.spark.start import fast_conf
 from scripts.harness.wait import wait_until
@@ -56,9 +55,17 @@ def here(job: Job, connections: Callable[[str, str], None], monkeypatch: pytest.
     shut_down(job.coordinator)
 
 
-def stage(job: Job, application: str, idle: timedelta) -> SparkEpochOperator:
-    conf = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.sql.shuffle.partitions": "2"}
-    session = ConnectSession(conf={**conf, **fast_conf()}, idle=idle)
+CONF = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.sql.shuffle.partitions": "2"}
+
+
+def by_tls(idle: timedelta) -> ConnectSession:
+    """A session whose server listens by TLS; at an address that an author may not ask for: each machine has it."""
+    session = ConnectSession(conf={**CONF, **fast_conf()}, idle=idle, bind_address="0.0.0.0")
+    object.__setattr__(session, "bind_address", "127.0.0.1")
+    return session
+
+
+def stage(job: Job, application: str, session: ConnectSession) -> SparkEpochOperator:
     with DAG("flights"):
         group = CheckpointedTaskGroup(
             "epoch", storage=job.storage, job=job.name, conn_id="spark_here", session=session, reads_window=False
@@ -87,18 +94,18 @@ def servers(job: Job) -> ServersDocument:
     return job.coordinator.files.read(ServersDocument, KEY)[0]
 
 
-def test_a_server_is_started_shared_replaced_and_ends_by_itself(
+def test_a_server_is_started_shared_recycled_and_ends_by_itself(
     job: Job, here: None, tmp_path: Path, said: Said
 ) -> None:  # semantics V1, V4
     application = tmp_path / "routes.py"
     application.write_text(APPLICATION)
     (tmp_path / "doubled.py").write_text("def of(number):\n    return 2 * number\n")
+    of_three = ConnectSession(conf={**CONF, **fast_conf()}, idle=timedelta(hours=1), max_sessions=3)
 
-    def run(run_id: str, idle: timedelta = timedelta(hours=1)) -> str:
+    def run(run_id: str, session: ConnectSession = of_three) -> str:
         job.trigger(run_id)
-        stage(job, str(application), idle).execute(context(Ti(run_id=run_id)))
-        [entry] = servers(job).servers
-        return entry.nonce
+        stage(job, str(application), session).execute(context(Ti(run_id=run_id)))
+        return servers(job).servers[-1].nonce
 
     first = run("e1")
     assert run("e2") == first, "one server for both"
@@ -109,15 +116,17 @@ def test_a_server_is_started_shared_replaced_and_ends_by_itself(
     assert [each.state for each in servers(job).servers] == [ServerState.UP], "and not with their server"
     shown = " ".join(commands(pid))
     assert "spark.plugins" in shown
-    os.kill(pid, signal.SIGKILL)
-    second = run("e3", timedelta(seconds=10))
-    assert second != first
-    assert [each.id for each in job.coordinator.head().completed][-1] == 3
+    assert run("e3") == first
+    wait_until(lambda: not servers(job).servers, 300, "the server that has had three sessions to end")
     assert [*Path(tempfile.gettempdir()).glob(f"cairn-server-{first}")] == []
 
+    assert run("e4", by_tls(timedelta(seconds=10))) != first
+    assert [(each.machine, each.host) for each in servers(job).servers] == [(ANYWHERE, "127.0.0.1")]
+    assert [each.id for each in job.coordinator.head().completed][-1] == 4
     wait_until(lambda: not servers(job).servers, 300, "the idle server to end")
     pids = [int(found) for found in re.findall(r"starting a Spark server for job flights: process (\d+)", said.text)]
-    wait_until(lambda: has_ended(pids[-1]), 120, "its process to end")
+    assert len(pids) == 2
+    wait_until(lambda: all(map(has_ended, pids)), 120, "their processes to end")
     stored = " ".join(path.read_text(errors="replace") for path in job.folder.rglob("*") if path.is_file())
     for text in (shown, said.text, stored):
         assert SECRET not in text

@@ -1,11 +1,14 @@
-"""A client whose application does not end when it is told to."""
+"""A client whose application does not end when it is told to, or leaves its session alone for long."""
 
 from __future__ import annotations
 
 import os
 import signal
+from threading import Event
+from types import SimpleNamespace
 
 import pytest
+from pyspark.errors import PySparkException
 
 from airflow_cairn.spark.execution.end_signal import EndSignal
 from airflow_cairn.spark.remote import client
@@ -34,3 +37,19 @@ def test_its_session_is_released_without_it(there: bool, monkeypatch: pytest.Mon
                 client._release_in_time(submission)
         assert server.closed == ({("cairn", ONE)} if there else set())
     assert ends == [128 + signal.SIGTERM]
+
+
+def test_a_client_that_lives_uses_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server closes one that is not used for ten minutes; an application may compute for longer by itself."""
+    over, asked = Event(), list[str]()
+
+    class Conf:
+        def get(self, key: str, _default: None) -> None:
+            asked.append(key)
+            if len(asked) == 3:
+                over.set()
+            raise PySparkException("the server does not answer")
+
+    monkeypatch.setattr(client, "USE_S", 0.001)
+    client._keep_open(SimpleNamespace(conf=Conf()), over)  # type: ignore[arg-type]
+    assert len(asked) == 3, "it goes on where a call fails, and ends with the application"
