@@ -17,6 +17,7 @@ import pytest
 from airflow.sdk import DAG
 
 from airflow_cairn.checkpoint.servers.record import ANYWHERE, KEY, ServersDocument, ServerState
+from airflow_cairn.cli.main import main
 from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
 from scripts.harness.spark.start import fast_conf
 from scripts.harness.wait import wait_until
@@ -42,6 +43,7 @@ with Epoch.current() as epoch:
     daemon = udf(lambda id: __import__("os").getppid(), "int")
     print("DAEMON", rows.select(daemon("id")).first()[0])
     epoch.snapshot("seen", kept, key="id")
+    print("KEPT", kept.count(), "ON", type(epoch.spark).__module__)
 """
 
 
@@ -65,14 +67,18 @@ def by_tls(idle: timedelta) -> ConnectSession:
     return session
 
 
-def stage(job: Job, application: str, session: ConnectSession) -> SparkEpochOperator:
-    with DAG("flights"):
+def stage(job: Job, application: str, session: ConnectSession | None) -> SparkEpochOperator:
+    """A stage on a session's server, or by spark-submit."""
+    with DAG(job.name):
         group = CheckpointedTaskGroup(
             "epoch", storage=job.storage, job=job.name, conn_id="spark_here", session=session, reads_window=False
         )
         with group:
             return SparkEpochOperator(
-                task_id="routes", application=application, py_files=str(Path(application).with_name("doubled.py"))
+                task_id="routes",
+                application=application,
+                py_files=str(Path(application).with_name("doubled.py")),
+                conf=None if session is not None else {**CONF, **fast_conf()},
             )
 
 
@@ -127,6 +133,18 @@ def test_a_server_is_started_shared_recycled_and_ends_by_itself(
     pids = [int(found) for found in re.findall(r"starting a Spark server for job flights: process (\d+)", said.text)]
     assert len(pids) == 2
     wait_until(lambda: all(map(has_ended, pids)), 120, "their processes to end")
+
+    words = ("--request-id", "s1", "--storage", job.storage)
+    assert main(["savepoint", job.name, f"file://{tmp_path}/savepoints", *words]) == 0
+    [savepoint] = (tmp_path / "savepoints").iterdir()
+    other = Job(job.folder, "rides")
+    assert main(["resume", other.name, "--from", f"file://{savepoint}", "--yes", "--storage", other.storage]) == 0
+    other.trigger("e1")
+    stage(other, str(application), None).execute(context(Ti(dag_id=other.name, run_id="e1")))
+    assert re.findall(r"KEPT (\d+) ON (\S+)", said.text)[-2:] == [
+        ("12", "pyspark.sql.connect.session"),
+        ("15", "pyspark.sql.session"),
+    ], "the savepoint was taken on one transport, and the job resumed on the other"
     stored = " ".join(path.read_text(errors="replace") for path in job.folder.rglob("*") if path.is_file())
     for text in (shown, said.text, stored):
         assert SECRET not in text
