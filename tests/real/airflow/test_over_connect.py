@@ -32,7 +32,7 @@ def has_ended(process: psutil.Process) -> bool:
 def test_clients_and_their_server_die_and_each_stage_alone_runs_again(
     airflow: AirflowHome, gates: Gates, storage: str
 ) -> None:
-    """semantics V2, F2, R1: killed are a client, a task without its client, and the server; between, a try is cleared."""
+    """semantics V2, F2, R1: killed are a client, a task without its client, and a server; one try is cleared."""
     api, job = airflow.api, JobStore(storage, JOB)
 
     def writes(attempt: int) -> None:

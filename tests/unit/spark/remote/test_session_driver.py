@@ -28,9 +28,14 @@ class Mute(WrappedStore):
 
     mute = False
 
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.asked: list[str] = []
+
     def _read(self, verb: str, key: str, call: Callable[[], T]) -> T:
         if self.mute:
             raise UnavailableError("nothing answers")
+        self.asked.append(f"{verb} {key}")
         return call()
 
     _write = _read
@@ -79,6 +84,19 @@ def test_it_renews_its_lease_while_it_serves(server: Server) -> None:
     assert isinstance(server.register().claim(None, "here", "second"), TakeIt)
     server.wait(LEASE_MS)
     assert isinstance(server.register().claim(None, "here", "second"), StartIt), "no stage looks any more"
+
+
+@pytest.mark.parametrize(("waits_ms", "verbs"), [(1, ["get"]), (RENEW_MS, ["get", "replace"])])
+def test_a_look_reads_the_record_once_and_so_does_one_that_renews(
+    server: Server, waits_ms: int, verbs: list[str]
+) -> None:
+    life = server.life()
+    assert life.goes_on()
+    server.store.asked.clear()
+    server.wait(waits_ms)
+    assert life.goes_on()
+    asked = (each.split("_")[0] for each in server.store.asked if each.endswith(f" flights/{KEY}"))
+    assert [each.split(" ")[0] for each in asked] == verbs
 
 
 def test_an_idle_one_first_takes_no_more_stages_and_ends_at_the_next_look(server: Server) -> None:
