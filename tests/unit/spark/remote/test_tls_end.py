@@ -10,7 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 
+import grpc
 import pytest
+from pyspark.sql.connect import proto
 
 from airflow_cairn.spark.remote import channel
 from airflow_cairn.spark.remote.channel import ConnectChannel, ServerUnreachableError, WrongServerError
@@ -82,17 +84,19 @@ def test_a_server_with_another_authority_never_sees_the_token(tmp_path: Path) ->
     assert server.asked == []
 
 
-def test_grpc_itself_trusts_no_other_authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("trusts", [TOKEN, "another token"])
+def test_grpc_itself_trusts_no_other_authority(tmp_path: Path, trusts: str) -> None:  # semantics V4
     """What asks before is for the message alone: PySpark's client has no such step."""
-    monkeypatch.setattr(channel, "SPEAK_S", 0.5)
-    monkeypatch.setattr(ConnectChannel, "_check_certificate", lambda *_: None)
-    with (
-        connect_server() as server,
-        tls_end(server.port, tmp_path) as end,
-        pytest.raises(ServerUnreachableError, match="its certificate is not trusted here"),
-    ):
-        ConnectChannel(client_of(end.port, trusts="another token"))
-    assert server.asked == []
+    request = proto.ReleaseSessionRequest(session_id=ONE, client_type="test")
+    with connect_server() as server, tls_end(server.port, tmp_path) as end:
+        made = channel.channel_builder(client_of(end.port, trusts=trusts), ONE).toChannel()
+        try:
+            proto.SparkConnectServiceStub(made).ReleaseSession(request, timeout=300)
+        except grpc.RpcError as error:
+            assert error.code() is grpc.StatusCode.UNAVAILABLE  # type: ignore[attr-defined]
+        finally:
+            made.close()
+    assert len(server.asked) == (1 if trusts == TOKEN else 0)
 
 
 def test_plain_text_to_the_tls_end_is_no_endless_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
