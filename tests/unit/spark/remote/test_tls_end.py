@@ -93,7 +93,7 @@ def test_grpc_itself_trusts_no_other_authority(tmp_path: Path, trusts: str) -> N
         try:
             proto.SparkConnectServiceStub(made).ReleaseSession(request, timeout=300)
         except grpc.RpcError as error:
-            assert error.code() is grpc.StatusCode.UNAVAILABLE  # type: ignore[attr-defined]
+            assert error.code() is grpc.StatusCode.UNAVAILABLE
         finally:
             made.close()
     assert len(server.asked) == (1 if trusts == TOKEN else 0)
