@@ -249,6 +249,7 @@ def channel_builder(server: ConnectServer, session: str) -> DefaultChannelBuilde
 def _client_packages() -> tuple[Any, Any]:
     try:
         import grpc
+        import pyspark.sql.connect.client.core  # noqa: F401 - it says which package is missing
         from pyspark.sql.connect import proto
     except ImportError as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
