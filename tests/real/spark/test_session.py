@@ -141,10 +141,10 @@ def test_a_server_is_started_shared_recycled_and_ends_by_itself(
     assert main(["resume", other.name, "--from", f"file://{savepoint}", "--yes", "--storage", other.storage]) == 0
     other.trigger("e1")
     stage(other, str(application), None).execute(context(Ti(dag_id=other.name, run_id="e1")))
-    assert re.findall(r"KEPT (\d+) ON (\S+)", said.text)[-2:] == [
-        ("12", "pyspark.sql.connect.session"),
-        ("15", "pyspark.sql.session"),
-    ], "the savepoint was taken on one transport, and the job resumed on the other"
+    kept = set(re.findall(r"KEPT (\d+) ON (\S+)", said.text))
+    assert {("12", "pyspark.sql.connect.session"), ("15", "pyspark.sql.session")} <= kept, (
+        "of one transport on the other"
+    )
     stored = " ".join(path.read_text(errors="replace") for path in job.folder.rglob("*") if path.is_file())
     for text in (shown, said.text, stored):
         assert SECRET not in text

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from airflow_cairn.checkpoint.runtime import Runtime, system_runtime
-from airflow_cairn.checkpoint.servers.decisions import LEASE_MS
 from airflow_cairn.checkpoint.servers.record import ANYWHERE
 from airflow_cairn.cli.main import FAILED, main
 from airflow_cairn.spark.remote.register import ServerRegister
@@ -18,6 +17,7 @@ from tests.support.world.world import JOB, World
 from tests.unit.cli.test_json import documented, paths
 
 NOW_MS = system_runtime().now_ms()
+DAY_MS = 24 * 3_600_000
 HERE = "0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f"
 
 
@@ -40,7 +40,7 @@ def storage(tmp_path: Path) -> Callable[..., str]:
 
 
 def test_the_servers_of_a_job_and_of_all_jobs(storage: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
-    where = storage(NOW_MS + LEASE_MS)
+    where = storage(NOW_MS + DAY_MS)
     assert main(["servers", "--storage", where]) == 0
     of_all = capsys.readouterr().out
     assert main(["servers", JOB, "--storage", where]) == 0
@@ -54,12 +54,12 @@ def test_the_servers_of_a_job_and_of_all_jobs(storage: Callable[..., str], capsy
 def test_one_whose_lease_is_over_is_gone(
     storage: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:  # semantics V1
-    assert main(["servers", JOB, "--json", "--storage", storage(NOW_MS + LEASE_MS)]) == 0
+    assert main(["servers", JOB, "--json", "--storage", storage(NOW_MS + DAY_MS)]) == 0
     found = {row["server"]: row for row in json.loads(capsys.readouterr().out)["servers"]}
     assert {name: row["state"] for name, row in found.items()} == {"one": "up", "all": "up", "new": "starting"}
     assert (found["all"]["machine"], found["all"]["host"], found["all"]["port"]) == (None, "worker-1", 15002)
     assert (found["one"]["machine"], found["one"]["host"], found["one"]["run_id"]) == (HERE, None, "a")
-    assert main(["servers", JOB, "--json", "--storage", storage(NOW_MS - LEASE_MS)]) == 0
+    assert main(["servers", JOB, "--json", "--storage", storage(NOW_MS - DAY_MS)]) == 0
     assert {row["state"] for row in json.loads(capsys.readouterr().out)["servers"]} == {"gone"}
 
 
