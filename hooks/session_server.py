@@ -16,7 +16,14 @@ from airflow.sdk.log import mask_secret
 
 from ..checkpoint.errors import CheckpointError, InvalidConfigError
 from ..spark.handover.runtime_zip import runtime_zip
-from ..spark.remote.server_task import IDENTITY_VARIABLE, SERVER_CONF, TOKEN_VARIABLE, VARIABLE, ServerTask
+from ..spark.remote.server_task import (
+    IDENTITY_VARIABLE,
+    LOCAL_STATE,
+    SERVER_CONF,
+    TOKEN_VARIABLE,
+    VARIABLE,
+    ServerTask,
+)
 from ..storage.errors import ErrorKind
 from .spark_submit import EpochSubmitHook
 
@@ -73,6 +80,15 @@ def last_words(nonce: str) -> str:
     said = log.read_text(errors="replace")[-_TAIL:] if log.exists() else ""
     shutil.rmtree(folder, ignore_errors=True)
     return said
+
+
+def local_state_folder(nonce: str) -> str:
+    """Give the folder where a server of this machine keeps copies of state, if it does (semantics V3).
+
+    Args:
+        nonce: of the server.
+    """
+    return str(_folder(nonce) / LOCAL_STATE)
 
 
 def _folder(nonce: str) -> Path:

@@ -40,6 +40,7 @@ from .output.writer import Writer
 from .session import session
 from .stored import key_groups
 from .stored.json_values import plain_json
+from .stored.local_state import LocalState
 from .stored.outputs import frame, nothing, united
 
 if TYPE_CHECKING:
@@ -60,13 +61,19 @@ class Epoch(EpochFacts):
         store: the storage.
         handover: what the operator handed over.
         runtime: clock and ids; the system's by default.
+        local: copies of state beside the Spark server (semantics V3); None: there are none.
 
     Raises:
         InvalidNameError: the handover's job is no name (semantics W1).
     """
 
     def __init__(
-        self, spark: SparkSession, store: ObjectStore, handover: Handover, runtime: Runtime | None = None
+        self,
+        spark: SparkSession,
+        store: ObjectStore,
+        handover: Handover,
+        runtime: Runtime | None = None,
+        local: LocalState | None = None,
     ) -> None:
         runtime = runtime or system_runtime()
         self.spark = spark
@@ -74,7 +81,8 @@ class Epoch(EpochFacts):
         super().__init__(handover, self._reports.files)
         self._now_ms = runtime.now_ms
         self._run = runtime.new_token()
-        self._writer = Writer(self._files, handover, self._run, runtime.now_ms)
+        self._writer = Writer(self._files, handover, self._run, runtime.now_ms, local)
+        self._local = local
         self._before_snapshot = BeforeSnapshot(runtime.now_ms)
         self._fence = Fence(self._reports, handover, runtime.now_ms)
         self._outputs = Outputs(handover.stage, self._writer, self._before_snapshot, self._fence)
@@ -114,7 +122,9 @@ class Epoch(EpochFacts):
                 key=handed.handover_key,
                 store=store.describe(),
             ) from error
-        return cls(spark, store, handover)
+        owner = f"{handed.storage}/{handed.job}/{handover.stage}"
+        local = LocalState.beside(handed.local_state, handed.local_state_bytes, owner)
+        return cls(spark, store, handover, local=local)
 
     def hook(self, name: str) -> Json | bytes:
         """Give what a master hook answered for this epoch; see `hook_answers.answer_of`."""
@@ -139,7 +149,7 @@ class Epoch(EpochFacts):
         stored = self._carried.restored(f"state.{check_name('state', name)}")
         output = stored.output if stored else None
         groups = None if subtask is None else key_groups.of_subtask(self._handover, subtask, output)
-        return frame(self.spark, self._files, stored, groups) if stored else None
+        return frame(self.spark, self._files, stored, groups, self._local) if stored else None
 
     def read(
         self,
@@ -227,7 +237,7 @@ class Epoch(EpochFacts):
         """
         self._check_open("list_state")
         stored = self._carried.restored(f"{list_state.KIND}.{check_name('state', name)}")
-        return list_state.given_out(self._files, stored, self._handover) if stored else None
+        return list_state.given_out(self._files, stored, self._handover, self._local) if stored else None
 
     def snapshot_list(
         self,
@@ -353,7 +363,7 @@ class Epoch(EpochFacts):
             DocumentError: the file that holds a large one has been altered.
         """
         self._check_open("get")
-        return self._carried.value(self._files, check_name("value", name), default)
+        return self._carried.value(self._files, check_name("value", name), default, self._local)
 
     def commit_on_complete(self, name: str, value: Json) -> None:
         """Hand what was staged outside to the job's listeners when the checkpoint has ended; see `Committables.add`."""

@@ -47,6 +47,9 @@ class ConnectSession:
     bind_address: str | None = None
     """Where the server listens for stages on other machines, by TLS: an IP address of the machines, `"0.0.0.0"` for
     each. None: loopback only, so that each machine has a server of its own."""
+    local_state_mb: int = 1024
+    """What copies of state it may keep on its machine's disk, in MiB, so that the next epoch need not read the store
+    (semantics V3); only with the master `local`. 0: none."""
 
     def __post_init__(self) -> None:
         """Check the options where the DAG is parsed."""
@@ -54,7 +57,11 @@ class ConnectSession:
         _check_span("max_age", self.max_age, timedelta(minutes=1))
         if self.per not in get_args(Per):
             raise InvalidConfigError('per must be "job" or "epoch"', per=shorten(self.per))
-        for name, value, least in (("max_sessions", self.max_sessions, 1), ("max_memory_mb", self.max_memory_mb, 256)):
+        for name, value, least in (
+            ("max_sessions", self.max_sessions, 1),
+            ("max_memory_mb", self.max_memory_mb, 256),
+            ("local_state_mb", self.local_state_mb, 0),
+        ):
             fits = isinstance(value, int) and not isinstance(value, bool) and value >= least
             if not fits and not (value is None and name == "max_memory_mb"):
                 raise InvalidConfigError(f"{name} must be a whole number of at least {least}", **{name: shorten(value)})

@@ -14,9 +14,10 @@ from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.runtime import system_runtime
 from ..checkpoint.servers.decisions import LEASE_MS, StartIt, TakeIt
 from ..checkpoint.servers.record import ANYWHERE, ServerEntry, ServerState
-from ..hooks.session_server import ServerStart, StartingServer, last_words, session_secret
+from ..hooks.session_server import ServerStart, StartingServer, last_words, local_state_folder, session_secret
 from ..hooks.spark_connect import connect_server
 from ..spark.execution.job_server import listens
+from ..spark.handover.conf import LOCAL_STATE, LOCAL_STATE_BYTES
 from ..spark.remote.channel import ServerUnreachableError
 from ..spark.remote.machine import this_machine
 from ..spark.remote.register import ServerRegister
@@ -103,6 +104,16 @@ class SharedServer:
             tell_end(found.nonce)
             gone, nonce, silent_since_ms = found.nonce, runtime.new_token(), 0
 
+    def local_state(self, nonce: str) -> dict[str, str]:
+        """Give the conf by which an application finds the copies of state beside its server (semantics V3).
+
+        Args:
+            nonce: of the server.
+        """
+        if self.session.local_state_mb == 0:
+            return {}
+        return {LOCAL_STATE: local_state_folder(nonce), LOCAL_STATE_BYTES: str(self.session.local_state_mb * 2**20)}
+
     def _start(self, register: ServerRegister, nonce: str, secret: str) -> ServerEntry | None:
         """Start a server, and wait until it is up; None if it does not count any more."""
         try:
@@ -152,6 +163,7 @@ class SharedServer:
                 region=storage.region,
                 bind_address=address,
                 host=host,
+                local_state=self.session.local_state_mb > 0,
             )
 
         return ServerStart(

@@ -7,7 +7,7 @@ not passed over in silence.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.errors import InvalidConfigError
@@ -113,7 +113,8 @@ def run_on_shared(
     gone = ""
     for last in (False, False, True):
         nonce, server = shared.take(gone)
-        client = client_of(operator, server, extras, run, nonce)
+        here = replace(extras, handed={**extras.handed, **shared.local_state(nonce)})
+        client = client_of(operator, server, here, run, nonce)
         began(client)
         ended = client.run()
         problem = ended.problem

@@ -25,6 +25,8 @@ JOB = f"{PREFIX}job"
 HANDOVER = f"{PREFIX}handover"
 S3_ENDPOINT = f"{PREFIX}s3.endpoint"
 S3_REGION = f"{PREFIX}s3.region"
+LOCAL_STATE = f"{PREFIX}localState.folder"
+LOCAL_STATE_BYTES = f"{PREFIX}localState.bytes"
 
 CHECKPOINT = f"{PREFIX}checkpoint"
 EPOCH = f"{PREFIX}epoch"
@@ -48,6 +50,9 @@ class Handed:
     endpoint: str | None = None
     """URL of an S3 server other than AWS."""
     region: str | None = None
+    local_state: str | None = None
+    """Folder of the copies of state that the Spark server has (semantics V3); None: it has none."""
+    local_state_bytes: int = 0
 
     def open_store(self) -> ObjectStore:
         """Open the storage, with the credentials that this process finds by itself (environment, instance role).
@@ -116,6 +121,8 @@ def parse(get: Callable[[str], str | None]) -> Handed:
         handover_key=check_relative(str(found[HANDOVER])),
         endpoint=get(S3_ENDPOINT) or None,
         region=get(S3_REGION) or None,
+        local_state=get(LOCAL_STATE) or None,
+        local_state_bytes=int(get(LOCAL_STATE_BYTES) or 0),
     )
 
 

@@ -14,6 +14,7 @@ from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.store.job_files import JobFiles
 from ..kinds import small_state
+from ..stored.local_state import LocalState
 from ..stored.outputs import Stored, of_checkpoint
 from .backlog import Backlog
 
@@ -60,7 +61,7 @@ class RestoredState:
         self.outputs.pop(f"{VALUE}.{name}", None)
         self.values[name] = plain
 
-    def value(self, files: JobFiles, name: str, default: Any) -> Any:
+    def value(self, files: JobFiles, name: str, default: Any, local: LocalState | None = None) -> Any:
         """Give a value as it goes on, `default` where there is none.
 
         Raises:
@@ -68,7 +69,7 @@ class RestoredState:
             DocumentError: that file has been altered.
         """
         stored = self.outputs.get(f"{VALUE}.{name}")
-        return self.values.get(name, default) if stored is None else small_state.read(files, stored)
+        return self.values.get(name, default) if stored is None else small_state.read(files, stored, local)
 
     def choose(self, name: str, kind: str | None) -> str:
         """Find what `name` means among what is carried over: an `Output.id`, or `value.<name>`.

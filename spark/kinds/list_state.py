@@ -16,6 +16,7 @@ from ...checkpoint.store.job_files import JobFiles
 from ...storage.errors import DocumentError
 from ..output.writer import Writer
 from ..stored.json_values import plain_json
+from ..stored.local_state import LocalState
 from ..stored.outputs import Stored
 from . import small_state
 
@@ -74,7 +75,7 @@ def held(writer: Writer, output_id: str, items: list[list[Any]], mode: ListMode)
     return Stored(Output(KIND, output_id.partition(".")[2], writer.folder_of(output_id), mode=mode, items=items))
 
 
-def given_out(files: JobFiles, stored: Stored, handover: Handover) -> list[list[Any]]:
+def given_out(files: JobFiles, stored: Stored, handover: Handover, local: LocalState | None = None) -> list[list[Any]]:
     """Give each subtask its items of a restored list state (semantics R4).
 
     Where the stage names no parallelism, there are as many subtasks as wrote it, and one for broadcast state.
@@ -85,7 +86,7 @@ def given_out(files: JobFiles, stored: Stored, handover: Handover) -> list[list[
     """
     items = stored.output.items
     if items is None:
-        items = small_state.read(files, stored)
+        items = small_state.read(files, stored, local)
     if stored.output.mode is None or not isinstance(items, list) or not all(isinstance(each, list) for each in items):
         raise DocumentError("the checkpoint holds no list state by this name", output=stored.output.id)
     return [list(each) for each in assign(stored.output.mode, items, handover.parallelism or len(items))]

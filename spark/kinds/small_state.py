@@ -19,6 +19,7 @@ from ...storage.checksums import algorithm_of, checksum_of
 from ...storage.errors import DocumentError
 from ..output.writer import Writer
 from ..stored.json_values import size_of
+from ..stored.local_state import LocalState
 from ..stored.outputs import Stored
 
 MAX_INLINE_BYTES = 20 * 1024
@@ -111,8 +112,8 @@ def settle(
     return left, kept
 
 
-def read(files: JobFiles, stored: Stored) -> Any:
-    """Read what is in a file.
+def read(files: JobFiles, stored: Stored, local: LocalState | None = None) -> Any:
+    """Read what is in a file, or in its copy beside the Spark server (semantics V3).
 
     Raises:
         GoneError: the file is gone.
@@ -121,13 +122,18 @@ def read(files: JobFiles, stored: Stored) -> Any:
     if len(stored.files) != 1:
         raise DocumentError("a piece of small state has one file", output=stored.output.id, found=len(stored.files))
     handle = stored.files[0].handle
-    blob = files.get(handle.path, max_bytes=handle.size_bytes)
     where = files.full(handle.path)
+    here = local.find(stored.output.id, [handle]) if local is not None else None
+    if here is None:
+        blob = files.get(handle.path, max_bytes=handle.size_bytes)
+        data, etag = blob.data, blob.etag
+    else:
+        data, etag = (here / FILE).read_bytes(), handle.checksum
     known = file_check.known(handle)
-    found = blob.etag if known is None else checksum_of(blob.data, algorithm_of(known))
+    found = etag if known is None else checksum_of(data, algorithm_of(known))
     if found != (known or handle.checksum):
         raise DocumentError("the file has been altered", key=where, expected=known or handle.checksum, found=found)
-    document = codec.decode(blob.data, kind=KIND, key=where, max_bytes=MAX_BYTES + _ROUND_CONTENT_BYTES)
+    document = codec.decode(data, kind=KIND, key=where, max_bytes=MAX_BYTES + _ROUND_CONTENT_BYTES)
     if "content" not in document:
         raise DocumentError("the file holds no content", key=where)
     return document["content"]

@@ -60,7 +60,12 @@ class Committer:
 
 
 CLASSIC = Committer(False, _CLASSIC_PROTOCOL, {PARQUET_COMMITTER: _CLASSIC_COMMITTER, ALGORITHM: "1"})
-MAGIC = Committer(True, _CLOUD_PROTOCOL, {PARQUET_COMMITTER: _CLOUD_COMMITTER, S3A_COMMITTER: "magic"})
+MAGIC = Committer(
+    True,
+    _CLOUD_PROTOCOL,
+    # The version counts where its protocol writes to a local folder (semantics V3).
+    {PARQUET_COMMITTER: _CLOUD_COMMITTER, S3A_COMMITTER: "magic", ALGORITHM: "1"},
+)
 
 
 def choose(spark: SparkSession, url: str) -> Committer:

@@ -6,9 +6,8 @@ empty DataFrame of that schema. A published table keeps its file: its plain read
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from ...checkpoint.store.job_files import JobFiles
 from ...storage.port import ObjectStat
 
 _MAGIC = b"PAR1"
@@ -19,14 +18,16 @@ _AROUND_BYTES = len(_MAGIC) + _END_BYTES
 _ROUND_SCHEMA_BYTES = 4096
 
 
-def without_rows(files: JobFiles, found: Sequence[tuple[int, ObjectStat]], schema: str) -> list[str]:
+def without_rows(
+    read_range: Callable[[str, int, int], bytes], found: Sequence[tuple[int, ObjectStat]], schema: str
+) -> list[str]:
     """Name the files of an output that hold no rows: nothing lies between their beginning and their footer.
 
     A read of eight bytes at most. Spark opens no file for an empty partition but the first one, and what is larger than
     a footer of this schema can be is not looked at.
 
     Args:
-        files: the job's files.
+        read_range: reads a file by its key, from an offset so many bytes.
         found: the output's data files, each with its partition.
         schema: the output's, as JSON; a footer holds it once as it is, and once as Parquet's own.
     """
@@ -35,6 +36,6 @@ def without_rows(files: JobFiles, found: Sequence[tuple[int, ObjectStat]], schem
     if len(first) != 1 or first[0].size_bytes > largest:
         return []
     (each,) = first
-    end = files.read_range(each.key, max(0, each.size_bytes - _END_BYTES), _END_BYTES)
+    end = read_range(each.key, max(0, each.size_bytes - _END_BYTES), _END_BYTES)
     footer_bytes = int.from_bytes(end[:4], "little")
     return [each.key] if end[4:] == _MAGIC and footer_bytes + _AROUND_BYTES == each.size_bytes else []

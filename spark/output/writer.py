@@ -7,7 +7,6 @@ it before the acknowledgement; a crash in between leaves files for the cleaner. 
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -26,15 +25,16 @@ from ...storage.errors import CairnError, UnsupportedStorageError
 from ...storage.names import order
 from ...storage.port import ConditionFailed, ObjectStat
 from ..stored import key_groups
+from ..stored.local_state import LocalState
 from ..stored.outputs import File, Stored
-from . import committer, empty_files
+from . import committer, empty_files, local_first
+from .data_files import part_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger(__name__)
 
-_DATA_FILE = re.compile(r"\Apart-([0-9]+)[-.][^/]*\.parquet\Z")
 _SUCCESS = "_SUCCESS"
 _AT_ONCE = 8
 """Files that are described at once: a thousand took 1.45 s on a local S3 server."""
@@ -59,15 +59,31 @@ class Planned:
     df: DataFrame
     in_force: committer.InForce
 
+    def write_to(self, url: str) -> None:
+        """Have Spark write it."""
+        with self.in_force.write() as options:
+            self.df.write.mode("error").options(**options).parquet(url)
+
 
 class Writer:
-    """Writes the outputs of one driver, whose own token `run` keeps it apart from another of the same execution."""
+    """Writes the outputs of one driver, whose own token `run` keeps it apart from another of the same execution.
 
-    def __init__(self, files: JobFiles, handover: Handover, run: str, now_ms: Callable[[], int]) -> None:
+    With `local`, states are kept beside the Spark server too (semantics V3).
+    """
+
+    def __init__(
+        self,
+        files: JobFiles,
+        handover: Handover,
+        run: str,
+        now_ms: Callable[[], int],
+        local: LocalState | None = None,
+    ) -> None:
         self._files = files
         self._handover = handover
         self._run = run
         self._now_ms = now_ms
+        self._local = local
         self._lock = Lock()
         self.key_groups = key_groups.number_of(handover, ())
         """Into how many key groups keyed state is divided; the restored checkpoint may know better."""
@@ -100,7 +116,10 @@ class Writer:
         if isinstance(answer, ConditionFailed):
             raise InvalidStateError("a file with this driver's own name is there already", key=self._files.full(path))
         content = None if is_checksum(answer.etag) else checksum_of(data)
-        return Stored(output, [File(0, StateHandle(output.id, path, len(data), answer.etag, content))])
+        handle = StateHandle(output.id, path, len(data), answer.etag, content)
+        if self._local is not None:
+            local_first.keep(self._local, handle, name, data)
+        return Stored(output, [File(0, handle)])
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -144,17 +163,18 @@ class Writer:
             waited_for: whether the application waits for it; else all the time that it takes is asynchronous.
         """
         began = self._now_ms()
-        with planned.in_force.write() as options:
-            planned.df.write.mode("error").options(**options).parquet(planned.url)
+        output, files = planned.output, self._written_here(planned)
+        if files is None:
+            planned.write_to(planned.url)
         written = self._now_ms()
-        output, magic = planned.output, planned.in_force.committer.magic
-        stored = Stored(output, self._settle(output, magic=magic))
+        if files is None:
+            files = self._settle(output, magic=planned.in_force.committer.magic)
         settled = self._now_ms()
         with self._lock:
             if waited_for:
                 self.times.sync_ms += max(0, written - began)
             self.times.async_ms += max(0, settled - (written if waited_for else began))
-        return stored
+        return Stored(output, files)
 
     def delete_output(self, folder: str) -> None:
         """Delete what was written of one output; problems are logged, the block's end tries again."""
@@ -188,19 +208,27 @@ class Writer:
             return key_groups.distributed(df, key, self.key_groups, parallelism)
         return df if parallelism is None else df.repartition(parallelism)
 
+    def _written_here(self, planned: Planned) -> list[File] | None:
+        """Write a state beside the server and upload it; None where that is not done."""
+        if self._local is None or planned.output.kind != "state":
+            return None
+        return local_first.write(self._files, self._local, planned.output, planned.write_to, self._handle)
+
     def _settle(self, output: Output, *, magic: bool) -> list[File]:
         folder = output.folder
         data: list[tuple[int, ObjectStat]] = []
         other: list[str] = []
         for found in self._files.listing(folder):
-            match = _DATA_FILE.match(found.key.removeprefix(folder))
-            if match:
-                data.append((int(match[1]), found))
-            else:
+            part = part_of(found.key.removeprefix(folder))
+            if part is None:
                 other.append(found.key)
+            else:
+                data.append((part, found))
         if magic:
             committer.verify_magic(self._files, folder + _SUCCESS)
-        empty = empty_files.without_rows(self._files, data, output.schema or "") if output.kind != "table" else []
+        empty: list[str] = []
+        if output.kind != "table":
+            empty = empty_files.without_rows(self._files.read_range, data, output.schema or "")
         data = [(part, found) for part, found in data if found.key not in empty]
         self.delete([*other, *empty])
         handles = self.handles(output.id, [found for _, found in data])
@@ -223,8 +251,8 @@ class Writer:
         for failure in self._files.delete(keys):
             log.warning("Not deleted: %s (%s). The next cleaning tries again.", failure.key, failure.reason)
 
-    def _handle(self, output_id: str, key: str) -> StateHandle:
-        """Describe one file: its tag, and what survives a copy of it."""
+    def _handle(self, output_id: str, key: str, sha256: str | None = None) -> StateHandle:
+        """Describe one file: its tag, and what survives a copy of it (`sha256`, where that is known)."""
         found = self._files.stat(key)
         if found.etag is None:
             raise UnsupportedStorageError(
@@ -235,7 +263,7 @@ class Writer:
         content = None
         if not is_checksum(found.etag):
             # What the server computed while Spark wrote costs nothing; where it computes none, the file is read.
-            content = found.checksum or self._files.checksum(key, SHA256)[1]
+            content = sha256 or found.checksum or self._files.checksum(key, SHA256)[1]
         return StateHandle(output_id, key, found.size_bytes, found.etag, content)
 
 

@@ -19,6 +19,9 @@ IDENTITY_VARIABLE = "CAIRN_SERVER_IDENTITY"
 SESSION_TIMEOUT_S = 600
 """A session that has not been used for so long is one whose client has died, with its task: Spark closes it."""
 
+LOCAL_STATE = "local-state"
+"""Of a server's folder: where it keeps copies of state (semantics V3). It is there only if it may be used."""
+
 SERVER_CONF = {
     "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
     "spark.connect.grpc.binding.address": "localhost",
@@ -48,6 +51,8 @@ class ServerTask:
     endpoint: str | None = None
     """URL of an S3 server other than AWS."""
     region: str | None = None
+    local_state: bool = False
+    """Whether the author lets it keep copies of state."""
 
     def to_json(self) -> str:
         """Write it."""

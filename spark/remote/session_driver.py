@@ -13,7 +13,7 @@ import signal
 import sys
 from contextlib import contextmanager
 from threading import Event, Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.coordinator import Coordinator
 from ...checkpoint.documents.head import Head
@@ -24,6 +24,7 @@ from ...checkpoint.servers.lifetime import Activity, why_end
 from ...checkpoint.servers.record import ServerEntry
 from ...storage.errors import CairnError, GoneError
 from ..handover.conf import open_driver_store, s3_options
+from .local_folder import make_local_state
 from .register import ServerRegister
 from .server_activity import ServerActivity
 from .server_task import IDENTITY_VARIABLE, TOKEN_VARIABLE, VARIABLE, ServerTask
@@ -157,8 +158,12 @@ def _serve(task: ServerTask, coordinator: Coordinator, register: ServerRegister,
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.getOrCreate()
+    context: Any = spark.sparkContext
     try:
-        activity = ServerActivity(spark.sparkContext._jvm)
+        activity = ServerActivity(context._jvm)
+        why = make_local_state(task, context.master, context._jsc.hadoopConfiguration().get)
+        if why is not None:
+            log.warning("no copies of state are kept here: %s", why)
         with reachable(task, activity.port) as port:
             entry = register.come_up(task.nonce, port, task.host)
             up.set()

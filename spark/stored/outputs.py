@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.documents.acknowledgement import AckDocument, Output, StateHandle
@@ -16,6 +17,7 @@ from ...checkpoint.store import acks, metadata_file
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.errors import DocumentError
 from . import key_groups
+from .local_state import LocalState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -107,7 +109,13 @@ def of_acknowledgement(files: JobFiles, ack: AckDocument) -> StageContents:
     return contents
 
 
-def frame(spark: SparkSession, files: JobFiles, stored: Stored, groups: range | None = None) -> DataFrame:
+def frame(
+    spark: SparkSession,
+    files: JobFiles,
+    stored: Stored,
+    groups: range | None = None,
+    local: LocalState | None = None,
+) -> DataFrame:
     """Give the DataFrame that reads an output: exactly its files, in the order of their subtasks and names.
 
     Args:
@@ -115,6 +123,7 @@ def frame(spark: SparkSession, files: JobFiles, stored: Stored, groups: range | 
         files: the job's files.
         stored: the output.
         groups: of a keyed state, the key groups to read; None for all of it (semantics R4).
+        local: where a copy may be read instead, if it is whole (semantics V3).
 
     Raises:
         DocumentError: the output has no schema that Spark can read.
@@ -131,13 +140,18 @@ def frame(spark: SparkSession, files: JobFiles, stored: Stored, groups: range | 
         # As Spark gives what it reads from files: whatever was written, all columns may be null.
         return spark.createDataFrame([], StructType.fromJson(_nullable(schema.jsonValue())))
     ordered = sorted(stored.files, key=lambda file: (file.subtask, file.handle.path))
-    urls = [files.spark_url(file.handle.path) for file in ordered]
+    here = local.find(stored.output.id, [file.handle for file in ordered]) if local is not None else None
+    urls = [_url(files, here, file.handle.path) for file in ordered]
     reader = spark.read.options(**_READ_OPTIONS)
     if groups is None:
         return reader.schema(schema).parquet(*urls)
     group = StructField(key_groups.COLUMN, IntegerType())
     found = reader.schema(StructType([*schema, group])).parquet(*urls)
     return found.where(found[group.name].between(groups[0], groups[-1])).drop(group.name)
+
+
+def _url(files: JobFiles, here: Path | None, path: str) -> str:
+    return files.spark_url(path) if here is None else f"file://{here / path.rpartition('/')[2]}"
 
 
 def _nullable(kind: Any) -> Any:

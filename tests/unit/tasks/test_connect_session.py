@@ -25,6 +25,8 @@ DAY = timedelta(days=1)
         ({"max_sessions": 0}, "max_sessions must be a whole number of at least 1"),
         ({"max_sessions": None}, "max_sessions must be a whole number"),
         ({"max_sessions": True}, "max_sessions must be a whole number"),
+        ({"local_state_mb": -1}, "local_state_mb must be a whole number of at least 0"),
+        ({"local_state_mb": None}, "local_state_mb must be a whole number"),
         ({"max_memory_mb": 255}, "max_memory_mb must be a whole number of at least 256"),
         ({"per": "stage"}, 'per must be "job" or "epoch"'),
         *(
@@ -49,6 +51,7 @@ def test_options_at_their_bounds_are_taken() -> None:
         max_age=7 * DAY,
         max_sessions=1,
         max_memory_mb=256,
+        local_state_mb=0,
     )
     assert session.limits().max_memory_bytes == 2**28
     assert session.limits().idle_ms == 10_000

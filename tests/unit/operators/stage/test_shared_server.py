@@ -50,6 +50,8 @@ from urllib.parse import urlsplit
 from airflow_cairn.spark import Epoch
 with Epoch.current() as epoch:
     epoch.put("done", epoch.epoch)
+    told = [epoch.spark.conf.get(f"spark.cairn.localState.{name}", None) for name in ("folder", "bytes")]
+    print("COPIES", epoch.epoch, *told)
     if "lose the server" in sys.argv:
         os.kill(int(open(sys.argv[-1]).read()), signal.SIGKILL)
         at = urlsplit(os.environ["SPARK_REMOTE"].partition("/;")[0])
@@ -157,9 +159,13 @@ def test_the_first_stage_starts_a_server_and_the_next_epoch_uses_it(
     job: Job, servers: Servers, application: str, said: Said
 ) -> None:  # semantics V1
     run(job, application, "e1")
-    run(job, application, "e2")
+    run(job, application, "e2", session=ConnectSession(local_state_mb=0))
     assert [each.id for each in job.coordinator.head().completed] == [1, 2]
     [started] = servers.started()
+    assert json.loads(started["environ"]["CAIRN_SERVER"])["local_state"] is True
+    assert f"COPIES e1 {started['folder']}/local-state {2**30}" in said.text  # semantics V3
+    assert "COPIES e2" in said.text
+    assert "COPIES e2 /" not in said.text
     assert started["session"] == started["pid"], "no signal to the task's session reaches it"
     assert servers.nonces()
     shut_down(job.coordinator)

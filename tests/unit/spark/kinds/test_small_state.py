@@ -18,8 +18,9 @@ from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.spark.kinds import list_state, small_state
 from airflow_cairn.spark.kinds.small_state import MAX_BYTES, MAX_INLINE_BYTES, MAX_INLINE_TOTAL_BYTES, to_files
 from airflow_cairn.spark.output.writer import Writer
+from airflow_cairn.spark.stored.local_state import LocalState
 from airflow_cairn.spark.stored.outputs import Stored
-from airflow_cairn.storage.errors import DocumentError
+from airflow_cairn.storage.errors import DocumentError, GoneError
 from tests.support.memory_store import MemoryStore
 
 HANDOVER = Handover("flights", 1, "e", 1, "routes", "t0", "try", Slice())
@@ -54,6 +55,28 @@ def test_a_value_of_20_kib_is_the_largest_inside_an_acknowledgement(size: int, i
     if in_file:
         assert small_state.read(JobFiles(store, "flights"), outputs["value.seen"]) == value
         assert outputs["value.seen"].files[0].handle.size_bytes == store.stat(store.all_keys()[0]).size_bytes
+
+
+def test_a_large_value_is_read_from_its_copy_and_not_from_the_store(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:  # semantics V3
+    def process() -> LocalState:
+        return LocalState(tmp_path, 1 << 20, "owner")
+
+    store, value = MemoryStore(), "x" * MAX_INLINE_BYTES
+    writer = Writer(JobFiles(store, "flights"), HANDOVER, "r0", lambda: 0, process())
+    outputs, _ = small_state.settle(writer, {}, {"seen": value})
+    stored = outputs["value.seen"]
+    nothing = JobFiles(MemoryStore(), "flights")
+    assert small_state.read(nothing, stored, process()) == value
+    with pytest.raises(GoneError):
+        small_state.read(nothing, stored)
+    [copy] = tmp_path.glob("*/content.json")
+    copy.write_bytes(copy.read_bytes().replace(b"xx", b"xy", 1))
+    with pytest.raises(GoneError):
+        small_state.read(nothing, stored, process())
+    assert "the local copy of value.seen is damaged" in caplog.text
+    assert small_state.read(JobFiles(store, "flights"), stored, process()) == value
 
 
 def test_a_list_that_is_large_goes_into_a_file_with_its_mode() -> None:  # semantics A4

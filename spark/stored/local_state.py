@@ -1,0 +1,349 @@
+"""Copies of state beside the Spark server that wrote it, so that a restore need not read the store (semantics V3).
+
+A copy's name follows from what the checkpoint's metadata says of each file, so no other checkpoint's copy is ever asked
+for. The name is not trusted: each file's size and SHA-256 are compared with the metadata before Spark reads it.
+
+A folder belongs to one server and is lost with it. Several processes share it, and none of them waits for another: a
+`flock` on a copy or a draft says that a process uses it. The system drops that lock when the process dies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import shutil
+import stat
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+
+from ...checkpoint.documents.acknowledgement import StateHandle
+from ...checkpoint.store import file_check
+from ...storage.checksums import SHA256, algorithm_of
+from ...storage.clock import new_token
+from ...storage.errors import StorageError
+from ...storage.local.files import chunks, tag_of
+from ...storage.uris import parse_storage_uri
+
+log = logging.getLogger(__name__)
+
+COPIES = 2
+"""Of each state: the one that was restored, and the one that was written."""
+_AT_ONCE = 8
+"""Files that are compared at once."""
+_DRAFT, _DROPPED, _TOO_LARGE = "draft-", "dropped-", "too-large-"
+_DATA = "data"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedFile:
+    """One file of a copy, as it has to be."""
+
+    name: str
+    size_bytes: int
+    sha256: str
+    """With the algorithm's name (`storage/checksums.py`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What a copy holds, as the caller knows it from the metadata."""
+
+    identity: str
+    """The whole content and where it comes from: equal for nothing else."""
+    files: tuple[CopiedFile, ...]
+
+    @classmethod
+    def of(cls, handles: Sequence[StateHandle]) -> Copy | None:
+        """Say what a copy of an output would be; None where it has no files, or one whose SHA-256 is not known."""
+        facts, files = [], []
+        for handle in sorted(handles, key=lambda handle: handle.path):
+            sha256 = file_check.known(handle) or ""
+            if algorithm_of(sha256) != SHA256:
+                return None
+            facts.append([handle.output, handle.path, handle.size_bytes, handle.checksum, sha256])
+            files.append(CopiedFile(handle.path.rpartition("/")[2], handle.size_bytes, sha256))
+        if not files or len({each.name for each in files}) < len(files):
+            return None
+        return cls(json.dumps(facts), tuple(files))
+
+    @property
+    def size_bytes(self) -> int:
+        """All its files together."""
+        return sum(each.size_bytes for each in self.files)
+
+
+class LocalState:
+    """The copies that one server has, as one stage's process uses them; several threads may.
+
+    Args:
+        folder: the server's folder for them.
+        limit_bytes: what all copies may take.
+        owner: the storage, the job and the stage; no copy of another owner is ever found.
+    """
+
+    def __init__(self, folder: Path, limit_bytes: int, owner: str) -> None:
+        self.folder = folder
+        self.limit_bytes = limit_bytes
+        self._owner = owner
+        self._lock = Lock()
+        self._found: dict[str, Path] = {}
+
+    @classmethod
+    def beside(cls, folder: str | None, limit_bytes: int, owner: str) -> LocalState | None:
+        """Use the folder of the server that this process is a client of; None where it has none that can be trusted.
+
+        Args:
+            folder: its absolute path; None: the server keeps no copies.
+            limit_bytes: what all copies may take.
+            owner: the storage, the job and the stage.
+        """
+        if not folder:
+            return None
+        try:
+            parse_storage_uri(f"file://{folder}")  # Spark would read some names as patterns
+            found = os.stat(folder, follow_symlinks=False)
+        except (OSError, StorageError) as error:
+            log.info("state is read from the store: the server has no copies here (%s)", error)
+            return None
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+            log.warning("state is read from the store: %s is not a folder of this user alone", folder)
+            return None
+        return cls(Path(folder), limit_bytes, owner)
+
+    def find(self, output_id: str, handles: Sequence[StateHandle]) -> Path | None:
+        """Give the folder that holds exactly the files of an output, by their own names; None where there is none.
+
+        It stays there until this process ends.
+
+        Args:
+            output_id: `Output.id`.
+            handles: its files, as the restored checkpoint's metadata names them.
+        """
+        copy = Copy.of(handles)
+        if copy is None:
+            return None
+        name = self._name(output_id, copy)
+        with self._lock:
+            if name not in self._found and self._hold(name, copy, output_id):
+                self._found[name] = self.folder / name
+            return self._found.get(name)
+
+    def draft(self, output_id: str) -> Draft | None:
+        """Begin to write a copy; None where a copy of this state would not fit.
+
+        Args:
+            output_id: `Output.id`.
+        """
+        try:
+            if (self.folder / f"{_TOO_LARGE}{self._slot(output_id)}").exists():
+                return None
+            if shutil.disk_usage(self.folder).free < self.limit_bytes:
+                log.info("%s is written to the store alone: the disk of %s is almost full", output_id, self.folder)
+                return None
+            return Draft(self, output_id)
+        except OSError as error:
+            log.warning("%s is written to the store alone: %s", output_id, error)
+            return None
+
+    def note_too_large(self, output_id: str) -> None:
+        """Have a state written straight to the store, as long as the server lives."""
+        (self.folder / f"{_TOO_LARGE}{self._slot(output_id)}").touch()
+
+    def keep(self, written: Path, output_id: str, handles: Sequence[StateHandle]) -> None:
+        """Take a folder of files as the copy of an output, by one rename, and delete what is too much then.
+
+        Args:
+            written: a folder below this one, on the same disk.
+            output_id: `Output.id`.
+            handles: its files, as the acknowledgement names them.
+
+        Raises:
+            OSError: the disk refused. Nothing depends on a copy.
+        """
+        copy = Copy.of(handles)
+        if copy is None:
+            return
+        os.utime(written)
+        written.rename(self.folder / self._name(output_id, copy))
+        self.clean()
+
+    def clean(self) -> None:
+        """Delete what dead processes left, and the copies that are too many or too large, longest unused first.
+
+        Raises:
+            OSError: the folder cannot be read.
+        """
+        copies: list[tuple[int, str, int]] = []
+        for entry in os.scandir(self.folder):
+            if entry.name.startswith((_DRAFT, _DROPPED)):
+                self._drop(entry.name)
+            elif entry.is_dir(follow_symlinks=False):
+                copies.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name, _size_of(Path(entry.path))))
+        total, of_slot = 0, Counter[str]()
+        for _, name, size_bytes in sorted(copies, reverse=True):
+            slot = name.partition("-")[0]
+            of_slot[slot] += 1
+            if of_slot[slot] <= COPIES:
+                total += size_bytes
+            if of_slot[slot] > COPIES or total > self.limit_bytes:
+                self._drop(name)
+
+    def _slot(self, output_id: str) -> str:
+        return hashlib.sha256(f"{self._owner}\n{output_id}".encode()).hexdigest()[:32]
+
+    def _name(self, output_id: str, copy: Copy) -> str:
+        return f"{self._slot(output_id)}-{hashlib.sha256(copy.identity.encode()).hexdigest()}"
+
+    def _hold(self, name: str, copy: Copy, output_id: str) -> bool:
+        """Lock a copy for the rest of this process, if it is whole."""
+        folder = None
+        try:
+            folder = locked(self.folder / name, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            if folder is None:
+                return False
+            wrong = _differs(folder, copy.files)
+            if wrong is None:
+                os.utime(folder)
+                log.info("%s is read from its copy beside the server: %d bytes", output_id, copy.size_bytes)
+                return True
+        except OSError as error:
+            wrong = str(error)
+        if folder is not None:
+            os.close(folder)
+        log.warning("the local copy of %s is damaged, and the store is read: %s", output_id, wrong)
+        self._drop(name)
+        return False
+
+    def _drop(self, name: str) -> None:
+        """Delete a copy or a draft, unless a process uses it."""
+        folder = None
+        try:
+            folder = locked(self.folder / name, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if folder is None:
+                return
+            gone = self.folder / f"{_DROPPED}{new_token()}"
+            (self.folder / name).rename(gone)
+            shutil.rmtree(gone, ignore_errors=True)
+        except OSError as error:
+            log.warning("%s was not deleted: %s", self.folder / name, error)
+        finally:
+            if folder is not None:
+                os.close(folder)
+
+
+class Draft:
+    """A copy that is being written; a context manager, which deletes what was not kept.
+
+    Args:
+        state: where it is to be kept.
+        output_id: `Output.id`.
+
+    Raises:
+        OSError: the disk refused.
+    """
+
+    def __init__(self, state: LocalState, output_id: str) -> None:
+        self._state = state
+        self.output_id = output_id
+        self._folder, self._fd = _new_draft(state.folder)
+        self.data = self._folder / _DATA
+        """Where Spark writes; it is not there yet."""
+
+    @property
+    def url(self) -> str:
+        """The same for Spark."""
+        return f"file://{self.data}"
+
+    def give_up(self, why: str) -> None:
+        """Have this state written straight to the store from now on.
+
+        Args:
+            why: for the log.
+        """
+        log.warning("%s is written to the store alone from now on: %s", self.output_id, why)
+        try:
+            self._state.note_too_large(self.output_id)
+        except OSError as error:
+            log.warning("that was not noted: %s", error)
+
+    def keep(self, handles: Sequence[StateHandle]) -> None:
+        """Keep what was written as the copy of these files; if that fails, the log says why and the store is read."""
+        try:
+            self._state.keep(self.data, self.output_id, handles)
+        except OSError as error:
+            log.warning("no local copy of %s was kept: %s", self.output_id, error)
+
+    def __enter__(self) -> Draft:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        os.close(self._fd)
+
+
+def _new_draft(folder: Path) -> tuple[Path, int]:
+    while True:
+        made = folder / f"{_DRAFT}{new_token()}"
+        made.mkdir(0o700)
+        fd = locked(made, fcntl.LOCK_SH)
+        if fd is not None:
+            return made, fd
+        # Another process has taken it for a dead one's before it was locked.
+
+
+def locked(path: Path, how: int) -> int | None:
+    """Open and lock a folder; None if there is none, or another process uses it.
+
+    Args:
+        path: the folder.
+        how: as `fcntl.flock` takes it.
+
+    Raises:
+        OSError: the file system refuses.
+    """
+    try:
+        fd = os.open(path, _FOLDER)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        fcntl.flock(fd, how)
+        if os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(fd)):
+            return fd
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except OSError:
+        os.close(fd)
+        raise
+    os.close(fd)
+    return None
+
+
+def _differs(folder: int, files: Sequence[CopiedFile]) -> str | None:
+    """Say what is wrong with an open copy; None if each file is what it has to be."""
+    with ThreadPoolExecutor(_AT_ONCE, "cairn-compare") as pool:
+        return next(filter(None, pool.map(lambda each: _file_differs(folder, each), files)), None)
+
+
+def _file_differs(folder: int, file: CopiedFile) -> str | None:
+    fd = os.open(file.name, _FILE, dir_fd=folder)
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_size != file.size_bytes:
+            return f"{file.name} has {found.st_size} bytes and not {file.size_bytes}"
+        tag = tag_of(chunks(fd))
+        return None if tag == file.sha256 else f"{file.name} has {tag} and not {file.sha256}"
+    finally:
+        os.close(fd)
+
+
+def _size_of(folder: Path) -> int:
+    return sum(each.stat(follow_symlinks=False).st_size for each in os.scandir(folder))

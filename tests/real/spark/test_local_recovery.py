@@ -1,0 +1,155 @@
+"""State that is kept beside a server that Cairn runs: a real Spark, and S3 with each request counted (semantics V3)."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from airflow.sdk import DAG
+
+from airflow_cairn.checkpoint import Coordinator
+from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
+from airflow_cairn.storage import S3Options, open_store
+from scripts.harness.s3_server import S3Server
+from scripts.harness.spark.start import fast_conf
+from scripts.harness.wait import wait_until
+from scripts.s3a_jars import s3a_jars
+from tests.support.airflow_fixtures import Said
+from tests.support.airflow_stage import Job, Ti, context
+from tests.support.s3_proxy import S3Proxy
+from tests.support.shut_down import shut_down
+
+pytestmark = [pytest.mark.s3, pytest.mark.spark]
+
+APPLICATION = """
+from airflow_cairn.spark import Epoch
+with Epoch.current() as epoch:
+    before, behind = epoch.state("totals"), epoch.state("behind")
+    rows = epoch.spark.range(100).selectExpr("id % 7 AS key", f"id + {epoch.checkpoint} * 1000 AS n")
+    if before is not None:
+        print("RESTORED", epoch.checkpoint, before.count(), before.groupBy().sum("n").first()[0], behind.count(),
+            len(epoch.get("large")), len(epoch.list_state("offsets")[0]))
+    epoch.snapshot("behind", epoch.spark.range(epoch.checkpoint), background=True)
+    epoch.snapshot("totals", rows, key="key")
+    epoch.publish("league", rows)
+    epoch.put("large", "x" * 30_000)
+    epoch.snapshot_list("offsets", [[*range(9_000)]])
+"""
+
+
+@dataclass
+class OnS3(Job):
+    """A job on S3, whose requests all go through a proxy."""
+
+    uri: str = ""
+    s3: S3Options = field(default_factory=S3Options)
+
+    @property
+    def storage(self) -> str:
+        return self.uri
+
+    @property
+    def coordinator(self) -> Coordinator:
+        return Coordinator(open_store(self.uri, s3=self.s3), self.name)
+
+
+@dataclass
+class Lake:
+    """The job, and what was asked of its store."""
+
+    job: OnS3
+    proxy: S3Proxy
+
+    def reads_of_state(self, checkpoint: int) -> int:
+        """Requests for the content of a checkpoint's states, since the last look at any."""
+        folder = f"/chk-{checkpoint:010}/state/"
+        kinds = ("/state.", "/value.", "/list.")
+        seen = [each for each in self.proxy.requests if each.method == "GET" and folder in each.key]
+        return sum(any(kind in each.key for kind in kinds) for each in seen)
+
+    def uploads(self, checkpoint: int, kind: str) -> int:
+        """Files of a kind of output that were written in one request each: Spark writes each in parts."""
+        folder = f"/chk-{checkpoint:010}/state/"
+        puts = [each for each in self.proxy.requests if each.method == "PUT" and "uploadId" not in each.target]
+        own = [each.key for each in puts if folder in each.key and "/__magic" not in each.key]
+        return sum(f"/{kind}." in key and key.endswith(".parquet") for key in own)
+
+
+@pytest.fixture
+def lake(
+    s3_server: S3Server,
+    s3_bucket: str,
+    tmp_path: Path,
+    connections: Callable[[str, str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Lake]:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    with S3Proxy(s3_server.endpoint_url) as proxy:
+        s3 = S3Options(
+            endpoint_url=proxy.url,
+            region=s3_server.region,
+            access_key=s3_server.access_key,
+            secret_key=s3_server.secret_key,
+        )
+        extra = {"endpoint_url": proxy.url, "region_name": s3_server.region}
+        aws = {"conn_type": "aws", "login": s3_server.access_key, "password": s3_server.secret_key, "extra": extra}
+        connections("lake", json.dumps(aws))
+        connections("spark_here", json.dumps({"conn_type": "spark", "host": "local[2]"}))
+        connections("cairn_session", json.dumps({"conn_type": "generic", "password": "0123456789abcdef" * 2}))
+        it = Lake(OnS3(tmp_path, uri=f"s3://{s3_bucket}/team", s3=s3), proxy)
+        yield it
+        shut_down(it.job.coordinator)
+        # It has to end while the proxy is there: it asks the store whether it may go on.
+        wait_until(lambda: not [*tmp_path.glob("cairn-server-*")], 300, "the server to end and delete its folder")
+
+
+def run(lake: Lake, application: Path, run_id: str) -> None:
+    conf = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.sql.shuffle.partitions": "2"}
+    session = ConnectSession(conf={**conf, **fast_conf(), "spark.jars": ",".join(map(str, s3a_jars()))})
+    with DAG("flights"):
+        group = CheckpointedTaskGroup(
+            "epoch",
+            storage=lake.job.storage,
+            job=lake.job.name,
+            aws_conn_id="lake",
+            conn_id="spark_here",
+            session=session,
+            reads_window=False,
+        )
+        with group:
+            stage = SparkEpochOperator(task_id="routes", application=str(application))
+    lake.job.trigger(run_id)
+    lake.proxy.requests.clear()
+    stage.execute(context(Ti(run_id=run_id)))
+
+
+def test_a_warm_epoch_reads_no_state_from_the_store(lake: Lake, tmp_path: Path, said: Said) -> None:  # semantics V3
+    application = tmp_path / "routes.py"
+    application.write_text(APPLICATION)
+    run(lake, application, "e1")
+    assert lake.uploads(1, "state") >= 2
+    assert lake.uploads(1, "table") == 0, "tables are Spark's to write"
+    assert lake.job.coordinator.head().completed[-1].id == 1
+
+    run(lake, application, "e2")
+    assert "RESTORED 2 100 104950 1 30000 9000" in said.text
+    assert lake.reads_of_state(1) == 0
+
+    [server] = tmp_path.glob("cairn-server-*")
+    damaged = [*(server / "local-state").rglob("part-*.parquet")]
+    for file in damaged:
+        file.write_bytes(file.read_bytes()[:-1] + b"X")
+    run(lake, application, "e3")
+    assert "RESTORED 3 100 204950 2 30000 9000" in said.text
+    assert "the local copy of state.totals is damaged, and the store is read" in said.text
+    assert lake.reads_of_state(2) > 0, "what the proxy counts is what Spark reads"
+    assert [each.id for each in lake.job.coordinator.head().completed][-1] == 3
+    [verified] = lake.job.coordinator.verify(3, deep=True)
+    assert verified.whole
