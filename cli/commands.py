@@ -20,6 +20,7 @@ from ..checkpoint.store.verification import Verification
 from ..checkpoint.views import checkpoint_list
 from ..checkpoint.views.details import details
 from ..checkpoint.views.stats import stats as stats_of
+from ..checkpoint.views.wording import size
 from ..storage import S3Options, open_store
 from ..storage.errors import GoneError
 from ..storage.port import ObjectStore
@@ -27,7 +28,6 @@ from . import adopt as adopt_of
 from . import listeners, resume_text, rewind_text, stop_text
 from . import savepoints as savepoints_of
 from .output import detail_lines, listings, numbers, state_rows
-from .output.text import size, window_fields
 from .servers import servers as servers_of
 
 
@@ -54,36 +54,7 @@ def jobs(store: ObjectStore, _options: argparse.Namespace) -> Outcome:
 def checkpoints(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """List a job's checkpoints, the requests that wait, and whether the job is stopped."""
     found = checkpoint_list.listing(_job(store, options.job))
-    shown = found.checkpoints[: options.limit]
-    document = {
-        "job": options.job,
-        "stopped": found.stopped,
-        "stopping": found.stopping.id if found.stopping else None,
-        "checkpoints": [{**asdict(row), "duration_ms": row.duration_ms} for row in shown],
-        "checkpoints_left_out": len(found.checkpoints) - len(shown),
-        "waiting": [
-            {
-                "run_id": run_id_of(each.epoch),
-                "input": window_fields(each.window),
-                "kind": each.kind,
-                "requested_at_ms": each.requested_at_ms,
-            }
-            for each in found.waiting[: options.limit]
-        ],
-        "waiting_left_out": max(0, len(found.waiting) - options.limit),
-        "declined": [
-            {
-                "run_id": run_id_of(each.epoch),
-                "input": window_fields(each.window),
-                "kind": each.kind,
-                "declined_at_ms": each.at_ms,
-                "reason": each.reason,
-                "detail": each.detail,
-            }
-            for each in found.declined
-        ],
-    }
-    return Outcome(listings.lines(found, options.limit), document)
+    return Outcome(listings.lines(found, options.limit), found.as_json(limit=options.limit))
 
 
 def show(store: ObjectStore, options: argparse.Namespace) -> Outcome:

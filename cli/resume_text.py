@@ -15,6 +15,7 @@ from ..checkpoint.documents.run_window import run_of_head
 from ..checkpoint.errors import ResumeRefusedError
 from ..checkpoint.savepoints.savepoint_request import OpenFolder
 from ..checkpoint.savepoints.start_plan import ImportOptions, Started, StartPlan
+from ..checkpoint.views import wording
 from ..storage import ensure_probed
 from ..storage.port import ObjectStore
 from .agreement import ask
@@ -65,7 +66,7 @@ def go_on(coordinator: Coordinator) -> tuple[list[str], dict[str, Any]]:
     coordinator.resume()
     latest, stopping = head.latest_id(), head.stopping()
     where = f"the next epoch restores checkpoint {latest}" if latest else "it has no checkpoint and starts empty"
-    was = f"{text.how_stopped(head.stopped)} and goes on" if head.stopped else "not stopped"
+    was = f"{wording.how_stopped(head.stopped)} and goes on" if head.stopped else "not stopped"
     if stopping is not None:
         was = f"being stopped with savepoint {stopping.id}, which is cancelled"
     lines = text.paragraph(f"{coordinator.job} was {was}: {where}", text.width())
@@ -121,7 +122,7 @@ def _said(head: Head, savepoint: ObjectStore, plan: StartPlan, found: Started) -
         )
         return
     yield from text.paragraph(
-        f"{job} starts from {savepoint.uri}: {found.files} files, {text.size(found.size_bytes)}, are now its "
+        f"{job} starts from {savepoint.uri}: {found.files} files, {wording.size(found.size_bytes)}, are now its "
         f"checkpoint {found.checkpoint}, which the next epoch restores",
         columns,
     )

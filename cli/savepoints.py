@@ -18,6 +18,9 @@ from ..checkpoint.savepoints import disposal, integrity
 from ..checkpoint.savepoints.disposal import Disposal
 from ..checkpoint.savepoints.savepoint_request import OpenFolder, SavepointRequest
 from ..checkpoint.savepoints.savepoint_uri import savepoint_folder
+from ..checkpoint.views import wording
+from ..checkpoint.views.checkpoint_list import window_json
+from ..checkpoint.views.savepoint_list import savepoint_json
 from ..storage.port import ObjectStore
 from ..storage.printable import printable
 from .agreement import ask
@@ -56,7 +59,7 @@ def savepoint(
         if options.wait:
             again = replace(request, renew=False)
             entry = waited_for(coordinator, entry, lambda: coordinator.savepoint(again, opened, line.show), wait)
-    return list(_said(coordinator, entry)), document_of(entry), entry.status is Status.FAILED
+    return list(_said(coordinator, entry)), savepoint_json(entry), entry.status is Status.FAILED
 
 
 def request_of(options: argparse.Namespace, kind: str) -> str:
@@ -107,7 +110,7 @@ def waited_for(
 def savepoints(coordinator: Coordinator) -> Found:
     """List the savepoints that a job remembers, newest first."""
     found = list(reversed(coordinator.head().savepoints))
-    document = {"job": coordinator.job, "savepoints": [document_of(entry) for entry in found]}
+    document = {"job": coordinator.job, "savepoints": [savepoint_json(entry) for entry in found]}
     if not found:
         return [f"{coordinator.job} remembers no savepoint"], document
     headings = ("id", "DAG run", "input (UTC)", "status", "files", "size", "asked for")
@@ -141,7 +144,7 @@ def verify(folder: ObjectStore) -> tuple[list[str], dict[str, Any], bool]:
         damages = list(integrity.damages(folder, found, line.show))
     run = run_of_slice(found.source.epoch, found.source.slice)
     holds = f"of {found.header.job}, up to {run}, checkpoint {found.source.checkpoint}"
-    size = f"{found.end.files} files, {text.size(found.end.size_bytes)}"
+    size = f"{found.end.files} files, {wording.size(found.end.size_bytes)}"
     lines = [f"savepoint {holds}: {'DAMAGED' if damages else 'whole'}, {size}"]
     lines += [f"  {damage}" for damage in damages]
     document = {
@@ -149,7 +152,7 @@ def verify(folder: ObjectStore) -> tuple[list[str], dict[str, Any], bool]:
         "job": found.header.job,
         "checkpoint": found.source.checkpoint,
         "run_id": run_id_of(found.source.epoch),
-        "input": text.window_fields(window_text(found.source.slice)),
+        "input": window_json(window_text(found.source.slice)),
         "request": found.header.request,
         "stages": [stage.uid for stage in found.stages],
         "files": found.end.files,
@@ -196,26 +199,6 @@ def dispose(
     return lines, document, bool(found.failures)
 
 
-def document_of(entry: SavepointEntry) -> dict[str, Any]:
-    """Give a savepoint for programs."""
-    return {
-        "savepoint": entry.uri,
-        "id": entry.id,
-        "request": entry.request,
-        "status": entry.status,
-        "checkpoint": entry.source.checkpoint if entry.source else None,
-        "run_id": run_id_of(entry.epoch),
-        "input": text.window_fields(entry.window),
-        "requested_at_ms": entry.requested_at_ms,
-        "ended_at_ms": entry.ended_at_ms or None,
-        "files": entry.files,
-        "size_bytes": entry.size_bytes,
-        "reason": entry.reason,
-        "detail": entry.detail,
-        "owing": list(entry.owing),
-    }
-
-
 def in_flight(entry: SavepointEntry) -> str:
     """Say which stages have still to read what a savepoint holds for them, behind a clause (semantics P1, B2)."""
     return f"; still to be read by {', '.join(entry.owing)}: what it holds in flight" if entry.owing else ""
@@ -227,7 +210,7 @@ def _said(coordinator: Coordinator, entry: SavepointEntry) -> Iterator[str]:
         yield entry.uri
         yield from text.paragraph(
             f"savepoint {entry.id} of {job}, up to {run_text(run_id_of(entry.epoch), entry.window)}: "
-            f"{entry.files} files, {text.size(entry.size_bytes)}{in_flight(entry)}",
+            f"{entry.files} files, {wording.size(entry.size_bytes)}{in_flight(entry)}",
             columns,
         )
     elif entry.status is Status.FAILED:
@@ -248,15 +231,16 @@ def _cells(entry: SavepointEntry, columns: int) -> tuple[str, ...]:
         text.window(entry.window),
         entry.status.value,
         str(entry.files) if whole else "-",
-        text.size(entry.size_bytes) if whole else "-",
-        text.moment(entry.requested_at_ms),
+        wording.size(entry.size_bytes) if whole else "-",
+        wording.moment(entry.requested_at_ms),
     )
 
 
 def _lost(plan: Disposal) -> Iterator[str]:
     columns = text.width()
     yield from text.paragraph(
-        f"savepoint of {plan.job}: {plan.files} files, {text.size(plan.size_bytes)}, are deleted and cannot come back",
+        f"savepoint of {plan.job}: {plan.files} files, {wording.size(plan.size_bytes)}, are deleted and "
+        "cannot come back",
         columns,
     )
     for why in plan.against:

@@ -15,11 +15,13 @@ from ..checkpoint.documents.run_window import run_text
 from ..checkpoint.errors import DagNotPausedError, InvalidConfigError
 from ..checkpoint.reasons import Status
 from ..checkpoint.savepoints.savepoint_request import OpenFolder, SavepointRequest, drain_run
+from ..checkpoint.views import wording
+from ..checkpoint.views.savepoint_list import savepoint_json
 from ..storage.errors import CairnError
 from .airflow_api import TOKEN, AirflowApi
 from .output import text
 from .output.progress import ProgressLine
-from .savepoints import announce, document_of, in_flight, request_of, waited_for
+from .savepoints import announce, in_flight, request_of, waited_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ def stop(
     stopped = coordinator.head().stopped
     if airflow is not None and entry.status is Status.COMPLETED and stopped is Stopped.SHUTDOWN:
         _pause(airflow, coordinator.job, entry)
-    document = {"job": coordinator.job, "stopped": stopped, **document_of(entry)}
+    document = {"job": coordinator.job, "stopped": stopped, **savepoint_json(entry)}
     lines = list(_said(coordinator, entry, run, airflow, stopped=stopped is Stopped.SHUTDOWN))
     return lines, document | {"last_run": run}, entry.status is Status.FAILED
 
@@ -151,7 +153,7 @@ def _said(
         yield entry.uri
         yield from text.paragraph(
             f"{job} has stopped with savepoint {entry.id}, up to {run_text(run_id_of(entry.epoch), entry.window)}: "
-            f"{entry.files} files, {text.size(entry.size_bytes)}{in_flight(entry)}. It takes no request until "
+            f"{entry.files} files, {wording.size(entry.size_bytes)}{in_flight(entry)}. It takes no request until "
             f"`cairn resume {job}`; {paused}",
             columns,
         )

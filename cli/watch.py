@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TextIO
 
+from ..checkpoint.views.wording import moment
 from ..storage.errors import CairnError, ErrorKind
 from ..storage.printable import printable
 from .commands import Outcome
-from .output.text import fit, moment
+from .output.text import fit
 
 _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 

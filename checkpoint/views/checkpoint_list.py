@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from ...storage.port import ObjectStore
 from ..coordinator import Coordinator
@@ -22,6 +22,7 @@ from ..documents.entries import (
 )
 from ..documents.head import Head
 from ..documents.read_windows import WindowText
+from ..documents.strict_json import Json
 from ..errors import NoCheckpointError
 from ..open_job import heads_of
 from ..reasons import RequestKind, Status
@@ -108,6 +109,10 @@ class CheckpointRow:
         """From the trigger to the end; None while it is pending."""
         return None if self.ended_at_ms is None else self.ended_at_ms - self.triggered_at_ms
 
+    def as_json(self) -> dict[str, Json]:
+        """Give it as plain JSON values; every field is there, None where nothing is known."""
+        return {**asdict(self), "duration_ms": self.duration_ms}
+
 
 def jobs(store: ObjectStore) -> Iterator[JobRow]:
     """Yield the jobs of a storage in order; one whose head cannot be used is there with the reason.
@@ -135,6 +140,46 @@ class Listing:
     """The last requests that were declined, newest first (semantics T1)."""
     stopping: SavepointEntry | None = None
     """The savepoint with which the job is being stopped (semantics P2)."""
+
+    def as_json(self, *, limit: int) -> dict[str, Json]:
+        """Give it as plain JSON values.
+
+        Args:
+            limit: how many checkpoints to give, and how many requests that wait.
+        """
+        return {
+            "job": self.job,
+            "stopped": self.stopped,
+            "stopping": self.stopping.id if self.stopping else None,
+            "checkpoints": [row.as_json() for row in self.checkpoints[:limit]],
+            "checkpoints_left_out": max(0, len(self.checkpoints) - limit),
+            "waiting": [
+                {
+                    "run_id": layout.run_id_of(each.epoch),
+                    "input": window_json(each.window),
+                    "kind": each.kind,
+                    "requested_at_ms": each.requested_at_ms,
+                }
+                for each in self.waiting[:limit]
+            ],
+            "waiting_left_out": max(0, len(self.waiting) - limit),
+            "declined": [
+                {
+                    "run_id": layout.run_id_of(each.epoch),
+                    "input": window_json(each.window),
+                    "kind": each.kind,
+                    "declined_at_ms": each.at_ms,
+                    "reason": each.reason,
+                    "detail": each.detail,
+                }
+                for each in self.declined
+            ],
+        }
+
+
+def window_json(window: WindowText | None) -> dict[str, Json] | None:
+    """Give the input of a run as plain JSON values; None where it reads no window of time, or it is not known."""
+    return None if window is None else asdict(window)
 
 
 def listing(coordinator: Coordinator) -> Listing:

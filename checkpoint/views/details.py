@@ -119,7 +119,7 @@ class CheckpointDetails:
             {**asdict(stage), "took_ms": stage.took_ms, "subtasks_left_out": stage.subtasks_left_out} for stage in shown
         ]
         return {
-            "checkpoint": {**asdict(self.row), "duration_ms": self.row.duration_ms},
+            "checkpoint": self.row.as_json(),
             "stages": described,
             "stages_left_out": len(self.stages) - len(shown),
             "acked_subtasks": self.acked_subtasks,

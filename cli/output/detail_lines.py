@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ...checkpoint.reasons import Status
 from ...checkpoint.store.job_files import JobFiles
+from ...checkpoint.views import wording
 from ...checkpoint.views.checkpoint_list import CheckpointRow
 from ...checkpoint.views.details import CheckpointDetails, StageRow
 from ...checkpoint.views.tally import SubtaskRow
@@ -59,21 +60,21 @@ def _head(job: str, found: CheckpointDetails, columns: int) -> Iterator[str]:
     yield from text.labelled("epoch", f"{row.run_id}, attempt {row.attempt}", columns)
     if row.input is not None:
         yield from text.labelled("input", str(row.input.window), columns)
-    took = f", took {text.duration(row.duration_ms)}" if row.duration_ms is not None else ""
-    yield f"  triggered      {text.moment(row.triggered_at_ms)}{took}"
+    took = f", took {wording.duration(row.duration_ms)}" if row.duration_ms is not None else ""
+    yield f"  triggered      {wording.moment(row.triggered_at_ms)}{took}"
     yield f"  acknowledged   {row.acks} of {row.stages} stages{_subtasks(found)}"
     if found.slowest:
         yield from text.labelled(
-            "slowest", f"{found.slowest.stage}, {text.duration(found.slowest.end_to_end_ms)}", columns
+            "slowest", f"{found.slowest.stage}, {wording.duration(found.slowest.end_to_end_ms)}", columns
         )
     yield from text.labelled("restored from", _came_from(row), columns)
     if row.status is Status.COMPLETED:
-        yield f"  size           {text.size(row.size_bytes)}"
+        yield f"  size           {wording.size(row.size_bytes)}"
     yield f"  retained       {'yes' if row.retained else 'no'}"
     if row.rewound_to is not None:
         yield f"  rewound to     {row.rewound_to}: it no longer counts"
     if row.restarts or row.restarts_left is not None:
-        yield f"  strategy       {text.restart(row.restarts, row.restarts_left)}"
+        yield f"  strategy       {wording.restart(row.restarts, row.restarts_left)}"
     if row.for_good:
         yield "  goes on        once you clear what failed"
     if row.detail:
@@ -81,7 +82,7 @@ def _head(job: str, found: CheckpointDetails, columns: int) -> Iterator[str]:
     for other in row.others:
         yield from text.labelled("with it", other, columns)
     if row.late:
-        late = (f"{each.stage}, {text.duration(each.metrics.end_to_end_ms)} after the trigger" for each in row.late)
+        late = (f"{each.stage}, {wording.duration(each.metrics.end_to_end_ms)} after the trigger" for each in row.late)
         yield from text.labelled("late acks", "; ".join(late), columns)
     if row.restarted:
         yield from text.labelled("runs again", ", ".join(row.restarted), columns)
@@ -149,18 +150,19 @@ def _cells(stage: StageRow, bar: str) -> tuple[str, ...]:
     acks = "declined" if stage.declined else "BROKEN" if stage.problem else "skipped" if stage.skipped else acks
     acks = "late" if stage.late else acks
     known = stage.metrics is not None or bool(stage.outputs)
-    took = text.duration(stage.took_ms) if not stage.carried else "-"
+    took = wording.duration(stage.took_ms) if not stage.carried else "-"
     return (
         stage.stage,
         acks,
         bar,
         took,
-        *(text.size(n) if known else "-" for n in (stage.new_bytes, stage.size_bytes)),
+        *(wording.size(n) if known else "-" for n in (stage.new_bytes, stage.size_bytes)),
     )
 
 
 def _subtask_cells(subtask: SubtaskRow, bar: str) -> tuple[str, ...]:
-    return (f"  subtask {subtask.index}", "", bar, "", text.size(subtask.new_bytes), text.size(subtask.size_bytes))
+    new, whole = (wording.size(each) for each in (subtask.new_bytes, subtask.size_bytes))
+    return (f"  subtask {subtask.index}", "", bar, "", new, whole)
 
 
 def _outputs(stages: Sequence[StageRow], columns: int) -> Iterator[tuple[str, ...]]:
@@ -168,6 +170,6 @@ def _outputs(stages: Sequence[StageRow], columns: int) -> Iterator[tuple[str, ..
     for stage in stages:
         of = text.fit(stage.stage, room)
         for out in stage.outputs:
-            yield (text.fit(f"{out.kind} {out.name}", room), of, str(out.files), text.size(out.size_bytes))
+            yield (text.fit(f"{out.kind} {out.name}", room), of, str(out.files), wording.size(out.size_bytes))
         for name in stage.values:
             yield (text.fit(f"value {name}", room), of, "-", "-")

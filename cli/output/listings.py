@@ -8,6 +8,7 @@ from ...checkpoint.documents.entries import JobOwner
 from ...checkpoint.documents.layout import run_id_of
 from ...checkpoint.documents.run_window import run_text
 from ...checkpoint.reasons import Status
+from ...checkpoint.views import wording
 from ...checkpoint.views.checkpoint_list import CheckpointRow, JobRow, Listing
 from . import text
 
@@ -47,7 +48,7 @@ def _job_cells(row: JobRow, run: int) -> tuple[str, ...]:
         str(row.latest_completed or "-"),
         text.run_name(row.latest_run_id, run) if row.latest_run_id else "-",
         text.window(row.latest_input),
-        text.moment(row.latest_completed_at_ms),
+        wording.moment(row.latest_completed_at_ms),
         ", ".join(str(each) for each in row.pending) or "-",
         f"{row.completed} of {row.triggered}",
         text.fit(_owner(row.owner), run) if row.owner else "-",
@@ -62,7 +63,7 @@ def lines(found: Listing, limit: int) -> list[str]:
     """Say what there is to say of a job's checkpoints."""
     columns = text.width()
     shown, left_out = found.checkpoints[:limit], len(found.checkpoints) - limit
-    written = [f"{found.job} is {text.how_stopped(found.stopped)}", ""] if found.stopped else []
+    written = [f"{found.job} is {wording.how_stopped(found.stopped)}", ""] if found.stopped else []
     if found.stopping is not None:
         after = "its next run" if found.stopping.next_whole else run_id_of(found.stopping.epoch)
         waits = f" after {after}" if found.stopping.waits else ""
@@ -85,7 +86,7 @@ def lines(found: Listing, limit: int) -> list[str]:
     if rewound or failed or restarted:
         written.append("")
     for row in restarted:
-        written.append(f"{row.id}: {text.restart(row.restarts, row.restarts_left)}")
+        written.append(f"{row.id}: {wording.restart(row.restarts, row.restarts_left)}")
     for row in rewound:
         written.append(f"{row.id}: no longer counts, the job was rewound to {row.rewound_to}")
     for row in failed:
@@ -100,7 +101,7 @@ def lines(found: Listing, limit: int) -> list[str]:
         written += ["", "declined, the last first:"]
     for each in found.declined:
         run = run_text(run_id_of(each.epoch), each.window)
-        why = f"{run}, {each.kind}, {text.moment(each.at_ms)}: {each.reason}: {each.detail}"
+        why = f"{run}, {each.kind}, {wording.moment(each.at_ms)}: {each.reason}: {each.detail}"
         written += text.paragraph(why, columns)
     return written
 
@@ -124,17 +125,17 @@ def _cells(row: CheckpointRow, run: int) -> tuple[str, ...]:
         row.status,
         f"{row.acks}/{row.stages}",
         "-" if row.subtasks is None else f"{row.subtasks:,}",
-        text.duration(row.duration_ms),
-        "-" if row.new_bytes is None else text.size(row.new_bytes),
-        text.size(row.size_bytes) if row.status is Status.COMPLETED else "-",
+        wording.duration(row.duration_ms),
+        "-" if row.new_bytes is None else wording.size(row.new_bytes),
+        wording.size(row.size_bytes) if row.status is Status.COMPLETED else "-",
         "savepoint" if row.savepoint else str(row.restored_from or "-"),
-        text.moment(row.triggered_at_ms),
+        wording.moment(row.triggered_at_ms),
     )
 
 
 def _waiting(found: Listing, limit: int) -> Iterator[str]:
     for request in found.waiting[:limit]:
         run = run_text(run_id_of(request.epoch), request.window)
-        yield f"  {run}, {request.kind}, since {text.moment(request.requested_at_ms)}"
+        yield f"  {run}, {request.kind}, since {wording.moment(request.requested_at_ms)}"
     if len(found.waiting) > limit:
         yield f"  … {len(found.waiting) - limit:,} more"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ...checkpoint.documents.run_window import run_text
+from ...checkpoint.views import wording
 from ...checkpoint.views.stats import Distribution, Failover, JobStats
 from . import text
 
@@ -16,25 +17,25 @@ def lines(found: JobStats) -> list[str]:
     """Say what there is to say of a job."""
     columns = text.width()
     written = [
-        f"job {found.job}{f' is {text.how_stopped(found.stopped)}' if found.stopped else ''}",
+        f"job {found.job}{f' is {wording.how_stopped(found.stopped)}' if found.stopped else ''}",
         (
             f"  triggered {found.triggered}, in progress {found.in_progress}, completed {found.completed}, "
             f"failed {found.failed}, restored {found.restored}"
         ),
         (
-            f"  wrote {text.size(found.total_bytes)} in all; {found.waiting} requests wait; "
+            f"  wrote {wording.size(found.total_bytes)} in all; {found.waiting} requests wait; "
             f"{found.failures_in_a_row} counted failures in a row"
         ),
     ]
     for each in found.restarts:
-        counted = text.restart(each.restarts, each.left)
+        counted = wording.restart(each.restarts, each.left)
         said = f"  {run_text(each.run_id, each.input)}, checkpoint {each.checkpoint}: {counted}"
         written += text.paragraph(said, columns)
     written.append("")
     rows = [
-        _cells("duration", found.duration_ms, lambda value: text.duration(round(value))),
-        _cells("size", found.size_bytes, lambda value: text.size(round(value))),
-        _cells("new bytes", found.new_bytes, lambda value: text.size(round(value))),
+        _cells("duration", found.duration_ms, lambda value: wording.duration(round(value))),
+        _cells("size", found.size_bytes, lambda value: wording.size(round(value))),
+        _cells("new bytes", found.new_bytes, lambda value: wording.size(round(value))),
         _cells("acks", found.acks, lambda value: f"{value:.3g}"),
     ]
     headings = (f"last {found.history}", "min", "avg", "p50", "p95", "p99", "max")
@@ -52,7 +53,7 @@ def lines(found: JobStats) -> list[str]:
         written += ["", "restores:"]
         for restore in found.restores:
             into = f" into {restore.into}" if restore.into else ""
-            said = f"  {text.moment(restore.at_ms)}  {restore.checkpoint}{into}, {restore.took_ms} ms: {restore.why}"
+            said = f"  {wording.moment(restore.at_ms)}  {restore.checkpoint}{into}, {restore.took_ms} ms: {restore.why}"
             written += text.paragraph(said, columns)
             for damage in restore.damages:
                 written += text.paragraph(f"    bypassed: {damage}", columns)
@@ -61,7 +62,7 @@ def lines(found: JobStats) -> list[str]:
 
 def _failover(found: Failover, columns: int) -> Iterator[str]:
     yield from text.paragraph(
-        f"  {text.moment(found.at_ms)}  checkpoint {found.checkpoint} of {run_text(found.run_id, found.input)}, "
+        f"  {wording.moment(found.at_ms)}  checkpoint {found.checkpoint} of {run_text(found.run_id, found.input)}, "
         f"attempt {found.attempt}, {found.acks}/{found.stages} acknowledged",
         columns,
     )

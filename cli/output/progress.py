@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from ...checkpoint.savepoints.integrity import SavepointProgress
-from . import text
+from ...checkpoint.views import wording
 
 _COLUMNS = 24
 
@@ -34,9 +34,9 @@ class ProgressLine:
             return
         share = progress.bytes_done / progress.size_bytes if progress.size_bytes else 1.0
         full = round(share * _COLUMNS)
-        done = f"{progress.files_done} of {progress.files} files, {text.size(progress.bytes_done)}"
+        done = f"{progress.files_done} of {progress.files} files, {wording.size(progress.bytes_done)}"
         print(
-            f"\r[{'#' * full}{'.' * (_COLUMNS - full)}] {self._doing} {done} of {text.size(progress.size_bytes)}",
+            f"\r[{'#' * full}{'.' * (_COLUMNS - full)}] {self._doing} {done} of {wording.size(progress.size_bytes)}",
             end="\x1b[K",
             file=sys.stderr,
             flush=True,

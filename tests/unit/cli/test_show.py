@@ -12,8 +12,9 @@ import pytest
 from airflow_cairn.checkpoint import CheckpointConfig
 from airflow_cairn.checkpoint.documents.acknowledgement import AckMetrics
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
+from airflow_cairn.checkpoint.views.wording import duration
 from airflow_cairn.cli.main import main
-from airflow_cairn.cli.output.text import bar, duration, fit
+from airflow_cairn.cli.output.text import bar, fit
 from airflow_cairn.spark.skipped_stage import acknowledge_skipped
 from airflow_cairn.storage import open_store
 from airflow_cairn.storage.printable import printable

@@ -1,0 +1,51 @@
+"""How moments, durations, sizes and counts are written, wherever a person reads them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+_KIBI = 1024
+
+
+def moment(at_ms: int | None) -> str:
+    """Write a moment in UTC, to the second."""
+    return "-" if at_ms is None else f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
+
+
+def duration(took_ms: int | None) -> str:
+    """Write how long something took, in two units at most."""
+    if took_ms is None:
+        return "-"
+    if took_ms < 99_950:
+        return f"{took_ms / 1000:.1f} s"
+    minutes, seconds = divmod(round(took_ms / 1000), 60)
+    if minutes < 100:
+        return f"{minutes}m {seconds:02}s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h {minutes:02}m" if hours < 48 else f"{hours // 24}d {hours % 24:02}h"
+
+
+def size(count: int) -> str:
+    """Write a number of bytes in the largest unit that keeps it above one."""
+    amount = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < _KIBI:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= _KIBI
+    return f"{amount:.1f} TiB"
+
+
+def how_stopped(stopped: str) -> str:
+    """Say in what way a job is stopped, so that it reads well behind "is"."""
+    return "shut down" if stopped == "shutdown" else stopped
+
+
+def restart(count: int, left: int | None) -> str:
+    """Say what a restart strategy has counted of an epoch (semantics F4).
+
+    Args:
+        count: restarts in a row so far.
+        left: how many more failed tries would be answered by a restart; None: any number.
+    """
+    said = "no restart yet" if count == 0 else "1 restart" if count == 1 else f"{count} restarts"
+    return said if left is None else f"{said}, {left} left"
