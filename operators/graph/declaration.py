@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseOperator
 
+from ...checkpoint import CheckpointConfig
 from ...checkpoint.errors import InvalidConfigError
+from ...checkpoint.views.config_fields import config_json
 from ...storage.names import shorten
 from .exchange import Exchange
 
@@ -42,6 +45,18 @@ class TriggerOperator(BaseOperator):
 
     storage: str | None
     job: str | None
+    aws_conn_id: str | None
+    config: CheckpointConfig
+
+    @property
+    def cairn_job(self) -> str:
+        """What the page in Airflow knows of the job beside its storage and name, which are template fields: JSON."""
+        return json.dumps({"aws_conn_id": self.aws_conn_id, "config": config_json(self.config)})
+
+    @classmethod
+    def get_serialized_fields(cls) -> frozenset[str]:
+        """Let the serialised DAG hold `cairn_job`; by it the page finds the tasks that trigger, subclasses too."""
+        return frozenset({*super().get_serialized_fields(), "cairn_job"})
 
     @abstractmethod
     def trigger(self, context: Context, push: Push) -> dict[str, Any]:

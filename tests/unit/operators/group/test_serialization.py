@@ -91,3 +91,31 @@ with DAG("flights", schedule=None):
     assert " at 0x" not in serialised, "otherwise each parse would make a new version of the DAG"
     back = DagSerialization.from_dict(json.loads(serialised))
     assert set(back.task_ids) == {"epoch.trigger_checkpoint", "epoch.a", "epoch.wait_for_checkpoint"}
+
+
+def test_the_serialised_dag_says_how_to_open_the_job(dag_file: DagFile) -> None:
+    """The page in Airflow has nothing else to find a job by; the text must survive the scheduler's own reading."""
+    dag = dag_file.dag("""
+from airflow_cairn.checkpoint import FixedDelayRestart, RegionalCheckpoints
+
+class Own(TriggerCheckpointOperator): ...
+
+with DAG("flights", schedule=None):
+    Own(
+        task_id="t", storage="s3://lake/cairn", job="j", aws_conn_id="lake", reads_window=False,
+        stages=[StageSpec("a")],
+        config=CheckpointConfig(
+            timeout=timedelta(minutes=5), regional=RegionalCheckpoints(),
+            restart_strategy=FixedDelayRestart(3, timedelta(seconds=9)),
+        ),
+    )
+""")
+    (task,) = json.loads(json.dumps(DagSerialization.to_dict(dag)))["dag"]["tasks"]
+    found = json.loads(task["__var"]["cairn_job"])
+    assert found["aws_conn_id"] == "lake"
+    assert found["config"]["timeout_s"] == 300
+    assert found["config"]["restart_strategy"] == {"type": "FixedDelayRestart", "attempts": 3, "delay_s": 9.0}
+    assert found["config"]["regional"]["max_failure_ratio"] == 0.3
+    assert found["config"]["savepoint_target"] is None
+    back: Any = DagSerialization.from_dict(DagSerialization.to_dict(dag)).get_task("t")
+    assert json.loads(back.cairn_job) == found
