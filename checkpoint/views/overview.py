@@ -1,0 +1,188 @@
+"""A job at a glance: what runs, what it waits for, what came last, and what needs a person (semantics O1, O2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from ..coordinator import Coordinator
+from ..documents.entries import JobOwner, PendingEntry, RestoreRecord, SavepointEntry
+from ..documents.head import Head
+from ..documents.strict_json import Json
+from ..errors import NoCheckpointError
+from ..reasons import Status
+from ..ways_out import WAYS_OUT
+from . import wording
+from .checkpoint_list import CheckpointRow, Listing, listing
+from .details import CheckpointDetails, StageRow, details
+from .savepoint_list import savepoint_json
+from .stats import JobStats, stats
+
+PENDING = 5
+"""Pending checkpoints whose stages are described."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCheckpoint:
+    """A checkpoint that is being made."""
+
+    found: CheckpointDetails
+    expires_at_ms: int
+
+    @property
+    def waits_for(self) -> tuple[StageRow, ...]:
+        """The stages that have still to acknowledge."""
+        return tuple(stage for stage in self.found.stages if not stage.acknowledged)
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """Something that a person should know."""
+
+    level: str
+    """`error`: nothing goes on without a person. `warning`: something failed, or soon will. `note`: as it should be."""
+    text: str
+    way_out: str = ""
+    """What to do; empty: nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """A job at a glance."""
+
+    job: str
+    revision: int
+    """Of its head; 0: it has never run."""
+    owner: JobOwner | None
+    stats: JobStats
+    listing: Listing
+    pending: tuple[PendingCheckpoint, ...]
+    """Newest first; `PENDING` at most."""
+    latest_savepoint: SavepointEntry | None
+
+    @property
+    def latest_completed(self) -> CheckpointRow | None:
+        """The newest checkpoint that counts."""
+        return self._newest(Status.COMPLETED)
+
+    @property
+    def latest_failed(self) -> CheckpointRow | None:
+        """The newest one that failed."""
+        return self._newest(Status.FAILED)
+
+    @property
+    def latest_restore(self) -> RestoreRecord | None:
+        """The newest restore."""
+        return self.stats.restores[-1] if self.stats.restores else None
+
+    def _newest(self, status: Status) -> CheckpointRow | None:
+        rows = (row for row in self.listing.checkpoints if row.status is status and row.rewound_to is None)
+        return next(rows, None)
+
+    def as_json(self, *, storage: str, now_ms: int) -> dict[str, Json]:
+        """Give it as plain JSON values.
+
+        Args:
+            storage: the job's, for the commands to type.
+            now_ms: the time, milliseconds since 1970 UTC.
+        """
+        completed, failed = self.latest_completed, self.latest_failed
+        return {
+            "job": self.job,
+            "owner": asdict(self.owner) if self.owner else None,
+            "stats": asdict(self.stats),
+            "pending": [{**each.found.as_json(), "expires_at_ms": each.expires_at_ms} for each in self.pending],
+            "latest_completed": completed.as_json() if completed else None,
+            "latest_failed": failed.as_json() if failed else None,
+            "latest_savepoint": savepoint_json(self.latest_savepoint) if self.latest_savepoint else None,
+            "latest_restore": asdict(self.latest_restore) if self.latest_restore else None,
+            "alarms": [asdict(each) for each in alarms(self, storage, now_ms)],
+        }
+
+
+def overview(coordinator: Coordinator) -> Overview:
+    """Look at a job; a few reads beside those of its list where checkpoints are pending."""
+    head = coordinator.head()
+    newest = sorted(head.pending, key=lambda entry: entry.id, reverse=True)[:PENDING]
+    return Overview(
+        head.job,
+        head.revision,
+        head.owner,
+        stats(head),
+        listing(coordinator),
+        tuple(each for entry in newest for each in _pending(coordinator, entry)),
+        _latest_savepoint(head),
+    )
+
+
+def alarms(found: Overview, storage: str, now_ms: int) -> tuple[Alarm, ...]:
+    """Say what a person should know, the most urgent first; pure.
+
+    Args:
+        found: the job.
+        storage: where it lies, for the commands to type.
+        now_ms: the time, milliseconds since 1970 UTC.
+    """
+    said = [*_of_job(found, storage), *_of_failed(found, storage)]
+    said += [alarm for each in found.pending for alarm in _of_pending(each, now_ms)]
+    return tuple(sorted(said, key=lambda alarm: ("error", "warning", "note").index(alarm.level)))
+
+
+def _pending(coordinator: Coordinator, entry: PendingEntry) -> Iterator[PendingCheckpoint]:
+    try:
+        yield PendingCheckpoint(details(coordinator, entry.id), entry.expires_at_ms)
+    except NoCheckpointError:
+        return  # it has ended, and the history has forgotten it, since the head was read
+
+
+def _latest_savepoint(head: Head) -> SavepointEntry | None:
+    return max(head.savepoints, key=lambda entry: entry.id, default=None)
+
+
+def _of_job(found: Overview, storage: str) -> Iterator[Alarm]:
+    resume = f"To let it go on, type `cairn resume {found.job} --storage {storage}`."
+    if found.stats.stopped:
+        way_out = "Unpause the DAG." if found.stats.stopped == "paused" else resume
+        yield Alarm("warning", f"The job is {wording.how_stopped(found.stats.stopped)}.", way_out)
+    if found.listing.stopping is not None:
+        number = found.listing.stopping.id
+        yield Alarm("note", f"The job is being stopped with savepoint {number}; no other run begins.")
+    if found.stats.waiting:
+        waits = "1 request waits" if found.stats.waiting == 1 else f"{found.stats.waiting:,} requests wait"
+        yield Alarm("note", f"{waits} for a free place.")
+
+
+def _of_failed(found: Overview, storage: str) -> Iterator[Alarm]:
+    """Say what failed last, unless its epoch goes on or has completed."""
+    row = next((each for each in found.listing.checkpoints if each.rewound_to is None), None)
+    if row is None or row.status is not Status.FAILED or row.reason is None:
+        return
+    way = next((way for reason, way in WAYS_OUT.items() if reason == row.reason), None)
+    remedy = "" if way is None else way.remedy.format(job=found.job, storage=storage)
+    text = f"Checkpoint {row.id} of {row.run_id} failed: {row.reason}: {row.detail}"
+    yield Alarm("note" if remedy.startswith("Nothing") else "error", text.removesuffix(": "), remedy)
+
+
+def _of_pending(each: PendingCheckpoint, now_ms: int) -> Iterator[Alarm]:
+    row = each.found.row
+    for stage in each.found.stages:
+        if stage.declined:
+            yield Alarm("warning", f"Checkpoint {row.id}: `{stage.stage}` declined: {stage.declined}")
+        if stage.problem:
+            yield Alarm(
+                "error", f"Checkpoint {row.id}: the acknowledgement of `{stage.stage}` is broken: {stage.problem}"
+            )
+    names = [f"`{stage.stage}`" for stage in each.waits_for if not stage.declined and not stage.problem]
+    if not names:
+        return
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    left_ms = each.expires_at_ms - now_ms
+    since = wording.duration(max(0, now_ms - row.triggered_at_ms))
+    text = f"Checkpoint {row.id} waits for {shown}; it was triggered {since} ago."
+    if row.restarts:
+        text += f" Its epoch has had {wording.restart(row.restarts, row.restarts_left)}."
+    if left_ms < (each.expires_at_ms - row.triggered_at_ms) // 10:
+        ends = f"It fails in {wording.duration(left_ms)}" if left_ms > 0 else "Its timeout has run out"
+        yield Alarm("warning", f"{text} {ends}.", "Raise `CheckpointConfig(timeout=…)`, or look why the stage is slow.")
+    else:
+        yield Alarm("note", text)

@@ -1,0 +1,118 @@
+"""A job at a glance: what needs a person comes first, with what to do (semantics O1, O2)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from airflow_cairn.checkpoint import FixedDelayRestart
+from airflow_cairn.checkpoint.documents.attempt import Owner
+from airflow_cairn.checkpoint.views.overview import PENDING, Alarm, alarms, overview
+from tests.support.shut_down import shut_down
+from tests.support.world.world import CONFIG, JOB, TIMEOUT, World
+
+LAKE = "s3://lake/cairn"
+
+
+@pytest.fixture
+def busy() -> World:
+    """Two completed checkpoints, one that failed over, and its next attempt half-way."""
+    world = World(config=replace(CONFIG, restart_strategy=FixedDelayRestart(3)))
+    for epoch in ("a", "b"):
+        world.run_epoch(epoch)
+    world.trigger("c")
+    world.run_stage("c", "clean")
+    routes = world.submit("c", "routes").handover
+    world.coordinator().fail("c", "routes", routes.claimant, "ValueError: bad row")
+    return world
+
+
+def said(world: World, after: timedelta = timedelta(0)) -> tuple[Alarm, ...]:
+    return alarms(overview(world.coordinator()), LAKE, world.clock.now_ms + after // timedelta(milliseconds=1))
+
+
+def test_what_is_waited_for_is_a_note(busy: World) -> None:
+    assert said(busy, timedelta(minutes=3)) == (
+        Alarm(
+            "note",
+            "Checkpoint 4 waits for `routes`, `airports`, `report`; it was triggered 3m 00s ago. "
+            "Its epoch has had 1 restart, 2 left.",
+        ),
+    )
+
+
+def test_a_checkpoint_that_is_about_to_fail_is_a_warning(busy: World) -> None:
+    (alarm,) = said(busy, TIMEOUT - timedelta(seconds=29))  # the next try begins a second after the failure
+    assert alarm.level == "warning"
+    assert alarm.text.endswith(" It fails in 30.0 s.")
+    assert "timeout" in alarm.way_out
+    (alarm,) = said(busy, TIMEOUT + timedelta(seconds=30))
+    assert alarm.text.endswith(" Its timeout has run out.")
+
+
+def test_a_stage_that_declined_is_named_with_its_reason(busy: World) -> None:
+    busy.decline(busy.submit("c", "routes").handover, "OSError: disk full")
+    first, second = said(busy)
+    assert first == Alarm("warning", "Checkpoint 4: `routes` declined: OSError: disk full")
+    assert second.text.startswith("Checkpoint 4 waits for `airports`, `report`;")
+
+
+def test_a_failed_checkpoint_comes_with_its_way_out(busy: World) -> None:
+    busy.clock.advance(timedelta(minutes=11))
+    busy.coordinator().restore_latest()
+    (alarm,) = said(busy)
+    assert alarm.level == "error"
+    assert alarm.text.startswith("Checkpoint 4 of c failed: CHECKPOINT_EXPIRED")
+    assert f"cairn show {JOB} --storage {LAKE}" in alarm.way_out
+
+
+def test_what_has_completed_since_needs_nothing(busy: World) -> None:
+    for stage in ("routes", "airports", "report"):
+        busy.run_stage("c", stage)
+    busy.coordinator().complete(busy.pending_id("c"))
+    assert said(busy) == ()
+
+
+def test_a_job_that_is_shut_down_comes_with_the_command(busy: World) -> None:
+    shut_down(busy.coordinator())
+    levels = [alarm.level for alarm in said(busy)]
+    assert levels == sorted(levels, key=("error", "warning", "note").index)
+    (alarm,) = [alarm for alarm in said(busy) if alarm.text == "The job is shut down."]
+    assert f"cairn resume {JOB} --storage {LAKE}" in alarm.way_out
+
+
+def test_requests_that_wait_are_counted(busy: World) -> None:
+    busy.coordinator().trigger(replace(busy.request("d"), owner=Owner("flights", "d")))
+    assert Alarm("note", "1 request waits for a free place.") in said(busy)
+
+
+def test_the_latest_of_each_kind(busy: World) -> None:
+    found = overview(busy.coordinator())
+    assert (found.latest_completed and found.latest_completed.id, found.latest_failed and found.latest_failed.id) == (
+        2,
+        3,
+    )
+    assert found.latest_restore is not None
+    assert found.latest_restore.into == 4
+    assert found.latest_savepoint is None
+    document = json.loads(json.dumps(found.as_json(storage=LAKE, now_ms=busy.clock.now_ms)))
+    assert document["latest_completed"]["id"] == 2
+    assert [stage["stage"] for stage in document["pending"][0]["stages"]][-1] == "clean"
+    assert document["alarms"][0]["level"] == "note"
+
+
+def test_a_job_that_never_ran_has_nothing() -> None:
+    found = overview(World().coordinator())
+    assert (found.revision, found.latest_completed, alarms(found, LAKE, 0)) == (0, None, ())
+
+
+def test_of_many_pending_checkpoints_the_newest_are_described() -> None:
+    world = World(config=replace(CONFIG, max_concurrent_checkpoints=PENDING + 2))
+    for number in range(PENDING + 2):
+        world.trigger(f"e{number}")
+    found = overview(world.coordinator())
+    assert [each.found.row.id for each in found.pending] == [7, 6, 5, 4, 3]
+    assert found.stats.in_progress == PENDING + 2
