@@ -49,6 +49,13 @@ def test_the_example_is_shipped_whole(wheel: zipfile.Path) -> None:
     assert {name.removeprefix(prefix) for name in names(wheel) if name.startswith(prefix)} == wanted
 
 
+def test_the_page_is_shipped_with_its_templates_and_files(wheel: zipfile.Path) -> None:
+    folder = ROOT / "plugin" / "page"
+    wanted = {path.relative_to(ROOT) for kind in ("static/*", "templates/*.html") for path in folder.glob(kind)}
+    assert len(wanted) > 10
+    assert {f"airflow_cairn/{path}" for path in wanted} <= names(wheel)
+
+
 def test_nothing_else_is(wheel: zipfile.Path) -> None:
     tops = {tuple(name.split("/")[:2]) for name in names(wheel)}
     inside = {name for top, name in tops if top == "airflow_cairn"}

@@ -1,0 +1,4 @@
+"""The pages and the REST interface below `/cairn` in Airflow's API server.
+
+Imports hooks, tasks and the checkpoint's views. Loaded by no other process of Airflow; never writes to a store.
+"""

@@ -1,0 +1,132 @@
+"""How an answer leaves the app: as HTML to a browser, as JSON to a program, under the same headers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+
+from ...checkpoint.documents.layout import run_id_of
+from ...checkpoint.views import wording
+from .problems import Problem, problem_of
+
+PREFIX = "/cairn"
+"""Where Airflow mounts the app, below its own base path."""
+
+API = "/api/v1"
+"""Where the REST interface lies, below the app."""
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "frame-ancestors 'self'; base-uri 'none'; form-action 'self'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+"""Of every answer: what is stored by others is shown, so no inline script or style runs, and no proxy keeps it."""
+
+_FOLDER = Path(__file__).parent
+
+
+def _segment(text: object) -> str:
+    return quote(str(text), safe="")
+
+
+def _words(text: str) -> Markup:
+    """Show what stands between back quotes as what a user types or reads elsewhere; all of it is escaped."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # one has no partner: someone else's words
+        return escape(text)
+    return Markup().join(
+        Markup("<code>{}</code>").format(part) if n % 2 else escape(part) for n, part in enumerate(parts)
+    )
+
+
+def _duration(took_ms: int | None) -> str:
+    return "–" if took_ms is None else wording.duration(took_ms)
+
+
+def _environment() -> Environment:
+    found = Environment(
+        loader=FileSystemLoader(_FOLDER / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters.update(segment=_segment, words=_words, run=run_id_of)
+    found.filters.update(duration=_duration, size=wording.size, moment=wording.moment)
+    found.globals.update(how_stopped=wording.how_stopped, restart=wording.restart)
+    return found
+
+
+_TEMPLATES = _environment()
+
+
+def html(request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
+    """Make a page.
+
+    Args:
+        request: whose root path says below which address Airflow and the app answer.
+        template: the file's name.
+        status: of the answer.
+        **values: what the template shows.
+    """
+    base = request.scope.get("root_path", "")
+    page = _TEMPLATES.get_template(template).render(base=base, airflow=base.removesuffix(PREFIX), **values)
+    return HTMLResponse(page, status)
+
+
+def failed(request: Request, error: Exception) -> Response:
+    """Answer a request that failed, as its path and its `Accept` want it.
+
+    Args:
+        request: what was asked.
+        error: how that failed.
+    """
+    problem = problem_of(error)
+    path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+    if path.startswith(API) or "text/html" not in request.headers.get("accept", ""):
+        return JSONResponse({"error": asdict(problem)}, problem.status)
+    return _page_of(request, problem)
+
+
+def _page_of(request: Request, problem: Problem) -> HTMLResponse:
+    return html(request, "problem.html", status=problem.status, problem=problem)
+
+
+async def guarded(request: Request, proceed: Callable[[Request], Awaitable[Response]]) -> Response:
+    """Give every answer the headers, and answer also what nothing else answers.
+
+    Args:
+        request: what is asked.
+        proceed: the rest of the app.
+    """
+    try:
+        answer = await proceed(request)
+    except Exception as error:  # noqa: BLE001 - what no route foresees is logged by `problem_of`
+        answer = failed(request, error)
+    answer.headers.update(HEADERS)
+    return answer
+
+
+def static(name: str) -> Response | None:
+    """Give a file that pages refer to; None where there is none of that name.
+
+    Args:
+        name: of the file, without a folder.
+    """
+    kinds = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+    path = _FOLDER / "static" / name
+    if path.suffix not in kinds or path.parent != _FOLDER / "static" or not path.is_file():
+        return None
+    return Response(path.read_bytes(), media_type=kinds[path.suffix])

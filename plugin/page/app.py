@@ -1,0 +1,42 @@
+"""Makes the app that Airflow mounts below `/cairn`."""
+
+from __future__ import annotations
+
+from airflow.sdk.exceptions import AirflowNotFoundException
+from fastapi import Depends, FastAPI
+from starlette.exceptions import HTTPException
+
+from ...storage.errors import CairnError
+from . import html_routes, rest_routes
+from .answers import API, failed, guarded
+from .job_reader import JobReader
+from .jobs import Jobs
+from .problems import JobNotKnownError, TemplatedJobError
+from .server import Server
+from .shared_reads import SharedReads
+
+
+def create_app(server: Server, shared: SharedReads | None = None) -> FastAPI:
+    """Make the app. Each of its routes requires a user, those of style and icon too; no folder is mounted.
+
+    Args:
+        server: the API server that it runs in.
+        shared: lets equal requests share a read of a store.
+    """
+    app = FastAPI(
+        title="Cairn", openapi_url=None, docs_url=None, redoc_url=None, dependencies=[Depends(server.signed_in)]
+    )
+    app.middleware("http")(guarded)
+    for kind in (
+        HTTPException,
+        CairnError,
+        TimeoutError,
+        JobNotKnownError,
+        TemplatedJobError,
+        AirflowNotFoundException,
+    ):
+        app.add_exception_handler(kind, failed)
+    jobs = Jobs(server, JobReader(server.open_store, shared or SharedReads()))
+    app.include_router(rest_routes.router(server, jobs), prefix=API)
+    app.include_router(html_routes.router(server, jobs))
+    return app

@@ -1,0 +1,116 @@
+"""The pages: one address each, made by the server, whole without script."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import BeforeValidator
+from starlette.responses import Response
+
+from ...checkpoint import system_runtime
+from ...checkpoint.reasons import Status
+from ...checkpoint.views.checkpoint_list import CheckpointRow
+from ...checkpoint.views.overview import alarms
+from .answers import html, static
+from .checkpoint_history import HistoryFilter, page_of
+from .declared_jobs import DeclaredJob
+from .jobs import Jobs
+from .problems import JobNotKnownError
+from .server import Server
+from .stage_bars import bars_of
+
+Text = Annotated[str, Query(max_length=1_000)]
+Number = Annotated[int, Query(ge=1, le=10_000)]
+OneStatus = Annotated[Status | None, BeforeValidator(lambda chosen: chosen or None)]
+"""A form sends an empty text for all."""
+
+
+def router(server: Server, jobs: Jobs) -> APIRouter:
+    """Make the routes.
+
+    Args:
+        server: the API server, which says who may read what.
+        jobs: the jobs.
+    """
+    made = APIRouter(default_response_class=Response, include_in_schema=False)
+    may_read = [Depends(server.may_read)]
+    one = "/dags/{dag_id}/jobs/{job}"
+    now_ms = system_runtime().now_ms
+
+    def declared(dag_id: str, job: str) -> DeclaredJob:
+        return jobs.find(dag_id, job)
+
+    def of_dag(dag_id: str) -> tuple[DeclaredJob, ...]:
+        return jobs.of_dag(dag_id)
+
+    async def overview_page(request: Request, job: DeclaredJob) -> Response:
+        found, now = await jobs.reader.overview(job), now_ms()
+        said = alarms(found, job.storage, now)
+        return html(request, "overview.html", job=job, tab="overview", found=found, alarms=said, now_ms=now)
+
+    async def history_page(request: Request, job: DeclaredJob, wanted: HistoryFilter) -> Response:
+        rows = (await jobs.reader.overview(job)).listing.checkpoints
+        page = page_of(rows, wanted)
+        return html(request, "history.html", job=job, tab="history", page=page, wanted=wanted, statuses=list(Status))
+
+    @made.get("/")
+    def index(request: Request, user: Any = Depends(server.signed_in)) -> Response:
+        return html(request, "jobs.html", jobs=jobs.of_user(user), dag_id=None)
+
+    @made.get("/static/{name}")
+    def file(name: str) -> Response:
+        found = static(name)
+        if found is None:
+            raise JobNotKnownError(f"There is no file `{name}`.")
+        return found
+
+    @made.get("/dags/{dag_id}", dependencies=may_read)
+    async def dag(
+        request: Request, dag_id: str, run_id: Text = "", known: tuple[DeclaredJob, ...] = Depends(of_dag)
+    ) -> Response:
+        if not known:
+            return html(request, "no_job.html", dag_id=dag_id)
+        (job, *others) = known
+        if others:
+            return html(request, "jobs.html", jobs=known, dag_id=dag_id)
+        if job.is_templated:
+            return html(request, "templated.html", job=job)
+        if run_id:
+            return await history_page(request, job, HistoryFilter(run=run_id))
+        return await overview_page(request, job)
+
+    @made.get(one, dependencies=may_read)
+    async def overview(request: Request, job: DeclaredJob = Depends(declared)) -> Response:
+        return await overview_page(request, job)
+
+    @made.get(f"{one}/history", dependencies=may_read)
+    async def history(
+        request: Request,
+        job: DeclaredJob = Depends(declared),
+        status: OneStatus = None,
+        run: Text = "",
+        page: Number = 1,
+    ) -> Response:
+        return await history_page(request, job, HistoryFilter(status, run, page))
+
+    @made.get(f"{one}/checkpoints/{{checkpoint}}", dependencies=may_read)
+    async def checkpoint(request: Request, checkpoint: int, job: DeclaredJob = Depends(declared)) -> Response:
+        found = await jobs.reader.checkpoint(job, checkpoint)
+        attempts = await _attempts(jobs, job, found.row)
+        return html(
+            request, "checkpoint.html", job=job, tab="history", found=found, bars=bars_of(found), attempts=attempts
+        )
+
+    @made.get(f"{one}/configuration", dependencies=may_read)
+    async def configuration(request: Request, job: DeclaredJob = Depends(declared)) -> Response:
+        owner = (await jobs.reader.overview(job)).owner
+        return html(request, "configuration.html", job=job, tab="configuration", owner=owner)
+
+    return made
+
+
+async def _attempts(jobs: Jobs, job: DeclaredJob, row: CheckpointRow) -> list[CheckpointRow]:
+    """Give the attempts of a checkpoint's epoch, as far as the job remembers them, oldest first."""
+    rows = (await jobs.reader.overview(job)).listing.checkpoints
+    return [each for each in reversed(rows) if each.run_id == row.run_id]

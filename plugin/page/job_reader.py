@@ -1,0 +1,137 @@
+"""Reads the jobs of all storages for all readers: one coordinator a job, and one look for all who ask at once."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from functools import partial
+from threading import Lock
+from time import monotonic
+from typing import Generic, TypeVar
+
+from ...checkpoint import Coordinator
+from ...checkpoint.documents.entries import SavepointEntry
+from ...checkpoint.views import checkpoint_list
+from ...checkpoint.views.details import CheckpointDetails, details
+from ...checkpoint.views.overview import Overview, overview
+from ...storage.port import ObjectStore
+from .declared_jobs import DeclaredJob
+from .shared_reads import SharedReads
+
+V = TypeVar("V")
+
+JOBS = 256
+"""Jobs that stay open."""
+
+REOPENED_S = 300.0
+"""How long one stays open: credentials that were changed in the connection are used after that."""
+
+SUBTASKS = 100
+"""Subtasks of each stage that a checkpoint's page shows, the largest."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen(Generic[V]):
+    value: V
+    pulse: Hashable
+
+
+class _OpenJob:
+    def __init__(self, coordinator: Coordinator, opened_at: float) -> None:
+        self.coordinator = coordinator
+        self.opened_at = opened_at
+        self.lock = Lock()
+        """A coordinator remembers what it has read last, so only one thread uses it at a time."""
+
+
+class JobReader:
+    """What the page reads of jobs.
+
+    Args:
+        open_store: opens a storage by a connection.
+        shared: lets equal requests share a read.
+        now: seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        open_store: Callable[[str, str | None], ObjectStore],
+        shared: SharedReads,
+        now: Callable[[], float] = monotonic,
+    ) -> None:
+        self._open_store = open_store
+        self._shared = shared
+        self._now = now
+        self._lock = Lock()
+        self._jobs: OrderedDict[tuple[str, str | None, str], _OpenJob] = OrderedDict()
+
+    async def overview(self, job: DeclaredJob) -> Overview:
+        """Give a job at a glance.
+
+        Raises:
+            CairnError: the storage or the job's head cannot be read.
+            TimeoutError: the store has not answered in time.
+        """
+        return await self._look(job, "overview", overview, checkpoint_list.pulse)
+
+    async def checkpoint(self, job: DeclaredJob, checkpoint: int) -> CheckpointDetails:
+        """Give one checkpoint by stage and subtask.
+
+        Raises:
+            NoCheckpointError: the head does not know that id.
+            CairnError: the storage, the job's head or the checkpoint's metadata cannot be read.
+            TimeoutError: the store has not answered in time.
+        """
+        look = partial(details, checkpoint=checkpoint, subtasks=SUBTASKS)
+        return await self._look(job, checkpoint, look, partial(checkpoint_list.pulse, checkpoint=checkpoint))
+
+    async def savepoints(self, job: DeclaredJob) -> tuple[SavepointEntry, ...]:
+        """Give the savepoints that a job remembers, newest first.
+
+        Raises:
+            CairnError: the storage or the job's head cannot be read.
+            TimeoutError: the store has not answered in time.
+        """
+        return await self._look(job, "savepoints", _savepoints, _revision)
+
+    async def _look(
+        self,
+        job: DeclaredJob,
+        what: Hashable,
+        look: Callable[[Coordinator], V],
+        pulse: Callable[[Coordinator], Hashable],
+    ) -> V:
+        key = (job.storage, job.aws_conn_id, job.job)
+
+        def read(before: _Seen[V] | None) -> _Seen[V]:
+            opened = self._open(key)
+            with opened.lock:
+                # The pulse first: what changes between the two is seen by the next look.
+                beats = pulse(opened.coordinator)
+                if before is not None and before.pulse == beats:
+                    return before
+                return _Seen(look(opened.coordinator), beats)
+
+        return (await self._shared.get(job.storage, (key, what), read)).value
+
+    def _open(self, key: tuple[str, str | None, str]) -> _OpenJob:
+        with self._lock:
+            known = self._jobs.get(key)
+        if known is None or self._now() - known.opened_at >= REOPENED_S:
+            storage, aws_conn_id, name = key
+            known = _OpenJob(Coordinator(self._open_store(storage, aws_conn_id), name), self._now())
+        with self._lock:
+            self._jobs[key] = known
+            self._jobs.move_to_end(key)
+            if len(self._jobs) > JOBS:
+                self._jobs.popitem(last=False)
+        return known
+
+
+def _savepoints(coordinator: Coordinator) -> tuple[SavepointEntry, ...]:
+    return coordinator.head().savepoints[::-1]
+
+
+def _revision(coordinator: Coordinator) -> int:
+    return coordinator.head().revision

@@ -1,0 +1,68 @@
+"""Finds the job that a path names: declared by a DAG, and rendered where it is a template."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from .declared_jobs import DeclaredJob, declared_jobs
+from .job_reader import JobReader
+from .problems import JobNotKnownError, TemplatedJobError
+from .server import Server
+
+
+class Jobs:
+    """The jobs that DAGs declare.
+
+    Args:
+        server: the API server.
+        reader: reads a job once it is found.
+    """
+
+    def __init__(self, server: Server, reader: JobReader) -> None:
+        self._server = server
+        self.reader = reader
+
+    def of_dag(self, dag_id: str) -> tuple[DeclaredJob, ...]:
+        """Give the jobs of a DAG; one whose name or storage is a template as the newest run has rendered it, if any.
+
+        Raises:
+            JobNotKnownError: there is no such DAG.
+        """
+        dag = self._server.dag(dag_id)
+        if dag is None:
+            raise JobNotKnownError(f"This Airflow has no DAG `{dag_id}`.")
+        return tuple(self._rendered(job) for job in declared_jobs(dag))
+
+    def of_user(self, user: Any) -> list[DeclaredJob]:
+        """Give the jobs of all DAGs whose runs a user may read, as they are declared."""
+        return [job for dag in self._server.dags_of(user) for job in declared_jobs(dag)]
+
+    def find(self, dag_id: str, name: str) -> DeclaredJob:
+        """Give one job of a DAG.
+
+        Args:
+            dag_id: of the DAG.
+            name: the job's, or the id of the task that triggers its checkpoints.
+
+        Raises:
+            JobNotKnownError: there is no such DAG, or it declares no such job.
+            TemplatedJobError: only a run knows which job it is.
+        """
+        known = self.of_dag(dag_id)
+        found = next((job for job in known if name in (job.job, job.task_id)), None)
+        if found is None:
+            names = ", ".join(f"`{job.job}`" for job in known) or "none"
+            raise JobNotKnownError(f"The DAG `{dag_id}` declares no job `{name}`. Its jobs: {names}.")
+        if found.is_templated:
+            raise TemplatedJobError(
+                f"`storage` is `{found.storage}` and `job` is `{found.job}`: no run has rendered them yet."
+            )
+        return found
+
+    def _rendered(self, job: DeclaredJob) -> DeclaredJob:
+        found = self._server.rendered(job.dag_id, job.task_id) if job.is_templated else None
+        if found is None:
+            return job
+        _, fields = found
+        return replace(job, storage=str(fields.get("storage")), job=str(fields.get("job")))

@@ -1,0 +1,100 @@
+"""What is answered where there is nothing to show: a status, a title, what happened, and what to do next."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from airflow.sdk.exceptions import AirflowNotFoundException
+from starlette.exceptions import HTTPException
+
+from ...checkpoint.secrets.masking import masked
+from ...storage.errors import CairnError, ErrorKind
+from ...storage.printable import printable
+
+log = logging.getLogger(__name__)
+
+
+class JobNotKnownError(Exception):
+    """A path names a DAG or a job that there is none of."""
+
+
+class TemplatedJobError(Exception):
+    """The job's storage or name is a template, and no run has rendered it yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why there is nothing to show."""
+
+    status: int
+    title: str
+    text: str = ""
+    way_out: str = ""
+
+
+_SIGN_IN = Problem(401, "Your session has ended", "", "Reload Airflow and sign in.")
+_NO_RIGHT = Problem(
+    403,
+    "You may not read this DAG's runs",
+    "Checkpoints are shown to those who may read the runs of the DAG that makes them.",
+    "Ask an administrator of this Airflow for the right to read DAG runs.",
+)
+_DEFECT = Problem(
+    500, "Cairn could not make this page", "This is a defect of Cairn.", "The API server's log has the cause."
+)
+_OF_KIND = {
+    ErrorKind.GONE: Problem(404, "This is not there"),
+    ErrorKind.DATA: Problem(
+        502, "A document of this job is damaged", "", "To list all damage, type `cairn verify JOB --storage ROOT`."
+    ),
+    ErrorKind.FORBIDDEN: Problem(
+        502,
+        "The storage refuses the credentials",
+        "",
+        "Let the DAG name a connection (`aws_conn_id`) that may list and read there from the API server too.",
+    ),
+    ErrorKind.UNAVAILABLE: Problem(504, "The storage does not answer", "", "Reload this page in a minute."),
+    ErrorKind.CONFLICT: Problem(504, "The job changes faster than it can be read", "", "Reload this page."),
+    ErrorKind.INVALID: Problem(502, "The storage cannot be used", "", "Correct the DAG or its connection."),
+    ErrorKind.UNSUPPORTED: Problem(502, "The storage cannot be used", "", "Correct the DAG or its connection."),
+}
+
+
+def problem_of(error: Exception) -> Problem:
+    """Say what an error means to a reader; what is no such error is logged, and is not shown.
+
+    Args:
+        error: as a route raised it.
+    """
+    match error:
+        case HTTPException():
+            return _of_http(error)
+        case TimeoutError():
+            return _with(_OF_KIND[ErrorKind.UNAVAILABLE], "It has not answered in time.")
+        case JobNotKnownError():
+            return Problem(
+                404, "There is no such job", str(error), "To see all jobs, open Cairn in Airflow's Browse menu."
+            )
+        case TemplatedJobError():
+            return Problem(
+                409, "Only a run knows this job", str(error), "Trigger a run of the DAG; its job is shown here then."
+            )
+        case AirflowNotFoundException():
+            return _with(_OF_KIND[ErrorKind.INVALID], str(error))
+        case CairnError() if error.kind in _OF_KIND:
+            return _with(_OF_KIND[error.kind], str(error))
+    log.error("A page of Cairn could not be made", exc_info=error)
+    return _DEFECT
+
+
+def _of_http(error: HTTPException) -> Problem:
+    if error.status_code == 401:
+        return _SIGN_IN
+    if error.status_code == 403:
+        return _NO_RIGHT
+    return Problem(error.status_code, str(error.detail))
+
+
+def _with(problem: Problem, text: str) -> Problem:
+    return Problem(problem.status, problem.title, printable(masked(text)), problem.way_out)

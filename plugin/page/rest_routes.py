@@ -1,0 +1,83 @@
+"""The REST interface: the documents of `cairn … --json`, by DAG and job. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request
+from starlette.responses import JSONResponse
+
+from ...checkpoint import system_runtime
+from ...checkpoint.documents.strict_json import Json
+from ...checkpoint.views.savepoint_list import savepoint_json
+from .declared_jobs import DeclaredJob
+from .jobs import Jobs
+from .server import Server
+
+Limit = Annotated[int, Query(ge=1, le=10_000)]
+
+
+def router(server: Server, jobs: Jobs) -> APIRouter:
+    """Make the routes.
+
+    Args:
+        server: the API server, which says who may read what.
+        jobs: the jobs.
+    """
+    made = APIRouter()
+    may_read = [Depends(server.may_read)]
+    one = "/dags/{dag_id}/jobs/{job}"
+    now_ms = system_runtime().now_ms
+
+    def declared(dag_id: str, job: str) -> DeclaredJob:
+        return jobs.find(dag_id, job)
+
+    @made.get("/dags", summary="The jobs of all DAGs whose runs you may read")
+    def all_jobs(user: Any = Depends(server.signed_in)) -> JSONResponse:
+        by_dag = groupby(jobs.of_user(user), key=lambda job: job.dag_id)
+        return JSONResponse({"dags": [_of_dag(dag_id, found) for dag_id, found in by_dag]})
+
+    @made.get("/dags/{dag_id}/jobs", summary="The jobs of a DAG", dependencies=may_read)
+    def jobs_of_dag(dag_id: str) -> JSONResponse:
+        return JSONResponse(_of_dag(dag_id, jobs.of_dag(dag_id)))
+
+    @made.get(one, summary="A job at a glance", dependencies=may_read)
+    async def overview(job: DeclaredJob = Depends(declared)) -> JSONResponse:
+        found = await jobs.reader.overview(job)
+        return _answer(job, found.as_json(storage=job.storage, now_ms=now_ms()))
+
+    @made.get(f"{one}/checkpoints", summary="Its checkpoints, newest first", dependencies=may_read)
+    async def checkpoints(job: DeclaredJob = Depends(declared), limit: Limit = 100) -> JSONResponse:
+        return _answer(job, (await jobs.reader.overview(job)).listing.as_json(limit=limit))
+
+    @made.get(f"{one}/checkpoints/{{checkpoint}}", summary="One checkpoint by stage and subtask", dependencies=may_read)
+    async def checkpoint(checkpoint: int, job: DeclaredJob = Depends(declared), limit: Limit = 100) -> JSONResponse:
+        return _answer(job, (await jobs.reader.checkpoint(job, checkpoint)).as_json(stages=limit))
+
+    @made.get(f"{one}/savepoints", summary="The savepoints that it remembers, newest first", dependencies=may_read)
+    async def savepoints(job: DeclaredJob = Depends(declared)) -> JSONResponse:
+        found = await jobs.reader.savepoints(job)
+        return _answer(job, {"savepoints": [savepoint_json(entry) for entry in found]})
+
+    @made.get(f"{one}/configuration", summary="Its options, as the DAG declares them", dependencies=may_read)
+    def configuration(job: DeclaredJob = Depends(declared)) -> JSONResponse:
+        return _answer(job, {"aws_conn_id": job.aws_conn_id, "task_id": job.task_id, "config": job.config})
+
+    @made.get("/openapi.json", summary="This description")
+    def openapi(request: Request) -> JSONResponse:
+        return JSONResponse(request.app.openapi())
+
+    return made
+
+
+def _of_dag(dag_id: str, jobs: Iterable[DeclaredJob]) -> dict[str, Json]:
+    named = [
+        {"job": job.job, "storage": job.storage, "task_id": job.task_id, "templated": job.is_templated} for job in jobs
+    ]
+    return {"dag_id": dag_id, "jobs": named}
+
+
+def _answer(job: DeclaredJob, document: dict[str, Json]) -> JSONResponse:
+    return JSONResponse({"dag_id": job.dag_id, "job": job.job, "storage": job.storage, **document})

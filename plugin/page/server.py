@@ -1,0 +1,32 @@
+"""What the page asks of the API server that it runs in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from ...storage.port import ObjectStore
+
+Serialized = dict[str, Any]
+"""A DAG, as Airflow serialises it."""
+
+
+class Server(Protocol):
+    """An API server, as the page sees it."""
+
+    signed_in: Callable[..., Any]
+    """A dependency of FastAPI that gives the user, or answers 401."""
+    may_read: Callable[..., Any]
+    """A dependency that answers 403 unless the user may read the runs of the DAG that the path names."""
+
+    def dag(self, dag_id: str) -> Serialized | None:
+        """Give the newest version of a serialised DAG; None where there is none."""
+
+    def dags_of(self, user: Any) -> Iterator[Serialized]:
+        """Give the serialised DAGs whose runs a user may read, in the order of their ids."""
+
+    def rendered(self, dag_id: str, task_id: str) -> tuple[str, dict[str, Any]] | None:
+        """Give the newest run that has rendered a task, and its rendered fields; None where none has."""
+
+    def open_store(self, storage: str, aws_conn_id: str | None) -> ObjectStore:
+        """Open a storage by a connection; no request is sent to it."""

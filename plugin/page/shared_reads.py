@@ -1,0 +1,109 @@
+"""Reads that equal requests share, on threads of their own.
+
+A store that hangs holds up only those who ask for it: each storage has its own few threads, and who asks waits for a
+bounded time. A read that is under way is never begun a second time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Lock
+from time import monotonic
+from typing import Any, TypeVar
+
+R = TypeVar("R")
+
+THREADS = 4
+"""Reads of one storage at once."""
+
+STORAGES = 32
+"""Storages that have threads; the one that was asked for longest ago loses its own to a further one."""
+
+KEPT = 1_024
+"""Values that are remembered."""
+
+FRESH_S = 2.0
+"""How long a value is given without another look at the store."""
+
+PATIENCE_S = 8.0
+"""How long a request waits; below the ten seconds after which many proxies give up."""
+
+
+class _Read:
+    def __init__(self) -> None:
+        self.future: Future[Any] | None = None
+        self.ended_at = 0.0
+
+    @property
+    def under_way(self) -> bool:
+        return self.future is not None and not self.future.done()
+
+    @property
+    def value(self) -> Any:
+        """What the read gave; None where it failed, or there was none."""
+        if self.future is None or not self.future.done() or self.future.exception() is not None:
+            return None
+        return self.future.result()
+
+
+class SharedReads:
+    """Values by their keys, each read once for all who ask at the same time.
+
+    Args:
+        now: seconds that only grow.
+        fresh_s: how long a value is given without another look.
+        patience_s: how long a request waits.
+    """
+
+    def __init__(
+        self, now: Callable[[], float] = monotonic, fresh_s: float = FRESH_S, patience_s: float = PATIENCE_S
+    ) -> None:
+        self._now = now
+        self._fresh_s = fresh_s
+        self._patience_s = patience_s
+        self._lock = Lock()
+        self._pools: OrderedDict[str, ThreadPoolExecutor] = OrderedDict()
+        self._reads: OrderedDict[Hashable, _Read] = OrderedDict()
+
+    async def get(self, storage: str, key: Hashable, read: Callable[[R | None], R]) -> R:
+        """Give a value that is no older than `fresh_s`.
+
+        Args:
+            storage: whose threads read.
+            key: what the value is known by.
+            read: takes the value that was given before, if it is remembered, and gives the one that holds now.
+
+        Raises:
+            TimeoutError: the read has not ended in time; it goes on for who asks next.
+        """
+        waited_for = asyncio.wrap_future(self._future(storage, (storage, key), read))
+        return await asyncio.wait_for(asyncio.shield(waited_for), self._patience_s)
+
+    def _future(self, storage: str, key: Hashable, read: Callable[[R | None], R]) -> Future[R]:
+        with self._lock:
+            known = self._reads.setdefault(key, _Read())
+            self._reads.move_to_end(key)
+            if known.future is None or (not known.under_way and self._now() - known.ended_at >= self._fresh_s):
+                before = known.value
+
+                def run() -> R:
+                    try:
+                        return read(before)
+                    finally:
+                        known.ended_at = self._now()
+
+                known.future = self._pool(storage).submit(run)
+            if len(self._reads) > KEPT:
+                self._reads.popitem(last=False)
+            return known.future
+
+    def _pool(self, storage: str) -> ThreadPoolExecutor:
+        if storage not in self._pools:
+            self._pools[storage] = ThreadPoolExecutor(THREADS, "cairn-page")
+        self._pools.move_to_end(storage)
+        if len(self._pools) > STORAGES:
+            self._pools.popitem(last=False)[1].shutdown(wait=False)
+        return self._pools[storage]

@@ -1,0 +1,112 @@
+"""An API server's side for the page in process: users by name, DAGs as they are serialised, stores in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import httpx
+from fastapi import FastAPI, Header, HTTPException
+
+from airflow_cairn.checkpoint.views.config_fields import config_json
+from airflow_cairn.plugin.page.app import create_app
+from airflow_cairn.plugin.page.shared_reads import SharedReads
+from airflow_cairn.storage.port import ObjectStore
+from tests.support.world.world import CONFIG, JOB
+
+ADMIN, NARROW = "admin", "narrow"
+"""Who may read every DAG, and who only `flights`."""
+
+
+def signed_in(x_user: Annotated[str | None, Header()] = None) -> str:
+    if x_user not in {ADMIN, NARROW}:
+        raise HTTPException(401, "Not authenticated")
+    return x_user
+
+
+def may_read(dag_id: str, x_user: Annotated[str | None, Header()] = None) -> None:
+    if x_user == NARROW and dag_id != "flights":
+        raise HTTPException(403, "Forbidden")
+
+
+def dag_of(dag_id: str, *jobs: tuple[str, str]) -> dict[str, Any]:
+    """Give a DAG, as Airflow serialises it, with jobs: the storage and the name of each."""
+    further = json.dumps({"aws_conn_id": None, "config": config_json(CONFIG)})
+    tasks = [
+        {"task_id": f"epoch{number}.trigger", "storage": storage, "job": job, "cairn_job": further}
+        for number, (storage, job) in enumerate(jobs)
+    ]
+    plain = {"task_id": "report", "storage": "s3://what/another/operator/has"}
+    return {"dag": {"dag_id": dag_id, "tasks": [{"__type": "operator", "__var": task} for task in [*tasks, plain]]}}
+
+
+class StandIn:
+    """What the page asks of the API server.
+
+    Args:
+        dags: as `dag_of` gives them.
+        stores: by their URIs; an error in place of one is raised when it is opened.
+    """
+
+    signed_in = staticmethod(signed_in)
+    may_read = staticmethod(may_read)
+
+    def __init__(self, dags: list[dict[str, Any]], stores: dict[str, ObjectStore | Exception]) -> None:
+        self.dags = {dag["dag"]["dag_id"]: dag for dag in dags}
+        self.stores = stores
+        self.runs: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
+        """What tasks were rendered to, by DAG and task."""
+        self.opened: list[tuple[str, str | None]] = []
+
+    def dag(self, dag_id: str) -> dict[str, Any] | None:
+        return self.dags.get(dag_id)
+
+    def dags_of(self, user: Any) -> Iterator[dict[str, Any]]:
+        return (dag for dag_id, dag in sorted(self.dags.items()) if user == ADMIN or dag_id == "flights")
+
+    def rendered(self, dag_id: str, task_id: str) -> tuple[str, dict[str, Any]] | None:
+        return self.runs.get((dag_id, task_id))
+
+    def open_store(self, storage: str, aws_conn_id: str | None) -> ObjectStore:
+        self.opened.append((storage, aws_conn_id))
+        found = self.stores[storage]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+STORAGE = "s3://lake/cairn"
+
+
+def one_job(store: ObjectStore | Exception, dag_id: str = "flights") -> StandIn:
+    """Give a server with one DAG that has one job, in one store."""
+    return StandIn([dag_of(dag_id, (STORAGE, JOB))], {STORAGE: store})
+
+
+class Page:
+    """The app, mounted as Airflow mounts it, and one who asks it.
+
+    Args:
+        server: the API server's side.
+        shared: what equal requests share; reads are fresh for ever by default.
+        base: Airflow's own base path.
+    """
+
+    def __init__(self, server: StandIn, shared: SharedReads | None = None, base: str = "") -> None:
+        self.app = create_app(server, shared or SharedReads(fresh_s=1_000_000))
+        self._whole = FastAPI()
+        self._whole.mount("/cairn", self.app)
+        self._base = base
+
+    def get(self, path: str, user: str | None = ADMIN, **headers: str) -> httpx.Response:
+        """Ask once, as a browser does unless `accept` says otherwise."""
+        return asyncio.run(self.ask("GET", path, user, **headers))
+
+    async def ask(self, method: str, path: str, user: str | None = ADMIN, **headers: str) -> httpx.Response:
+        """Ask within a loop of the caller's."""
+        transport = httpx.ASGITransport(self._whole, root_path=self._base)
+        known = {"accept": "text/html", **({} if user is None else {"x-user": user}), **headers}
+        async with httpx.AsyncClient(transport=transport, base_url="http://airflow") as client:
+            return await client.request(method, f"{self._base}/cairn{path}", headers=known)

@@ -1,0 +1,198 @@
+"""What the pages show, and what they say where there is nothing to show."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from airflow_cairn.checkpoint.views.checkpoint_list import checkpoints
+from airflow_cairn.cli.main import main
+from airflow_cairn.plugin.page.checkpoint_history import ROWS, HistoryFilter, page_of
+from airflow_cairn.plugin.page.declared_jobs import declared_jobs
+from airflow_cairn.storage.errors import ForbiddenError, UnavailableError
+from tests.support import jobs
+from tests.support.memory_store import MemoryStore
+from tests.support.world.world import JOB, World
+from tests.unit.plugin.page.stand_in import STORAGE, Page, StandIn, dag_of, one_job
+
+ONE = "/dags/flights/jobs/epoch0.trigger"
+
+
+def words(text: str) -> str:
+    """Give what a reader sees of a page, its markup left out."""
+    main = text.split("<main", 1)[1]
+    plain = " ".join(part.split(">", 1)[-1] for part in main.split("<"))
+    return " ".join(plain.split())
+
+
+def test_the_overview_says_what_is_waited_for(busy: World) -> None:
+    seen = words(Page(one_job(busy.memory)).get("/dags/flights").text)
+    assert "Checkpoint 4 in progress" in seen
+    assert "clean kept from 3" in seen
+    assert "routes waited for" in seen
+    assert "Checkpoint 4 waits for routes , airports , report ; it was triggered" in seen
+    assert "Its epoch has had 1 restart, 2 left." in seen
+    assert "completed 2" in seen
+
+
+def test_the_history_shows_every_attempt_with_its_input(busy: World) -> None:
+    page = Page(one_job(busy.memory))
+    seen = words(page.get(f"{ONE}/history").text)
+    assert "4 of 4 checkpoints" in seen
+    assert "2026-01-03 to 2026-01-04 1 failed JOB_FAILOVER_REGION 1/4 7.0 s" in seen
+    assert "2026-01-03 to 2026-01-04 2 pending 1/4" in seen
+    assert "1 of 4 checkpoints" in words(page.get(f"{ONE}/history?status=FAILED&run=").text)
+    assert "2 of 4 checkpoints" in words(page.get(f"{ONE}/history?status=&run=C").text)
+    assert "No checkpoint matches." in words(page.get(f"{ONE}/history?run=nothing").text)
+    assert "2 of 4 checkpoints" in words(page.get("/dags/flights?run_id=c").text)
+
+
+def test_a_long_history_has_pages(busy: World) -> None:
+    row = checkpoints(busy.coordinator())[0]
+    rows = [replace(row, id=number, run_id=f"run-{number}") for number in range(10_000, 0, -1)]
+    first, last = page_of(rows, HistoryFilter()), page_of(rows, HistoryFilter(page=10_000))
+    assert (first.pages, first.known, len(first.rows), first.rows[0].id) == (10_000 // ROWS, 10_000, ROWS, 10_000)
+    assert (last.number, last.rows[-1].id) == (first.pages, 1)
+    assert page_of(rows, HistoryFilter(run="RUN-777")).matching == 11
+    assert page_of([], HistoryFilter()).pages == 1
+
+
+def test_a_checkpoint_shows_its_stages_and_the_command(busy: World) -> None:
+    page = Page(one_job(busy.memory))
+    seen = words(page.get(f"{ONE}/checkpoints/2").text)
+    assert "retained yes: it can be restored" in seen
+    assert "state totals" in seen
+    assert f"cairn show {JOB} 2 --storage {STORAGE}" in seen
+    seen = words(page.get(f"{ONE}/checkpoints/3").text)
+    assert "reason JOB_FAILOVER_REGION detail routes: ValueError: bad row" in seen
+    assert "Attempts of this run" in seen
+    seen = words(page.get(f"{ONE}/checkpoints/4").text)
+    assert "opened because routes: ValueError: bad row" in seen
+    assert "kept from 3" in seen
+
+
+def test_the_configuration_is_that_of_the_dag(busy: World) -> None:
+    page = Page(one_job(busy.memory))
+    seen = words(page.get(f"{ONE}/configuration").text)
+    assert "timeout 10m 00s" in seen
+    assert "retained 2" in seen
+    assert "owner none is recorded yet" in seen
+
+
+def test_another_owner_is_named(busy: World) -> None:
+    busy.coordinator().ownership.adopt("flights_old", abort_pending=True)
+    seen = words(Page(one_job(busy.memory)).get(f"{ONE}/configuration").text)
+    assert "Another DAG owns this job." in seen
+    assert "cairn adopt flights --dag flights --storage s3://lake/cairn" in seen
+
+
+def test_the_interface_sends_what_the_command_prints(
+    busy: World, tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = Page(one_job(busy.memory))
+    uri = jobs.dump(busy.memory, tmp_path)
+
+    def printed(*command: str) -> dict[str, Any]:
+        assert main([*command, "--storage", uri, "--json"]) == 0
+        return dict(json.loads(capsys.readouterr().out))
+
+    def sent(path: str) -> dict[str, Any]:
+        found = page.get(f"/api/v1{ONE}{path}").json()
+        return {name: value for name, value in found.items() if name not in {"dag_id", "storage"}}
+
+    assert sent("/checkpoints?limit=2") == printed("checkpoints", JOB, "--limit", "2")
+    assert sent("/checkpoints/4") == printed("show", JOB, "4", "--subtasks", "100", "--limit", "100")
+    assert sent("/savepoints") == printed("savepoints", JOB)
+    assert sent("")["stats"] == printed("stats", JOB)
+
+
+def test_a_job_that_has_not_run_says_so() -> None:
+    page = Page(one_job(MemoryStore()))
+    assert "no checkpoint yet" in words(page.get("/dags/flights").text)
+    assert "no checkpoint yet" in words(page.get(f"{ONE}/history").text)
+    assert page.get(f"/api/v1{ONE}").json()["stats"]["triggered"] == 0
+
+
+def test_a_dag_without_a_group_shows_the_lines_to_add() -> None:
+    seen = Page(StandIn([dag_of("plain")], {})).get("/dags/plain").text
+    assert "no checkpointed group" in seen
+    assert "with CheckpointedTaskGroup(" in seen
+
+
+def test_a_dag_with_several_jobs_lists_them(busy: World) -> None:
+    server = StandIn([dag_of("two", (STORAGE, "a"), (STORAGE, JOB))], {STORAGE: busy.memory})
+    page = Page(server)
+    assert "Jobs of two" in page.get("/dags/two").text
+    assert page.get("/dags/two/jobs/epoch1.trigger").status_code == 200
+    assert page.get(f"/dags/two/jobs/{JOB}").status_code == 200
+
+
+def test_a_templated_job_is_known_once_a_run_has_rendered_it(busy: World) -> None:
+    server = StandIn([dag_of("flights", ("{{ params.lake }}", JOB))], {STORAGE: busy.memory})
+    page = Page(server)
+    seen = words(page.get("/dags/flights").text)
+    assert "{{ params.lake }}" in seen
+    assert "Trigger a run" in seen
+    assert page.get(f"/api/v1{ONE}").status_code == 409
+    server.runs["flights", "epoch0.trigger"] = ("manual__1", {"storage": STORAGE, "job": JOB})
+    assert "Checkpoint 4 in progress" in words(page.get("/dags/flights").text)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (UnavailableError("the store could not be reached", store="s3://lake"), 504, "The storage does not answer"),
+        (ForbiddenError("403", store="s3://lake"), 502, "The storage refuses the credentials"),
+        (AirflowNotFoundException("The conn_id `lake` isn't defined"), 502, "The storage cannot be used"),
+        (RuntimeError("hunter2"), 500, "This is a defect of Cairn."),
+    ],
+)
+def test_what_fails_is_a_page_that_says_so(error: Exception, status: int, said: str) -> None:
+    page = Page(one_job(error))
+    answer = page.get("/dags/flights")
+    assert answer.status_code == status
+    assert said in answer.text
+    assert "hunter2" not in answer.text
+    answer = page.get(f"/api/v1{ONE}", accept="*/*")
+    assert answer.status_code == status
+    assert answer.json()["error"]["status"] == status
+
+
+def test_a_damaged_head_is_named(busy: World) -> None:
+    busy.memory.put(f"{JOB}/head.json", b"{")
+    answer = Page(one_job(busy.memory)).get("/dags/flights")
+    assert answer.status_code == 502
+    assert "damaged" in answer.text
+    assert "head.json" in answer.text
+
+
+@pytest.mark.parametrize("path", ["/dags/none", "/dags/flights/jobs/none", f"{ONE}/checkpoints/99"])
+def test_what_is_not_there_is_404_and_says_what_is(busy: World, path: str) -> None:
+    answer = Page(one_job(busy.memory)).get(path)
+    assert answer.status_code == 404
+    assert words(answer.text)
+
+
+@pytest.mark.parametrize("query", ["?status=NONE", "?page=0", "?page=x", "?run=" + "x" * 2_000])
+def test_a_bad_question_is_refused(busy: World, query: str) -> None:
+    assert Page(one_job(busy.memory)).get(f"{ONE}/history{query}").status_code == 422
+
+
+def test_without_a_session_a_browser_is_told_to_sign_in(busy: World) -> None:
+    page = Page(one_job(busy.memory))
+    assert "Reload Airflow and sign in." in page.get("/dags/flights", user=None).text
+    answer = page.get("/dags/flights", user=None, accept="application/json")
+    assert answer.json()["error"]["title"] == "Your session has ended"
+
+
+def test_jobs_are_read_off_the_dag_in_a_fixed_order() -> None:
+    dag = dag_of("d", ("s3://a", "one"), ("s3://b", "two"))
+    dag["dag"]["tasks"].reverse()
+    assert [(job.task_id, job.job, job.storage) for job in declared_jobs(dag)] == [
+        ("epoch0.trigger", "one", "s3://a"),
+        ("epoch1.trigger", "two", "s3://b"),
+    ]

@@ -1,0 +1,98 @@
+"""Every route there is: who may ask it, under which headers it answers, and that none is missing from the walk."""
+
+from __future__ import annotations
+
+import pytest
+from fastapi.routing import APIRoute
+from starlette.routing import Mount
+
+from tests.support.world.world import World
+from tests.unit.plugin.page.stand_in import ADMIN, NARROW, STORAGE, Page, StandIn, dag_of, one_job
+
+WITH = {"dag_id": "flights", "job": "epoch0.trigger", "checkpoint": "1", "name": "cairn.css"}
+
+
+@pytest.fixture
+def page(busy: World) -> Page:
+    return Page(
+        StandIn(
+            [dag_of("flights", (STORAGE, "flights")), dag_of("other", (STORAGE, "flights"))], {STORAGE: busy.memory}
+        )
+    )
+
+
+def paths(page: Page, **values: str) -> list[str]:
+    """Give each route's path with values in it."""
+    routes = [route for route in page.app.routes if isinstance(route, APIRoute)]
+    assert len(routes) == len(page.app.routes) > 12  # a mounted folder would skip the app's dependencies
+    return [route.path.format(**{**WITH, **values}) for route in routes]
+
+
+def test_nothing_is_mounted(page: Page) -> None:
+    assert not [route for route in page.app.routes if isinstance(route, Mount)]
+
+
+def test_without_a_user_every_route_answers_401(page: Page) -> None:
+    assert {path: page.get(path, user=None).status_code for path in paths(page)} == dict.fromkeys(paths(page), 401)
+
+
+def test_a_reader_of_one_dag_is_refused_the_other(page: Page) -> None:
+    of_dag = [path for path in paths(page, dag_id="other") if "/other" in path]
+    assert len(of_dag) >= 10
+    for path in of_dag:
+        assert page.get(path, user=NARROW).status_code == 403, path
+        assert page.get(path, user=ADMIN).status_code == 200, path
+    assert page.get("/dags/other/jobs/no-such-job", user=NARROW).status_code == 403
+
+
+def test_lists_hold_what_the_reader_may_read(page: Page) -> None:
+    found = page.get("/api/v1/dags", user=NARROW).json()
+    assert [dag["dag_id"] for dag in found["dags"]] == ["flights"]
+    assert [dag["dag_id"] for dag in page.get("/api/v1/dags").json()["dags"]] == ["flights", "other"]
+    assert "other" not in page.get("/", user=NARROW).text
+    assert "/dags/other/jobs/" in page.get("/").text
+
+
+def test_every_answer_has_the_headers(page: Page) -> None:
+    for path in [*paths(page), "/nothing", "/dags/none"]:
+        for user in (ADMIN, None):
+            answer = page.get(path, user=user)
+            policy = answer.headers["content-security-policy"]
+            assert "default-src 'none'" in policy
+            assert "unsafe" not in policy
+            assert answer.headers["cache-control"] == "no-store"
+            assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_only_reads_are_routed(page: Page) -> None:
+    routes = [route for route in page.app.routes if isinstance(route, APIRoute)]
+    assert {method for route in routes for method in route.methods} == {"GET"}
+
+
+def test_below_a_base_path_all_links_lie_below_it(busy: World) -> None:
+    page = Page(one_job(busy.memory), base="/team/airflow")
+    for path in ("/", "/dags/flights", "/dags/flights/jobs/epoch0.trigger/history", "/dags/none"):
+        text = page.get(path).text
+        links = [part.split('"')[0] for part in text.replace('src="', 'href="').split('href="')[1:]]
+        inside = [link for link in links if link != "#main"]
+        assert inside
+        assert all(link.startswith(("/team/airflow/cairn/", "/team/airflow/dags/")) for link in inside), links
+
+
+@pytest.mark.parametrize("name", ["app.py", "..%2fapp.py", "%2e%2e%2fapp.py", ".", "cairn.css.map", "%00.css"])
+def test_no_other_file_is_given(page: Page, name: str) -> None:
+    assert page.get(f"/static/{name}").status_code == 404
+
+
+def test_files_have_their_types(page: Page) -> None:
+    kinds = {
+        name: page.get(f"/static/{name}").headers["content-type"] for name in ("cairn.js", "cairn.css", "icon.svg")
+    }
+    assert kinds["cairn.js"].startswith("text/javascript")
+    assert kinds["cairn.css"].startswith("text/css")
+    assert kinds["icon.svg"].startswith("image/svg+xml")
+
+
+def test_the_description_names_every_route_of_the_interface(page: Page) -> None:
+    described = page.get("/api/v1/openapi.json").json()["paths"]
+    assert set(described) == {path for route in page.app.routes if "/api/" in (path := getattr(route, "path", ""))}

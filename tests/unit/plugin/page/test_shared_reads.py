@@ -1,0 +1,139 @@
+"""Readers do not multiply what is asked of a store, and a store that hangs holds up only its own readers."""
+
+from __future__ import annotations
+
+import asyncio
+from threading import Event
+
+import pytest
+
+from airflow_cairn.plugin.page import shared_reads
+from airflow_cairn.plugin.page.declared_jobs import declared_jobs
+from airflow_cairn.plugin.page.job_reader import REOPENED_S, JobReader
+from airflow_cairn.plugin.page.shared_reads import SharedReads
+from airflow_cairn.storage.errors import UnavailableError
+from airflow_cairn.storage.port import Blob
+from tests.support.memory_store import MemoryStore
+from tests.support.world.world import World
+from tests.support.wrapped_stores import RecordingStore, WrappedStore
+from tests.unit.plugin.page.stand_in import STORAGE, Page, StandIn, dag_of, one_job
+
+
+class Now:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+class Hangs(WrappedStore):
+    """Answers no read before it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore())
+        self.go = Event()
+
+    def get(self, key: str, *, max_bytes: int | None = None) -> Blob:
+        assert self.go.wait(300)
+        return super().get(key, max_bytes=max_bytes)
+
+
+def ask(page: Page, path: str, times: int) -> list[int]:
+    async def all_at_once() -> list[int]:
+        return [each.status_code for each in await asyncio.gather(*(page.ask("GET", path) for _ in range(times)))]
+
+    return asyncio.run(all_at_once())
+
+
+@pytest.mark.parametrize("path", ["/dags/flights", "/dags/flights/jobs/epoch0.trigger/history"])
+def test_a_hundred_readers_cost_what_one_costs(busy: World, path: str) -> None:
+    store = RecordingStore(busy.memory)
+    now = Now()
+    page = Page(one_job(store), SharedReads(now, fresh_s=2.0))
+    assert ask(page, path, 1) == [200]
+    of_one = store.total
+    page, before = Page(one_job(store), SharedReads(now, fresh_s=2.0)), store.total
+    assert ask(page, path, 100) == [200] * 100
+    assert store.total - before == of_one
+    now.seconds += 1.9
+    before = store.total
+    assert ask(page, path, 100) == [200] * 100
+    assert store.total == before
+    now.seconds += 0.1
+    assert ask(page, path, 100) == [200] * 100
+    assert store.total - before == 5  # the head, and two kinds of markers in the folders of two attempts
+
+
+def test_what_is_new_is_read(busy: World) -> None:
+    now = Now()
+    page = Page(one_job(busy.memory), SharedReads(now, fresh_s=2.0))
+    path = "/api/v1/dags/flights/jobs/epoch0.trigger"
+    assert page.get(path).json()["stats"]["completed"] == 2
+    for stage in ("routes", "airports", "report"):
+        busy.run_stage("c", stage)
+    now.seconds += 2
+    acks = page.get(path).json()["pending"][0]["checkpoint"]["acks"]
+    assert acks == 4
+    busy.coordinator().complete(busy.pending_id("c"))
+    now.seconds += 2
+    assert page.get(path).json()["stats"]["completed"] == 3
+
+
+def test_a_store_that_hangs_is_told_in_time_and_holds_up_no_other(busy: World) -> None:
+    hangs = Hangs()
+    dags = [dag_of("flights", (STORAGE, "flights")), dag_of("stuck", ("s3://stuck/cairn", "stuck"))]
+    server = StandIn(dags, {STORAGE: busy.memory, "s3://stuck/cairn": hangs})
+    page = Page(server, SharedReads(patience_s=0.05, fresh_s=0))
+    try:
+        assert ask(page, "/dags/stuck", 20) == [504] * 20
+        # Its reader goes on waiting, and is the only one: the twenty have shared it.
+        assert server.opened.count(("s3://stuck/cairn", None)) == 1
+        patient = Page(server, SharedReads())
+        assert patient.get("/dags/flights").status_code == 200
+        assert "does not answer" in page.get("/dags/stuck").text
+    finally:
+        hangs.go.set()
+
+
+def test_a_job_is_opened_once_and_anew_after_a_while(busy: World) -> None:
+    """A connection that was changed since is used then."""
+    now, server = Now(), one_job(busy.memory)
+    (job,) = declared_jobs(server.dags["flights"])
+    reader = JobReader(server.open_store, SharedReads(now, fresh_s=0), now)
+    for _ in range(3):
+        asyncio.run(reader.overview(job))
+    assert server.opened == [(STORAGE, None)]
+    now.seconds += REOPENED_S
+    asyncio.run(reader.overview(job))
+    assert len(server.opened) == 2
+
+
+def test_what_was_asked_for_longest_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_reads, "KEPT", 2)
+    monkeypatch.setattr(shared_reads, "STORAGES", 1)
+    shared = SharedReads(fresh_s=1_000_000)
+    asked: list[str] = []
+
+    async def get(key: str) -> str:
+        def read(_: str | None) -> str:
+            asked.append(key)
+            return key
+
+        return await shared.get(key, key, read)
+
+    async def all_of(keys: str) -> list[str]:
+        return [await get(key) for key in keys]
+
+    assert asyncio.run(all_of("abacaba")) == list("abacaba")
+    assert "".join(asked) == "abcb"
+
+
+def test_a_read_that_failed_is_made_again(busy: World) -> None:
+    now = Now()
+    server = one_job(UnavailableError("connect timeout"))
+    page = Page(server, SharedReads(now, fresh_s=2.0))
+    assert page.get("/dags/flights").status_code == 504
+    server.stores[STORAGE] = busy.memory
+    now.seconds += 2
+    assert page.get("/dags/flights").status_code == 200
