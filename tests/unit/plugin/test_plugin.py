@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import pkgutil
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import httpx
 import pytest
 from airflow.providers_manager import ProvidersManager
 from airflow.sdk import BaseHook, BaseOperator, BaseSensorOperator
@@ -40,7 +42,7 @@ def test_airflow_takes_the_provider() -> None:
 
 
 def test_the_info_names_no_address() -> None:
-    """There is no page yet that would say more than docs/ does."""
+    """There is no site that would say more than docs/ does."""
     assert "://" not in str(get_provider_info())
 
 
@@ -111,3 +113,45 @@ def test_airflow_takes_the_timetable() -> None:  # semantics S2
     from airflow.plugins_manager import get_timetables_plugins
 
     assert "airflow_cairn.plugin.timetable.CheckpointTimetable" in get_timetables_plugins()
+
+
+def test_the_page_costs_no_other_process_anything(tmp_path: Path) -> None:
+    """Scheduler, dag processor, triggerer and each task process load the plugin; FastAPI is not for them."""
+    bare = modules_after("import airflow.plugins_manager", tmp_path)
+    loaded = modules_after("import airflow_cairn.plugin.cairn_plugin as p; p.CairnPlugin().external_views", tmp_path)
+    roots = {name.partition(".")[0] for name in loaded - bare}
+    assert not roots & {"fastapi", "starlette", "jinja2", "sqlalchemy", "uvicorn"}
+    assert "airflow.models" not in loaded - bare
+    assert not any(name.startswith("airflow_cairn.plugin.page") for name in loaded)
+
+
+def test_every_view_has_a_route_and_an_address_below_the_base_path() -> None:
+    (entry,) = entry_points(group="airflow.plugins", name="cairn")
+    views = entry.load().external_views
+    assert [view["destination"] for view in views] == ["nav", "dag", "dag_run", "task", "task_instance"]
+    assert len({view["url_route"] for view in views}) == len(views)
+    for view in views:
+        assert view["href"].startswith("cairn/")
+        assert view["icon"].startswith("cairn/")
+
+
+def test_an_app_that_cannot_be_made_answers_503(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Airflow asks for the app unguarded: an error there would keep its API server from starting."""
+    from airflow_cairn.plugin import cairn_plugin
+    from airflow_cairn.plugin.page import app
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("no such thing")
+
+    monkeypatch.setattr(app, "create_app", fails)
+    (mounted,) = cairn_plugin.CairnPlugin().fastapi_apps
+    assert "no such thing" in caplog.text
+
+    async def ask() -> int:
+        transport = httpx.ASGITransport(mounted["app"])
+        async with httpx.AsyncClient(transport=transport, base_url="http://airflow") as client:
+            return (await client.get("/dags/flights")).status_code
+
+    assert asyncio.run(ask()) == 503

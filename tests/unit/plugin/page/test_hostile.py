@@ -74,7 +74,8 @@ def test_what_stages_and_people_write_is_text(payload: str) -> None:
     epoch = layout.epoch_name(f"manual__{payload}")
     world.run_epoch("a")
     world.trigger(epoch)
-    routes = world.run_stage(epoch, "clean") and world.submit(epoch, "routes").handover
+    world.run_stage(epoch, "clean")
+    routes = world.submit(epoch, "routes").handover
     world.coordinator().fail(epoch, "routes", routes.claimant, payload)
     world.decline(world.submit(epoch, "routes").handover, payload)
     page = Page(one_job(world.memory))
