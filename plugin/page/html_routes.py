@@ -19,6 +19,7 @@ from .jobs import Jobs
 from .problems import JobNotKnownError
 from .server import Server
 from .stage_bars import bars_of
+from .timeline import timeline
 
 Text = Annotated[str, Query(max_length=1_000)]
 Number = Annotated[int, Query(ge=1, le=10_000)]
@@ -52,7 +53,17 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
     async def history_page(request: Request, job: DeclaredJob, wanted: HistoryFilter) -> Response:
         rows = (await jobs.reader.overview(job)).listing.checkpoints
         page = page_of(rows, wanted)
-        return html(request, "history.html", job=job, tab="history", page=page, wanted=wanted, statuses=list(Status))
+        lines = timeline(page.rows, now_ms())
+        return html(
+            request,
+            "history.html",
+            job=job,
+            tab="history",
+            page=page,
+            wanted=wanted,
+            statuses=list(Status),
+            lines=lines,
+        )
 
     @made.get("/")
     def index(request: Request, user: Any = Depends(server.signed_in)) -> Response:
@@ -101,6 +112,16 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         return html(
             request, "checkpoint.html", job=job, tab="history", found=found, bars=bars_of(found), attempts=attempts
         )
+
+    @made.get(f"{one}/summary", dependencies=may_read)
+    async def summary(request: Request, job: DeclaredJob = Depends(declared)) -> Response:
+        found = (await jobs.reader.overview(job)).stats
+        return html(request, "summary.html", job=job, tab="summary", found=found)
+
+    @made.get(f"{one}/savepoints", dependencies=may_read)
+    async def savepoints(request: Request, job: DeclaredJob = Depends(declared)) -> Response:
+        found = await jobs.reader.savepoints(job)
+        return html(request, "savepoints.html", job=job, tab="savepoints", found=found)
 
     @made.get(f"{one}/configuration", dependencies=may_read)
     async def configuration(request: Request, job: DeclaredJob = Depends(declared)) -> Response:

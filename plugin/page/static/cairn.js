@@ -34,11 +34,11 @@
   localise(document);
 
   // Live: the same page again, and what differs put in its place. What a reader has opened or is typing stays.
-  const unchanged = (text) => text.replace(/\([^()]* ago\)/g, "");
+  const unchanged = (text) => text.replace(/triggered [^;<(]* ago|\([^()]* ago\)/g, "");
   let seen = null;
   const look = async () => {
     const main = document.getElementById("main");
-    if (document.hidden || main.querySelector("details[open], form :focus")) return;
+    if (document.hidden || main.querySelector("details[open]:not(.timeline), form :focus")) return;
     const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
     if (!answer.ok) return;
     const text = await answer.text();
@@ -46,6 +46,7 @@
     seen = text;
     const fresh = new DOMParser().parseFromString(text, "text/html").getElementById("main");
     localise(fresh);
+    fresh.querySelector(".timeline")?.toggleAttribute("open", main.querySelector(".timeline")?.open ?? true);
     main.replaceChildren(...fresh.childNodes);
   };
   if (document.querySelector("header nav [aria-current]")) {

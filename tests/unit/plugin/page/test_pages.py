@@ -16,6 +16,7 @@ from airflow_cairn.plugin.page.declared_jobs import declared_jobs
 from airflow_cairn.storage.errors import ForbiddenError, UnavailableError
 from tests.support import jobs
 from tests.support.memory_store import MemoryStore
+from tests.support.world.savepoints import take
 from tests.support.world.world import JOB, World
 from tests.unit.plugin.page.stand_in import STORAGE, Page, StandIn, dag_of, one_job
 
@@ -73,6 +74,25 @@ def test_a_checkpoint_shows_its_stages_and_the_command(busy: World) -> None:
     seen = words(page.get(f"{ONE}/checkpoints/4").text)
     assert "opened because routes: ValueError: bad row" in seen
     assert "kept from 3" in seen
+
+
+def test_the_summary_says_what_failed_and_what_was_restored(busy: World) -> None:
+    seen = words(Page(one_job(busy.memory)).get(f"{ONE}/summary").text)
+    assert "duration 0.0 s 0.0 s" in seen
+    assert "JOB_FAILOVER_REGION 1" in seen
+    assert "2026-01-03 to 2026-01-04 1 1/4 routes: ValueError: bad row" in seen
+    assert "2 " in seen.split("Restores")[1]
+    assert "None of them has completed." in words(Page(one_job(MemoryStore())).get(f"{ONE}/summary").text)
+
+
+def test_savepoints_are_listed_with_their_folders() -> None:
+    world = World()
+    world.run_epoch("a")
+    taken = take(world)
+    seen = words(Page(one_job(world.memory)).get(f"{ONE}/savepoints").text)
+    assert taken.uri in seen
+    assert "2 completed 1 a" in seen
+    assert "remembers no savepoint" in words(Page(one_job(MemoryStore())).get(f"{ONE}/savepoints").text)
 
 
 def test_the_configuration_is_that_of_the_dag(busy: World) -> None:
