@@ -1,0 +1,30 @@
+"""Jobs that the page shows: one, one whose storage is a template, and a DAG without any."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG
+
+from airflow_cairn.checkpoint import CheckpointConfig
+from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
+
+STORAGE = os.environ["CAIRN_TEST_STORAGE"]
+READER = json.loads(os.environ["CAIRN_TEST_READER"])
+
+with (
+    DAG("page", schedule=None),
+    CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE, config=CheckpointConfig(retained=2)),
+):
+    SparkEpochOperator(task_id="read", **READER)
+
+with (
+    DAG("page_templated", schedule=None, params={"lake": STORAGE}),
+    CheckpointedTaskGroup("epoch", reads_window=False, storage="{{ params.lake }}"),
+):
+    SparkEpochOperator(task_id="read", **READER)
+
+with DAG("page_plain", schedule=None):
+    EmptyOperator(task_id="nothing")

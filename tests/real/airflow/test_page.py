@@ -1,0 +1,68 @@
+"""The pages in a real API server: who sees what, of which job, and what Airflow itself adds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from scripts.harness.airflow_home import USERNAME, AirflowHome
+from tests.real.airflow.conftest import LOOKS
+
+pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side]
+
+BROWSER = {"accept": "text/html"}
+
+
+@contextmanager
+def signed_in(airflow: AirflowHome, user: str | None) -> Iterator[httpx.Client]:
+    """Give a client below `/cairn` with the cookie that the UI has; None for who has not signed in."""
+    with httpx.Client(base_url=f"{airflow.url}/cairn", trust_env=False, timeout=60) as client:
+        if user is not None:
+            login = {"username": user, "password": airflow.passwords[user]}
+            token = client.post(f"{airflow.url}/auth/token", json=login).raise_for_status().json()["access_token"]
+            client.cookies.set("_token", token)
+        yield client
+
+
+def test_the_page_shows_a_job_to_those_who_may_read_its_dag(airflow: AirflowHome, storage: str) -> None:
+    api = airflow.api
+    for dag_id in ("page", "page_templated"):
+        api.trigger(dag_id, "e1")
+    plugins = {each["name"]: each for each in api.request("GET", "/plugins")["plugins"]}
+    views = plugins["cairn"]["external_views"]
+    assert {view["destination"] for view in views} == {"nav", "dag", "dag_run", "task", "task_instance"}
+    for dag_id in ("page", "page_templated"):
+        api.wait_for_run(dag_id, "e1")
+        assert api.run_state(dag_id, "e1") == "success", api.explain(dag_id, "e1")
+
+    with signed_in(airflow, None) as nobody:
+        for path in ("/", "/dags/page", "/api/v1/dags", "/static/icon.svg"):
+            assert nobody.get(path, headers=BROWSER).status_code == 401, path
+
+    for user in (USERNAME, LOOKS):
+        with signed_in(airflow, user) as reader:
+            for view in views:
+                if view["destination"] == "nav":
+                    continue
+                facts = {"DAG_ID": "page", "RUN_ID": "e1", "TASK_ID": "epoch.read", "MAP_INDEX": "-1"}
+                address = view["href"].removeprefix("cairn").format(**facts)
+                answer = reader.get(address, headers=BROWSER)
+                assert answer.status_code == 200, answer.text
+                assert "e1" in answer.text
+                assert "default-src 'none'" in answer.headers["content-security-policy"]
+            found = reader.get("/api/v1/dags/page/jobs/page").raise_for_status().json()
+            assert (found["storage"], found["stats"]["completed"], found["owner"]["dag_id"]) == (storage, 1, "page")
+            assert found["latest_completed"]["run_id"] == "e1"
+            options = reader.get("/api/v1/dags/page/jobs/page/configuration").json()["config"]
+            assert options["retained"] == 2
+
+            templated = reader.get("/api/v1/dags/page_templated/jobs/page_templated").raise_for_status().json()
+            assert (templated["storage"], templated["stats"]["completed"]) == (storage, 1)
+            assert "no checkpointed group" in reader.get("/dags/page_plain", headers=BROWSER).text
+            assert reader.get("/dags/no_such_dag", headers=BROWSER).status_code == 404
+            dags = {dag["dag_id"] for dag in reader.get("/api/v1/dags").json()["dags"]}
+            assert {"page", "page_templated"} <= dags
+            assert "page_plain" not in dags
