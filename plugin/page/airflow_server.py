@@ -5,22 +5,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from threading import Lock
 from typing import Any
+from uuid import UUID
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
 from airflow.models.dag import DagModel
+from airflow.models.dag_version import DagVersion
 from airflow.models.dagrun import DagRun
 from airflow.models.renderedtifields import RenderedTaskInstanceFields
 from airflow.models.serialized_dag import SerializedDagModel
 from airflow.utils.session import create_session
-from sqlalchemy import select
+from sqlalchemy import Select, func, select
+from sqlalchemy.orm import Session
 
 from ...hooks.storage import CheckpointStorageHook
 from ...storage.port import ObjectStore
 from .server import Serialized
+
+KEPT = 10_000
+"""DAGs whose jobs are remembered."""
+
+AT_ONCE = 500
+"""DAGs that one query asks for."""
 
 
 class AirflowServer:
@@ -29,20 +40,38 @@ class AirflowServer:
     signed_in = staticmethod(get_user)
     may_read = staticmethod(requires_access_dag("GET", DagAccessEntity.RUN))
 
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._known: OrderedDict[tuple[str, str], Serialized] = OrderedDict()
+        """What was read, by the DAG's id and hash."""
+
     def dag(self, dag_id: str) -> Serialized | None:
-        """Give the newest version of a serialised DAG; None where there is none."""
+        """Give the newest version of a serialised DAG; of its tasks those of jobs. None where there is none."""
         with create_session() as session:
-            found = SerializedDagModel.get(dag_id, session=session)
-            return None if found is None else found.data
+            return next(self._newest([dag_id], session), None)
 
     def dags_of(self, user: Any) -> Iterator[Serialized]:
-        """Give the serialised DAGs whose runs a user may read, in the order of their ids."""
+        """Give those whose runs a user may read, in the order of their ids; of their tasks those of jobs."""
         with create_session() as session:
             permitted = get_auth_manager().get_authorized_dag_ids(user=user, method="GET", session=session)
             teams = DagModel.get_dag_id_to_team_name_mapping(sorted(permitted), session=session)
             readable = [dag_id for dag_id in sorted(permitted) if _may_read_runs(user, dag_id, teams.get(dag_id))]
-            rows = SerializedDagModel.get_latest_serialized_dags(dag_ids=readable, session=session)
-            yield from (row.data for row in sorted(rows, key=lambda row: row.dag_id) if row.data is not None)
+            yield from self._newest(readable, session)
+
+    def _newest(self, dag_ids: Sequence[str], session: Session) -> Iterator[Serialized]:
+        # A serialised DAG may be large, and there may be thousands: only one that has changed is read.
+        for first in range(0, len(dag_ids), AT_ONCE):
+            for row in session.execute(_versions(dag_ids[first : first + AT_ONCE])):
+                with self._lock:
+                    known = self._known.get((row.dag_id, row.dag_hash))
+                if known is None:
+                    known = _of_jobs(session.get_one(SerializedDagModel, row.id).data or {})
+                with self._lock:
+                    self._known[row.dag_id, row.dag_hash] = known
+                    self._known.move_to_end((row.dag_id, row.dag_hash))
+                    if len(self._known) > KEPT:
+                        self._known.popitem(last=False)
+                yield known
 
     def rendered(self, dag_id: str, task_id: str) -> tuple[str, dict[str, Any]] | None:
         """Give the newest run that has rendered a task, and its rendered fields; None where none has."""
@@ -61,6 +90,26 @@ class AirflowServer:
     def open_store(self, storage: str, aws_conn_id: str | None) -> ObjectStore:
         """Open a storage by a connection; no request is sent to it."""
         return CheckpointStorageHook(storage, aws_conn_id).open_store()
+
+
+def _versions(dag_ids: Sequence[str]) -> Select[UUID, str, str]:
+    newest = (
+        select(DagVersion.dag_id, func.max(DagVersion.version_number).label("number"))
+        .where(DagVersion.dag_id.in_(dag_ids))
+        .group_by(DagVersion.dag_id)
+        .subquery()
+    )
+    return (
+        select(SerializedDagModel.id, SerializedDagModel.dag_id, SerializedDagModel.dag_hash)
+        .join(DagVersion, SerializedDagModel.dag_version_id == DagVersion.id)
+        .join(newest, (newest.c.dag_id == DagVersion.dag_id) & (newest.c.number == DagVersion.version_number))
+        .order_by(SerializedDagModel.dag_id)
+    )
+
+
+def _of_jobs(data: Serialized) -> Serialized:
+    dag = data["dag"]
+    return {"dag": {"dag_id": dag["dag_id"], "tasks": [task for task in dag["tasks"] if "cairn_job" in task["__var"]]}}
 
 
 def _may_read_runs(user: Any, dag_id: str, team: str | None) -> bool:

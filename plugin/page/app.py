@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from airflow.sdk.exceptions import AirflowNotFoundException
 from fastapi import Depends, FastAPI
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from ...storage.errors import CairnError
@@ -14,6 +15,17 @@ from .jobs import Jobs
 from .problems import JobNotKnownError, TemplatedJobError
 from .server import Server
 from .shared_reads import SharedReads
+
+_ANSWERED = (
+    AirflowNotFoundException,
+    CairnError,
+    HTTPException,
+    JobNotKnownError,
+    RequestValidationError,
+    TemplatedJobError,
+    TimeoutError,
+)
+"""What routes raise that `problems` knows."""
 
 
 def create_app(server: Server, shared: SharedReads | None = None) -> FastAPI:
@@ -27,14 +39,7 @@ def create_app(server: Server, shared: SharedReads | None = None) -> FastAPI:
         title="Cairn", openapi_url=None, docs_url=None, redoc_url=None, dependencies=[Depends(server.signed_in)]
     )
     app.middleware("http")(guarded)
-    for kind in (
-        HTTPException,
-        CairnError,
-        TimeoutError,
-        JobNotKnownError,
-        TemplatedJobError,
-        AirflowNotFoundException,
-    ):
+    for kind in _ANSWERED:
         app.add_exception_handler(kind, failed)
     jobs = Jobs(server, JobReader(server.open_store, shared or SharedReads()))
     app.include_router(rest_routes.router(server, jobs), prefix=API)

@@ -27,6 +27,10 @@ OneStatus = Annotated[Status | None, BeforeValidator(lambda chosen: chosen or No
 """A form sends an empty text for all."""
 
 
+STAGES = 200
+"""Stages of a checkpoint that a page shows."""
+
+
 def router(server: Server, jobs: Jobs) -> APIRouter:
     """Make the routes.
 
@@ -108,10 +112,13 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
     @made.get(f"{one}/checkpoints/{{checkpoint}}", dependencies=may_read)
     async def checkpoint(request: Request, checkpoint: int, job: DeclaredJob = Depends(declared)) -> Response:
         found = await jobs.reader.checkpoint(job, checkpoint)
-        attempts = await _attempts(jobs, job, found.row)
-        return html(
-            request, "checkpoint.html", job=job, tab="history", found=found, bars=bars_of(found), attempts=attempts
-        )
+        shown: dict[str, Any] = {
+            "found": found,
+            "bars": bars_of(found),
+            "attempts": await _attempts(jobs, job, found.row),
+            "most": STAGES,
+        }
+        return html(request, "checkpoint.html", job=job, tab="history", **shown)
 
     @made.get(f"{one}/summary", dependencies=may_read)
     async def summary(request: Request, job: DeclaredJob = Depends(declared)) -> Response:

@@ -27,7 +27,7 @@ JOBS = 256
 REOPENED_S = 300.0
 """How long one stays open: credentials that were changed in the connection are used after that."""
 
-SUBTASKS = 100
+SUBTASKS = 20
 """Subtasks of each stage that a checkpoint's page shows, the largest."""
 
 

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from airflow.sdk.exceptions import AirflowNotFoundException
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from ...checkpoint.secrets.masking import masked
@@ -70,6 +71,8 @@ def problem_of(error: Exception) -> Problem:
     match error:
         case HTTPException():
             return _of_http(error)
+        case RequestValidationError():
+            return Problem(422, "This address is not understood", _wrong(error))
         case TimeoutError():
             return _with(_OF_KIND[ErrorKind.UNAVAILABLE], "It has not answered in time.")
         case JobNotKnownError():
@@ -86,6 +89,10 @@ def problem_of(error: Exception) -> Problem:
             return _with(_OF_KIND[error.kind], str(error))
     log.error("A page of Cairn could not be made", exc_info=error)
     return _DEFECT
+
+
+def _wrong(error: RequestValidationError) -> str:
+    return "; ".join(f"`{each['loc'][-1]}`: {each['msg']}" for each in error.errors()) + "."
 
 
 def _of_http(error: HTTPException) -> Problem:

@@ -20,7 +20,7 @@ class Server(Protocol):
     """A dependency that answers 403 unless the user may read the runs of the DAG that the path names."""
 
     def dag(self, dag_id: str) -> Serialized | None:
-        """Give the newest version of a serialised DAG; None where there is none."""
+        """Give the newest version of a serialised DAG, at least with the tasks of jobs; None where there is none."""
 
     def dags_of(self, user: Any) -> Iterator[Serialized]:
         """Give the serialised DAGs whose runs a user may read, in the order of their ids."""

@@ -22,7 +22,7 @@ THREADS = 4
 STORAGES = 32
 """Storages that have threads; the one that was asked for longest ago loses its own to a further one."""
 
-KEPT = 1_024
+KEPT = 256
 """Values that are remembered."""
 
 FRESH_S = 2.0

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
 
 import pytest
 from airflow.api_fastapi.core_api import security
+from airflow.models import import_all_models
+from airflow.models.base import Base
+from airflow.models.dag import DagModel
+from airflow.models.dag_version import DagVersion
+from airflow.models.dagrun import DagRun
 from airflow.models.renderedtifields import RenderedTaskInstanceFields
 from airflow.models.serialized_dag import SerializedDagModel
+from airflow.serialization.serialized_objects import LazyDeserializedDAG
+from sqlalchemy import create_engine, insert
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import StaticPool
 
+from airflow_cairn.plugin.page import airflow_server
 from airflow_cairn.plugin.page.airflow_server import AirflowServer
 from airflow_cairn.plugin.page.server import Server
+from tests.unit.plugin.page.stand_in import dag_of
 
 
 def test_it_is_what_the_page_asks_for() -> None:
@@ -39,3 +55,81 @@ def test_names_of_the_database_are_there(owner: type, names: tuple[str, ...]) ->
 
 def test_a_store_is_opened_by_the_hook(tmp_path: object) -> None:
     assert AirflowServer().open_store(f"file://{tmp_path}", None).uri == f"file://{tmp_path}"
+
+
+class Permits:
+    """An auth manager's answers: everybody may see every DAG, and nobody the runs of `secret`."""
+
+    def get_authorized_dag_ids(self, *, user: Any, method: str, session: Session) -> set[str]:
+        assert (user, method) == ("vera", "GET")
+        return {"flights", "plain", "secret"}
+
+    def is_authorized_dag(self, *, method: str, access_entity: Any, details: Any, user: Any) -> bool:
+        assert (method, access_entity.name, user) == ("GET", "RUN", "vera")
+        return details.id != "secret"
+
+
+@pytest.fixture
+def database(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    """Airflow's tables in memory, and a session that the server uses."""
+    engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
+    import_all_models()
+    Base.metadata.create_all(engine)
+    with Session(engine) as session:
+        monkeypatch.setattr(airflow_server, "create_session", lambda: nullcontext(session))
+        monkeypatch.setattr(airflow_server, "get_auth_manager", Permits)
+        monkeypatch.setattr(DagModel, "get_dag_id_to_team_name_mapping", lambda _ids, session: {})
+        yield session
+
+
+def store(session: Session, data: dict[str, Any], number: int = 1) -> None:
+    """Let Airflow have a version of a DAG."""
+    dag_id = data["dag"]["dag_id"]
+    version = DagVersion(dag_id=dag_id, version_number=number, bundle_name="test")
+    version.id = UUID(int=hash((dag_id, number)) % 2**64)
+    row = SerializedDagModel(LazyDeserializedDAG(data=data))
+    row.dag_version_id = version.id
+    session.add_all([version, row])
+    session.flush()
+
+
+def named(dags: Iterable[dict[str, Any]]) -> list[tuple[str, list[str]]]:
+    return [(dag["dag"]["dag_id"], [task["__var"]["task_id"] for task in dag["dag"]["tasks"]]) for dag in dags]
+
+
+def test_the_newest_version_is_read_once(database: Session) -> None:
+    server = AirflowServer()
+    store(database, dag_of("flights", ("s3://old", "j")))
+    store(database, dag_of("flights", ("s3://lake", "j"), ("s3://lake", "k")), 2)
+    found = server.dag("flights")
+    assert found is not None
+    assert named([found]) == [("flights", ["epoch0.trigger", "epoch1.trigger"])]
+    assert server.dag("flights") is found
+    store(database, dag_of("flights", ("s3://new", "j")), 3)
+    newer = server.dag("flights")
+    assert newer is not None
+    assert [task["__var"]["storage"] for task in newer["dag"]["tasks"]] == ["s3://new"]
+    assert server.dag("nothing") is None
+
+
+def test_a_user_gets_the_dags_whose_runs_are_readable(database: Session) -> None:
+    server = AirflowServer()
+    for dag in (dag_of("secret", ("s3://lake", "s")), dag_of("plain"), dag_of("flights", ("s3://lake", "j"))):
+        store(database, dag)
+    assert named(server.dags_of("vera")) == [("flights", ["epoch0.trigger"]), ("plain", [])]
+
+
+def test_the_newest_run_says_what_a_template_became(database: Session) -> None:
+    server = AirflowServer()
+    assert server.rendered("flights", "t") is None
+    for number, run_id in enumerate(("newer", "older")):
+        when = datetime(2026, 1, 2 - number, tzinfo=UTC)
+        run = DagRun(dag_id="flights", run_id=run_id, run_type="manual", run_after=when)
+        database.add(run)
+        database.flush()
+        database.execute(
+            insert(RenderedTaskInstanceFields).values(
+                dag_id="flights", task_id="t", run_id=run_id, map_index=-1, rendered_fields={"storage": run_id}
+            )
+        )
+    assert server.rendered("flights", "t") == ("newer", {"storage": "newer"})

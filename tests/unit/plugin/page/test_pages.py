@@ -125,7 +125,7 @@ def test_the_interface_sends_what_the_command_prints(
         return {name: value for name, value in found.items() if name not in {"dag_id", "storage"}}
 
     assert sent("/checkpoints?limit=2") == printed("checkpoints", JOB, "--limit", "2")
-    assert sent("/checkpoints/4") == printed("show", JOB, "4", "--subtasks", "100", "--limit", "100")
+    assert sent("/checkpoints/4") == printed("show", JOB, "4", "--subtasks", "20", "--limit", "100")
     assert sent("/savepoints") == printed("savepoints", JOB)
     assert sent("")["stats"] == printed("stats", JOB)
 
@@ -199,7 +199,9 @@ def test_what_is_not_there_is_404_and_says_what_is(busy: World, path: str) -> No
 
 @pytest.mark.parametrize("query", ["?status=NONE", "?page=0", "?page=x", "?run=" + "x" * 2_000])
 def test_a_bad_question_is_refused(busy: World, query: str) -> None:
-    assert Page(one_job(busy.memory)).get(f"{ONE}/history{query}").status_code == 422
+    answer = Page(one_job(busy.memory)).get(f"{ONE}/history{query}")
+    assert answer.status_code == 422
+    assert f"<code>{query[1:].partition('=')[0]}</code>: " in answer.text
 
 
 def test_without_a_session_a_browser_is_told_to_sign_in(busy: World) -> None:
