@@ -51,7 +51,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
 
     async def overview_page(request: Request, job: DeclaredJob) -> Response:
         found, now = await jobs.reader.overview(job), now_ms()
-        said = alarms(found, job.storage, now)
+        said = alarms(found, job.storage, now, job.dag_id)
         return html(request, "overview.html", job=job, tab="overview", found=found, alarms=said, now_ms=now)
 
     async def history_page(request: Request, job: DeclaredJob, wanted: HistoryFilter) -> Response:

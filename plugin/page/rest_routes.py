@@ -46,7 +46,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
     @made.get(one, summary="A job at a glance", dependencies=may_read)
     async def overview(job: DeclaredJob = Depends(declared)) -> JSONResponse:
         found = await jobs.reader.overview(job)
-        return _answer(job, found.as_json(storage=job.storage, now_ms=now_ms()))
+        return _answer(job, found.as_json(storage=job.storage, now_ms=now_ms(), dag_id=job.dag_id))
 
     @made.get(f"{one}/checkpoints", summary="Its checkpoints, newest first", dependencies=may_read)
     async def checkpoints(job: DeclaredJob = Depends(declared), limit: Limit = 100) -> JSONResponse:

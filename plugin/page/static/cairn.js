@@ -38,7 +38,8 @@
   let seen = null;
   const look = async () => {
     const main = document.getElementById("main");
-    if (document.hidden || main.querySelector("details[open]:not(.timeline), form :focus")) return;
+    const inUse = main.querySelector("details[open]:not(.timeline), :focus") || getSelection()?.toString();
+    if (document.hidden || inUse) return;
     const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
     if (!answer.ok) return;
     const text = await answer.text();
