@@ -8,6 +8,7 @@ from collections.abc import Callable
 from ..s3a_jars import s3a_jars
 from ..yarn_jars import yarn_jars
 from .base import SetupError
+from .browser import ensure_browser
 from .classes import ensure_classes
 from .java import ensure_java
 from .s3server import ensure_s3_server
@@ -23,6 +24,7 @@ _PARTS: dict[str, Callable[[], object]] = {
     "s3server": ensure_s3_server,
     "jars": s3a_jars,
     "yarn": yarn_jars,
+    "browser": ensure_browser,
 }
 _WHEN_NAMED: dict[str, Callable[[], object]] = {"site": ensure_site}
 
@@ -31,7 +33,7 @@ def main(names: list[str]) -> int:
     """Make sure that the named parts are there.
 
     Args:
-        names: of `venv`, `java`, `classes`, `s3server`, `jars`, `yarn`, `site`; empty for all but `site`.
+        names: of `venv`, `java`, `classes`, `s3server`, `jars`, `yarn`, `browser`, `site`; empty for all but `site`.
 
     Returns:
         The exit status: 0, or 1 after one line on stderr.
