@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any
 
 import httpx
@@ -50,12 +50,12 @@ class StandIn:
         stores: by their URIs; an error in place of one is raised when it is opened.
     """
 
-    signed_in = staticmethod(signed_in)
-    may_read = staticmethod(may_read)
+    signed_in: Callable[..., str] = staticmethod(signed_in)
+    may_read: Callable[..., None] = staticmethod(may_read)
 
-    def __init__(self, dags: list[dict[str, Any]], stores: dict[str, ObjectStore | Exception]) -> None:
+    def __init__(self, dags: list[dict[str, Any]], stores: Mapping[str, ObjectStore | Exception]) -> None:
         self.dags = {dag["dag"]["dag_id"]: dag for dag in dags}
-        self.stores = stores
+        self.stores = dict(stores)
         self.runs: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
         """What tasks were rendered to, by DAG and task."""
         self.opened: list[tuple[str, str | None]] = []

@@ -1,0 +1,91 @@
+// What a reader's browser makes of the pages. `node browser.mjs WHAT BASE …` prints what it has found, as JSON.
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+
+const { BROWSER_LIBRARIES, BROWSER_MODULES, BROWSER_PROGRAM } = process.env;
+const require = createRequire(`${BROWSER_MODULES}/`);
+const { chromium } = require("playwright-core");
+const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+
+const [what, base, ...words] = process.argv.slice(2);
+const browser = await chromium.launch({
+  executablePath: BROWSER_PROGRAM,
+  args: ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"],
+  env: { ...process.env, LD_LIBRARY_PATH: BROWSER_LIBRARIES },
+  timeout: 120_000,
+});
+
+// Opens addresses one after another, and counts what must not happen.
+async function walk(paths) {
+  const page = await browser.newPage();
+  const found = { pages: 0, bad: [] };
+  page.on("dialog", (dialog) => { found.bad.push(`dialog ${dialog.message()}`); dialog.dismiss(); });
+  page.on("pageerror", (error) => found.bad.push(`error ${error.message}`));
+  page.on("console", (line) => { if (line.type() === "error") found.bad.push(`console ${line.text()}`); });
+  page.on("request", (request) => { if (!request.url().startsWith(`${base}/`)) found.bad.push(`request ${request.url()}`); });
+  for (const path of paths) {
+    const answer = await page.goto(base + path, { waitUntil: "load" });
+    if (answer.status() !== 200) found.bad.push(`${answer.status()} ${path}`);
+    found.pages += 1;
+  }
+  return found;
+}
+
+// Looks at pages in each width, and at the widest in both colour schemes: nothing is cut off, and axe finds nothing.
+async function faces(paths) {
+  const found = { looks: 0, bad: [] };
+  for (const [width, colorScheme] of [[375, "light"], [768, "light"], [1440, "light"], [1440, "dark"]]) {
+    const page = await browser.newPage({ viewport: { width, height: 900 }, colorScheme, bypassCSP: true });
+    for (const path of paths) {
+      await page.goto(base + path);
+      const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+      if (over > 0) found.bad.push(`${path} at ${width}: ${over} pixels too wide`);
+      found.looks += 1;
+      if (width === 768) continue; // what axe finds there it finds in the others
+      await page.evaluate(axe);
+      const { violations } = await page.evaluate(() => axe.run());
+      for (const each of violations) found.bad.push(`${path} at ${width} ${colorScheme}: ${each.id} ${each.nodes[0].target}`);
+    }
+    await page.close();
+  }
+  return found;
+}
+
+// In Airflow's frame: its theme, links into it, local times, live updates. `BASE/` holds the frame, `BASE/step` goes on.
+async function frame() {
+  const page = await browser.newPage({ colorScheme: "light", timezoneId: "America/New_York", locale: "en-US" });
+  await page.goto(`${base}/`);
+  await page.evaluate(() => { window.mark = 1; window.pops = 0; addEventListener("popstate", () => (window.pops += 1)); });
+  const inner = page.frame({ url: /cairn/ });
+  await inner.waitForSelector("main time");
+  const theme = () => inner.evaluate(() => [document.documentElement.className, getComputedStyle(document.body).backgroundColor]);
+  const found = { dark: await theme() };
+  await page.evaluate(() => (document.documentElement.className = "light"));
+  await inner.waitForFunction(() => document.documentElement.className === "light");
+  found.light = await theme();
+  found.time = await inner.$eval("time", (each) => [each.textContent, each.title]);
+  await inner.click("a[data-airflow]");
+  found.link = await page.evaluate(() => [location.pathname, window.mark, window.pops]);
+  await inner.evaluate(() => document.activeElement.blur());
+  await inner.evaluate(() => { window.mark = 2; return fetch("/step", { method: "POST" }); });
+  await inner.waitForFunction(() => !document.querySelector("progress"), null, { timeout: 120_000 });
+  found.live = await inner.evaluate(() => [window.mark, document.querySelector("time").textContent.includes("UTC")]);
+  return found;
+}
+
+// Without JavaScript: from the overview to a checkpoint and back by links and a form alone.
+async function plain() {
+  const context = await browser.newContext({ javaScriptEnabled: false });
+  const page = await context.newPage();
+  await page.goto(`${base}/cairn/dags/flights`);
+  await page.click("text=History");
+  await page.selectOption("select", "COMPLETED");
+  await page.click("text=Show");
+  const rows = await page.locator("tbody tr").count();
+  await page.click("tbody th a");
+  return { rows, heading: (await page.textContent("h2")).trim(), address: new URL(page.url()).pathname };
+}
+
+const found = await { walk, faces, frame, plain }[what](words);
+await browser.close();
+console.log(JSON.stringify(found));

@@ -1,0 +1,143 @@
+"""The pages in a real Chromium: hostile texts, widths and colours, Airflow's frame, no JavaScript."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+import uvicorn
+from fastapi import FastAPI
+from starlette.responses import HTMLResponse
+
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.plugin.page.app import create_app
+from airflow_cairn.plugin.page.shared_reads import SharedReads
+from airflow_cairn.storage.errors import UnavailableError
+from scripts.harness.ports import free_port
+from scripts.harness.wait import wait_until
+from tests.support import jobs
+from tests.support.browser import found_by
+from tests.support.memory_store import MemoryStore
+from tests.support.world.world import JOB, World
+from tests.unit.plugin.page.stand_in import ADMIN, STORAGE, StandIn, dag_of
+from tests.unit.plugin.page.test_hostile import PAYLOADS
+
+SCRIPT = Path(__file__).parent / "browser.mjs"
+ONE = "/cairn/dags/flights/jobs/epoch0.trigger"
+FRAME = """<!doctype html><html class="dark"><base href="/"><iframe width="1200" height="800"
+sandbox="allow-scripts allow-same-origin allow-forms allow-downloads" src="cairn/dags/flights"></iframe></html>"""
+"""As Airflow's UI shows an external view."""
+
+
+class SignedIn(StandIn):
+    """A server whose every reader is an admin: a browser sends no header of ours."""
+
+    signed_in = staticmethod(lambda: ADMIN)
+    may_read = staticmethod(lambda dag_id: None)
+
+
+@contextmanager
+def served(server: StandIn, world: World | None = None) -> Iterator[str]:
+    """Serve the app on loopback; gives its address. `/step` lets the pending checkpoint of a world complete."""
+    whole = FastAPI()
+
+    @whole.get("/", response_class=HTMLResponse)
+    def outer() -> str:
+        return FRAME
+
+    @whole.post("/step")
+    def step() -> dict[str, Any]:
+        assert world is not None
+        epoch = world.coordinator().head().pending[0].epoch
+        for stage in ("routes", "airports", "report"):
+            world.run_stage(epoch, stage)
+        world.coordinator().complete(world.pending_id(epoch))
+        return {}
+
+    whole.mount("/cairn", create_app(server, SharedReads(fresh_s=0)))
+    port = free_port()
+    running = uvicorn.Server(uvicorn.Config(whole, host="127.0.0.1", port=port, log_level="warning"))
+    thread = Thread(target=running.run, daemon=True)
+    thread.start()
+    try:
+        wait_until(lambda: running.started, 60, "the app to be served")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        running.should_exit = True
+        thread.join(60)
+
+
+@pytest.fixture
+def half_way() -> World:
+    """A completed checkpoint, and one that waits for three stages."""
+    world = World()
+    world.run_epoch("a")
+    world.trigger("b")
+    world.run_stage("b", "clean")
+    return world
+
+
+def test_no_script_of_others_runs() -> None:
+    dags, stores, paths = [], {}, ["/cairn/"]
+    for number, payload in enumerate(PAYLOADS):
+        world, epoch = World(), layout.epoch_name(f"manual__{payload}")
+        world.run_epoch("a")
+        world.trigger(epoch)
+        world.run_stage(epoch, "clean")
+        routes = world.submit(epoch, "routes").handover
+        world.coordinator().fail(epoch, "routes", routes.claimant, payload)
+        world.decline(world.submit(epoch, "routes").handover, payload)
+        dags += [dag_of(f"d{number}", (f"s3://s{number}", JOB)), dag_of(payload, (f"s3://x{payload}", payload))]
+        stores[f"s3://s{number}"] = world.memory
+        paths += [f"/cairn/dags/d{number}{rest}" for rest in ("", *(f"/jobs/{JOB}{each}" for each in PAGES))]
+    with served(SignedIn(dags, stores)) as base:
+        found = found_by(SCRIPT, "walk", base, *paths)
+    assert found == {"pages": len(PAYLOADS) * 6 + 1, "bad": []}
+
+
+PAGES = ("/history", "/summary", "/checkpoints/2", "/checkpoints/3", "/configuration")
+
+
+def test_every_page_fits_every_width_and_axe_finds_nothing(busy: World) -> None:
+    wide = jobs.wide(MemoryStore(), 12)
+    jobs.run(wide, "manual__1", 40)
+    dags = [
+        dag_of("flights", (STORAGE, JOB)),
+        dag_of("wide", ("s3://wide", JOB)),
+        dag_of("templated", ("{{ x }}", "j")),
+        dag_of("plain"),
+        dag_of("new", ("s3://new", "new")),
+        dag_of("away", ("s3://away", "away")),
+    ]
+    stores: dict[str, Any] = {
+        STORAGE: busy.memory,
+        "s3://wide": wide.memory,
+        "s3://new": MemoryStore(),
+        "s3://away": UnavailableError("connect timeout"),
+    }
+    paths = ["/cairn/", *(f"/cairn/dags/{dag['dag']['dag_id']}" for dag in dags), f"{ONE}/savepoints"]
+    paths += [*(f"{ONE}{page}" for page in PAGES), "/cairn/dags/wide/jobs/flights/checkpoints/1"]
+    with served(SignedIn(dags, stores)) as base:
+        found = found_by(SCRIPT, "faces", base, *paths)
+    assert found == {"looks": len(paths) * 4, "bad": []}
+
+
+def test_in_airflows_frame_it_follows_and_leads(half_way: World) -> None:
+    with served(SignedIn([dag_of("flights", (STORAGE, JOB))], {STORAGE: half_way.memory}), half_way) as base:
+        found = found_by(SCRIPT, "frame", base)
+    assert [found["dark"], found["light"]] == [["dark", "rgb(17, 17, 19)"], ["light", "rgb(255, 255, 255)"]]
+    # The world's clock stands at 22:13:20 in UTC.
+    shown, hover = found["time"]
+    assert (" ".join(shown.split()), hover) == ("Nov 14, 2023, 5:13:20 PM", "2023-11-14 22:13:20Z")
+    assert found["link"] == ["/dags/flights", 1, 1], "Airflow's router went there, its page was not loaded anew"
+    assert found["live"] == [2, False], "nor was ours, and what is new has local times too"
+
+
+def test_without_javascript_it_is_whole(half_way: World) -> None:
+    with served(SignedIn([dag_of("flights", (STORAGE, JOB))], {STORAGE: half_way.memory})) as base:
+        found = found_by(SCRIPT, "plain", base)
+    assert found == {"rows": 1, "heading": "Checkpoint 1 completed", "address": f"{ONE}/checkpoints/1"}
