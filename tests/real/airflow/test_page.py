@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
 
 from scripts.harness.airflow_home import USERNAME, AirflowHome
 from tests.real.airflow.conftest import LOOKS
+from tests.support.browser import found_by
 
 pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side]
 
@@ -66,3 +68,22 @@ def test_the_page_shows_a_job_to_those_who_may_read_its_dag(airflow: AirflowHome
             dags = {dag["dag_id"] for dag in reader.get("/api/v1/dags").json()["dags"]}
             assert {"page", "page_templated"} <= dags
             assert "page_plain" not in dags
+
+
+@pytest.mark.parametrize("user", [USERNAME, LOOKS])
+def test_the_tabs_open_in_airflows_own_ui(airflow: AirflowHome, user: str) -> None:
+    api, run = airflow.api, f"ui-{user}"
+    api.trigger("page_looked_at", run)
+    api.wait_for_run("page_looked_at", run)
+    words = (airflow.url, user, airflow.passwords[user], "page_looked_at", run, "epoch.read")
+    found = found_by(Path(__file__).parent / "page.mjs", *words, timeout=600)
+    assert found == {
+        "dag": "page_looked_at",
+        "icon": 200,
+        "run": 1,
+        "link": 1,
+        "task": 1,
+        "mirrored": "/plugin/cairn/cairn/dags/page_looked_at/jobs/epoch.trigger_checkpoint/history",
+        "reloaded": "page_looked_at",
+        "ended": [401, True],
+    }

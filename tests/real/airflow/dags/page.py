@@ -26,5 +26,8 @@ with (
 ):
     SparkEpochOperator(task_id="read", **READER)
 
+with DAG("page_looked_at", schedule=None), CheckpointedTaskGroup("epoch", reads_window=False, storage=STORAGE):
+    SparkEpochOperator(task_id="read", **READER)
+
 with DAG("page_plain", schedule=None):
     EmptyOperator(task_id="nothing")
