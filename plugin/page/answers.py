@@ -36,6 +36,9 @@ HEADERS = {
 
 _FOLDER = Path(__file__).parent
 
+_WHOLE_RUN = 24
+"""Characters of a run's id that a table has room for."""
+
 
 def _segment(text: object) -> str:
     return quote(str(text), safe="")
@@ -51,6 +54,11 @@ def _words(text: str) -> Markup:
     )
 
 
+def _run_name(run_id: str) -> str:
+    """Shorten a run's id to the moment in it, as the command does where a line has no room."""
+    return run_id if len(run_id) <= _WHOLE_RUN else run_id.rpartition("__")[2].removesuffix("+00:00")
+
+
 def _duration(took_ms: int | None) -> str:
     return "–" if took_ms is None else wording.duration(took_ms)
 
@@ -63,7 +71,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters.update(segment=_segment, words=_words, run=run_id_of)
+    found.filters.update(segment=_segment, words=_words, run=run_id_of, run_name=_run_name)
     found.filters.update(duration=_duration, size=wording.size, moment=wording.moment)
     found.globals.update(how_stopped=wording.how_stopped, restart=wording.restart)
     return found

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowNotFoundException
 
+from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.views.checkpoint_list import checkpoints
 from airflow_cairn.cli.main import main
 from airflow_cairn.plugin.page.checkpoint_history import ROWS, HistoryFilter, page_of
@@ -50,6 +51,13 @@ def test_the_history_shows_every_attempt_with_its_input(busy: World) -> None:
     assert "2 of 4 checkpoints" in words(page.get(f"{ONE}/history?status=&run=C").text)
     assert "No checkpoint matches." in words(page.get(f"{ONE}/history?run=nothing").text)
     assert "2 of 4 checkpoints" in words(page.get("/dags/flights?run_id=c").text)
+
+
+def test_a_long_run_id_is_shown_by_its_moment() -> None:
+    world, run = World(), "scheduled__2026-01-02T00:00:00+00:00"
+    world.run_epoch(epoch_name(run))
+    text = Page(one_job(world.memory)).get(f"{ONE}/history").text
+    assert f'title="{run}">2026-01-02T00:00:00</a>' in text
 
 
 def test_a_long_history_has_pages(busy: World) -> None:
