@@ -5,11 +5,14 @@ python -m scripts.setup.checksums     # after a change of versions: write down t
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from .base import CACHE, SetupError
 
@@ -76,16 +79,32 @@ def jar_sums() -> str:
 
 
 def pinned_parts() -> list[dict[str, Any]]:
-    """Give the jars and the Go module as components of a CycloneDX document."""
+    """Give the jars, the Go module and the browser's packages as components of a CycloneDX document."""
     jars: list[dict[str, Any]] = [
         {"type": "library", "name": name, "hashes": [{"alg": "SHA-256", "content": digest}]}
         for name, digest in _written_down().items()
     ]
     modules = (line.split() for line in (FOLDER / "go.sum").read_text().splitlines())
-    return jars + [
-        {"type": "application", "name": path, "version": version, "purl": f"pkg:golang/{path}@{version}"}
-        for path, version, _ in modules
+    packages = json.loads((FOLDER / "browser" / "package-lock.json").read_text())["packages"]
+    return [
+        *jars,
+        *(
+            {"type": "application", "name": path, "version": version, "purl": f"pkg:golang/{path}@{version}"}
+            for path, version, _ in modules
+        ),
+        *(_npm(path.removeprefix("node_modules/"), facts) for path, facts in packages.items() if path),
     ]
+
+
+def _npm(name: str, facts: dict[str, Any]) -> dict[str, Any]:
+    content = base64.b64decode(facts["integrity"].removeprefix("sha512-")).hex()
+    return {
+        "type": "library",
+        "name": name,
+        "version": facts["version"],
+        "purl": f"pkg:npm/{quote(name, safe='/')}@{facts['version']}",
+        "hashes": [{"alg": "SHA-512", "content": content}],
+    }
 
 
 def _written_down() -> dict[str, str]:

@@ -161,5 +161,5 @@ def test_the_bill_of_materials_holds_what_is_locked_and_what_is_fetched(tmp_path
     document = json.loads((tmp_path / "sbom.json").read_text())
     names = {each["name"] for each in document["components"]}
     assert document["bomFormat"] == "CycloneDX"
-    assert {"pyspark", "apache-airflow", "boto3", "github.com/versity/versitygw"} <= names
+    assert {"pyspark", "apache-airflow", "boto3", "github.com/versity/versitygw", "@sparticuz/chromium"} <= names
     assert any(name.endswith("hadoop-aws-3.5.0.jar") for name in names)
