@@ -1,0 +1,93 @@
+"""Airflow's own API app with the plugin in it, in one process, on a database of its own: asked, and what it answered.
+
+Run by its test with an AIRFLOW_HOME of its own. Prints JSON: the status of each path for each user, and more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import httpx
+from airflow import settings
+from airflow.api_fastapi.app import create_app, get_auth_manager
+from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+from airflow.models import import_all_models
+from airflow.models.base import Base
+from airflow.models.dag import DagModel
+from airflow.models.dag_version import DagVersion
+from airflow.models.dagbundle import DagBundleModel
+from airflow.models.serialized_dag import SerializedDagModel
+from airflow.serialization.serialized_objects import LazyDeserializedDAG
+from sqlalchemy.orm import Session
+
+from tests.support import jobs
+from tests.support.world.world import JOB, World
+from tests.unit.plugin.page.stand_in import dag_of
+
+PATHS = (
+    *("/", "/dags/flights", "/dags/flights/jobs/flights/history", "/dags/flights/jobs/flights/checkpoints/1"),
+    *("/dags/flights/jobs/flights/configuration", "/dags/plain", "/dags/no_such_dag", "/static/icon.svg"),
+    *("/api/v1/dags", "/api/v1/dags/flights/jobs/flights"),
+)
+
+
+def declare(storage: str) -> None:
+    """Let the database hold two DAGs, one of them with a job that has a checkpoint."""
+    import_all_models()
+    assert settings.engine is not None
+    Base.metadata.create_all(settings.engine)
+    with Session(settings.engine) as session:
+        session.add(DagBundleModel(name="test"))
+        session.flush()
+        for number, data in enumerate((dag_of("flights", (storage, JOB)), dag_of("plain")), 1):
+            dag_id = data["dag"]["dag_id"]
+            session.add(DagModel(dag_id=dag_id, bundle_name="test"))
+            session.flush()
+            version = DagVersion(dag_id=dag_id, version_number=1, bundle_name="test")
+            version.id = UUID(int=number)
+            row = SerializedDagModel(LazyDeserializedDAG(data=data))
+            row.dag_version_id = version.id
+            session.add(version)
+            session.flush()
+            session.add(row)
+        session.commit()
+
+
+async def ask(base: str) -> dict[str, Any]:
+    """Ask every path as each user, by the cookie that the UI has."""
+    app = create_app(apps="core")
+    transport = httpx.ASGITransport(app, root_path=base)
+    manager = get_auth_manager()
+    found: dict[str, Any] = {"statuses": {}}
+    for name, role in (("ada", "ADMIN"), ("vera", "VIEWER"), (None, None)):
+        cookies = {}
+        if name is not None:
+            cookies["_token"] = manager.generate_jwt(SimpleAuthManagerUser(username=name, role=role))
+        async with httpx.AsyncClient(transport=transport, base_url=f"http://airflow{base}", cookies=cookies) as client:
+            answers = {path: await client.get(f"/cairn{path}", headers={"accept": "text/html"}) for path in PATHS}
+            found["statuses"][name or "nobody"] = {path: answer.status_code for path, answer in answers.items()}
+            if name == "vera":
+                found["page"] = answers["/dags/flights"].text
+                found["document"] = answers["/api/v1/dags/flights/jobs/flights"].json()
+                found["dags"] = answers["/api/v1/dags"].json()
+                plugins = (await client.get("/api/v2/plugins")).json()["plugins"]
+                (found["views"],) = (each["external_views"] for each in plugins if each["name"] == "cairn")
+    return found
+
+
+def main() -> None:
+    """Make, ask, print."""
+    folder, base = Path(sys.argv[1]), sys.argv[2]
+    world = World()
+    world.run_epoch("a")
+    declare(jobs.dump(world.memory, folder / "store"))
+    print(json.dumps(asyncio.run(ask(base))))
+
+
+if __name__ == "__main__":
+    main()

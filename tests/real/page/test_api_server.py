@@ -1,0 +1,46 @@
+"""Airflow's own app, users and database around the pages, in one process: no component of Airflow is started."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.setup.base import ROOT
+from tests.support.world.world import JOB
+
+
+def answered(folder: Path, base: str) -> dict[str, Any]:
+    env = {
+        **os.environ,
+        "AIRFLOW_HOME": str(folder / "airflow"),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder}/airflow.db",
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "ada:admin,vera:viewer",
+        "AIRFLOW__API__BASE_URL": f"http://airflow{base}",
+        "AIRFLOW__API__SECRET_KEY": "of-this-test",
+        "AIRFLOW__API_AUTH__JWT_SECRET": "of-this-test-and-long-enough-for-a-signature-of-512-bits-by-its-rules",
+        "PYTHONPATH": str(ROOT),
+    }
+    command = [sys.executable, str(Path(__file__).with_name("api_server.py")), str(folder), base]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("base", ["", "/team/airflow"])
+def test_the_plugin_answers_in_airflows_own_app(tmp_path: Path, base: str) -> None:
+    found = answered(tmp_path, base)
+    of_reader = {path: 404 if "no_such_dag" in path else 200 for path in found["statuses"]["ada"]}
+    assert found["statuses"] == {"ada": of_reader, "vera": of_reader, "nobody": dict.fromkeys(of_reader, 401)}
+    assert [view["destination"] for view in found["views"]] == ["nav", "dag", "dag_run", "task", "task_instance"]
+    assert f'href="{base}/cairn/dags/flights/jobs/epoch0.trigger/history"' in found["page"]
+    assert f'href="{base}/dags/flights"' in found["page"]
+    assert (found["document"]["job"], found["document"]["stats"]["completed"]) == (JOB, 1)
+    assert [dag["dag_id"] for dag in found["dags"]["dags"]] == ["flights"]
