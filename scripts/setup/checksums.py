@@ -28,7 +28,7 @@ def requirements(name: str) -> list[str | Path]:
     """Give what makes `pip` or `uv pip` install exactly the recorded files of a tool.
 
     Args:
-        name: `uv` or `go`.
+        name: `uv`, `go` or `node`.
     """
     return ["--require-hashes", "--requirement", FOLDER / f"{name}.txt"]
 

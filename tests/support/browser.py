@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -27,9 +26,7 @@ def found_by(script: Path, *words: str, timeout: float = 300) -> dict[str, Any]:
         "BROWSER_LIBRARIES": str(browser.libraries),
         "BROWSER_MODULES": str(browser.modules),
     }
-    node = shutil.which("node")
-    assert node is not None  # the browser was installed by it
-    command = [node, str(script), *words]
+    command = [str(browser.node), str(script), *words]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=timeout, check=False)
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return dict(json.loads(done.stdout.splitlines()[-1]))

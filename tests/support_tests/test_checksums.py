@@ -86,7 +86,7 @@ def test_another_source_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not (tmp_path / "ran--C").exists()
 
 
-@pytest.mark.parametrize("name", ["uv", "go"])
+@pytest.mark.parametrize("name", ["uv", "go", "node"])
 def test_tools_from_pypi_are_pinned_by_hash(name: str) -> None:
     *_, file = checksums.requirements(name)
     text = Path(file).read_text()
