@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -18,6 +19,8 @@ from .exchange import Exchange
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from .drawn_stages import DrawnStage
 
 Push = Callable[[str, Any], None]
 """Keeps a value as an XCom of a task: its key, and the value."""
@@ -51,12 +54,21 @@ class TriggerOperator(BaseOperator):
     @property
     def cairn_job(self) -> str:
         """What the page in Airflow knows of the job beside its storage and name, which are template fields: JSON."""
-        return json.dumps({"aws_conn_id": self.aws_conn_id, "config": config_json(self.config)})
+        stages = [asdict(stage) for stage in self.drawn_stages()]
+        return json.dumps({"aws_conn_id": self.aws_conn_id, "config": config_json(self.config), "stages": stages})
 
     @classmethod
     def get_serialized_fields(cls) -> frozenset[str]:
         """Let the serialised DAG hold `cairn_job`; by it the page finds the tasks that trigger, subclasses too."""
         return frozenset({*super().get_serialized_fields(), "cairn_job"})
+
+    @abstractmethod
+    def drawn_stages(self) -> Sequence[DrawnStage]:
+        """Give the stages as the whole DAG file declares them, to be drawn.
+
+        Raises:
+            InvalidConfigError: an exchange contradicts another, or joins no two stages.
+        """
 
     @abstractmethod
     def trigger(self, context: Context, push: Push) -> dict[str, Any]:

@@ -45,6 +45,7 @@ from ...tasks.slice_detail import check_slice_detail
 from ...triggers.polling import why_failed
 from ...triggers.request import RequestTrigger
 from ..graph.declaration import Push, TriggerOperator
+from ..graph.drawn_stages import DrawnStage, drawn
 from ..graph.first_stage import first_stage_of
 from ..graph.stages import StageTask
 from ..graph.topology import stages_of
@@ -236,6 +237,10 @@ class TriggerCheckpointOperator(TriggerOperator):
         if not self._stage_tasks or scope is None:
             return self.stages
         return stages_of(self._stage_tasks, scope.pipelined)
+
+    def drawn_stages(self) -> tuple[DrawnStage, ...]:
+        """Give the stages to be drawn; see `TriggerOperator`."""
+        return drawn(self.declared_stages(), self._stage_tasks)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Make the checkpoint pending.

@@ -12,6 +12,19 @@ from ...tasks.job_settings import is_rendered_later
 
 
 @dataclass(frozen=True, slots=True)
+class DeclaredStage:
+    """One stage, or all stages of a mapped task, as the DAG draws them."""
+
+    uid: str
+    task_id: str | None
+    """None where no task is known."""
+    instances: int
+    """Of a mapped task; 0 where it is not mapped."""
+    reads: tuple[str, ...]
+    pipelined: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DeclaredJob:
     """A job, as the DAG's task says that triggers its checkpoints."""
 
@@ -21,11 +34,30 @@ class DeclaredJob:
     job: str
     aws_conn_id: str | None
     config: dict[str, Json]
+    stages: tuple[DeclaredStage, ...]
 
     @property
     def is_templated(self) -> bool:
         """Whether only a run knows which job it is, or where it lies."""
         return is_rendered_later(self.storage) or is_rendered_later(self.job)
+
+    def declared(self, stage: str) -> DeclaredStage | None:
+        """Find what the DAG draws for a stage of a checkpoint; None where it no longer has that stage.
+
+        Args:
+            stage: its uid; of an instance of a mapped task with its index.
+        """
+        by_uid = {each.uid: each for each in self.stages}
+        if stage in by_uid:
+            return by_uid[stage]
+        found = by_uid.get(stage.rpartition("-")[0])
+        return found if found is not None and instance_of(found, stage) is not None else None
+
+
+def instance_of(declared: DeclaredStage, stage: str) -> int | None:
+    """Give the map index of a stage; None where its task is not mapped, or has no such instance."""
+    index = stage.removeprefix(f"{declared.uid}-")
+    return int(index) if index.isdecimal() and int(index) < declared.instances else None
 
 
 def declared_jobs(serialized: Mapping[str, Any]) -> tuple[DeclaredJob, ...]:
@@ -41,6 +73,9 @@ def declared_jobs(serialized: Mapping[str, Any]) -> tuple[DeclaredJob, ...]:
 
 
 def _job(dag_id: str, task: Mapping[str, Any], further: Mapping[str, Any]) -> DeclaredJob:
-    return DeclaredJob(
-        dag_id, task["task_id"], str(task["storage"]), str(task["job"]), further["aws_conn_id"], further["config"]
+    stages = tuple(
+        DeclaredStage(each["uid"], each["task_id"], each["instances"], tuple(each["reads"]), tuple(each["pipelined"]))
+        for each in further["stages"]
     )
+    named = str(task["storage"]), str(task["job"])
+    return DeclaredJob(dag_id, task["task_id"], *named, further["aws_conn_id"], further["config"], stages)

@@ -117,5 +117,24 @@ with DAG("flights", schedule=None):
     assert found["config"]["restart_strategy"] == {"type": "FixedDelayRestart", "attempts": 3, "delay_s": 9.0}
     assert found["config"]["regional"]["max_failure_ratio"] == 0.3
     assert found["config"]["savepoint_target"] is None
+    assert found["stages"] == [{"uid": "a", "task_id": None, "instances": 0, "reads": [], "pipelined": []}]
     back: Any = DagSerialization.from_dict(DagSerialization.to_dict(dag)).get_task("t")
     assert json.loads(back.cairn_job) == found
+
+
+def test_the_serialised_dag_draws_a_groups_stages_a_mapped_task_as_one(dag_file: DagFile) -> None:
+    dag = dag_file.dag("""
+with DAG("flights", schedule=None), CheckpointedTaskGroup("epoch", reads_window=False, storage="s3://lake/cairn"):
+    scan = SparkEpochOperator.partial(task_id="scan", application="scan.py").expand(name=["a", "b", "c"])
+    clean = SparkEpochOperator(task_id="clean", application="clean.py", exchange="pipelined")
+    count = SparkEpochOperator(task_id="count", application="count.py")
+    scan >> clean
+    clean >> count
+""")
+    tasks = json.loads(json.dumps(DagSerialization.to_dict(dag)))["dag"]["tasks"]
+    (text,) = [each["__var"]["cairn_job"] for each in tasks if "cairn_job" in each["__var"]]
+    assert json.loads(text)["stages"] == [
+        {"uid": "scan", "task_id": "epoch.scan", "instances": 3, "reads": [], "pipelined": []},
+        {"uid": "clean", "task_id": "epoch.clean", "instances": 0, "reads": ["scan"], "pipelined": ["scan"]},
+        {"uid": "count", "task_id": "epoch.count", "instances": 0, "reads": ["clean"], "pipelined": []},
+    ]

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import httpx
 from fastapi import FastAPI, Header, HTTPException
 
 from airflow_cairn.checkpoint.views.config_fields import config_json
+from airflow_cairn.operators.graph.drawn_stages import drawn
 from airflow_cairn.plugin.page.app import create_app
 from airflow_cairn.plugin.page.shared_reads import SharedReads
 from airflow_cairn.storage.port import ObjectStore
-from tests.support.world.world import CONFIG, JOB
+from tests.support.world.world import CONFIG, JOB, STAGES
 
 ADMIN, NARROW = "admin", "narrow"
 """Who may read every DAG, and who only `flights`."""
@@ -33,7 +35,9 @@ def may_read(dag_id: str, x_user: Annotated[str | None, Header()] = None) -> Non
 
 def dag_of(dag_id: str, *jobs: tuple[str, str]) -> dict[str, Any]:
     """Give a DAG, as Airflow serialises it, with jobs: the storage and the name of each."""
-    further = json.dumps({"aws_conn_id": None, "config": config_json(CONFIG)})
+    stages = [asdict(each) for each in drawn(STAGES, ())]
+    stages = [{**each, "task_id": f"epoch.{each['uid']}"} for each in stages]
+    further = json.dumps({"aws_conn_id": None, "config": config_json(CONFIG), "stages": stages})
     tasks = [
         {"task_id": f"epoch{number}.trigger", "storage": storage, "job": job, "cairn_job": further}
         for number, (storage, job) in enumerate(jobs)

@@ -1,0 +1,54 @@
+"""A job's stages as the page in Airflow draws them: a mapped task is one, whatever the number of its instances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ...checkpoint.documents.attempt import StageSpec
+from .stages import StageTask
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnStage:
+    """One stage, or all stages of a mapped task."""
+
+    uid: str
+    """Of a mapped task: what its stages are called together; each adds `-` and its index."""
+    task_id: str | None
+    """None where no task is known: the author gave the stages by hand."""
+    instances: int
+    """Of a mapped task; 0 where it is not mapped."""
+    reads: tuple[str, ...]
+    """Of whom it reads, by uid."""
+    pipelined: tuple[str, ...]
+    """Those of `reads` with which it runs again (semantics F1)."""
+
+
+def drawn(specs: Sequence[StageSpec], tasks: Iterable[StageTask]) -> tuple[DrawnStage, ...]:
+    """Draw stages together that are instances of one task.
+
+    Args:
+        specs: the stages.
+        tasks: those that run them, as far as they are known.
+    """
+    name_of = {spec.uid: spec.member_of or spec.uid for spec in specs}
+    members: dict[str, list[StageSpec]] = {}
+    for spec in specs:
+        members.setdefault(name_of[spec.uid], []).append(spec)
+    task_of = {name_of[task.uid]: task.task_id for task in tasks if task.uid in name_of}
+
+    def named(uids: Iterable[str]) -> tuple[str, ...]:
+        return tuple(sorted({name_of[uid] for uid in uids}))
+
+    return tuple(
+        DrawnStage(
+            name,
+            task_of.get(name),
+            len(of_name) if of_name[0].member_of else 0,
+            # What a task's instances read is the same: edges are drawn between tasks.
+            named(of_name[0].upstream),
+            named(of_name[0].pipelined),
+        )
+        for name, of_name in members.items()
+    )
