@@ -21,6 +21,9 @@ from .stats import JobStats, stats
 PENDING = 5
 """Pending checkpoints whose stages are described."""
 
+NAMED = 3
+"""Stages that one alarm names."""
+
 
 @dataclass(frozen=True, slots=True)
 class PendingCheckpoint:
@@ -28,6 +31,8 @@ class PendingCheckpoint:
 
     found: CheckpointDetails
     expires_at_ms: int
+    restart_at_ms: int = 0
+    """When the restart strategy wants the next try to begin (semantics F4); 0: it does not say."""
 
     @property
     def waits_for(self) -> tuple[StageRow, ...]:
@@ -44,6 +49,10 @@ class Alarm:
     text: str
     way_out: str = ""
     """What to do; empty: nothing."""
+    run_id: str | None = None
+    """The DAG run that it is about; None: no single one."""
+    stages: tuple[str, ...] = ()
+    """The stages of that run that it is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +141,7 @@ def alarms(found: Overview, storage: str, now_ms: int, dag_id: str | None = None
 
 def _pending(coordinator: Coordinator, entry: PendingEntry) -> Iterator[PendingCheckpoint]:
     try:
-        yield PendingCheckpoint(details(coordinator, entry.id), entry.expires_at_ms)
+        yield PendingCheckpoint(details(coordinator, entry.id), entry.expires_at_ms, entry.restart_at_ms)
     except NoCheckpointError:
         return  # it has ended, and the history has forgotten it, since the head was read
 
@@ -172,29 +181,35 @@ def _of_failed(found: Overview, storage: str) -> Iterator[Alarm]:
     way = next((way for reason, way in WAYS_OUT.items() if reason == row.reason), None)
     remedy = "" if way is None else way.remedy.format(job=found.job, storage=storage)
     text = f"Checkpoint {row.id} of {row.run_id} failed: {row.reason}: {row.detail}"
-    yield Alarm("note" if remedy.startswith("Nothing") else "error", text.removesuffix(": "), remedy)
+    level = "note" if remedy.startswith("Nothing") else "error"
+    yield Alarm(level, text.removesuffix(": "), remedy, row.run_id)
 
 
 def _of_pending(each: PendingCheckpoint, now_ms: int) -> Iterator[Alarm]:
     row = each.found.row
     for stage in each.found.stages:
+        about = (row.run_id, (stage.stage,))
         if stage.declined:
-            yield Alarm("warning", f"Checkpoint {row.id}: `{stage.stage}` declined: {stage.declined}")
+            yield Alarm("warning", f"Checkpoint {row.id}: `{stage.stage}` declined: {stage.declined}", "", *about)
         if stage.problem:
-            yield Alarm(
-                "error", f"Checkpoint {row.id}: the acknowledgement of `{stage.stage}` is broken: {stage.problem}"
-            )
-    names = [f"`{stage.stage}`" for stage in each.waits_for if not stage.declined and not stage.problem]
-    if not names:
+            text = f"Checkpoint {row.id}: the acknowledgement of `{stage.stage}` is broken: {stage.problem}"
+            yield Alarm("error", text, "", *about)
+    waits = tuple(stage.stage for stage in each.waits_for if not stage.declined and not stage.problem)
+    if not waits:
         return
-    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    shown = ", ".join(f"`{stage}`" for stage in waits[:NAMED])
+    shown += f" and {len(waits) - NAMED} more" if len(waits) > NAMED else ""
     left_ms = each.expires_at_ms - now_ms
     since = wording.duration(max(0, now_ms - row.triggered_at_ms))
     text = f"Checkpoint {row.id} waits for {shown}; it was triggered {since} ago."
     if row.restarts:
         text += f" Its epoch has had {wording.restart(row.restarts, row.restarts_left)}."
+    if each.restart_at_ms > now_ms:
+        text += f" The next try begins in {wording.duration(each.restart_at_ms - now_ms)}."
+    about = (row.run_id, waits[:NAMED])
     if left_ms < (each.expires_at_ms - row.triggered_at_ms) // 10:
         ends = f"It fails in {wording.duration(left_ms)}" if left_ms > 0 else "Its timeout has run out"
-        yield Alarm("warning", f"{text} {ends}.", "Raise `CheckpointConfig(timeout=…)`, or look why the stage is slow.")
+        way_out = "Raise `CheckpointConfig(timeout=…)`, or look why the stage is slow."
+        yield Alarm("warning", f"{text} {ends}.", way_out, *about)
     else:
-        yield Alarm("note", text)
+        yield Alarm("note", text, "", *about)

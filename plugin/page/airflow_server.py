@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session
 
 from ...hooks.storage import CheckpointStorageHook
 from ...storage.port import ObjectStore
-from .server import Serialized
+from .server import Schedule, Serialized
 
 KEPT = 10_000
 """DAGs whose jobs are remembered."""
@@ -72,6 +72,16 @@ class AirflowServer:
                     if len(self._known) > KEPT:
                         self._known.popitem(last=False)
                 yield known
+
+    def schedule(self, dag_id: str) -> Schedule | None:
+        """Say when the next run of a DAG begins; None where there is no such DAG."""
+        wanted = select(DagModel.next_dagrun_create_after, DagModel.is_paused).where(DagModel.dag_id == dag_id)
+        with create_session() as session:
+            found = session.execute(wanted).first()
+        if found is None:
+            return None
+        at = found.next_dagrun_create_after
+        return Schedule(None if at is None else round(at.timestamp() * 1000), found.is_paused)
 
     def rendered(self, dag_id: str, task_id: str) -> tuple[str, dict[str, Any]] | None:
         """Give the newest run that has rendered a task, and its rendered fields; None where none has."""

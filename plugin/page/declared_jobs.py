@@ -41,23 +41,21 @@ class DeclaredJob:
         """Whether only a run knows which job it is, or where it lies."""
         return is_rendered_later(self.storage) or is_rendered_later(self.job)
 
-    def declared(self, stage: str) -> DeclaredStage | None:
+    def drawn(self, stage: str) -> tuple[DeclaredStage, int | None] | None:
         """Find what the DAG draws for a stage of a checkpoint; None where it no longer has that stage.
 
         Args:
             stage: its uid; of an instance of a mapped task with its index.
+
+        Returns:
+            The stage, or the mapped task, and its instance's index.
         """
         by_uid = {each.uid: each for each in self.stages}
         if stage in by_uid:
-            return by_uid[stage]
-        found = by_uid.get(stage.rpartition("-")[0])
-        return found if found is not None and instance_of(found, stage) is not None else None
-
-
-def instance_of(declared: DeclaredStage, stage: str) -> int | None:
-    """Give the map index of a stage; None where its task is not mapped, or has no such instance."""
-    index = stage.removeprefix(f"{declared.uid}-")
-    return int(index) if index.isdecimal() and int(index) < declared.instances else None
+            return by_uid[stage], None
+        name, _, index = stage.rpartition("-")
+        found = by_uid.get(name)
+        return (found, int(index)) if found and index.isdecimal() and int(index) < found.instances else None
 
 
 def declared_jobs(serialized: Mapping[str, Any]) -> tuple[DeclaredJob, ...]:

@@ -51,8 +51,9 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
 
     async def overview_page(request: Request, job: DeclaredJob) -> Response:
         found, now = await jobs.reader.overview(job), now_ms()
-        said = alarms(found, job.storage, now, job.dag_id)
-        return html(request, "overview.html", job=job, tab="overview", found=found, alarms=said, now_ms=now)
+        said, schedule = alarms(found, job.storage, now, job.dag_id), await jobs.schedule(job.dag_id)
+        shown = {"found": found, "alarms": said, "now_ms": now, "schedule": schedule}
+        return html(request, "overview.html", job=job, tab="overview", **shown)
 
     async def history_page(request: Request, job: DeclaredJob, wanted: HistoryFilter) -> Response:
         rows = (await jobs.reader.overview(job)).listing.checkpoints

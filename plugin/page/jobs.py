@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from starlette.concurrency import run_in_threadpool
+
 from .declared_jobs import DeclaredJob, declared_jobs
 from .job_reader import JobReader
 from .problems import JobNotKnownError, TemplatedJobError
-from .server import Server
+from .server import Schedule, Server
 
 
 class Jobs:
@@ -37,6 +39,10 @@ class Jobs:
     def of_user(self, user: Any) -> list[DeclaredJob]:
         """Give the jobs of all DAGs whose runs a user may read, as they are declared."""
         return [job for dag in self._server.dags_of(user) for job in declared_jobs(dag)]
+
+    async def schedule(self, dag_id: str) -> Schedule | None:
+        """Say when the next run of a DAG begins; None where there is no such DAG."""
+        return await run_in_threadpool(self._server.schedule, dag_id)
 
     def find(self, dag_id: str, name: str) -> DeclaredJob:
         """Give one job of a DAG.

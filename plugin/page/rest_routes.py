@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from itertools import groupby
 from typing import Annotated, Any
 
@@ -45,8 +46,9 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
 
     @made.get(one, summary="A job at a glance", dependencies=may_read)
     async def overview(job: DeclaredJob = Depends(declared)) -> JSONResponse:
-        found = await jobs.reader.overview(job)
-        return _answer(job, found.as_json(storage=job.storage, now_ms=now_ms(), dag_id=job.dag_id))
+        found, schedule = await jobs.reader.overview(job), await jobs.schedule(job.dag_id)
+        document = found.as_json(storage=job.storage, now_ms=now_ms(), dag_id=job.dag_id)
+        return _answer(job, {**document, "schedule": asdict(schedule) if schedule else None})
 
     @made.get(f"{one}/checkpoints", summary="Its checkpoints, newest first", dependencies=may_read)
     async def checkpoints(job: DeclaredJob = Depends(declared), limit: Limit = 100) -> JSONResponse:

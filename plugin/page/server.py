@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ...storage.port import ObjectStore
 
 Serialized = dict[str, Any]
 """A DAG, as Airflow serialises it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """When Airflow begins the next run of a DAG by itself."""
+
+    next_run_at_ms: int | None
+    """Milliseconds since 1970 UTC; in the past where it waits for a free place. None: no further run is scheduled."""
+    paused: bool
 
 
 class Server(Protocol):
@@ -24,6 +34,9 @@ class Server(Protocol):
 
     def dags_of(self, user: Any) -> Iterator[Serialized]:
         """Give the serialised DAGs whose runs a user may read, in the order of their ids."""
+
+    def schedule(self, dag_id: str) -> Schedule | None:
+        """Say when the next run of a DAG begins; None where there is no such DAG."""
 
     def rendered(self, dag_id: str, task_id: str) -> tuple[str, dict[str, Any]] | None:
         """Give the newest run that has rendered a task, and its rendered fields; None where none has."""

@@ -34,7 +34,7 @@
   localise(document);
 
   // Live: the same page again, and what differs put in its place. What a reader has opened or is typing stays.
-  const unchanged = (text) => text.replace(/triggered [^;<(]* ago|\([^()]* ago\)/g, "");
+  const unchanged = (text) => text.replace(/triggered [^;<(]* ago|\([^()]* ago\)|(begins|fails) in [\d.dhms ]+/g, "");
   let seen = null;
   const look = async () => {
     const main = document.getElementById("main");

@@ -40,8 +40,15 @@ def test_what_is_waited_for_is_a_note(busy: World) -> None:
             "note",
             "Checkpoint 4 waits for `routes`, `airports`, `report`; it was triggered 3m 00s ago. "
             "Its epoch has had 1 restart, 2 left.",
+            run_id="c",
+            stages=("routes", "airports", "report"),
         ),
     )
+
+
+def test_the_next_try_is_announced_until_it_begins(busy: World) -> None:  # semantics F4
+    assert said(busy)[0].text.endswith(" Its epoch has had 1 restart, 2 left. The next try begins in 1.0 s.")
+    assert "next try" not in said(busy, timedelta(seconds=1))[0].text
 
 
 def test_a_checkpoint_that_is_about_to_fail_is_a_warning(busy: World) -> None:
@@ -56,7 +63,9 @@ def test_a_checkpoint_that_is_about_to_fail_is_a_warning(busy: World) -> None:
 def test_a_stage_that_declined_is_named_with_its_reason(busy: World) -> None:
     busy.decline(busy.submit("c", "routes").handover, "OSError: disk full")
     first, second = said(busy)
-    assert first == Alarm("warning", "Checkpoint 4: `routes` declined: OSError: disk full")
+    assert first == Alarm(
+        "warning", "Checkpoint 4: `routes` declined: OSError: disk full", run_id="c", stages=("routes",)
+    )
     assert second.text.startswith("Checkpoint 4 waits for `airports`, `report`;")
 
 
@@ -67,6 +76,7 @@ def test_a_failed_checkpoint_comes_with_its_way_out(busy: World) -> None:
     assert alarm.level == "error"
     assert alarm.text.startswith("Checkpoint 4 of c failed: CHECKPOINT_EXPIRED")
     assert f"cairn show {JOB} --storage {LAKE}" in alarm.way_out
+    assert (alarm.run_id, alarm.stages) == ("c", ())
 
 
 def test_what_has_completed_since_needs_nothing(busy: World) -> None:

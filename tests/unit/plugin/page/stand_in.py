@@ -14,6 +14,7 @@ from fastapi import FastAPI, Header, HTTPException
 from airflow_cairn.checkpoint.views.config_fields import config_json
 from airflow_cairn.operators.graph.drawn_stages import drawn
 from airflow_cairn.plugin.page.app import create_app
+from airflow_cairn.plugin.page.server import Schedule
 from airflow_cairn.plugin.page.shared_reads import SharedReads
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.world.world import CONFIG, JOB, STAGES
@@ -62,6 +63,7 @@ class StandIn:
         self.stores = dict(stores)
         self.runs: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
         """What tasks were rendered to, by DAG and task."""
+        self.schedules = {dag_id: Schedule(None, paused=False) for dag_id in self.dags}
         self.opened: list[tuple[str, str | None]] = []
 
     def dag(self, dag_id: str) -> dict[str, Any] | None:
@@ -69,6 +71,9 @@ class StandIn:
 
     def dags_of(self, user: Any) -> Iterator[dict[str, Any]]:
         return (dag for dag_id, dag in sorted(self.dags.items()) if user == ADMIN or dag_id == "flights")
+
+    def schedule(self, dag_id: str) -> Schedule | None:
+        return self.schedules.get(dag_id)
 
     def rendered(self, dag_id: str, task_id: str) -> tuple[str, dict[str, Any]] | None:
         return self.runs.get((dag_id, task_id))

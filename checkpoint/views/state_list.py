@@ -1,0 +1,147 @@
+"""What a completed checkpoint holds: states and tables by stage, with columns and sizes (semantics O1, O2)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ..coordinator import Coordinator
+from ..documents.acknowledgement import Output
+from ..documents.entries import CompletedEntry
+from ..documents.head import Head
+from ..documents.metadata import HandleLine, InFlightLine, StageLine
+from ..documents.schemas import plain_schema
+from ..documents.strict_json import Json
+from ..errors import NoCheckpointError
+from ..store import metadata_file
+from ..store.job_files import JobFiles
+
+NESTED = 60
+"""Characters of a nested type that are given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a state or a table."""
+
+    name: str
+    type: str
+    """As Spark writes it; a nested one shortened."""
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StateRow:
+    """One thing that a stage keeps in a checkpoint."""
+
+    stage: str
+    kind: str
+    """As in `Output`; `json` for a small value, which is in the metadata itself."""
+    name: str
+    columns: tuple[Column, ...] = ()
+    """Empty for what is no DataFrame."""
+    key: tuple[str, ...] = ()
+    """Key columns of a keyed state."""
+    key_groups: int | None = None
+    mode: str | None = None
+    """Of a list state: how it is given out."""
+    files: int = 0
+    size_bytes: int = 0
+    folder: str = ""
+    """Relative to the job's prefix; an older checkpoint's if the stage left it unchanged. Empty where it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointStates:
+    """What one completed checkpoint holds."""
+
+    checkpoint: int
+    states: tuple[StateRow, ...]
+    """In the order of the stages."""
+
+    def as_json(self) -> dict[str, Json]:
+        """Give it as plain JSON values; every field is there, None where nothing is known."""
+        return {"checkpoint": self.checkpoint, "states": [asdict(each) for each in self.states]}
+
+
+def states(coordinator: Coordinator, checkpoint: int | None = None) -> CheckpointStates:
+    """Give what a retained checkpoint holds.
+
+    Args:
+        coordinator: of the job.
+        checkpoint: its id; None for the newest.
+
+    Raises:
+        NoCheckpointError: none has completed, or the one that is named is not retained.
+        GoneError: its metadata is gone.
+        DocumentError: it is broken, or the head is.
+    """
+
+    def look(head: Head) -> CheckpointStates:
+        entry = retained(head, checkpoint)
+        return CheckpointStates(entry.id, tuple(_rows(coordinator.files, entry)))
+
+    return coordinator.observe(look)
+
+
+def retained(head: Head, checkpoint: int | None) -> CompletedEntry:
+    """Find a checkpoint whose files are kept.
+
+    Args:
+        head: of the job.
+        checkpoint: its id; None for the newest.
+
+    Raises:
+        NoCheckpointError: there is none.
+    """
+    entry = head.latest_completed() if checkpoint is None else head.completed_by_id(checkpoint)
+    if entry is None:
+        kept = ", ".join(str(each.id) for each in head.completed) or "none"
+        if checkpoint is None:
+            raise NoCheckpointError("no checkpoint has completed yet", job=head.job)
+        raise NoCheckpointError("the checkpoint is not retained", job=head.job, checkpoint=checkpoint, retained=kept)
+    return entry
+
+
+def _rows(files: JobFiles, entry: CompletedEntry) -> list[StateRow]:
+    found: dict[tuple[str, str], StateRow] = {}
+    stage: str | None = None
+    for line in metadata_file.read(files, entry.metadata):
+        if isinstance(line, StageLine):
+            stage = line.stage
+            found |= {(stage, output.id): _row(stage, output) for output in line.outputs}
+            found |= {(stage, f"json.{name}"): StateRow(stage, "json", name) for name in sorted(line.values)}
+        elif isinstance(line, InFlightLine):
+            stage = None  # what is in flight is no state
+        elif isinstance(line, HandleLine) and stage is not None and (stage, line.handle.output) in found:
+            row = found[stage, line.handle.output]
+            size_bytes = row.size_bytes + line.handle.size_bytes
+            found[stage, line.handle.output] = replace(row, files=row.files + 1, size_bytes=size_bytes)
+    return list(found.values())
+
+
+def _row(stage: str, output: Output) -> StateRow:
+    columns = _columns(output.schema) if output.schema else ()
+    mode = str(output.mode) if output.mode else None
+    return StateRow(stage, output.kind, output.name, columns, output.key, output.key_groups, mode, folder=output.folder)
+
+
+def _columns(schema: str) -> tuple[Column, ...]:
+    fields = plain_schema(schema)["fields"]
+    return tuple(Column(each["name"], _type(each["type"]), each["nullable"]) for each in fields)
+
+
+def _type(found: str | dict[str, Any]) -> str:
+    whole = _nested(found)
+    return whole if len(whole) <= NESTED else f"{whole[: NESTED - 1]}…"
+
+
+def _nested(found: str | dict[str, Any]) -> str:
+    if isinstance(found, str):
+        return found
+    if found["type"] == "array":
+        return f"array<{_nested(found['elementType'])}>"
+    if found["type"] == "map":
+        return f"map<{_nested(found['keyType'])}, {_nested(found['valueType'])}>"
+    fields = (f"{each['name']}: {_nested(each['type'])}" for each in found["fields"])
+    return f"struct<{', '.join(fields)}>"
