@@ -33,7 +33,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "views",
     ),
     "spark": ("stored execution handover", "output", "kinds", "input", "*", "epoch", "remote"),
-    "plugin": ("provider_info windows", "timetable", "page", "cairn_plugin"),
+    "plugin": ("provider_info windows drawings", "timetable", "page", "cairn_plugin"),
     "operators": ("graph", "stage", "failure trigger restore", "savepoint", "group"),
 }
 """By top-level folder, its floors. A name is a folder or a module; `*` is every module that no floor names."""

@@ -194,6 +194,7 @@ _UPWARDS = {
     "spark/output/x.py": "from ..kinds import list_state",
     "spark/kinds/x.py": "from ..input import inputs",
     "spark/input/x.py": "from ..epoch import Epoch",
+    "plugin/drawings/x.py": "from ..page.jobs import Jobs",
     "operators/graph/x.py": "from ..stage.drivers import DurableSubmit",
     "operators/stage/x.py": "from ..trigger.operator import TriggerCheckpointOperator",
     "operators/failure/x.py": "from ..trigger import checks",

@@ -96,6 +96,8 @@ class CheckpointDetails:
     """Why the attempt was opened, if it is not the first."""
     tables: tuple[str, ...] = ()
     """Names of the tables it published."""
+    damages: tuple[str, ...] = ()
+    """What restores have found wrong with it, so that they took an older one (semantics R1)."""
 
     @property
     def acked_subtasks(self) -> int:
@@ -129,6 +131,7 @@ class CheckpointDetails:
             "replay": list(self.replay),
             "cause": self.cause,
             "tables": list(self.tables),
+            "damages": list(self.damages),
         }
 
 
@@ -148,7 +151,7 @@ def details(coordinator: Coordinator, checkpoint: int, *, subtasks: int = SUBTAS
 
     def look(head: Head) -> CheckpointDetails:
         entry = entry_of(head, checkpoint)
-        found = CheckpointDetails(row_of(coordinator, head, entry))
+        found = CheckpointDetails(row_of(coordinator, head, entry), damages=_damages(head, checkpoint))
         retained = head.completed_by_id(checkpoint)
         if retained is not None:
             return _in_order(_of_metadata(coordinator.files, found, retained, subtasks))
@@ -156,6 +159,12 @@ def details(coordinator: Coordinator, checkpoint: int, *, subtasks: int = SUBTAS
         return found if document is None else _in_order(_of_document(coordinator.files, found, document, subtasks))
 
     return coordinator.observe(look)
+
+
+def _damages(head: Head, checkpoint: int) -> tuple[str, ...]:
+    of_it = f"checkpoint {checkpoint}: "
+    said = (damage for record in head.restores for damage in record.damages if damage.startswith(of_it))
+    return tuple(dict.fromkeys(damage.removeprefix(of_it) for damage in said))
 
 
 def _in_order(found: CheckpointDetails) -> CheckpointDetails:

@@ -71,6 +71,8 @@ def _head(job: str, found: CheckpointDetails, columns: int) -> Iterator[str]:
     if row.status is Status.COMPLETED:
         yield f"  size           {wording.size(row.size_bytes)}"
     yield f"  retained       {'yes' if row.retained else 'no'}"
+    for damage in found.damages:
+        yield from text.labelled("damaged", damage, columns)
     if row.rewound_to is not None:
         yield f"  rewound to     {row.rewound_to}: it no longer counts"
     if row.restarts or row.restarts_left is not None:

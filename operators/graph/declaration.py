@@ -15,12 +15,11 @@ from ...checkpoint import CheckpointConfig
 from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.views.config_fields import config_json
 from ...storage.names import shorten
+from .drawn_stages import DrawnStage
 from .exchange import Exchange
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-
-    from .drawn_stages import DrawnStage
 
 Push = Callable[[str, Any], None]
 """Keeps a value as an XCom of a task: its key, and the value."""

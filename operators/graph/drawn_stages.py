@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...checkpoint.documents.attempt import StageSpec
-from .stages import StageTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +24,18 @@ class DrawnStage:
     """Those of `reads` with which it runs again (semantics F1)."""
 
 
-def drawn(specs: Sequence[StageSpec], tasks: Iterable[StageTask]) -> tuple[DrawnStage, ...]:
+def drawn(specs: Sequence[StageSpec], tasks: Mapping[str, str]) -> tuple[DrawnStage, ...]:
     """Draw stages together that are instances of one task.
 
     Args:
         specs: the stages.
-        tasks: those that run them, as far as they are known.
+        tasks: by a stage's uid the id of its task, as far as they are known.
     """
     name_of = {spec.uid: spec.member_of or spec.uid for spec in specs}
     members: dict[str, list[StageSpec]] = {}
     for spec in specs:
         members.setdefault(name_of[spec.uid], []).append(spec)
-    task_of = {name_of[task.uid]: task.task_id for task in tasks if task.uid in name_of}
+    task_of = {name_of[uid]: task_id for uid, task_id in tasks.items() if uid in name_of}
 
     def named(uids: Iterable[str]) -> tuple[str, ...]:
         return tuple(sorted({name_of[uid] for uid in uids}))

@@ -240,7 +240,7 @@ class TriggerCheckpointOperator(TriggerOperator):
 
     def drawn_stages(self) -> tuple[DrawnStage, ...]:
         """Give the stages to be drawn; see `TriggerOperator`."""
-        return drawn(self.declared_stages(), self._stage_tasks)
+        return drawn(self.declared_stages(), {task.uid: task.task_id for task in self._stage_tasks})
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Make the checkpoint pending.

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...checkpoint.documents.attempt import StageSpec
 from ...checkpoint.documents.strict_json import Json
 from ...tasks.job_settings import is_rendered_later
 
@@ -40,6 +41,11 @@ class DeclaredJob:
     def is_templated(self) -> bool:
         """Whether only a run knows which job it is, or where it lies."""
         return is_rendered_later(self.storage) or is_rendered_later(self.job)
+
+    @property
+    def specs(self) -> tuple[StageSpec, ...]:
+        """The stages as the protocol has them, a mapped task as one."""
+        return tuple(StageSpec(each.uid, each.reads, pipelined=each.pipelined) for each in self.stages)
 
     def drawn(self, stage: str) -> tuple[DeclaredStage, int | None] | None:
         """Find what the DAG draws for a stage of a checkpoint; None where it no longer has that stage.

@@ -11,15 +11,17 @@ from starlette.responses import Response
 from ...checkpoint import system_runtime
 from ...checkpoint.reasons import Status
 from ...checkpoint.views.checkpoint_list import CheckpointRow
+from ...checkpoint.views.details import CheckpointDetails
 from ...checkpoint.views.overview import alarms
+from ..drawings.stage_bars import bars_of
+from ..drawings.stage_graph import StageGraph, graph_of, marks_of
+from ..drawings.timeline import timeline
 from .answers import html, static
 from .checkpoint_history import HistoryFilter, page_of
 from .declared_jobs import DeclaredJob
 from .jobs import Jobs
 from .problems import JobNotKnownError
 from .server import Server
-from .stage_bars import bars_of
-from .timeline import timeline
 
 Text = Annotated[str, Query(max_length=1_000)]
 Number = Annotated[int, Query(ge=1, le=10_000)]
@@ -29,6 +31,12 @@ OneStatus = Annotated[Status | None, BeforeValidator(lambda chosen: chosen or No
 
 STAGES = 200
 """Stages of a checkpoint that a page shows."""
+
+COLUMNS = 200
+"""Columns of a state that a page shows."""
+
+FILES = 100
+"""Files that a page shows, and checks."""
 
 
 def router(server: Server, jobs: Jobs) -> APIRouter:
@@ -118,8 +126,34 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
             "bars": bars_of(found),
             "attempts": await _attempts(jobs, job, found.row),
             "most": STAGES,
+            "graph": _graph(job, found),
         }
         return html(request, "checkpoint.html", job=job, tab="history", **shown)
+
+    @made.get(f"{one}/checkpoints/{{checkpoint}}/files", dependencies=may_read)
+    async def files(
+        request: Request,
+        checkpoint: int,
+        job: DeclaredJob = Depends(declared),
+        stage: Text = "",
+        page: Number = 1,
+    ) -> Response:
+        first = (page - 1) * FILES
+        found = await jobs.reader.files(job, checkpoint, stage or None, first, FILES)
+        shown = {"found": found, "stage": stage, "number": page, "pages": max(1, -(-found.files // FILES))}
+        return html(request, "files.html", job=job, tab="history", **shown)
+
+    @made.get(f"{one}/state", dependencies=may_read)
+    async def state(request: Request, job: DeclaredJob = Depends(declared)) -> Response:
+        latest = (await jobs.reader.overview(job)).latest_completed
+        found = None if latest is None else await jobs.reader.states(job)
+        return html(request, "state.html", job=job, tab="state", found=found, most=COLUMNS)
+
+    @made.get(f"{one}/failovers", dependencies=may_read)
+    async def failovers(request: Request, job: DeclaredJob = Depends(declared)) -> Response:
+        found = await jobs.reader.overview(job)
+        rows = {row.id: row for row in found.listing.checkpoints}
+        return html(request, "failovers.html", job=job, tab="failovers", found=found.stats, rows=rows)
 
     @made.get(f"{one}/summary", dependencies=may_read)
     async def summary(request: Request, job: DeclaredJob = Depends(declared)) -> Response:
@@ -143,3 +177,13 @@ async def _attempts(jobs: Jobs, job: DeclaredJob, row: CheckpointRow) -> list[Ch
     """Give the attempts of a checkpoint's epoch, as far as the job remembers them, oldest first."""
     rows = (await jobs.reader.overview(job)).listing.checkpoints
     return [each for each in reversed(rows) if each.run_id == row.run_id]
+
+
+def _graph(job: DeclaredJob, found: CheckpointDetails) -> StageGraph | None:
+    """Draw the stages as the DAG declares them now, and how far each is in a checkpoint."""
+
+    def drawn(stage: str) -> str | None:
+        of = job.drawn(stage)
+        return None if of is None else of[0].uid
+
+    return graph_of(job.specs, marks_of(found, drawn))

@@ -14,7 +14,9 @@ from ...checkpoint import Coordinator
 from ...checkpoint.documents.entries import SavepointEntry
 from ...checkpoint.views import checkpoint_list
 from ...checkpoint.views.details import CheckpointDetails, details
+from ...checkpoint.views.file_list import FilePage, files
 from ...checkpoint.views.overview import Overview, overview
+from ...checkpoint.views.state_list import CheckpointStates, states
 from ...storage.port import ObjectStore
 from .declared_jobs import DeclaredJob
 from .shared_reads import SharedReads
@@ -85,6 +87,29 @@ class JobReader:
         """
         look = partial(details, checkpoint=checkpoint, subtasks=SUBTASKS)
         return await self._look(job, checkpoint, look, partial(checkpoint_list.pulse, checkpoint=checkpoint))
+
+    async def states(self, job: DeclaredJob, checkpoint: int | None = None) -> CheckpointStates:
+        """Give what a retained checkpoint holds, the newest by default.
+
+        Raises:
+            NoCheckpointError: it is not retained, or none has completed.
+            CairnError: the storage, the job's head or the checkpoint's metadata cannot be read.
+            TimeoutError: the store has not answered in time.
+        """
+        look = partial(states, checkpoint=checkpoint)
+        return await self._look(job, ("states", checkpoint), look, _revision)
+
+    async def files(self, job: DeclaredJob, checkpoint: int, stage: str | None, first: int, limit: int) -> FilePage:
+        """Give some files of a retained checkpoint, each checked.
+
+        Raises:
+            NoCheckpointError: it is not retained.
+            CairnError: the storage, the job's head or the checkpoint's metadata cannot be read.
+            TimeoutError: the store has not answered in time.
+        """
+        look = partial(files, checkpoint=checkpoint, stage=stage, first=first, limit=limit)
+        # A file may be damaged without any change of the head: each look is a new one.
+        return await self._look(job, ("files", checkpoint, stage, first, limit), look, lambda _: object())
 
     async def savepoints(self, job: DeclaredJob) -> tuple[SavepointEntry, ...]:
         """Give the savepoints that a job remembers, newest first.

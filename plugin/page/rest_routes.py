@@ -18,6 +18,8 @@ from .jobs import Jobs
 from .server import Server
 
 Limit = Annotated[int, Query(ge=1, le=10_000)]
+First = Annotated[int, Query(ge=0, le=10_000_000)]
+Name = Annotated[str | None, Query(max_length=1_000)]
 
 
 def router(server: Server, jobs: Jobs) -> APIRouter:
@@ -58,6 +60,16 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
     async def checkpoint(checkpoint: int, job: DeclaredJob = Depends(declared), limit: Limit = 100) -> JSONResponse:
         return _answer(job, (await jobs.reader.checkpoint(job, checkpoint)).as_json(stages=limit))
 
+    @made.get(f"{one}/checkpoints/{{checkpoint}}/states", summary="What it holds", dependencies=may_read)
+    async def states(checkpoint: int, job: DeclaredJob = Depends(declared)) -> JSONResponse:
+        return _answer(job, (await jobs.reader.states(job, checkpoint)).as_json())
+
+    @made.get(f"{one}/checkpoints/{{checkpoint}}/files", summary="Its files, each checked", dependencies=may_read)
+    async def files(
+        checkpoint: int, job: DeclaredJob = Depends(declared), stage: Name = None, first: First = 0, limit: Limit = 100
+    ) -> JSONResponse:
+        return _answer(job, (await jobs.reader.files(job, checkpoint, stage, first, limit)).as_json())
+
     @made.get(f"{one}/savepoints", summary="The savepoints that it remembers, newest first", dependencies=may_read)
     async def savepoints(job: DeclaredJob = Depends(declared)) -> JSONResponse:
         found = await jobs.reader.savepoints(job)
@@ -65,7 +77,9 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
 
     @made.get(f"{one}/configuration", summary="Its options, as the DAG declares them", dependencies=may_read)
     def configuration(job: DeclaredJob = Depends(declared)) -> JSONResponse:
-        return _answer(job, {"aws_conn_id": job.aws_conn_id, "task_id": job.task_id, "config": job.config})
+        stages = [asdict(stage) for stage in job.stages]
+        declared = {"aws_conn_id": job.aws_conn_id, "task_id": job.task_id, "config": job.config, "stages": stages}
+        return _answer(job, declared)
 
     @made.get("/openapi.json", summary="This description")
     def openapi(request: Request) -> JSONResponse:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 import httpx
@@ -34,10 +34,16 @@ def may_read(dag_id: str, x_user: Annotated[str | None, Header()] = None) -> Non
         raise HTTPException(403, "Forbidden")
 
 
-def dag_of(dag_id: str, *jobs: tuple[str, str]) -> dict[str, Any]:
-    """Give a DAG, as Airflow serialises it, with jobs: the storage and the name of each."""
-    stages = [asdict(each) for each in drawn(STAGES, ())]
-    stages = [{**each, "task_id": f"epoch.{each['uid']}"} for each in stages]
+def dag_of(dag_id: str, *jobs: tuple[str, str], rename: Callable[[str], str] = lambda name: name) -> dict[str, Any]:
+    """Give a DAG, as Airflow serialises it, with jobs: the storage and the name of each.
+
+    Args:
+        dag_id: the DAG's.
+        *jobs: its jobs.
+        rename: what their stages are called.
+    """
+    specs = [replace(each, uid=rename(each.uid), upstream=tuple(map(rename, each.upstream))) for each in STAGES]
+    stages = [asdict(each) for each in drawn(specs, {each.uid: f"epoch.{each.uid}" for each in specs})]
     further = json.dumps({"aws_conn_id": None, "config": config_json(CONFIG), "stages": stages})
     tasks = [
         {"task_id": f"epoch{number}.trigger", "storage": storage, "job": job, "cairn_job": further}

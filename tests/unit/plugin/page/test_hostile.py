@@ -39,6 +39,9 @@ PAYLOADS = [
 ]
 
 
+PAGES = ("checkpoints/2", "checkpoints/3", "failovers", "state", "checkpoints/1/files")
+
+
 class Tags(HTMLParser):
     """Collects what a browser would act on."""
 
@@ -57,7 +60,8 @@ class Tags(HTMLParser):
 
 
 TAGS = """html head meta title link script body a header main h1 h2 h3 p nav code pre dl dt dd div section ul ol li span
-strong progress table thead tbody tr th td time form label select option input button details summary svg rect"""
+strong progress table thead tbody tr th td time form label select option input button details summary svg rect
+figure figcaption g path text"""
 KNOWN = frozenset(TAGS.split())
 
 
@@ -79,7 +83,7 @@ def test_what_stages_and_people_write_is_text(payload: str) -> None:
     world.coordinator().fail(epoch, "routes", routes.claimant, payload)
     world.decline(world.submit(epoch, "routes").handover, payload)
     page = Page(one_job(world.memory))
-    for path in ("/dags/flights", ONE, f"{ONE}/history", f"{ONE}/checkpoints/2", f"{ONE}/checkpoints/3"):
+    for path in ("/dags/flights", ONE, f"{ONE}/history", *(f"{ONE}/{page}" for page in PAGES)):
         answer = page.get(path)
         assert answer.status_code == 200
         harmless(answer.text)
@@ -88,8 +92,11 @@ def test_what_stages_and_people_write_is_text(payload: str) -> None:
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_what_a_dag_declares_is_text(payload: str, busy: World) -> None:
     dag = dag_of(payload, (f"{STORAGE}{payload}", JOB), (STORAGE, payload))
-    page = Page(StandIn([dag_of("flights", (STORAGE, JOB)), dag], {STORAGE: busy.memory}))
+    drawn = dag_of("flights", (STORAGE, JOB), rename=lambda name: name + payload)
+    page = Page(StandIn([drawn, dag], {STORAGE: busy.memory}))
     harmless(page.get("/").text)
+    harmless(page.get(f"{ONE}/checkpoints/2").text)
+    harmless(page.get(f"{ONE}/configuration").text)
     templated = StandIn([dag_of("flights", (f"{{{{ x }}}}{payload}", payload))], {})
     harmless(Page(templated).get("/dags/flights").text)
 

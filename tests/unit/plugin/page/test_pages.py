@@ -14,6 +14,7 @@ from airflow_cairn.checkpoint.views.checkpoint_list import checkpoints
 from airflow_cairn.cli.main import main
 from airflow_cairn.plugin.page.checkpoint_history import ROWS, HistoryFilter, page_of
 from airflow_cairn.plugin.page.declared_jobs import declared_jobs
+from airflow_cairn.plugin.page.server import Schedule
 from airflow_cairn.storage.errors import ForbiddenError, UnavailableError
 from tests.support import jobs
 from tests.support.memory_store import MemoryStore
@@ -84,13 +85,100 @@ def test_a_checkpoint_shows_its_stages_and_the_command(busy: World) -> None:
     assert "kept from 3" in seen
 
 
-def test_the_summary_says_what_failed_and_what_was_restored(busy: World) -> None:
+def test_the_summary_has_durations_and_reasons(busy: World) -> None:
     seen = words(Page(one_job(busy.memory)).get(f"{ONE}/summary").text)
     assert "duration 0.0 s 0.0 s" in seen
     assert "JOB_FAILOVER_REGION 1" in seen
-    assert "2026-01-03 to 2026-01-04 1 1/4 routes: ValueError: bad row" in seen
-    assert "2 " in seen.split("Restores")[1]
     assert "None of them has completed." in words(Page(one_job(MemoryStore())).get(f"{ONE}/summary").text)
+
+
+def test_failovers_say_what_failed_what_ran_again_and_what_it_cost(busy: World) -> None:
+    seen = words(Page(one_job(busy.memory)).get(f"{ONE}/failovers").text)
+    assert "2026-01-03 to 2026-01-04 1 routes: ValueError: bad row routes 1/4 7.0 s" in seen
+    assert "2 " in seen.split("Restores")[1]
+    assert "None of the last 0 checkpoints." in words(Page(one_job(MemoryStore())).get(f"{ONE}/failovers").text)
+
+
+def test_the_state_is_listed_by_stage(busy: World) -> None:
+    page = Page(one_job(busy.memory))
+    seen = words(page.get(f"{ONE}/state").text)
+    assert "What checkpoint 2 holds" in seen
+    assert f"cairn state {JOB} routes totals --storage {STORAGE}" in seen
+    assert "No checkpoint has completed yet" in words(Page(one_job(MemoryStore())).get(f"{ONE}/state").text)
+    document = page.get(f"/api/v1{ONE}/checkpoints/2/states").json()
+    assert [(each["stage"], each["name"]) for each in document["states"] if each["kind"] == "state"] == [
+        ("clean", "totals"),
+        ("routes", "totals"),
+        ("airports", "totals"),
+        ("airports", "lookup"),
+        ("report", "totals"),
+    ]
+
+
+def test_damaged_files_are_shown_as_such(busy: World) -> None:  # semantics R1
+    page = Page(one_job(busy.memory))
+    seen = words(page.get(f"{ONE}/checkpoints/2/files?stage=routes").text)
+    assert "1 to 1 of 1." in seen
+    assert "whole" in seen
+    (file,) = page.get(f"/api/v1{ONE}/checkpoints/2/files?stage=routes").json()["files"]
+    busy.files.delete([file["path"]])
+    page = Page(one_job(busy.memory))
+    assert "damaged it is gone" in words(page.get(f"{ONE}/checkpoints/2/files").text)
+    assert page.get(f"/api/v1{ONE}/checkpoints/2/files?first=1").json()["files_in_all"] == 6
+    assert "There is no such page; it names 6." in words(page.get(f"{ONE}/checkpoints/2/files?page=9").text)
+    assert page.get(f"{ONE}/checkpoints/3/files").status_code == 404
+
+
+def test_what_a_restore_found_is_said_of_the_damaged_checkpoint(busy: World) -> None:  # semantics R1
+    (file,) = Page(one_job(busy.memory)).get(f"/api/v1{ONE}/checkpoints/2/files?stage=routes").json()["files"]
+    busy.files.delete([file["path"]])
+    busy.coordinator().restore_latest()
+    page = Page(one_job(busy.memory))
+    assert f"damaged {file['path']}: it is gone" in words(page.get(f"{ONE}/checkpoints/2").text)
+    assert page.get(f"/api/v1{ONE}/checkpoints/2").json()["damages"] == [f"{file['path']}: it is gone"]
+    assert page.get(f"/api/v1{ONE}/checkpoints/1").json()["damages"] == []
+
+
+def test_a_stage_leads_to_its_task_and_an_alarm_to_the_log(busy: World) -> None:
+    page = Page(one_job(busy.memory), base="/air")
+    link = '<a data-airflow href="/air/dags/flights/runs/c/tasks/epoch.routes">routes</a>'
+    overview = page.get("/dags/flights").text
+    assert overview.count(link) == 2, "in the alarm, and in the list of what is in progress"
+    assert f"Log: {link}" in " ".join(overview.split())
+    assert link in page.get(f"{ONE}/checkpoints/4").text
+
+
+def test_an_instance_of_a_mapped_task_leads_to_itself() -> None:
+    (job,) = declared_jobs(dag_of("d", ("s3://a", "one")))
+    mapped = replace(job, stages=(replace(job.stages[0], uid="scan", task_id="scan", instances=3),))
+    assert [mapped.drawn(f"scan-{number}") for number in (0, 2)] == [(mapped.stages[0], 0), (mapped.stages[0], 2)]
+    assert [mapped.drawn(name) for name in ("scan-3", "scan-x", "other", "scan-")] == [None] * 4
+    assert job.drawn("clean") == (job.stages[0], None)
+
+
+def test_the_checkpoint_draws_what_reads_from_what(busy: World) -> None:
+    text = Page(one_job(busy.memory)).get(f"{ONE}/checkpoints/4").text
+    assert text.count('<g class="kept">') == 1
+    assert text.count('<g class="pending">') == 3
+    assert "no exchange is pipelined" in text
+
+
+@pytest.mark.parametrize(
+    ("schedule", "said"),
+    [
+        (Schedule(None, paused=True), "The DAG is paused: no run begins by itself."),
+        (Schedule(None, paused=False), "No further run is scheduled."),
+        (Schedule(4_000_000_000_000, paused=False), "Next run: 2096-10-02 07:06:40Z ."),
+        (Schedule(1_000_000_000_000, paused=False), "The next run has been due since 2001-09-09 01:46:40Z ."),
+    ],
+)
+def test_the_next_run_is_announced(schedule: Schedule, said: str) -> None:
+    server = one_job(MemoryStore())
+    server.schedules["flights"] = schedule
+    page = Page(server)
+    assert said in words(page.get("/dags/flights").text)
+    sent = page.get(f"/api/v1{ONE}").json()["schedule"]
+    assert sent == {"next_run_at_ms": schedule.next_run_at_ms, "paused": schedule.paused}
 
 
 def test_savepoints_are_listed_with_their_folders() -> None:

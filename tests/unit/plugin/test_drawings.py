@@ -1,0 +1,100 @@
+"""What is drawn has the right lengths: the stages of a checkpoint, and the attempts of runs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
+from airflow_cairn.checkpoint.views.checkpoint_list import checkpoints
+from airflow_cairn.checkpoint.views.details import details
+from airflow_cairn.plugin.drawings.stage_bars import WIDTH, bars_of
+from airflow_cairn.plugin.drawings.stage_graph import BOX, MOST, Mark, graph_of, marks_of
+from airflow_cairn.plugin.drawings.timeline import LINES, THINNEST, timeline
+from tests.support import jobs
+from tests.support.memory_store import MemoryStore
+from tests.support.world.world import World
+
+
+def test_a_stage_waited_ran_and_wrote() -> None:
+    world = jobs.wide(MemoryStore(), 3)
+    jobs.run(world, "a", 2)
+    bars = bars_of(details(world.coordinator(), 1))
+    first, second, last = (bars[f"flights.stage_{number:02d}"] for number in range(3))
+    # 2.0, 3.7 and 5.4 s one after another; a third of each, and a twentieth, is writing.
+    assert first.waited == 0
+    assert first.waited + first.ran + first.wrote == round(WIDTH * 2.0 / 11.1)
+    assert second.waited == first.ran + first.wrote
+    assert last.waited + last.ran + last.wrote == WIDTH
+    assert last.wrote == round(WIDTH * 5.4 * (1 / 3 + 1 / 20) / 11.1)
+
+
+def test_a_line_has_its_attempts_one_after_another(busy: World) -> None:
+    busy.clock.advance(timedelta(seconds=13))
+    newest, *others = timeline(checkpoints(busy.coordinator()), busy.clock.now_ms)
+    assert newest.run_id == "c"
+    lost, pending = newest.segments
+    assert (lost.id, lost.status, lost.start) == (3, "FAILED", 0)
+    assert (pending.id, pending.status, pending.start) == (4, "PENDING", lost.width)
+    assert lost.width == round((WIDTH - THINNEST) * 7 / 20)
+    assert pending.start + pending.width == WIDTH - THINNEST
+    assert [(line.run_id, line.segments[0].width) for line in others] == [("b", THINNEST), ("a", THINNEST)]
+
+
+def test_the_newest_runs_are_drawn() -> None:
+    world = World()
+    for number in range(LINES + 3):
+        world.run_epoch(f"e{number:03d}")
+    lines = timeline(checkpoints(world.coordinator()), world.clock.now_ms)
+    assert [line.run_id for line in lines] == [f"e{number:03d}" for number in range(LINES + 2, 2, -1)]
+    assert timeline((), 0) == ()
+
+
+def test_a_stage_is_drawn_right_of_all_that_it_reads() -> None:  # semantics F1
+    stages = (
+        StageSpec("report", ("routes", "clean")),
+        StageSpec("clean"),
+        StageSpec("routes", ("clean",), pipelined=("clean",)),
+        StageSpec("other"),
+    )
+    graph = graph_of(stages, {"clean": Mark("completed", "acknowledged")})
+    assert graph is not None
+    place = {box.uid: (box.x, box.y) for box in graph.boxes}
+    assert place["clean"][0] == place["other"][0] < place["routes"][0] < place["report"][0]
+    assert len(set(place.values())) == 4, "no two boxes at one place"
+    assert all(x + BOX[0] <= graph.width and y + BOX[1] <= graph.height for x, y in place.values())
+    assert [line.pipelined for line in graph.lines] == [False, False, True]
+    assert graph.regions == (("clean", "routes"),)
+    assert {box.uid: box.mark.text for box in graph.boxes} == {
+        "report": "",
+        "clean": "acknowledged",
+        "routes": "",
+        "other": "",
+    }
+
+
+def test_one_stage_and_very_many_are_not_drawn() -> None:
+    assert graph_of((StageSpec("a"),), {}) is None
+    assert graph_of((), {}) is None
+    many = tuple(StageSpec(f"stage_with_a_long_name_{number}") for number in range(MOST))
+    graph = graph_of(many, {})
+    assert graph is not None
+    assert graph.boxes[0].name == "stage_with_a_long_n…"
+    assert graph_of((*many, StageSpec("more")), {}) is None
+
+
+def test_a_stored_circle_is_drawn_somehow() -> None:
+    assert graph_of((StageSpec("a", ("b",)), StageSpec("b", ("a",))), {}) is not None
+
+
+def test_a_box_says_how_far_its_stages_are(busy: World) -> None:
+    busy.decline(busy.submit("c", "routes").handover, "OSError: disk full")
+    coordinator = busy.coordinator()
+    assert marks_of(details(coordinator, 4), lambda uid: uid) == {
+        "clean": Mark("kept", "kept from 3"),
+        "routes": Mark("failed", "declined"),
+        "airports": Mark("pending", "waited for"),
+        "report": Mark("pending", "waited for"),
+    }
+    together = marks_of(details(coordinator, 4), lambda uid: None if uid == "routes" else "all")
+    assert together == {"all": Mark("pending", "1 of 3")}
+    assert marks_of(details(coordinator, 2), lambda _: "all") == {"all": Mark("completed", "4 of 4")}
