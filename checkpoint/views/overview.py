@@ -206,10 +206,9 @@ def _of_pending(each: PendingCheckpoint, now_ms: int) -> Iterator[Alarm]:
         text += f" Its epoch has had {wording.restart(row.restarts, row.restarts_left)}."
     if each.restart_at_ms > now_ms:
         text += f" The next try begins in {wording.duration(each.restart_at_ms - now_ms)}."
-    about = (row.run_id, waits[:NAMED])
     if left_ms < (each.expires_at_ms - row.triggered_at_ms) // 10:
         ends = f"It fails in {wording.duration(left_ms)}" if left_ms > 0 else "Its timeout has run out"
         way_out = "Raise `CheckpointConfig(timeout=…)`, or look why the stage is slow."
-        yield Alarm("warning", f"{text} {ends}.", way_out, *about)
+        yield Alarm("warning", f"{text} {ends}.", way_out, row.run_id, waits[:NAMED])
     else:
-        yield Alarm("note", text, "", *about)
+        yield Alarm("note", text, "", row.run_id, waits[:NAMED])

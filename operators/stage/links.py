@@ -1,4 +1,4 @@
-"""From a stage to the task of the same run that waits for its checkpoint: there it is said how the epoch ended."""
+"""From a stage to the checkpoints of its run, as the page in Airflow shows them (`plugin/page`)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from urllib.parse import quote
 from airflow.sdk import BaseOperatorLink
 from airflow.sdk.configuration import conf
 
-from ...tasks.job_settings import scope_of
-
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
 
+TAB = "run-checkpoints"
+"""The route of the tab on a run's page, as the plugin registers it."""
+
 
 class CheckpointLink(BaseOperatorLink):
-    """A button on a stage's page that leads to its checkpoint; empty outside of a CheckpointedTaskGroup."""
+    """A button on a stage's page that leads to the checkpoints of its run."""
 
     @property
     def name(self) -> str:
@@ -27,11 +28,8 @@ class CheckpointLink(BaseOperatorLink):
         """Where Airflow keeps the address."""
         return "_cairn_checkpoint_link"
 
-    def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
-        """Give the address of the waiting task's page in the same run."""
-        scope = scope_of(operator.task_group)
-        if scope is None:
-            return ""
+    def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:  # noqa: ARG002 - Airflow calls it so
+        """Give the address of the tab *Checkpoints* of the same run."""
         base = conf.get("api", "base_url", fallback="/").rstrip("/")
-        dag, run, task = (quote(part, safe="") for part in (ti_key.dag_id, ti_key.run_id, scope.wait_task_id))
-        return f"{base}/dags/{dag}/runs/{run}/tasks/{task}"
+        dag, run = (quote(part, safe="") for part in (ti_key.dag_id, ti_key.run_id))
+        return f"{base}/dags/{dag}/runs/{run}/plugin/{TAB}"

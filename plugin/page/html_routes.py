@@ -60,7 +60,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
     async def overview_page(request: Request, job: DeclaredJob) -> Response:
         found, now = await jobs.reader.overview(job), now_ms()
         said, schedule = alarms(found, job.storage, now, job.dag_id), await jobs.schedule(job.dag_id)
-        shown = {"found": found, "alarms": said, "now_ms": now, "schedule": schedule}
+        shown: dict[str, Any] = {"found": found, "alarms": said, "now_ms": now, "schedule": schedule}
         return html(request, "overview.html", job=job, tab="overview", **shown)
 
     async def history_page(request: Request, job: DeclaredJob, wanted: HistoryFilter) -> Response:
@@ -140,7 +140,12 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
     ) -> Response:
         first = (page - 1) * FILES
         found = await jobs.reader.files(job, checkpoint, stage or None, first, FILES)
-        shown = {"found": found, "stage": stage, "number": page, "pages": max(1, -(-found.files // FILES))}
+        shown: dict[str, Any] = {
+            "found": found,
+            "stage": stage,
+            "number": page,
+            "pages": max(1, -(-found.files // FILES)),
+        }
         return html(request, "files.html", job=job, tab="history", **shown)
 
     @made.get(f"{one}/state", dependencies=may_read)

@@ -79,7 +79,16 @@ def _install(folder: Path, node: Node) -> None:
     build.mkdir(parents=True)
     for name in _FILES:
         shutil.copy(_PINNED / name, build / name)
-    npm = [node.program, node.npm, "ci", "--prefix", build, "--ignore-scripts", "--no-audit", "--no-fund"]
+    npm: list[str | Path] = [
+        node.program,
+        node.npm,
+        "ci",
+        "--prefix",
+        build,
+        "--ignore-scripts",
+        "--no-audit",
+        "--no-fund",
+    ]
     try:
         run([*npm, "--loglevel", "error"])
     except SetupError as error:

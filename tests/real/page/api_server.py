@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from uuid import UUID
 
 import httpx
 from airflow import settings
-from airflow.api_fastapi.app import create_app, get_auth_manager
+from airflow.api_fastapi.app import create_app, get_auth_manager, purge_cached_app
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from airflow.models import import_all_models
 from airflow.models.base import Base
@@ -82,11 +83,16 @@ async def ask(base: str) -> dict[str, Any]:
 
 def main() -> None:
     """Make, ask, print."""
-    folder, base = Path(sys.argv[1]), sys.argv[2]
+    folder, bases = Path(sys.argv[1]), sys.argv[2:]
     world = World()
     world.run_epoch("a")
     declare(jobs.dump(world.memory, folder / "store"))
-    print(json.dumps(asyncio.run(ask(base))))
+    found = {}
+    for base in bases:
+        os.environ["AIRFLOW__API__BASE_URL"] = f"http://airflow{base}"
+        purge_cached_app()
+        found[base] = asyncio.run(ask(base))
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

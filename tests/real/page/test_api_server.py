@@ -14,8 +14,14 @@ import pytest
 from scripts.setup.base import ROOT
 from tests.support.world.world import JOB
 
+BASES = ("", "/team/airflow")
+"""Airflow's base paths."""
 
-def answered(folder: Path, base: str) -> dict[str, Any]:
+
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What Airflow's app answers, by its base path."""
+    folder = tmp_path_factory.mktemp("airflow")
     env = {
         **os.environ,
         "AIRFLOW_HOME": str(folder / "airflow"),
@@ -23,20 +29,19 @@ def answered(folder: Path, base: str) -> dict[str, Any]:
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "ada:admin,vera:viewer",
-        "AIRFLOW__API__BASE_URL": f"http://airflow{base}",
         "AIRFLOW__API__SECRET_KEY": "of-this-test",
         "AIRFLOW__API_AUTH__JWT_SECRET": "of-this-test-and-long-enough-for-a-signature-of-512-bits-by-its-rules",
         "PYTHONPATH": str(ROOT),
     }
-    command = [sys.executable, str(Path(__file__).with_name("api_server.py")), str(folder), base]
+    command = [sys.executable, str(Path(__file__).with_name("api_server.py")), str(folder), *BASES]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-@pytest.mark.parametrize("base", ["", "/team/airflow"])
-def test_the_plugin_answers_in_airflows_own_app(tmp_path: Path, base: str) -> None:
-    found = answered(tmp_path, base)
+@pytest.mark.parametrize("base", BASES)
+def test_the_plugin_answers_in_airflows_own_app(answered: dict[str, Any], base: str) -> None:
+    found = answered[base]
     of_reader = {path: 404 if "no_such_dag" in path else 200 for path in found["statuses"]["ada"]}
     assert found["statuses"] == {"ada": of_reader, "vera": of_reader, "nobody": dict.fromkeys(of_reader, 401)}
     assert [view["destination"] for view in found["views"]] == ["nav", "dag", "dag_run", "task", "task_instance"]

@@ -96,10 +96,13 @@ def test_no_script_of_others_runs() -> None:
         paths += [f"/cairn/dags/d{number}{rest}" for rest in ("", *(f"/jobs/{JOB}{each}" for each in PAGES))]
     with served(SignedIn(dags, stores)) as base:
         found = found_by(SCRIPT, "walk", base, *paths)
-    assert found == {"pages": len(PAYLOADS) * 6 + 1, "bad": []}
+    assert found == {"pages": len(PAYLOADS) * (len(PAGES) + 1) + 1, "bad": []}
 
 
-PAGES = ("/history", "/summary", "/checkpoints/2", "/checkpoints/3", "/configuration")
+PAGES = (
+    *("/history", "/summary", "/failovers", "/state", "/configuration"),
+    *("/checkpoints/2", "/checkpoints/3", "/checkpoints/1/files"),
+)
 
 
 def test_every_page_fits_every_width_and_axe_finds_nothing(busy: World) -> None:

@@ -26,8 +26,9 @@ from airflow_cairn.checkpoint.documents.entries import Stopped
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import CheckpointFailedError, FencedError, InvalidConfigError
 from airflow_cairn.checkpoint.store import acks
-from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator, restore_latest_checkpoint
+from airflow_cairn.operators import SparkEpochOperator, restore_latest_checkpoint
 from airflow_cairn.operators.stage.outcome import StageFailedError, StageRun
+from airflow_cairn.plugin.cairn_plugin import CairnPlugin
 from airflow_cairn.storage.errors import InvalidNameError, UnavailableError
 from tests.support import spark_submit_stand_in
 from tests.support.airflow_fixtures import Said
@@ -497,13 +498,10 @@ def test_killing_a_stage_that_has_submitted_nothing(job: Job) -> None:
 
 def test_the_way_from_a_stage_to_its_checkpoint(job: Job) -> None:
     with DAG("flights", schedule=None):
-        with CheckpointedTaskGroup("epoch", reads_window=False, storage=job.storage):
-            inside = stage(job)
-        outside = stage(job, task_id="alone")
-    (link,) = inside.operator_extra_links
+        operator = stage(job)
+    (link,) = operator.operator_extra_links
     key: Any = Ti(run_id=RUN)
-    address = link.get_link(inside, ti_key=key)
-    assert address.endswith(
-        "/dags/flights/runs/manual__2001-01-01T00%3A00%3A00%2B00%3A00/tasks/epoch.wait_for_checkpoint"
-    )
-    assert link.get_link(outside, ti_key=key) == ""
+    address = link.get_link(operator, ti_key=key)
+    assert address.endswith("/dags/flights/runs/manual__2001-01-01T00%3A00%3A00%2B00%3A00/plugin/run-checkpoints")
+    (tab,) = [view for view in CairnPlugin.external_views if view["destination"] == "dag_run"]
+    assert address.endswith(f"/plugin/{tab['url_route']}"), "what the plugin registers"

@@ -34,15 +34,17 @@ def may_read(dag_id: str, x_user: Annotated[str | None, Header()] = None) -> Non
         raise HTTPException(403, "Forbidden")
 
 
-def dag_of(dag_id: str, *jobs: tuple[str, str], rename: Callable[[str], str] = lambda name: name) -> dict[str, Any]:
+def dag_of(dag_id: str, *jobs: tuple[str, str], suffix: str = "") -> dict[str, Any]:
     """Give a DAG, as Airflow serialises it, with jobs: the storage and the name of each.
 
     Args:
         dag_id: the DAG's.
         *jobs: its jobs.
-        rename: what their stages are called.
+        suffix: what the names of their stages end with.
     """
-    specs = [replace(each, uid=rename(each.uid), upstream=tuple(map(rename, each.upstream))) for each in STAGES]
+    specs = [
+        replace(each, uid=each.uid + suffix, upstream=tuple(up + suffix for up in each.upstream)) for each in STAGES
+    ]
     stages = [asdict(each) for each in drawn(specs, {each.uid: f"epoch.{each.uid}" for each in specs})]
     further = json.dumps({"aws_conn_id": None, "config": config_json(CONFIG), "stages": stages})
     tasks = [

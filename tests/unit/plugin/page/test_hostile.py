@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from html.parser import HTMLParser
 from urllib.parse import quote
-
-import pytest
 
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.storage.errors import DocumentError
 from tests.support.world.world import JOB, World
-from tests.unit.plugin.page.stand_in import STORAGE, Page, StandIn, dag_of, one_job
+from tests.unit.plugin.page.stand_in import STORAGE, Page, StandIn, dag_of
 
 ONE = "/dags/flights/jobs/epoch0.trigger"
 
@@ -40,6 +39,7 @@ PAYLOADS = [
 
 
 PAGES = ("checkpoints/2", "checkpoints/3", "failovers", "state", "checkpoints/1/files")
+"""Below a job."""
 
 
 class Tags(HTMLParser):
@@ -72,41 +72,52 @@ def harmless(text: str) -> None:
     assert text.count("<script") == 1
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
-def test_what_stages_and_people_write_is_text(payload: str) -> None:
-    world = World()
-    epoch = layout.epoch_name(f"manual__{payload}")
-    world.run_epoch("a")
-    world.trigger(epoch)
-    world.run_stage(epoch, "clean")
-    routes = world.submit(epoch, "routes").handover
-    world.coordinator().fail(epoch, "routes", routes.claimant, payload)
-    world.decline(world.submit(epoch, "routes").handover, payload)
-    page = Page(one_job(world.memory))
-    for path in ("/dags/flights", ONE, f"{ONE}/history", *(f"{ONE}/{page}" for page in PAGES)):
+def looked_at(page: Page, paths: Iterable[str], status: int = 200) -> None:
+    for path in paths:
         answer = page.get(path)
-        assert answer.status_code == 200
+        assert answer.status_code == status, path
         harmless(answer.text)
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
-def test_what_a_dag_declares_is_text(payload: str, busy: World) -> None:
-    dag = dag_of(payload, (f"{STORAGE}{payload}", JOB), (STORAGE, payload))
-    drawn = dag_of("flights", (STORAGE, JOB), rename=lambda name: name + payload)
-    page = Page(StandIn([drawn, dag], {STORAGE: busy.memory}))
-    harmless(page.get("/").text)
-    harmless(page.get(f"{ONE}/checkpoints/2").text)
-    harmless(page.get(f"{ONE}/configuration").text)
-    templated = StandIn([dag_of("flights", (f"{{{{ x }}}}{payload}", payload))], {})
-    harmless(Page(templated).get("/dags/flights").text)
+def test_what_stages_and_people_write_is_text() -> None:
+    dags, stores = [], {}
+    for number, payload in enumerate(PAYLOADS):
+        world = World()
+        epoch = layout.epoch_name(f"manual__{payload}")
+        world.run_epoch("a")
+        world.trigger(epoch)
+        world.run_stage(epoch, "clean")
+        routes = world.submit(epoch, "routes").handover
+        world.coordinator().fail(epoch, "routes", routes.claimant, payload)
+        world.decline(world.submit(epoch, "routes").handover, payload)
+        dags.append(dag_of(f"d{number}", (f"s3://{number}", JOB)))
+        stores[f"s3://{number}"] = world.memory
+    page = Page(StandIn(dags, stores))
+    for number, payload in enumerate(PAYLOADS):
+        one = f"/dags/d{number}/jobs/{JOB}"
+        assert "manual__" in page.get(one).text, payload
+        looked_at(page, [f"/dags/d{number}", one, f"{one}/history", *(f"{one}/{path}" for path in PAGES)])
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
-def test_what_a_reader_or_an_error_says_is_text(payload: str, busy: World) -> None:
-    page = Page(one_job(busy.memory))
-    harmless(page.get(f"{ONE}/history?run={quote(payload, safe='')}").text)
-    answer = Page(one_job(DocumentError(payload, key=payload))).get("/dags/flights")
-    assert answer.status_code == 502
-    harmless(answer.text)
-    one_line = payload.replace("\r\n", " ")  # Airflow itself answers a path with a line's end
-    harmless(page.get(f"/dags/flights/jobs/{quote(one_line, safe='')}").text)
+def test_what_a_dag_declares_is_text(busy: World) -> None:
+    dags = [dag_of(payload, (f"{STORAGE}{payload}", JOB), (STORAGE, payload)) for payload in PAYLOADS]
+    for number, payload in enumerate(PAYLOADS):
+        dags.append(dag_of(f"drawn{number}", (STORAGE, JOB), suffix=payload))
+        dags.append(dag_of(f"templated{number}", (f"{{{{ x }}}}{payload}", payload)))
+    page = Page(StandIn(dags, {STORAGE: busy.memory}))
+    looked_at(page, ["/"])
+    for number in range(len(PAYLOADS)):
+        one = f"/dags/drawn{number}/jobs/{JOB}"
+        looked_at(page, [f"{one}/checkpoints/2", f"{one}/configuration", f"/dags/templated{number}"])
+
+
+def test_what_a_reader_or_an_error_says_is_text(busy: World) -> None:
+    damaged = {f"s3://{number}": DocumentError(payload, key=payload) for number, payload in enumerate(PAYLOADS)}
+    dags = [dag_of(f"d{number}", (uri, JOB)) for number, uri in enumerate(damaged)]
+    page = Page(StandIn([dag_of("flights", (STORAGE, JOB)), *dags], {STORAGE: busy.memory, **damaged}))
+    for number, payload in enumerate(PAYLOADS):
+        looked_at(page, [f"{ONE}/history?run={quote(payload, safe='')}"])
+        looked_at(page, [f"{ONE}/checkpoints/2/files?stage={quote(payload, safe='')}"])
+        looked_at(page, [f"/dags/d{number}"], 502)
+        one_line = payload.replace("\r\n", " ")  # Airflow itself answers a path with a line's end
+        looked_at(page, [f"/dags/flights/jobs/{quote(one_line, safe='')}"], 404)
