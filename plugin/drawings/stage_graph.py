@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...checkpoint.documents.attempt import StageSpec
 from ...checkpoint.failures.regions import regions_of
+from ...checkpoint.reasons import Status
 from ...checkpoint.views.details import CheckpointDetails, StageRow
 
 BOX = (168, 44)
@@ -66,6 +67,14 @@ class StageGraph:
     """Those of several stages, which run again together."""
 
 
+_OPEN = {
+    Status.PENDING: ("pending", "waited for"),
+    Status.COMPLETED: ("kept", "left out"),
+    Status.FAILED: ("", "had not acknowledged"),
+}
+"""What is said of a stage that has not acknowledged, by what became of the checkpoint."""
+
+
 def marks_of(found: CheckpointDetails, drawn: Callable[[str], str | None]) -> dict[str, Mark]:
     """Say how far each box is in a checkpoint.
 
@@ -78,7 +87,7 @@ def marks_of(found: CheckpointDetails, drawn: Callable[[str], str | None]) -> di
         uid = drawn(stage.stage)
         if uid is not None:
             parts.setdefault(uid, []).append(stage)
-    return {uid: _mark(stages) for uid, stages in parts.items()}
+    return {uid: _mark(stages, found.row.status) for uid, stages in parts.items()}
 
 
 def graph_of(stages: tuple[StageSpec, ...], marks: Mapping[str, Mark]) -> StageGraph | None:
@@ -126,15 +135,17 @@ def _columns(stages: tuple[StageSpec, ...]) -> list[list[str]]:
     return found
 
 
-def _mark(stages: list[StageRow]) -> Mark:
+def _mark(stages: list[StageRow], status: Status) -> Mark:
     acknowledged = sum(stage.acknowledged for stage in stages)
+    share = f"{acknowledged} of {len(stages)}"
     if any(stage.problem or stage.declined for stage in stages):
         return Mark("failed", "declined" if not any(stage.problem for stage in stages) else "broken")
     if acknowledged < len(stages):
-        return Mark("pending", "waited for" if len(stages) == 1 else f"{acknowledged} of {len(stages)}")
+        kind, text = _OPEN[status]
+        return Mark(kind, text if len(stages) == 1 else share)
     if all(stage.carried for stage in stages):
         return Mark("kept", f"kept from {stages[0].home}" if len(stages) == 1 else "kept")
-    return Mark("completed", "acknowledged" if len(stages) == 1 else f"{acknowledged} of {len(stages)}")
+    return Mark("completed", "acknowledged" if len(stages) == 1 else share)
 
 
 def _short(uid: str) -> str:

@@ -22,6 +22,8 @@ class HistoryFilter:
     """A part of the run's id; empty: all."""
     page: int = 1
     """From 1 on; one beyond the last shows the last."""
+    whole: bool = False
+    """Whether `run` is the whole id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +46,12 @@ def page_of(rows: Sequence[CheckpointRow], wanted: HistoryFilter) -> HistoryPage
         rows: all that the job remembers, newest first.
         wanted: which of them.
     """
-    matching = [row for row in rows if wanted.status in (None, row.status) and wanted.run.lower() in row.run_id.lower()]
+    matching = [row for row in rows if wanted.status in (None, row.status) and _is_of(row.run_id, wanted)]
     pages = max(1, -(-len(matching) // ROWS))
     number = min(wanted.page, pages)
     shown = tuple(matching[(number - 1) * ROWS : number * ROWS])
     return HistoryPage(shown, number, pages, len(matching), len(rows))
+
+
+def _is_of(run_id: str, wanted: HistoryFilter) -> bool:
+    return run_id == wanted.run if wanted.whole else wanted.run.lower() in run_id.lower()

@@ -101,7 +101,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         if job.is_templated:
             return html(request, "templated.html", job=job)
         if run_id:
-            return await history_page(request, job, HistoryFilter(run=run_id))
+            return await history_page(request, job, HistoryFilter(run=run_id, whole=True))
         return await overview_page(request, job)
 
     @made.get(one, dependencies=may_read)

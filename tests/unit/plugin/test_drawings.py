@@ -95,6 +95,7 @@ def test_a_box_says_how_far_its_stages_are(busy: World) -> None:
         "airports": Mark("pending", "waited for"),
         "report": Mark("pending", "waited for"),
     }
+    assert marks_of(details(coordinator, 3), lambda uid: uid)["report"] == Mark("", "had not acknowledged")
     together = marks_of(details(coordinator, 4), lambda uid: None if uid == "routes" else "all")
     assert together == {"all": Mark("pending", "1 of 3")}
     assert marks_of(details(coordinator, 2), lambda _: "all") == {"all": Mark("completed", "4 of 4")}

@@ -68,6 +68,7 @@ def test_a_long_history_has_pages(busy: World) -> None:
     assert (first.pages, first.known, len(first.rows), first.rows[0].id) == (10_000 // ROWS, 10_000, ROWS, 10_000)
     assert (last.number, last.rows[-1].id) == (first.pages, 1)
     assert page_of(rows, HistoryFilter(run="RUN-777")).matching == 11
+    assert page_of(rows, HistoryFilter(run="run-777", whole=True)).matching == 1
     assert page_of([], HistoryFilter()).pages == 1
 
 
