@@ -25,7 +25,7 @@ from sqlalchemy.pool import StaticPool
 
 from airflow_cairn.plugin.page import airflow_server
 from airflow_cairn.plugin.page.airflow_server import AirflowServer
-from airflow_cairn.plugin.page.server import Server
+from airflow_cairn.plugin.page.server import Schedule, Server
 from tests.unit.plugin.page.stand_in import dag_of
 
 
@@ -133,3 +133,18 @@ def test_the_newest_run_says_what_a_template_became(database: Session) -> None:
             )
         )
     assert server.rendered("flights", "t") == ("newer", {"storage": "newer"})
+
+
+def test_the_next_run_is_the_one_that_airflow_plans(database: Session) -> None:
+    server = AirflowServer()
+    assert server.schedule("flights") is None
+    when = datetime(2026, 1, 2, tzinfo=UTC)
+    database.add_all(
+        [
+            DagModel(dag_id="flights", bundle_name="test", next_dagrun_create_after=when, is_paused=False),
+            DagModel(dag_id="by_hand", bundle_name="test", is_paused=True),
+        ]
+    )
+    database.flush()
+    assert server.schedule("flights") == Schedule(round(when.timestamp() * 1000), paused=False)
+    assert server.schedule("by_hand") == Schedule(None, paused=True)
