@@ -11,7 +11,7 @@ from typing import Any
 from scripts.setup.browser import ensure_browser
 
 
-def found_by(script: Path, *words: str, timeout: float = 300) -> dict[str, Any]:
+def found_by(script: Path, *words: str, timeout: float = 550) -> dict[str, Any]:
     """Run a script; gives the object that it prints last, as JSON.
 
     Args:

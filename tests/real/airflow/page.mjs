@@ -11,10 +11,10 @@ const browser = await chromium.launch({
   executablePath: BROWSER_PROGRAM,
   args: ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"],
   env: { ...process.env, LD_LIBRARY_PATH: BROWSER_LIBRARIES },
-  timeout: 120_000,
+  timeout: 240_000,
 });
 const page = await browser.newPage({ viewport: { width: 1400, height: 900 } });
-page.setDefaultTimeout(120_000);
+page.setDefaultTimeout(240_000);
 const found = {};
 
 async function inner(selector) {

@@ -12,12 +12,19 @@ const browser = await chromium.launch({
   executablePath: BROWSER_PROGRAM,
   args: ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"],
   env: { ...process.env, LD_LIBRARY_PATH: BROWSER_LIBRARIES },
-  timeout: 120_000,
+  timeout: 240_000,
 });
+
+// A page that is patient: the machine may be busy.
+async function opened(options) {
+  const page = await browser.newPage(options);
+  page.setDefaultTimeout(240_000);
+  return page;
+}
 
 // Opens addresses one after another, and counts what must not happen.
 async function walk(paths) {
-  const page = await browser.newPage();
+  const page = await opened();
   const found = { pages: 0, bad: [] };
   page.on("dialog", (dialog) => { found.bad.push(`dialog ${dialog.message()}`); dialog.dismiss(); });
   page.on("pageerror", (error) => found.bad.push(`error ${error.message}`));
@@ -35,7 +42,7 @@ async function walk(paths) {
 async function faces(paths) {
   const found = { looks: 0, bad: [] };
   for (const [width, colorScheme] of [[375, "light"], [768, "light"], [1440, "light"], [1440, "dark"]]) {
-    const page = await browser.newPage({ viewport: { width, height: 900 }, colorScheme, bypassCSP: true });
+    const page = await opened({ viewport: { width, height: 900 }, colorScheme, bypassCSP: true });
     for (const path of paths) {
       await page.goto(base + path);
       const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
@@ -53,7 +60,7 @@ async function faces(paths) {
 
 // In Airflow's frame: its theme, links into it, local times, live updates. `BASE/` holds the frame, `BASE/step` goes on.
 async function frame() {
-  const page = await browser.newPage({ colorScheme: "light", timezoneId: "America/New_York", locale: "en-US" });
+  const page = await opened({ colorScheme: "light", timezoneId: "America/New_York", locale: "en-US" });
   await page.goto(`${base}/`);
   await page.evaluate(() => { window.mark = 1; window.pops = 0; addEventListener("popstate", () => (window.pops += 1)); });
   const inner = page.frame({ url: /cairn/ });
@@ -68,7 +75,7 @@ async function frame() {
   found.link = await page.evaluate(() => [location.pathname, window.mark, window.pops]);
   await inner.evaluate(() => document.activeElement.blur());
   await inner.evaluate(() => { window.mark = 2; return fetch("/step", { method: "POST" }); });
-  await inner.waitForFunction(() => !document.querySelector("progress"), null, { timeout: 120_000 });
+  await inner.waitForFunction(() => !document.querySelector("progress"));
   found.live = await inner.evaluate(() => [window.mark, document.querySelector("time").textContent.includes("UTC")]);
   return found;
 }
@@ -76,6 +83,7 @@ async function frame() {
 // Without JavaScript: from the overview to a checkpoint and back by links and a form alone.
 async function plain() {
   const context = await browser.newContext({ javaScriptEnabled: false });
+  context.setDefaultTimeout(240_000);
   const page = await context.newPage();
   await page.goto(`${base}/cairn/dags/flights`);
   await page.click("text=History");

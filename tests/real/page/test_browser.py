@@ -23,7 +23,7 @@ from tests.support import jobs
 from tests.support.browser import found_by
 from tests.support.memory_store import MemoryStore
 from tests.support.world.world import JOB, World
-from tests.unit.plugin.page.stand_in import ADMIN, STORAGE, StandIn, dag_of
+from tests.unit.plugin.page.stand_in import ADMIN, PATIENCE_S, STORAGE, StandIn, dag_of
 from tests.unit.plugin.page.test_hostile import PAYLOADS
 
 SCRIPT = Path(__file__).parent / "browser.mjs"
@@ -58,7 +58,7 @@ def served(server: StandIn, world: World | None = None) -> Iterator[str]:
         world.coordinator().complete(world.pending_id(epoch))
         return {}
 
-    whole.mount("/cairn", create_app(server, SharedReads(fresh_s=0)))
+    whole.mount("/cairn", create_app(server, SharedReads(fresh_s=0, patience_s=PATIENCE_S)))
     port = free_port()
     running = uvicorn.Server(uvicorn.Config(whole, host="127.0.0.1", port=port, log_level="warning"))
     thread = Thread(target=running.run, daemon=True)

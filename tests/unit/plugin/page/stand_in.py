@@ -96,6 +96,9 @@ class StandIn:
 
 STORAGE = "s3://lake/cairn"
 
+PATIENCE_S = 300.0
+"""How long a request of a test waits for a store: on any machine, however busy."""
+
 
 def one_job(store: ObjectStore | Exception, dag_id: str = "flights") -> StandIn:
     """Give a server with one DAG that has one job, in one store."""
@@ -112,7 +115,7 @@ class Page:
     """
 
     def __init__(self, server: StandIn, shared: SharedReads | None = None, base: str = "") -> None:
-        self.app = create_app(server, shared or SharedReads(fresh_s=1_000_000))
+        self.app = create_app(server, shared or SharedReads(fresh_s=1_000_000, patience_s=PATIENCE_S))
         self._whole = FastAPI()
         self._whole.mount("/cairn", self.app)
         self._base = base

@@ -13,10 +13,11 @@ from airflow_cairn.plugin.page.job_reader import REOPENED_S, JobReader
 from airflow_cairn.plugin.page.shared_reads import SharedReads
 from airflow_cairn.storage.errors import UnavailableError
 from airflow_cairn.storage.port import Blob
+from scripts.harness.wait import wait_until
 from tests.support.memory_store import MemoryStore
 from tests.support.world.world import World
 from tests.support.wrapped_stores import RecordingStore, WrappedStore
-from tests.unit.plugin.page.stand_in import STORAGE, Page, StandIn, dag_of, one_job
+from tests.unit.plugin.page.stand_in import PATIENCE_S, STORAGE, Page, StandIn, dag_of, one_job
 
 
 class Now:
@@ -50,10 +51,10 @@ def ask(page: Page, path: str, times: int) -> list[int]:
 def test_a_hundred_readers_cost_what_one_costs(busy: World, path: str) -> None:
     store = RecordingStore(busy.memory)
     now = Now()
-    page = Page(one_job(store), SharedReads(now, fresh_s=2.0))
+    page = Page(one_job(store), SharedReads(now, 2.0, PATIENCE_S))
     assert ask(page, path, 1) == [200]
     of_one = store.total
-    page, before = Page(one_job(store), SharedReads(now, fresh_s=2.0)), store.total
+    page, before = Page(one_job(store), SharedReads(now, 2.0, PATIENCE_S)), store.total
     assert ask(page, path, 100) == [200] * 100
     assert store.total - before == of_one
     now.seconds += 1.9
@@ -67,7 +68,7 @@ def test_a_hundred_readers_cost_what_one_costs(busy: World, path: str) -> None:
 
 def test_what_is_new_is_read(busy: World) -> None:
     now = Now()
-    page = Page(one_job(busy.memory), SharedReads(now, fresh_s=2.0))
+    page = Page(one_job(busy.memory), SharedReads(now, 2.0, PATIENCE_S))
     path = "/api/v1/dags/flights/jobs/epoch0.trigger"
     assert page.get(path).json()["stats"]["completed"] == 2
     for stage in ("routes", "airports", "report"):
@@ -88,8 +89,9 @@ def test_a_store_that_hangs_is_told_in_time_and_holds_up_no_other(busy: World) -
     try:
         assert ask(page, "/dags/stuck", 20) == [504] * 20
         # Its reader goes on waiting, and is the only one: the twenty have shared it.
-        assert server.opened.count(("s3://stuck/cairn", None)) == 1
-        patient = Page(server, SharedReads())
+        wait_until(lambda: server.opened, 300, "the reader's thread to begin")
+        assert server.opened == [("s3://stuck/cairn", None)]
+        patient = Page(server, SharedReads(patience_s=PATIENCE_S))
         assert patient.get("/dags/flights").status_code == 200
         assert "does not answer" in page.get("/dags/stuck").text
     finally:
@@ -100,7 +102,7 @@ def test_a_job_is_opened_once_and_anew_after_a_while(busy: World) -> None:
     """A connection that was changed since is used then."""
     now, server = Now(), one_job(busy.memory)
     (job,) = declared_jobs(server.dags["flights"])
-    reader = JobReader(server.open_store, SharedReads(now, fresh_s=0), now)
+    reader = JobReader(server.open_store, SharedReads(now, 0, PATIENCE_S), now)
     for _ in range(3):
         asyncio.run(reader.overview(job))
     assert server.opened == [(STORAGE, None)]
@@ -112,7 +114,7 @@ def test_a_job_is_opened_once_and_anew_after_a_while(busy: World) -> None:
 def test_what_was_asked_for_longest_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_reads, "KEPT", 2)
     monkeypatch.setattr(shared_reads, "STORAGES", 1)
-    shared = SharedReads(fresh_s=1_000_000)
+    shared = SharedReads(fresh_s=1_000_000, patience_s=PATIENCE_S)
     asked: list[str] = []
 
     async def get(key: str) -> str:
@@ -132,7 +134,7 @@ def test_what_was_asked_for_longest_ago_is_forgotten(monkeypatch: pytest.MonkeyP
 def test_a_read_that_failed_is_made_again(busy: World) -> None:
     now = Now()
     server = one_job(UnavailableError("connect timeout"))
-    page = Page(server, SharedReads(now, fresh_s=2.0))
+    page = Page(server, SharedReads(now, 2.0, PATIENCE_S))
     assert page.get("/dags/flights").status_code == 504
     server.stores[STORAGE] = busy.memory
     now.seconds += 2
