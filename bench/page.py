@@ -36,7 +36,7 @@ from tests.support import jobs
 from tests.support.memory_store import MemoryStore
 from tests.support.world.world import World
 from tests.support.wrapped_stores import RecordingStore
-from tests.unit.plugin.page.stand_in import ADMIN, one_job
+from tests.unit.plugin.page.stand_in import ADMIN, PATIENCE_S, one_job
 
 from .results import machine, tell
 
@@ -74,7 +74,8 @@ class Asker:
 
     def __init__(self, store: ObjectStore, now: list[float] | None = None) -> None:
         self.store = RecordingStore(store)
-        shared = SharedReads() if now is None else SharedReads(lambda: now[0])
+        clock = time.monotonic if now is None else lambda: now[0]
+        shared = SharedReads(clock, patience_s=PATIENCE_S)
         self._app = FastAPI()
         self._app.mount("/cairn", create_app(one_job(self.store), shared))
 
