@@ -161,7 +161,7 @@ def test_the_checkpoint_draws_what_reads_from_what(busy: World) -> None:
     text = Page(one_job(busy.memory)).get(f"{ONE}/checkpoints/4").text
     assert text.count('<g class="kept">') == 1
     assert text.count('<g class="pending">') == 3
-    assert "no exchange is pipelined" in text
+    assert "No exchange is pipelined" in text
 
 
 @pytest.mark.parametrize(
