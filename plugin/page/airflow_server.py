@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from threading import Lock
 from typing import Any
 from uuid import UUID
@@ -83,13 +83,13 @@ class AirflowServer:
         at = found.next_dagrun_create_after
         return Schedule(None if at is None else round(at.timestamp() * 1000), found.is_paused)
 
-    def rendered(self, dag_id: str, task_id: str) -> tuple[str, dict[str, Any]] | None:
-        """Give the newest run that has rendered a task, and its rendered fields; None where none has."""
+    def rendered(self, dag_id: str, task_ids: Collection[str]) -> tuple[str, dict[str, Any]] | None:
+        """Give the newest run that has rendered one of some tasks, and its rendered fields; None where none has."""
         fields = RenderedTaskInstanceFields
         newest = (
             select(fields.run_id, fields.rendered_fields)
             .join(DagRun, (DagRun.dag_id == fields.dag_id) & (DagRun.run_id == fields.run_id))
-            .where(fields.dag_id == dag_id, fields.task_id == task_id)
+            .where(fields.dag_id == dag_id, fields.task_id.in_(task_ids))
             .order_by(DagRun.run_after.desc(), DagRun.id.desc())
             .limit(1)
         )

@@ -67,7 +67,11 @@ class Jobs:
         return found
 
     def _rendered(self, job: DeclaredJob) -> DeclaredJob:
-        found = self._server.rendered(job.dag_id, job.task_id) if job.is_templated else None
+        if not job.is_templated:
+            return job
+        # Airflow passes over the task that triggers where the first stage does it; all tasks of a job render the same.
+        tasks = {job.task_id, *(stage.task_id for stage in job.stages if stage.task_id is not None)}
+        found = self._server.rendered(job.dag_id, tasks)
         if found is None:
             return job
         _, fields = found

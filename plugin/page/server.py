@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -38,8 +38,8 @@ class Server(Protocol):
     def schedule(self, dag_id: str) -> Schedule | None:
         """Say when the next run of a DAG begins; None where there is no such DAG."""
 
-    def rendered(self, dag_id: str, task_id: str) -> tuple[str, dict[str, Any]] | None:
-        """Give the newest run that has rendered a task, and its rendered fields; None where none has."""
+    def rendered(self, dag_id: str, task_ids: Collection[str]) -> tuple[str, dict[str, Any]] | None:
+        """Give the newest run that has rendered one of some tasks, and its rendered fields; None where none has."""
 
     def open_store(self, storage: str, aws_conn_id: str | None) -> ObjectStore:
         """Open a storage by a connection; no request is sent to it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Annotated, Any
 
@@ -83,8 +83,8 @@ class StandIn:
     def schedule(self, dag_id: str) -> Schedule | None:
         return self.schedules.get(dag_id)
 
-    def rendered(self, dag_id: str, task_id: str) -> tuple[str, dict[str, Any]] | None:
-        return self.runs.get((dag_id, task_id))
+    def rendered(self, dag_id: str, task_ids: Collection[str]) -> tuple[str, dict[str, Any]] | None:
+        return next((self.runs[dag_id, each] for each in sorted(task_ids) if (dag_id, each) in self.runs), None)
 
     def open_store(self, storage: str, aws_conn_id: str | None) -> ObjectStore:
         self.opened.append((storage, aws_conn_id))

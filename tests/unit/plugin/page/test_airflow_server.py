@@ -121,7 +121,7 @@ def test_a_user_gets_the_dags_whose_runs_are_readable(database: Session) -> None
 
 def test_the_newest_run_says_what_a_template_became(database: Session) -> None:
     server = AirflowServer()
-    assert server.rendered("flights", "t") is None
+    assert server.rendered("flights", ["t"]) is None
     for number, run_id in enumerate(("newer", "older")):
         when = datetime(2026, 1, 2 - number, tzinfo=UTC)
         run = DagRun(dag_id="flights", run_id=run_id, run_type="manual", run_after=when)
@@ -132,7 +132,7 @@ def test_the_newest_run_says_what_a_template_became(database: Session) -> None:
                 dag_id="flights", task_id="t", run_id=run_id, map_index=-1, rendered_fields={"storage": run_id}
             )
         )
-    assert server.rendered("flights", "t") == ("newer", {"storage": "newer"})
+    assert server.rendered("flights", ["trigger", "t"]) == ("newer", {"storage": "newer"})
 
 
 def test_the_next_run_is_the_one_that_airflow_plans(database: Session) -> None:

@@ -248,14 +248,15 @@ def test_a_dag_with_several_jobs_lists_them(busy: World) -> None:
     assert page.get(f"/dags/two/jobs/{JOB}").status_code == 200
 
 
-def test_a_templated_job_is_known_once_a_run_has_rendered_it(busy: World) -> None:
+@pytest.mark.parametrize("task_id", ["epoch0.trigger", "epoch.routes"])
+def test_a_templated_job_is_known_once_a_run_has_rendered_it(busy: World, task_id: str) -> None:
     server = StandIn([dag_of("flights", ("{{ params.lake }}", JOB))], {STORAGE: busy.memory})
     page = Page(server)
     seen = words(page.get("/dags/flights").text)
     assert "{{ params.lake }}" in seen
     assert "Trigger a run" in seen
     assert page.get(f"/api/v1{ONE}").status_code == 409
-    server.runs["flights", "epoch0.trigger"] = ("manual__1", {"storage": STORAGE, "job": JOB})
+    server.runs["flights", task_id] = ("manual__1", {"storage": STORAGE, "job": JOB})
     assert "Checkpoint 4 in progress" in words(page.get("/dags/flights").text)
 
 
