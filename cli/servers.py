@@ -9,6 +9,7 @@ from typing import Any
 from ..checkpoint import Coordinator
 from ..checkpoint.views.servers import ServerRow
 from ..checkpoint.views.servers import servers as servers_of
+from ..checkpoint.views.wording import moment
 from .output import text
 
 _HEADINGS = ("job", "server", "state", "for", "where", "started", "lease until")
@@ -37,8 +38,8 @@ def _cells(row: ServerRow) -> tuple[str, ...]:
         row.state,
         text.run_name(row.run_id, _RUN) if row.run_id is not None else "the job",
         _where(row),
-        text.moment(row.started_at_ms),
-        text.moment(row.lease_until_ms),
+        moment(row.started_at_ms),
+        moment(row.lease_until_ms),
     )
 
 
