@@ -22,6 +22,13 @@ from .job_files import JobFiles
 THREADS = 8
 """Files that are asked for, or read, at once."""
 
+FOLDERS = 8
+"""Folders that are listed one after the other; files in more are looked up by one listing over all that lies between.
+"""
+
+PAGE = 1_000
+"""Objects that one request lists."""
+
 GONE = "it is gone"
 
 
@@ -37,8 +44,9 @@ class FileCheck:
     def damaged(self, handles: Iterable[StateHandle]) -> Iterator[tuple[StateHandle, str]]:
         """Yield the files that are gone or altered, each with what is wrong.
 
-        Files are looked up by listing the checkpoint folders that they lie in: one request a thousand files. A file
-        that the listing lacks is asked for once more by name (semantics R1: a 404 that a listing confirms).
+        Files are looked up by listing the checkpoint folders that they lie in, or all folders of the job in one go
+        where a stage has files in many: one request a thousand objects. A file that the listing lacks is
+        asked for once more by name (semantics R1: a 404 that a listing confirms).
 
         Raises:
             UnavailableError: the store could not be asked.
@@ -47,12 +55,16 @@ class FileCheck:
         by_folder: dict[str, list[StateHandle]] = {}
         for handle in handles:
             by_folder.setdefault("/".join(handle.path.split("/")[:3]) + "/", []).append(handle)
-        for folder, expected in sorted(by_folder.items()):
-            if self._deep:
+        if self._deep:
+            for _, expected in sorted(by_folder.items()):
                 yield from _each(self._read_through, expected)
-                continue
+            return
+        spread = len(by_folder) > FOLDERS
+        listings = [sorted(by_folder)] if spread else [[folder] for folder in sorted(by_folder)]
+        for folders in listings:
+            expected = [handle for folder in folders for handle in by_folder[folder]]
             named = {handle.path for handle in expected}
-            present = {found.key: found for found in self._files.listing(folder) if found.key in named}
+            present = {found.key: found for found in self._listed(folders) if found.key in named}
             doubtful: list[StateHandle] = []
             for handle in expected:
                 found = present.get(handle.path)
@@ -67,6 +79,26 @@ class FileCheck:
                 elif (problem := _differs(handle, found)) is not None:
                     yield handle, problem
             yield from _each(self._altered, doubtful)
+
+    def _listed(self, folders: list[str]) -> Iterator[ObjectStat]:
+        """List one folder, or all that lies from the first of several to the last of them.
+
+        Where that is more than a request for each folder shows, the rest is listed folder by folder.
+        """
+        if len(folders) == 1:
+            yield from self._files.listing(folders[0])
+            return
+        reached, left = "", PAGE * len(folders)
+        for found in self._files.listing("", start_after=folders[0]):
+            if found.key > folders[-1] and not found.key.startswith(folders[-1]):
+                return
+            yield found
+            reached, left = found.key, left - 1
+            if not left:
+                break
+        for folder in folders if not left else ():
+            if folder > reached or reached.startswith(folder):
+                yield from self._files.listing(folder)
 
     def _altered(self, handle: StateHandle) -> str | None:
         """Say how the content of a file with another etag differs; None if it does not."""

@@ -10,6 +10,7 @@ import pytest
 
 from airflow_cairn.checkpoint.documents.acknowledgement import StateHandle
 from airflow_cairn.checkpoint.documents.attempt import Handover, Slice
+from airflow_cairn.checkpoint.store import file_check
 from airflow_cairn.checkpoint.store.file_check import FileCheck, known
 from airflow_cairn.checkpoint.store.job_files import JobFiles
 from airflow_cairn.spark.output.writer import Writer
@@ -155,3 +156,64 @@ def test_a_store_that_cannot_be_asked_is_no_damage(store: Server, monkeypatch: p
     monkeypatch.setattr(Server, "stat", fail)
     with pytest.raises(UnavailableError):
         _problems(store, handle)
+
+
+class Listed(MemoryStore):
+    """Counts listings."""
+
+    listings = 0
+
+    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectStat]:
+        self.listings += 1
+        return super().list(prefix, start_after=start_after)
+
+
+def _spread(store: MemoryStore, folders: int) -> list[StateHandle]:
+    """Put a file into the folders of so many checkpoints, each between files that are none of ours."""
+    handles = []
+    for checkpoint in range(1, folders + 1):
+        folder = f"chk-{checkpoint:010d}/state"
+        for neighbour in ("aaa/x", "clean.b/x"):
+            store.put(f"flights/{folder}/{neighbour}", b"another stage's")
+        store.put(f"flights/{folder}/clean/1-t/r/state.totals/part-0", DATA)
+        path = f"{folder}/clean/1-t/r/state.totals/part-0"
+        etag = store.stat(f"flights/{path}").etag
+        assert etag is not None
+        handles.append(StateHandle("state.totals", path, len(DATA), etag))
+    store.put("flights/chk-0000009999/state/clean/x", b"of a later checkpoint")
+    return handles
+
+
+@pytest.mark.parametrize(("folders", "listings"), [(1, 1), (8, 8), (9, 1), (60, 1)])
+def test_files_in_many_folders_cost_one_listing(folders: int, listings: int) -> None:  # semantics R1
+    store = Listed()
+    handles = _spread(store, folders)
+    store.listings = 0
+    assert list(FileCheck(JobFiles(store, "flights")).damaged(handles)) == []
+    assert store.listings == listings
+
+
+def test_much_of_other_stages_is_not_listed_whole(monkeypatch: pytest.MonkeyPatch) -> None:  # semantics R1
+    """Beyond a request a folder it goes on folder by folder, from the one that it has reached."""
+    monkeypatch.setattr(file_check, "PAGE", 2)
+    store = Listed()
+    handles = _spread(store, 20)
+    store.listings = 0
+    assert list(FileCheck(JobFiles(store, "flights")).damaged(handles)) == []
+    assert store.listings == 1 + 7, "40 objects of 60, then the rest of the folders"
+
+
+@pytest.mark.parametrize("page", [1, 2, 1_000])
+@pytest.mark.parametrize("gone", [0, 11, 19])
+def test_what_is_gone_or_altered_is_found_among_many_folders(
+    monkeypatch: pytest.MonkeyPatch, gone: int, page: int
+) -> None:  # semantics R1
+    monkeypatch.setattr(file_check, "PAGE", page)
+    store = MemoryStore()
+    handles = _spread(store, 20)
+    store.delete([f"flights/{handles[gone].path}"])
+    store.put(f"flights/{handles[5].path}", DATA + b"?")
+    found = {handle.path: problem for handle, problem in FileCheck(JobFiles(store, "flights")).damaged(handles)}
+    assert found[handles[gone].path] == "it is gone"
+    assert found[handles[5].path].startswith("its size differs")
+    assert len(found) == 2
