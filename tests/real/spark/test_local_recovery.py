@@ -112,7 +112,8 @@ def lake(
 
 def run(lake: Lake, application: Path, run_id: str) -> None:
     conf = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.sql.shuffle.partitions": "2"}
-    session = ConnectSession(conf={**conf, **fast_conf(), "spark.jars": ",".join(map(str, s3a_jars()))})
+    conf["spark.jars"] = ",".join(map(str, s3a_jars()))
+    session = ConnectSession(conf={**conf, **fast_conf()}, local_state_mb=16)  # more than that is free on any disk
     with DAG("flights"):
         group = CheckpointedTaskGroup(
             "epoch",
