@@ -10,7 +10,7 @@ SETUP := $(PYTHON) -m scripts.setup
 # $(call flag,name,VALUE): --name 'VALUE' where VALUE is set; KEEP is a switch.
 flag = $(if $(2),--$(1) '$(2)')
 demo_flags = $(call flag,flights,$(FLIGHTS)) $(call flag,epochs,$(EPOCHS)) $(call flag,kill,$(KILL)) \
-	$(call flag,storage,$(STORAGE)) $(if $(filter-out 0,$(KEEP)),--keep)
+	$(call flag,storage,$(STORAGE)) $(call flag,session,$(SESSION)) $(if $(filter-out 0,$(KEEP)),--keep)
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,7 +22,7 @@ sbom: ## Write the list of every locked package and its checksums to .cache/sbom
 	@$(SETUP) venv
 	@$(BIN)/python -m scripts.sbom
 
-demo: ## Run the pipeline, kill it, watch it recover: [FLIGHTS=path] [EPOCHS=n] [KILL=stage@epoch|none] [STORAGE=file|s3] [KEEP=1]
+demo: ## Run the pipeline, kill it, watch it recover: [FLIGHTS=path] [EPOCHS=n] [KILL=stage@epoch|server@epoch|none] [SESSION=submit] [STORAGE=file|s3] [KEEP=1]
 	@$(SETUP) venv java classes $(if $(filter s3,$(STORAGE)),s3server jars)
 	@$(BIN)/python -m scripts.demo $(demo_flags)
 

@@ -8,6 +8,8 @@ Set before Airflow starts:
     CAIRN_STORAGE: where checkpoints live, `file:///…` or `s3://bucket/prefix`.
     CAIRN_FLIGHTS: the input, a Parquet file or folder with `date`, `delay`, `distance`, `origin`, `destination`.
     CAIRN_FLIGHTS_DAYS: how many days to run from 2001-01-01 on; 5 unless set.
+    CAIRN_FLIGHTS_SESSION: `warm` has all stages share one Spark server, which the first stage starts; each is submitted
+        by itself unless set.
     CAIRN_AWS_CONN_ID: the Airflow connection for an `s3://` storage; boto3's own chain unless set.
 """
 
@@ -23,7 +25,7 @@ import pendulum
 from airflow.sdk import DAG, CronDataIntervalTimetable
 
 from airflow_cairn.checkpoint import CheckpointConfig
-from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
+from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
 
 APPLICATIONS = Path(__file__).parent / "applications"
 FIRST_DAY = pendulum.datetime(2001, 1, 1, tz="UTC")
@@ -36,6 +38,8 @@ SMALL_JOB = {
     "spark.log.level": "WARN",
     **json.loads(os.environ.get("CAIRN_FLIGHTS_SPARK_CONF", "{}")),
 }
+
+SESSION = ConnectSession(conf=SMALL_JOB) if os.environ.get("CAIRN_FLIGHTS_SESSION") == "warm" else None
 
 KEYED = {
     # Two subtasks share the keyed state. Another parallelism up to the maximum may be set before any run; the maximum
@@ -51,7 +55,7 @@ def stage(name: str, *arguments: str, **options: Any) -> SparkEpochOperator:
         task_id=name,
         application=str(APPLICATIONS / f"{name}.py"),
         application_args=list(arguments),
-        conf=SMALL_JOB,
+        conf={} if SESSION else SMALL_JOB,  # a server is given it when it starts
         retries=3,
         retry_delay=timedelta(seconds=1),
         **options,
@@ -73,6 +77,7 @@ with DAG(
         storage=os.environ.get("CAIRN_STORAGE", f"file://{Path.home()}/cairn"),
         aws_conn_id=os.environ.get("CAIRN_AWS_CONN_ID"),
         config=CheckpointConfig(retained=3, timeout=timedelta(hours=1)),
+        session=SESSION,
     ):
         clean = stage("clean", os.environ.get("CAIRN_FLIGHTS", "flights.parquet"))
         routes = stage("routes", **KEYED)

@@ -1,4 +1,4 @@
-"""Runs the flights pipeline in a real Airflow, kills a Spark driver in the middle, and compares what came out.
+"""Runs the flights pipeline in a real Airflow, kills a stage in the middle of its write, and compares what came out.
 
 Everything lives in a temporary folder and on free ports of the loopback address; at the end, and on Ctrl-C, every
 process that was started is gone.
@@ -10,15 +10,14 @@ import argparse
 import contextlib
 import json
 import re
+import secrets
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -27,15 +26,16 @@ from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.storage import S3Options, open_store
 
 from ..harness.airflow_home import AirflowHome
-from ..harness.processes import RealProcess
 from ..harness.s3_server import S3Server
 from ..harness.spark.start import fast_conf
 from ..s3a_jars import s3a_jars
 from ..setup.base import ROOT
 from .compare import Comparison, compare, leftovers
-from .flights_input import FIRST_DAY, FLIGHTS_A_DAY, SCHEMA, write_flights
+from .flights_input import FLIGHTS_A_DAY, SCHEMA, write_flights
+from .plain import PlainPass
 from .report import print_table
-from .watch import KillOrder, Watcher
+from .strike import SERVER, KillOrder
+from .watch import Watcher
 
 STAGES = ("clean", "routes", "airports", "report")
 BUCKET = "lake"
@@ -73,7 +73,13 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--flights", type=Path, help="a Parquet file with flights; generated unless given")
     parser.add_argument("--epochs", type=int, default=5, help="days to run, each an epoch (default: 5)")
-    parser.add_argument("--kill", default="routes@3", help="STAGE@EPOCH whose driver is killed, or none")
+    parser.add_argument("--kill", default="routes@3", help="STAGE@EPOCH, or server@EPOCH: what is killed; or none")
+    parser.add_argument(
+        "--session",
+        choices=("warm", "submit"),
+        default="warm",
+        help="all stages share one Spark server (default), or each is a spark-submit",
+    )
     parser.add_argument("--storage", choices=("file", "s3"), default="file", help="where checkpoints live")
     parser.add_argument("--keep", action="store_true", help="leave Airflow up until Ctrl-C")
     options = parser.parse_args()
@@ -86,14 +92,18 @@ def _arguments() -> argparse.Namespace:
         missing = set(SCHEMA.names) - set(pq.read_schema(options.flights).names)
         if missing:
             parser.error(f"FLIGHTS: {options.flights} lacks the columns {', '.join(sorted(missing))}")
-    options.kill = None if options.kill == "none" else _kill_order(parser, options.kill, options.epochs)
+    options.kill = None if options.kill == "none" else _kill_order(parser, options)
     return options
 
 
-def _kill_order(parser: argparse.ArgumentParser, text: str, epochs: int) -> KillOrder:
+def _kill_order(parser: argparse.ArgumentParser, options: argparse.Namespace) -> KillOrder:
+    text, epochs = options.kill, options.epochs
     match = re.fullmatch(r"([a-z]+)@([0-9]+)", text)
-    if match is None or match[1] not in STAGES:
-        parser.error(f"KILL must be none or STAGE@EPOCH with a stage of {', '.join(STAGES)}, not {text!r}")
+    if match is None or match[1] not in (*STAGES, SERVER):
+        known = ", ".join(STAGES)
+        parser.error(f"KILL must be none, {SERVER}@EPOCH or STAGE@EPOCH with a stage of {known}, not {text!r}")
+    if match[1] == SERVER and options.session == "submit":
+        parser.error(f"KILL={text} kills the server that all stages share, and with SESSION=submit there is none")
     epoch = int(match[2])
     if not 1 <= epoch <= epochs:
         if text == "routes@3":  # the default, with fewer epochs than that
@@ -115,22 +125,21 @@ def _run(options: argparse.Namespace, folder: Path) -> int:
     with contextlib.ExitStack() as stack:
         uri, s3, env = _storage(options, folder, stack)
         say(f"storage: {uri}")
-        plain = _start_plain_pass(flights, options.epochs, folder, stack)
-        home = AirflowHome(folder / "airflow", mode="standalone", env=_environment(options, flights, uri, env))
+        plain = PlainPass(flights, options.epochs, folder, say)
+        stack.callback(plain.stop)
+        home = AirflowHome(folder / "airflow", env=_environment(options, folder, flights, uri) | env)
         shutil.copytree(ROOT / "dags", home.dags_folder, dirs_exist_ok=True)
         (home.dags_folder / "__init__.py").unlink()
         stack.callback(home.stop)
         home.start()
         say(f"Airflow is up at {home.url} (scheduler, triggerer, dag processor, API server)")
-        plain.wait_until((folder / "plain/traffic/_SUCCESS").exists, 120, "the plain Spark pass")
-        _wait_for_end(plain)
-        say("one plain Spark pass over the same input is done; its result is what ours must equal")
         coordinator = Coordinator(open_store(uri, s3=s3), "flights")
         watcher = Watcher(coordinator, say, options.kill)
-        _run_epochs(home, watcher, options.epochs)
+        _run_epochs(home, watcher, plain, options.epochs)
+        plain.wait()
         found = [
-            compare(coordinator, "routes", "totals", ["origin", "destination"], folder / "plain" / "totals"),
-            compare(coordinator, "airports", "traffic", ["airport"], folder / "plain" / "traffic"),
+            compare(coordinator, "routes", "totals", ["origin", "destination"], plain.totals),
+            compare(coordinator, "airports", "traffic", ["airport"], plain.traffic),
         ]
         print_table(coordinator.head(), lambda epoch: f"{watcher.epoch_number(epoch)} ({watcher.day(epoch)})")
         equal = _tell(coordinator, found, options, watcher)
@@ -166,51 +175,31 @@ def _storage(
     return f"s3://{BUCKET}/cairn", s3, env
 
 
-def _environment(options: argparse.Namespace, flights: Path, uri: str, storage: dict[str, str]) -> dict[str, str]:
+def _environment(options: argparse.Namespace, folder: Path, flights: Path, uri: str) -> dict[str, str]:
     conf = fast_conf()
     if options.storage == "s3":
         conf["spark.jars"] = ",".join(str(jar) for jar in s3a_jars())
+    temporary = folder / "tmp"  # a server that is ended with all else leaves its log there
+    temporary.mkdir()
     return {
+        "TMPDIR": str(temporary),
         "CAIRN_STORAGE": uri,
         "CAIRN_FLIGHTS": str(flights),
         "CAIRN_FLIGHTS_DAYS": str(options.epochs),
+        "CAIRN_FLIGHTS_SESSION": options.session,
         "CAIRN_FLIGHTS_SPARK_CONF": json.dumps(conf),
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
-        **storage,
+        "AIRFLOW_CONN_CAIRN_SESSION": json.dumps({"conn_type": "generic", "password": secrets.token_urlsafe(32)}),
     }
 
 
-def _start_plain_pass(flights: Path, epochs: int, folder: Path, stack: contextlib.ExitStack) -> RealProcess:
-    end = FIRST_DAY + timedelta(days=epochs)
-    words = [word for name, value in fast_conf().items() for word in ("--conf", f"{name}={value}")]
-    home = AirflowHome(folder / "plain-home")  # for the environment that its tasks would get, nothing is started
-    command: list[str | Path] = [
-        Path(sys.executable).parent / "spark-submit",
-        *("--master", "local[2]", "--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"),
-        *words,
-        Path(__file__).with_name("plain_pass.py"),
-        *(str(flights), FIRST_DAY.date().isoformat(), end.date().isoformat(), str(folder / "plain")),
-    ]
-    process = RealProcess("plain-pass", command, folder / "plain-pass.log", env=home.env, cwd=folder)
-    stack.callback(process.stop)
-    return process
-
-
-def _wait_for_end(process: RealProcess) -> None:
-    ended = threading.Event()
-    deadline = time.monotonic() + 120
-    while process.returncode is None and time.monotonic() < deadline:
-        ended.wait(0.1)
-    if process.returncode != 0:
-        raise subprocess.CalledProcessError(process.returncode or -1, "plain_pass.py", process.log_tail())
-
-
-def _run_epochs(home: AirflowHome, watcher: Watcher, epochs: int) -> None:
+def _run_epochs(home: AirflowHome, watcher: Watcher, plain: PlainPass, epochs: int) -> None:
     home.api.wait_for_dag("flights")
     home.api.unpause("flights")
     say("the DAG `flights` is unpaused: one DAG run a day, each an epoch")
     last_change = time.monotonic()
     for completed in _looks(watcher):
+        plain.look()
         if completed >= epochs:
             break
         failed = [run for run in home.api.runs("flights") if run["state"] == "failed"]
@@ -236,8 +225,8 @@ def _looks(watcher: Watcher) -> Iterator[int]:
 
 
 def _tell(coordinator: Coordinator, found: list[Comparison], options: argparse.Namespace, watcher: Watcher) -> bool:
-    if options.kill is not None and not watcher.killed:
-        say(f"NOT KILLED: the driver of {options.kill.stage} was too fast; nothing was shown, run it again")
+    if options.kill is not None and not watcher.recovered:
+        say(f"NOT KILLED IN TIME: {options.kill.stage} was too fast; nothing was shown, run it again")
         return False
     rows = sum(each.rows for each in found)
     for each in found:
@@ -261,7 +250,10 @@ def _what_next(options: argparse.Namespace, uri: str) -> None:
     print("\nWhere to look next:")
     if not options.keep:
         print("  make demo KEEP=1                    leaves Airflow up: see the retry and its log in the page")
-    print("  make demo KILL=airports@2           kills another driver; KILL=none kills nothing")
+    print("  make demo KILL=server@3             kills the Spark server with all that runs on it; KILL=none nothing")
+    print(
+        "  make demo SESSION=submit            each stage starts a Spark driver of its own, and one of them is killed"
+    )
     print("  make demo STORAGE=s3                the same on a real S3 server, through s3a and the magic committer")
     print("  dags/flights.py                     the DAG; dags/applications/ what runs inside Spark")
     print("  docs/concepts/protocol.md           why a kill at any moment comes out right")

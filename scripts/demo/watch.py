@@ -1,10 +1,10 @@
-"""Follows a job in its store and says what happens, and kills the driver that it was asked to kill."""
+"""Follows a job in its store and says what happens, and kills what it was asked to kill."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 
 import psutil
 
@@ -13,16 +13,14 @@ from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.checkpoint.documents.attempt import EpochDocument, PendingDocument
 from airflow_cairn.checkpoint.documents.entries import EndedEntry, PendingEntry
 from airflow_cairn.checkpoint.reasons import Status
+from airflow_cairn.checkpoint.servers.record import KEY, ServersDocument, ServerState
 from airflow_cairn.checkpoint.store import acks, attempt_documents
 from airflow_cairn.storage.errors import GoneError
 
+from .strike import SERVER, KillOrder, caught_writing, is_java, programs_of, send, servers_of
 
-@dataclass(frozen=True)
-class KillOrder:
-    """Which driver to kill: of which stage, in which epoch (1-based)."""
-
-    stage: str
-    epoch: int
+AT_WORK = "routes"
+"""The stage in whose write the server is killed: another one runs beside it."""
 
 
 class Watcher:
@@ -31,31 +29,38 @@ class Watcher:
     Args:
         coordinator: the job's.
         say: takes one line for the reader.
-        kill: the driver to kill; None for none.
+        kill: what to kill; None for nothing.
     """
 
     def __init__(self, coordinator: Coordinator, say: Callable[[str], None], kill: KillOrder | None) -> None:
         self._coordinator = coordinator
         self._print = say
         self._kill = kill
-        """None once the driver has acknowledged."""
-        self.killed = False
-        """Whether the driver asked for was killed."""
+        self.killed: KillOrder | None = None
+        """What was killed, and when."""
         self._epochs: list[str] = []
         self._days: dict[str, str] = {}
         self._announced: set[int] = set()
         self._ended: set[int] = set()
         self._acknowledged: set[tuple[int, str]] = set()
+        self._servers: set[str] = set()
+        self._failed: set[str] = set()
         self.completed = 0
         """How many epochs have completed."""
         self.changes = 0
         """How much was told since somebody last set this to 0."""
         self.kill_is_due = False
-        """Whether the epoch of the kill is pending and the driver lives still."""
+        """Whether the epoch of the kill is pending, and nothing was killed yet."""
+
+    @property
+    def recovered(self) -> bool:
+        """Whether an attempt failed of the epoch in which something was killed; all epochs have completed."""
+        return self.killed is not None and self._epochs[self.killed.epoch - 1] in self._failed
 
     def look(self) -> None:
         """Look once."""
         head = self._coordinator.head()
+        self._tell_servers()
         for ended in head.history:
             if ended.id not in self._ended:
                 self._announce(ended)
@@ -117,42 +122,54 @@ class Watcher:
                 f"  checkpoint {ended.id} COMPLETED: {ended.acks} acks, {ended.size_bytes} bytes, {seconds:.1f} s"
             )
         else:
+            self._failed.add(ended.epoch)
             self._say(f"  checkpoint {ended.id} {ended.status}: {ended.reason}: {ended.detail.splitlines()[0][:200]}")
+
+    def _tell_servers(self) -> None:
+        if not self._coordinator.files.has(KEY):
+            return
+        record, _ = self._coordinator.files.read(ServersDocument, KEY)
+        for server in record.servers:
+            if server.state is ServerState.UP and server.nonce not in self._servers:
+                which = "another" if self._servers else "a"
+                self._servers.add(server.nonce)
+                self._say(f"  {which} Spark server is up, and all stages share it: {server.nonce}")
 
     def _kill_if_due(self, document: PendingDocument) -> None:
         order = self._kill
-        if order is None or self.killed or self.epoch_number(document.epoch) != order.epoch:
+        if order is None or self.killed is not None or self.epoch_number(document.epoch) != order.epoch:
             return
         self.kill_is_due = True
-        execution = document.executions[order.stage]
-        folder = layout.execution_folder(execution.home, order.stage, execution.attempt, execution.token)
-        if next(iter(self._coordinator.files.listing(folder)), None) is None:
+        stage = AT_WORK if order.stage == SERVER else order.stage
+        execution = document.executions[stage]
+        handover = layout.handover(execution.home, stage, execution.token)
+        if not self._coordinator.files.has(handover):
             return
-        victims = drivers_of(layout.handover(execution.home, order.stage, execution.token))
-        # A driver that is stopped cannot acknowledge between the look and the kill.
-        for victim in victims:
-            victim.suspend()
-        if acks.has_acknowledged(self._coordinator.files, order.stage, execution):
-            for victim in victims:
-                victim.resume()
-            self._kill, self.kill_is_due = None, False
-            self._say(f"  the Spark driver of {order.stage} has acknowledged before it could be killed")
-        elif victims:
-            for victim in victims:
-                victim.send_signal(signal.SIGKILL)
-            self.killed, self.kill_is_due = True, False
-            pids = ", ".join(str(victim.pid) for victim in victims)
-            self._say(f"  >>> SIGKILL to the Spark driver of {order.stage}, while it writes (process {pids})")
+        folder = layout.execution_folder(execution.home, stage, execution.attempt, execution.token)
+        programs = programs_of(handover)
 
+        def has_written() -> bool:
+            return next(iter(self._coordinator.files.listing(folder)), None) is not None
 
-def drivers_of(handover_key: str) -> list[psutil.Process]:
-    """Find the processes of the Spark driver that was started with a handover: the JVM and the Python below it."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            words = process.cmdline()
-            if words and "java" in words[0] and any(word.endswith(handover_key) for word in words):
-                found += [process, *process.children(recursive=True)]
-        except psutil.Error:  # gone meanwhile, or another user's
-            continue
-    return found
+        def has_acknowledged() -> bool:
+            return acks.has_acknowledged(self._coordinator.files, stage, execution)
+
+        if caught_writing(programs, has_written, has_acknowledged):
+            self._strike(order, programs)
+        elif has_acknowledged():
+            self._kill, self.kill_is_due = replace(order, epoch=order.epoch + 1), False
+            self._say(f"  {stage} has acknowledged before it could be killed; the next epoch has its turn")
+
+    def _strike(self, order: KillOrder, programs: list[psutil.Process]) -> None:
+        """Kill what stands still: a stage's program, or the server that it is a client of."""
+        self.killed, self.kill_is_due = order, False
+        if order.stage != SERVER:
+            of_a_server = "{}, while Spark writes for it"
+            what = "the Spark driver of {}, while it writes" if is_java(programs[0]) else of_a_server
+            killed = send(programs, signal.SIGKILL)
+            self._say(f"  >>> SIGKILL to {what.format(order.stage)} (process {killed})")
+            return
+        record, _ = self._coordinator.files.read(ServersDocument, KEY)
+        killed = ", ".join(send(servers_of(server.nonce), signal.SIGKILL) for server in record.servers)
+        self._say(f"  >>> SIGKILL to the Spark server, while it writes for {AT_WORK} (process {killed})")
+        send(programs, signal.SIGCONT)

@@ -48,5 +48,16 @@ def pass_on(pid: int) -> None:
         set_session_niceness(pid, ours)
 
 
+def give_way(pid: int, niceness: int = 10) -> None:
+    """Have a session that this process has started give way to all others.
+
+    Args:
+        pid: of the session's first process.
+        niceness: 0 to 19.
+    """
+    os.setpriority(os.PRIO_PROCESS, pid, max(niceness, os.getpriority(os.PRIO_PROCESS, pid)))
+    set_session_niceness(pid, niceness)
+
+
 def _file(pid: int) -> Path:
     return Path(f"/proc/{pid}/autogroup")
