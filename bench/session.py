@@ -1,9 +1,9 @@
 """What a server that Cairn runs keeps of the epochs that it has run: memory, Python workers, files, sessions.
 
 Run it as `.venv/bin/python -m bench.session [--json] [--epochs N] [--every N] [--idle SECONDS]`. A job of one stage
-runs its epochs one after the other on the server that its first stage has started, as a stage's task does: `SharedServer`
-finds the server, the client is a process. Its application (`bench/session_spark/application.py`) uses a Python UDF, a
-temporary view, a cached table and a keyed state.
+runs its epochs one after the other on the server that its first stage has started, as a stage's task does:
+`SharedServer` finds the server, the client is a process. Its application (`bench/session_spark/application.py`) uses a
+Python UDF, a temporary view, a cached table and a keyed state.
 
 Every `--every` epochs, after a garbage collection in the server, a line of `samples`:
 
