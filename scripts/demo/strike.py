@@ -96,7 +96,7 @@ def send(programs: list[psutil.Process], number: signal.Signals) -> str:
 
 def _running(programs: list[psutil.Process]) -> set[str]:
     """Give the states of those programs that have not ended, and of all below them."""
-    states = set()
+    states: set[str] = set()
     for program in programs:
         with suppress(psutil.NoSuchProcess):
             states |= {each.status() for each in (program, *program.children(recursive=True))}
