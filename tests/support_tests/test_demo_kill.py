@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -152,5 +153,5 @@ def test_a_program_runs_a_step_at_a_time_until_it_writes(play: Play) -> None:
 
     assert caught_writing([process], has_written, lambda: False)
     assert looks == [psutil.STATUS_STOPPED] * 3
-    send([process], 9)
+    send([process], signal.SIGKILL)
     assert not caught_writing([process], lambda: False, lambda: False), "it has ended"
