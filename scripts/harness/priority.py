@@ -48,7 +48,7 @@ def pass_on(pid: int) -> None:
         set_session_niceness(pid, ours)
 
 
-def give_way(pid: int, niceness: int = 10) -> None:
+def give_way(pid: int, niceness: int = 3) -> None:
     """Have a session that this process has started give way to all others.
 
     Args:
