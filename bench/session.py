@@ -31,7 +31,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -251,7 +251,8 @@ def main() -> None:
     parser.add_argument("--idle", type=int, default=30, help="seconds after which the idle server ends (default: 30)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cairn-bench-") as name:
-        result = measure(Path(name), options.epochs, options.every, timedelta(seconds=options.idle))
+        with redirect_stdout(sys.stderr):  # what Airflow's own log says of the server
+            result = measure(Path(name), options.epochs, options.every, timedelta(seconds=options.idle))
     tell(result, as_json=options.json)
 
 
