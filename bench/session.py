@@ -9,7 +9,7 @@ Every `--every` epochs, after a garbage collection in the server, a line of `sam
 
 - `epoch`, and `epoch_s`: the median seconds of the epochs since the line before.
 - `server_mb`, `threads`, `open_files`: of the server's JVM; `driver_mb`: of the Python beside it.
-- `python_workers`: daemons of sessions, and their workers, that live `--every` epochs later still.
+- `python_workers`: daemons of sessions, and their workers, that live at that moment.
 - `client_mb`: the largest peak memory of a client process since the line before.
 - `worker_mb`: of this process, which does what Airflow's task processes do.
 - `views`, `tables`: temporary views and cached tables that a new session sees.
