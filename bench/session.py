@@ -250,9 +250,9 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=10, help="epochs between two samples (default: 10)")
     parser.add_argument("--idle", type=int, default=30, help="seconds after which the idle server ends (default: 30)")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="cairn-bench-") as name:
-        with redirect_stdout(sys.stderr):  # what Airflow's own log says of the server
-            result = measure(Path(name), options.epochs, options.every, timedelta(seconds=options.idle))
+    # Airflow's own log says of the server what it says in a task.
+    with tempfile.TemporaryDirectory(prefix="cairn-bench-") as name, redirect_stdout(sys.stderr):
+        result = measure(Path(name), options.epochs, options.every, timedelta(seconds=options.idle))
     tell(result, as_json=options.json)
 
 
