@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -86,7 +87,8 @@ def test_all_rows_are_equal_and_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
     api.request("POST", "/dags/flights/dagRuns", json=FIRST_DAY_AGAIN)
     api.close()
     process.wait_until(lambda: running(process.family(), "airflow_cairn.spark.remote.client"), 600, "a client")
-    family = process.family()
+    # The server has left the tree of processes: the task that started it has ended.
+    family = [*process.family(), *running(psutil.process_iter(), f"{tmp_path}/tmp/")]
     assert running(family, "SparkSubmit"), "the server"
     printed = ctrl_c(process, tmp_path, family)
     assert process.returncode == 0, printed
@@ -104,11 +106,11 @@ def test_ctrl_c_before_the_end(tmp_path: Path) -> None:
     assert "storage: file://" in printed
 
 
-def running(family: list[psutil.Process], program: str) -> list[psutil.Process]:
-    """Give those of some processes that run a program."""
+def running(processes: Iterable[psutil.Process], program: str) -> list[psutil.Process]:
+    """Give those of some processes that run a program, or were told of a file."""
     found = []
-    for each in family:
-        with suppress(psutil.NoSuchProcess):
+    for each in processes:
+        with suppress(psutil.Error):  # gone meanwhile, or another user's
             if program in " ".join(each.cmdline()):
                 found.append(each)
     return found
