@@ -24,6 +24,7 @@ from ..spark.remote.register import ServerRegister
 from ..spark.remote.server import ConnectServer, server_of
 from ..spark.remote.server_task import ServerTask
 from ..spark.remote.server_token import server_token
+from ..storage.errors import CairnError
 from .connect_session import ConnectSession, is_any
 from .job_settings import JobSettings
 
@@ -103,6 +104,26 @@ class SharedServer:
                 continue
             tell_end(found.nonce)
             gone, nonce, silent_since_ms = found.nonce, runtime.new_token(), 0
+
+    def lives(self, nonce: str, server: ConnectServer) -> bool:
+        """Tell whether a server that a stage could not use is still there.
+
+        One that refuses connections is gone. One that does not answer is gone if its lease has run out (0043).
+
+        Args:
+            nonce: of the server.
+            server: where it is reached.
+        """
+        heard = answers(server)
+        if heard is not None:
+            return heard
+        runtime = system_runtime()
+        try:
+            entry = ServerRegister(self.coordinator.files, runtime).find(nonce)
+        except CairnError as error:
+            log.warning("whether the Spark server %s lives is not known: %s", nonce, error)
+            return True
+        return entry is not None and runtime.now_ms() < entry.lease_until_ms
 
     def local_state(self, nonce: str) -> dict[str, str]:
         """Give the conf by which an application finds the copies of state beside its server (semantics V3).

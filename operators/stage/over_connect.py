@@ -6,6 +6,7 @@ not passed over in silence.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
@@ -16,12 +17,14 @@ from ...hooks.spark_connect import ConnectClient
 from ...spark.remote.server import ConnectServer
 from ...spark.remote.sessions import session_id
 from ...spark.remote.submission import PATIENCE, PATIENCE_HERE, Submission
-from ...tasks.shared_server import SharedServer, answers, tell_end
+from ...tasks.shared_server import SharedServer, tell_end
 from .extras import Extras
 from .outcome import StageRun
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+
+log = logging.getLogger(__name__)
 
 PROGRAM = "the Spark Connect client"
 
@@ -58,7 +61,7 @@ def client_of(
         server=asdict(server),
         arguments=tuple(str(each) for each in operator.application_args or ()),
         conf={str(key): str(value) for key, value in (operator.conf or {}).items()},
-        # One on this machine that refuses connections is gone; one elsewhere may be started anew.
+        # One on this machine answers, or is gone. The way to one elsewhere, and one of the author's, may come back.
         patience=PATIENCE_HERE if nonce and server.authority is None else PATIENCE,
         nonce=nonce,
         replaced=tuple(session_id(each) for each in replaced),
@@ -120,13 +123,15 @@ def run_on_shared(
         problem = ended.problem
         if problem is None and ended.status == 0:
             return
-        lives = answers(server)
+        lives = shared.lives(nonce, server)
         if not lives:
             tell_end(nonce)
         if problem is None:
             raise run.failure(ended.status, program=PROGRAM, server="" if lives else nonce)
         if last or not problem.of_server or (lives and not problem.incurable):
             raise run.refused(problem.message, incurable=problem.incurable and not problem.of_server)
+        if lives:
+            log.warning("the Spark server %s is replaced: %s", nonce, problem.message)
         gone = nonce
 
 

@@ -29,8 +29,8 @@ class JobServer:
         self._nonce, self._host, self._port = nonce, host, port
 
     def lost(self) -> str:
-        """Give its nonce if it is gone; else nothing."""
-        return self._nonce if self._nonce and not listens(self._host, self._port) else ""
+        """Give its nonce if it is gone; else nothing, also where there is no answer: it may be busy."""
+        return self._nonce if self._nonce and listens(self._host, self._port) is False else ""
 
 
 JOB_SERVER = JobServer()

@@ -29,6 +29,7 @@ SPEAK_S = 30.0
 ANSWER_S = 120.0
 """For one answer: a server that has just started makes its first session in about ten seconds."""
 CLIENT_TYPE = "cairn"
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class ServerUnreachableError(CheckpointError):
@@ -233,8 +234,10 @@ def channel_builder(server: ConnectServer, session: str) -> DefaultChannelBuilde
     import grpc
     from pyspark.sql.connect.client.core import DefaultChannelBuilder
 
+    # A proxy of the machine's environment is not for its own loopback, nor for the job's server.
+    direct: list[tuple[str, Any]] = [("grpc.enable_http_proxy", 0)]
     if server.authority is None:
-        return DefaultChannelBuilder(server.url(session))
+        return DefaultChannelBuilder(server.url(session), direct if server.host in _LOOPBACK else None)
     authority, token = server.authority.encode(), server.token
 
     class TrustsOne(DefaultChannelBuilder):
@@ -243,7 +246,7 @@ def channel_builder(server: ConnectServer, session: str) -> DefaultChannelBuilde
             shown = grpc.access_token_call_credentials(token)
             return self._secure_channel(self.endpoint, grpc.composite_channel_credentials(trusted, shown))
 
-    return TrustsOne(server.url(session), [("grpc.ssl_target_name_override", CERTIFICATE_HOST)])
+    return TrustsOne(server.url(session), [*direct, ("grpc.ssl_target_name_override", CERTIFICATE_HOST)])
 
 
 def _client_packages() -> tuple[Any, Any]:

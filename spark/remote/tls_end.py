@@ -34,7 +34,6 @@ class TlsEnd:
     def __init__(self, identity: str, token: str, *, address: str, target: int, folder: str) -> None:
         self._target = target
         self._loop = asyncio.new_event_loop()
-        self._open: set[asyncio.Task[None]] = set()
         try:
             context = _context(identity, token, folder)
             listening = asyncio.start_server(
@@ -62,14 +61,11 @@ class TlsEnd:
 
     async def _close(self) -> None:
         self._server.close()
-        for each in (waiting := [*self._open]):
+        for each in (going := asyncio.all_tasks() - {asyncio.current_task()}):
             each.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
+        await asyncio.gather(*going, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._open.add(task)
         try:
             with contextlib.suppress(OSError):  # Spark has stopped, or a side is gone: the other one sees that
                 await self._forward(reader, writer)
@@ -79,11 +75,10 @@ class TlsEnd:
         except asyncio.CancelledError:
             # This end is being closed. Raised again, asyncio would log it as an error.
             writer.transport.abort()
-        finally:
-            self._open.discard(task)
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        spark_reader, spark_writer = await asyncio.open_connection("localhost", self._target, limit=_CHUNK)
+        # By its number: another user might listen at the IPv6 address of the same name.
+        spark_reader, spark_writer = await asyncio.open_connection("127.0.0.1", self._target, limit=_CHUNK)
         both = [asyncio.ensure_future(_pump(reader, spark_writer)), asyncio.ensure_future(_pump(spark_reader, writer))]
         try:
             # HTTP/2 never closes one direction alone.
@@ -91,10 +86,9 @@ class TlsEnd:
         finally:
             for each in both:
                 each.cancel()
+            # Not closed: that would wait until Spark has read the rest, and a JVM out of memory may never read.
+            spark_writer.transport.abort()
             await asyncio.gather(*both, return_exceptions=True)
-            spark_writer.close()
-            with contextlib.suppress(OSError):
-                await spark_writer.wait_closed()
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -289,6 +289,7 @@ def test_a_secret_that_was_changed_brings_another_server(
     run(job, application, "e2")
     assert servers.nonces() != [first]
     assert servers.said(servers.started()[0]["pid"])["why"] == "another server has replaced it"
+    assert f"the Spark server {first} is replaced: the Spark Connect server does not take" in said.text
     assert [each.id for each in job.coordinator.head().completed] == [1, 2], "no try has failed"
 
 

@@ -26,3 +26,6 @@ def test_a_machine_that_does_not_answer_is_told_from_a_port_that_refuses(monkeyp
 
     monkeypatch.setattr("socket.create_connection", times_out)
     assert listens("127.0.0.1", 1) is None
+    it = JobServer()
+    it.use("s1", "127.0.0.1", 1)
+    assert it.lost() == "", "it may be busy"

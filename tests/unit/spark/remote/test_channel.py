@@ -30,6 +30,17 @@ def test_a_server_says_which_spark_it_is() -> None:
     assert server.asked == [("AnalyzePlan", "cairn", ONE)]
 
 
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    for name in ("grpc_proxy", "https_proxy", "http_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")  # where nothing listens
+    for name in ("no_grpc_proxy", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(channel, "SPEAK_S", 60.0)
+    with connect_server() as server, ConnectChannel(server_of(host, server.port)) as it:
+        assert it.version(ONE) == "4.3.0"
+
+
 def test_nobody_waits_for_a_channel_to_close() -> None:
     """By itself grpc does, for up to 0.2 s, which each stage would pay for."""
     left, closed = Event(), Event()

@@ -147,6 +147,21 @@ def test_closing_it_closes_what_is_connected(tmp_path: Path) -> None:
             assert connection.recv(1) == b""
 
 
+def test_closing_it_waits_for_no_server_that_has_stopped_reading(tmp_path: Path) -> None:
+    """As a JVM that is out of memory: what was sent to it piles up in both buffers, and nobody takes it."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        port = mute.getsockname()[1]
+        end = TlsEnd(identity(TOKEN), TOKEN, address="127.0.0.1", target=port, folder=str(tmp_path))
+        with tls_to(end.port) as connection:
+            connection.settimeout(0.5)
+            with pytest.raises(TimeoutError):
+                connection.sendall(bytes(1 << 26))
+            closing = Thread(target=end.__exit__, args=(None, None, None), daemon=True)
+            closing.start()
+            closing.join(300)
+            assert not closing.is_alive()
+
+
 def test_the_key_is_not_in_clear_and_the_authoritys_is_not_told() -> None:  # semantics V4
     made = identity(TOKEN)
     assert "BEGIN ENCRYPTED PRIVATE KEY" in made
