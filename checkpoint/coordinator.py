@@ -27,6 +27,7 @@ from .decisions import admission, overtaken, queue, restore_choice, suspension, 
 from .decisions.abandoned import StateOf, always_running
 from .decisions.epoch import EpochUnknown
 from .documents.attempt import Handover
+from .documents.entries import InterventionKind
 from .documents.head import Head
 from .errors import NoCheckpointError
 from .executions import unacknowledged
@@ -241,15 +242,20 @@ class Coordinator(UseCase):
 
         self._heads.update(decide)
 
-    def resume(self) -> None:
+    def resume(self, *, actor: str = "") -> None:
         """Take every request again; changes nothing where the job is not stopped (semantics S1).
 
         A stop with a savepoint that is under way is given up: the savepoint fails (semantics P2).
+
+        Args:
+            actor: who wants it, for the record; empty where that is not known.
         """
 
         def decide(head: Head, now_ms: int) -> Decision[None]:
-            after = replace(settle.settle(self.files, head, now_ms), stopped=None)
+            settled = settle.settle(self.files, head, now_ms)
+            after = replace(settled, stopped=None)
             after = suspension.give_up_stop(after, "the job was resumed before it had stopped", now_ms)
+            after = transitions.done_by(actor, InterventionKind.RESUME, settled, after, now_ms)
             return Decision(None, changed(head, after))
 
         self._heads.update(decide)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from .completion import settle
 from .decisions.rewinds import Rewound, described, planned, rewound
-from .documents.entries import RewindRecord
+from .decisions.transitions import done_by
+from .documents.entries import InterventionKind, RewindRecord
 from .documents.head import Head
 from .documents.run_window import run_of_head
 from .errors import NoCheckpointError, RewindRefusedError
@@ -34,7 +35,9 @@ class Rewinding(UseCase):
 
         return self._heads.update(decide)[1]
 
-    def rewind(self, to: int, *, abort_pending: bool = False, agreed: Rewound | None = None) -> Rewound:
+    def rewind(
+        self, to: int, *, abort_pending: bool = False, agreed: Rewound | None = None, actor: str = ""
+    ) -> Rewound:
         """Make an older retained checkpoint the one that the next epoch restores (semantics R1, R5).
 
         The checkpoint is verified first. Epochs that complete again get new ids. No listener hears that a checkpoint
@@ -44,6 +47,7 @@ class Rewinding(UseCase):
             to: the checkpoint's id.
             abort_pending: end what is pending, with `CHECKPOINT_COORDINATOR_SUSPEND`, instead of refusing.
             agreed: what the caller takes the rewind to do; if it would do something else by now, it is refused.
+            actor: who wants it, for the record; empty where that is not known.
 
         Raises:
             NoCheckpointError: it is not retained, or damaged.
@@ -69,7 +73,8 @@ class Rewinding(UseCase):
             if not found.undone:
                 return Decision(found, changed(head, settled))
             self._check(settled, found, abort_pending=abort_pending)
-            after = rewound(settled, to, now_ms)
+            back = rewound(settled, to, now_ms)
+            after = done_by(actor, InterventionKind.REWIND, settled, back, now_ms, to)
             sent = after.rewinds[-1], found
             return Decision(found, after)
 

@@ -16,7 +16,7 @@ from ..decisions.abandoned import StateOf, always_running
 from ..decisions.epoch import EpochEnded, EpochPending, EpochUnknown
 from ..decisions.transitions import Ending
 from ..documents.attempt import PendingDocument
-from ..documents.entries import EndedEntry, Stopped
+from ..documents.entries import EndedEntry, InterventionKind, Stopped
 from ..documents.head import Head
 from ..errors import CheckpointFailedError
 from ..executions import restarted_stages
@@ -127,15 +127,24 @@ class CheckpointProgress(UseCase):
             return replace(found, trigger_first=True)
         return self.progress(epoch) if resumed is Resumed.PENDING else found
 
-    def abort(self, checkpoint: int, reason: Reason, detail: str) -> bool:
-        """End a pending checkpoint; True if this call ended it, False if it was not pending (semantics D3)."""
+    def abort(self, checkpoint: int, reason: Reason, detail: str, *, actor: str = "") -> bool:
+        """End a pending checkpoint; True if this call ended it, False if it was not pending (semantics D3).
+
+        Args:
+            checkpoint: its id.
+            reason: why it ends.
+            detail: the same, for users to read.
+            actor: the person who gives it up, for the record; empty where it is no person.
+        """
 
         def decide(head: Head, now_ms: int) -> Decision[bool]:
             settled = settle.settle(self._files, head, now_ms)
             entry = settled.pending_by_id(checkpoint)
             if entry is None:
                 return Decision(result=False, head=changed(head, settled))
-            return Decision(result=True, head=transitions.abort(settled, entry, Ending(reason, detail), now_ms))
+            after = transitions.abort(settled, entry, Ending(reason, detail), now_ms)
+            after = transitions.done_by(actor, InterventionKind.GIVE_UP, settled, after, now_ms, checkpoint)
+            return Decision(result=True, head=after)
 
         return self._heads.update(decide)[1]
 

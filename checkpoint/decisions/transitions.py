@@ -12,11 +12,13 @@ from dataclasses import dataclass, field, replace
 from ..documents.attempt import DocumentRef
 from ..documents.entries import (
     CompletedEntry,
+    Intervention,
+    InterventionKind,
     PendingEntry,
     RestoreRecord,
     Slowest,
 )
-from ..documents.head import MAX_OTHERS, MAX_RESTORES, Head
+from ..documents.head import MAX_INTERVENTIONS, MAX_OTHERS, MAX_RESTORES, Head
 from ..documents.read_windows import NOTHING_READ, ReadWindows
 from ..documents.text import one_line
 from ..failures import counting
@@ -222,3 +224,22 @@ def complete(head: Head, entry: PendingEntry, made: Assembled, without: Without,
         if older.id < entry.id:
             head = subsume(head, older, f"checkpoint {entry.id} completed", now_ms)
     return head
+
+
+def done_by(
+    actor: str, kind: InterventionKind, old: Head, new: Head, now_ms: int, checkpoint: int | None = None
+) -> Head:
+    """Give the head that follows what a person wanted, with a record of it in the same swap (semantics O1).
+
+    Args:
+        actor: who wanted it; empty where that is not known: then nothing is recorded.
+        kind: what it was.
+        old: the head before; where nothing has changed since, nothing is recorded either.
+        new: the head after.
+        now_ms: the time, milliseconds since 1970 UTC.
+        checkpoint: the one that was named.
+    """
+    if not actor or new == old:
+        return new
+    record = Intervention(kind, one_line(actor), now_ms, checkpoint)
+    return replace(new, interventions=(*new.interventions, record)[-MAX_INTERVENTIONS:])

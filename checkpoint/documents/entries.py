@@ -320,6 +320,29 @@ class ImportRecord:
     """Whether the job owns the savepoint's folder, and has still to delete it (semantics R6: CLAIM)."""
 
 
+class InterventionKind(StrEnum):
+    """What a person may have a job do, beside its runs."""
+
+    REWIND = "rewind"
+    """Go back to an older checkpoint (semantics R5)."""
+    RESUME = "resume"
+    """Go on, where it was stopped (semantics S1)."""
+    GIVE_UP = "give-up"
+    """End an attempt that is pending (semantics D3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intervention:
+    """What a person had the job do, for users to read (semantics O1)."""
+
+    kind: InterventionKind
+    actor: str
+    """Who it was, as where they signed in knows them."""
+    at_ms: Count
+    checkpoint: CheckpointId | None = None
+    """The checkpoint that was named."""
+
+
 class Stopped(StrEnum):
     """What the job's coordinator refuses (semantics S1, T1)."""
 

@@ -19,6 +19,7 @@ from .entries import (
     EndedEntry,
     ImportEntry,
     ImportRecord,
+    Intervention,
     JobOwner,
     Notice,
     PendingEntry,
@@ -41,6 +42,9 @@ once: as many as Airflow lets runs of a DAG be active by default. Later ones pus
 
 MAX_RESTORES = 20
 """Restores that the head remembers."""
+
+MAX_INTERVENTIONS = 20
+"""Interventions of people that the head remembers (semantics O1)."""
 
 MAX_WAITING = 1_000
 """Requests that may wait (semantics T2)."""
@@ -113,6 +117,8 @@ class Head:
     """Counted failures in a row since the newest success, or since the job failed of them (semantics D5)."""
     restart_memory: RestartMemory | None = None
     """Failed tries that the restart strategy remembers, of all epochs (semantics F4)."""
+    interventions: tuple[Intervention, ...] = field(default=(), metadata=SPARSE)
+    """What people had the job do, newest last; only where it is known who."""
     rewinds: tuple[RewindRecord, ...] = field(default=(), metadata=SPARSE)
     """Rewinds that still say something, oldest first; none covers what another covers."""
     importing: ImportEntry | None = None

@@ -7,7 +7,17 @@ from itertools import pairwise
 
 from ...storage.errors import CairnError, ErrorKind
 from .entries import MAX_FAILURES
-from .head import MAX_DECLINED, MAX_HISTORY, MAX_IMPORTS, MAX_NOTICES, MAX_RESTORES, MAX_SAVEPOINTS, MAX_WAITING, Head
+from .head import (
+    MAX_DECLINED,
+    MAX_HISTORY,
+    MAX_IMPORTS,
+    MAX_INTERVENTIONS,
+    MAX_NOTICES,
+    MAX_RESTORES,
+    MAX_SAVEPOINTS,
+    MAX_WAITING,
+    Head,
+)
 
 
 class InvariantError(CairnError):
@@ -91,6 +101,7 @@ def _invariants(old: Head, new: Head) -> Iterator[tuple[str, bool]]:
     yield "the line is in order (T2)", ranks == sorted(ranks)
     yield "the line is bounded (T2)", len(waiting) <= MAX_WAITING
     yield "the declined are bounded (T1)", len(new.declined) <= MAX_DECLINED
+    yield "the interventions are bounded (O1)", len(new.interventions) <= MAX_INTERVENTIONS
 
 
 def _of_savepoints(old: Head, new: Head) -> Iterator[tuple[str, bool]]:

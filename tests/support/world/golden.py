@@ -51,6 +51,8 @@ from airflow_cairn.checkpoint.documents.entries import (
     EndedEntry,
     ImportEntry,
     ImportRecord,
+    Intervention,
+    InterventionKind,
     JobOwner,
     LateAck,
     Notice,
@@ -197,6 +199,7 @@ EXAMPLES: dict[type, Any] = {
                            Reason.IO_EXCEPTION, "x: it is gone", stops=True, drains=True),
         ),
         forgotten=2,
+        interventions=(Intervention(InterventionKind.REWIND, "ada", 1_700_000_550_000, 1),),
         rewinds=(RewindRecord(1, 2, 1_700_000_550_000, imported=3),),
         importing=ImportEntry(_ORIGIN, 6, "00000000000000a6", 1_700_000_700_000),
         imports=(
