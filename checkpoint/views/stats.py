@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..documents import layout
-from ..documents.entries import EndedEntry, RestoreRecord, Stopped
+from ..documents.entries import EndedEntry, Intervention, RestoreRecord, Stopped
 from ..documents.head import Head
 from ..documents.read_windows import WindowText
 from ..reasons import DECLINES, Reason, Status
@@ -97,6 +97,8 @@ class JobStats:
     """Oldest first."""
     restores: tuple[RestoreRecord, ...]
     """The last 20, oldest first."""
+    interventions: tuple[Intervention, ...]
+    """What people had the job do, as far as it is known who: the last 20, oldest first."""
 
 
 def stats(head: Head) -> JobStats:
@@ -130,6 +132,7 @@ def stats(head: Head) -> JobStats:
         failures=dict(sorted(failures.items())),
         failovers=tuple(_failover(entry) for entry in head.history if _was_failed_over(head, entry)),
         restores=head.restores,
+        interventions=head.interventions,
     )
 
 

@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from ...checkpoint.documents.layout import run_id_of
 from ...checkpoint.views import wording
+from .declared_jobs import DeclaredJob
 from .problems import Problem, problem_of
 
 PREFIX = "/cairn"
@@ -78,6 +79,17 @@ def _environment() -> Environment:
 
 
 _TEMPLATES = _environment()
+
+
+def address(request: Request, job: DeclaredJob) -> str:
+    """Give the address of a job's overview.
+
+    Args:
+        request: whose root path says below which address the app answers.
+        job: the job.
+    """
+    base = request.scope.get("root_path", "")
+    return f"{base}/dags/{_segment(job.dag_id)}/jobs/{_segment(job.task_id)}"
 
 
 def html(request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:

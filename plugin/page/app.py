@@ -8,18 +8,20 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from ...storage.errors import CairnError
-from . import html_routes, rest_routes
+from . import html_routes, intervention_routes, rest_routes
 from .answers import API, failed, guarded
 from .job_reader import JobReader
 from .jobs import Jobs
-from .problems import JobNotKnownError, TemplatedJobError
+from .problems import ForeignRequestError, InterventionRefusedError, JobNotKnownError, TemplatedJobError
 from .server import Server
 from .shared_reads import SharedReads
 
 _ANSWERED = (
     AirflowNotFoundException,
     CairnError,
+    ForeignRequestError,
     HTTPException,
+    InterventionRefusedError,
     JobNotKnownError,
     RequestValidationError,
     TemplatedJobError,
@@ -44,4 +46,5 @@ def create_app(server: Server, shared: SharedReads | None = None) -> FastAPI:
     jobs = Jobs(server, JobReader(server.open_store, shared or SharedReads()))
     app.include_router(rest_routes.router(server, jobs), prefix=API)
     app.include_router(html_routes.router(server, jobs))
+    app.include_router(intervention_routes.router(server, jobs))
     return app

@@ -127,6 +127,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
             "attempts": await _attempts(jobs, job, found.row),
             "most": STAGES,
             "graph": _graph(job, found),
+            "newest": await _newest(jobs, job),
         }
         return html(request, "checkpoint.html", job=job, tab="history", **shown)
 
@@ -182,6 +183,11 @@ async def _attempts(jobs: Jobs, job: DeclaredJob, row: CheckpointRow) -> list[Ch
     """Give the attempts of a checkpoint's epoch, as far as the job remembers them, oldest first."""
     rows = (await jobs.reader.overview(job)).listing.checkpoints
     return [each for each in reversed(rows) if each.run_id == row.run_id]
+
+
+async def _newest(jobs: Jobs, job: DeclaredJob) -> int | None:
+    latest = (await jobs.reader.overview(job)).latest_completed
+    return None if latest is None else latest.id
 
 
 def _graph(job: DeclaredJob, found: CheckpointDetails) -> StageGraph | None:

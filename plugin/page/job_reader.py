@@ -120,6 +120,22 @@ class JobReader:
         """
         return await self._look(job, "savepoints", _savepoints, _revision)
 
+    async def do(self, job: DeclaredJob, act: Callable[[Coordinator], V]) -> V:
+        """Let one who asks look at a job or change it, with what the store says now.
+
+        Raises:
+            CairnError: of the act.
+            TimeoutError: the store has not answered in time; the act goes on.
+        """
+        key = (job.storage, job.aws_conn_id, job.job)
+
+        def run() -> V:
+            opened = self._open(key)
+            with opened.lock:
+                return act(opened.coordinator)
+
+        return await self._shared.once(job.storage, run)
+
     async def _look(
         self,
         job: DeclaredJob,

@@ -24,6 +24,14 @@ class TemplatedJobError(Exception):
     """The job's storage or name is a template, and no run has rendered it yet."""
 
 
+class InterventionRefusedError(Exception):
+    """What a person wants done is not done; the text says why."""
+
+
+class ForeignRequestError(Exception):
+    """A request that would change something was not sent by a page of ours."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Why there is nothing to show."""
@@ -37,9 +45,15 @@ class Problem:
 _SIGN_IN = Problem(401, "Your session has ended", "", "Reload Airflow and sign in.")
 _NO_RIGHT = Problem(
     403,
-    "You may not read this DAG's runs",
-    "Checkpoints are shown to those who may read the runs of the DAG that makes them.",
-    "Ask an administrator of this Airflow for the right to read DAG runs.",
+    "You may not do this",
+    "A job is shown to those who may read the runs of its DAG, and changed by those who may edit them.",
+    "Ask an administrator of this Airflow for the right to read, or to edit, DAG runs.",
+)
+_FOREIGN = Problem(
+    403,
+    "Nothing was done",
+    "This request does not come from a page of Cairn, so it may be forged.",
+    "Open the page in Airflow and confirm there. A program sends its token: `Authorization: Bearer …`.",
 )
 _DEFECT = Problem(
     500, "Cairn could not make this page", "This is a defect of Cairn.", "The API server's log has the cause."
@@ -83,6 +97,10 @@ def problem_of(error: Exception) -> Problem:
             return Problem(
                 409, "Only a run knows this job", str(error), "Trigger a run of the DAG; its job is shown here then."
             )
+        case InterventionRefusedError():
+            return Problem(409, "Nothing was done", str(error))
+        case ForeignRequestError():
+            return _FOREIGN
         case AirflowNotFoundException():
             return _with(_OF_KIND[ErrorKind.INVALID], str(error))
         case CairnError() if error.kind in _OF_KIND:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -28,6 +28,24 @@ class Server(Protocol):
     """A dependency of FastAPI that gives the user, or answers 401."""
     may_read: Callable[..., Any]
     """A dependency that answers 403 unless the user may read the runs of the DAG that the path names."""
+
+    may_edit: Callable[..., Any]
+    """A dependency that answers 403 unless the user may edit the runs of the DAG that the path names."""
+    secret: str
+    """Of the deployment; the same in all processes of its API server, and known to no other."""
+
+    def name_of(self, user: Any) -> str:
+        """Give the name by which Airflow knows a user."""
+
+    def log(self, user: Any, dag_id: str, event: str, facts: Mapping[str, Any]) -> None:
+        """Write to Airflow's audit log what a user wants done.
+
+        Args:
+            user: who.
+            dag_id: the DAG that it is about.
+            event: what, in 60 characters at most.
+            facts: more, as JSON.
+        """
 
     def dag(self, dag_id: str) -> Serialized | None:
         """Give the newest version of a serialised DAG, at least with the tasks of jobs; None where there is none."""

@@ -66,7 +66,7 @@ class SharedReads:
         self._patience_s = patience_s
         self._lock = Lock()
         self._pools: OrderedDict[str, ThreadPoolExecutor] = OrderedDict()
-        self._reads: OrderedDict[Hashable, _Read] = OrderedDict()
+        self._reads: OrderedDict[tuple[str, Hashable], _Read] = OrderedDict()
 
     async def get(self, storage: str, key: Hashable, read: Callable[[R | None], R]) -> R:
         """Give a value that is no older than `fresh_s`.
@@ -82,7 +82,30 @@ class SharedReads:
         waited_for = asyncio.wrap_future(self._future(storage, (storage, key), read))
         return await asyncio.wait_for(asyncio.shield(waited_for), self._patience_s)
 
-    def _future(self, storage: str, key: Hashable, read: Callable[[R | None], R]) -> Future[R]:
+    async def once(self, storage: str, call: Callable[[], R]) -> R:
+        """Call for one who asks, on the storage's threads; what is remembered of the storage is read anew after it.
+
+        Args:
+            storage: whose threads call.
+            call: what is done; it goes on if it does not end in time.
+
+        Raises:
+            TimeoutError: it has not ended in time.
+        """
+
+        def run() -> R:
+            try:
+                return call()
+            finally:
+                with self._lock:
+                    for read in (read for key, read in self._reads.items() if key[0] == storage):
+                        read.ended_at = float("-inf")
+
+        with self._lock:
+            future = self._pool(storage).submit(run)
+        return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), self._patience_s)
+
+    def _future(self, storage: str, key: tuple[str, Hashable], read: Callable[[R | None], R]) -> Future[R]:
         with self._lock:
             known = self._reads.setdefault(key, _Read())
             self._reads.move_to_end(key)

@@ -13,8 +13,18 @@ from tests.support.world.world import CONFIG, World
 
 @pytest.fixture
 def busy() -> World:
-    """Two completed checkpoints, one that failed over, and its next attempt half-way."""
+    """As `busy_world`; its clock stands in the past."""
+    return busy_world()
+
+
+def busy_world(now_ms: int | None = None) -> World:
+    """Give a job with two completed checkpoints, one that failed over, and its next attempt half-way.
+
+    Args:
+        now_ms: when it begins, milliseconds since 1970 UTC; None: in the past, so that what is pending has expired.
+    """
     world = World(config=replace(CONFIG, restart_strategy=FixedDelayRestart(3)))
+    world.clock.now_ms = now_ms or world.clock.now_ms
     world.read_days("a", "b", "c")
     for epoch in ("a", "b"):
         world.run_epoch(epoch)

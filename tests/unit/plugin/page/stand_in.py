@@ -19,18 +19,24 @@ from airflow_cairn.plugin.page.shared_reads import SharedReads
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.world.world import CONFIG, JOB, STAGES
 
-ADMIN, NARROW = "admin", "narrow"
-"""Who may read every DAG, and who only `flights`."""
+ADMIN, NARROW, VIEWER = "admin", "narrow", "viewer"
+"""Who may do anything, who only with `flights`, and who may read every DAG and edit none."""
 
 
 def signed_in(x_user: Annotated[str | None, Header()] = None) -> str:
-    if x_user not in {ADMIN, NARROW}:
+    if x_user not in {ADMIN, NARROW, VIEWER}:
         raise HTTPException(401, "Not authenticated")
     return x_user
 
 
 def may_read(dag_id: str, x_user: Annotated[str | None, Header()] = None) -> None:
     if x_user == NARROW and dag_id != "flights":
+        raise HTTPException(403, "Forbidden")
+
+
+def may_edit(dag_id: str, x_user: Annotated[str | None, Header()] = None) -> None:
+    may_read(dag_id, x_user)
+    if x_user == VIEWER:
         raise HTTPException(403, "Forbidden")
 
 
@@ -65,6 +71,8 @@ class StandIn:
 
     signed_in: Callable[..., str] = staticmethod(signed_in)
     may_read: Callable[..., None] = staticmethod(may_read)
+    may_edit: Callable[..., None] = staticmethod(may_edit)
+    secret = "of-this-test"
 
     def __init__(self, dags: list[dict[str, Any]], stores: Mapping[str, ObjectStore | Exception]) -> None:
         self.dags = {dag["dag"]["dag_id"]: dag for dag in dags}
@@ -72,7 +80,15 @@ class StandIn:
         self.runs: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
         """What tasks were rendered to, by DAG and task."""
         self.schedules = {dag_id: Schedule(None, paused=False) for dag_id in self.dags}
+        self.logged: list[tuple[str, str, str, dict[str, Any]]] = []
+        """The audit log."""
         self.opened: list[tuple[str, str | None]] = []
+
+    def name_of(self, user: Any) -> str:
+        return str(user)
+
+    def log(self, user: Any, dag_id: str, event: str, facts: Mapping[str, Any]) -> None:
+        self.logged.append((user, dag_id, event, dict(facts)))
 
     def dag(self, dag_id: str) -> dict[str, Any] | None:
         return self.dags.get(dag_id)
@@ -124,9 +140,17 @@ class Page:
         """Ask once, as a browser does unless `accept` says otherwise."""
         return asyncio.run(self.ask("GET", path, user, **headers))
 
-    async def ask(self, method: str, path: str, user: str | None = ADMIN, **headers: str) -> httpx.Response:
+    def post(self, path: str, body: str, user: str | None = ADMIN, **headers: str) -> httpx.Response:
+        """Send a form, as the page's own does unless `sec_fetch_site` says otherwise."""
+        known = {"sec-fetch-site": "same-origin", "content-type": "application/x-www-form-urlencoded"}
+        known |= {name.replace("_", "-"): value for name, value in headers.items()}
+        return asyncio.run(self.ask("POST", path, user, body, **known))
+
+    async def ask(
+        self, method: str, path: str, user: str | None = ADMIN, body: str = "", **headers: str
+    ) -> httpx.Response:
         """Ask within a loop of the caller's."""
         transport = httpx.ASGITransport(self._whole, root_path=self._base)
         known = {"accept": "text/html", **({} if user is None else {"x-user": user}), **headers}
         async with httpx.AsyncClient(transport=transport, base_url="http://airflow") as client:
-            return await client.request(method, f"{self._base}/cairn{path}", headers=known)
+            return await client.request(method, f"{self._base}/cairn{path}", headers=known, content=body)

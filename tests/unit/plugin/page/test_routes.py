@@ -7,9 +7,9 @@ from fastapi.routing import APIRoute
 from starlette.routing import Mount
 
 from tests.support.world.world import World
-from tests.unit.plugin.page.stand_in import ADMIN, NARROW, STORAGE, Page, StandIn, dag_of, one_job
+from tests.unit.plugin.page.stand_in import ADMIN, NARROW, STORAGE, VIEWER, Page, StandIn, dag_of, one_job
 
-WITH = {"dag_id": "flights", "job": "epoch0.trigger", "checkpoint": "1", "name": "cairn.css"}
+WITH = {"dag_id": "flights", "job": "epoch0.trigger", "checkpoint": "1", "name": "cairn.css", "kind": "rewind"}
 
 
 @pytest.fixture
@@ -21,11 +21,17 @@ def page(busy: World) -> Page:
     )
 
 
-def paths(page: Page, **values: str) -> list[str]:
-    """Give each route's path with values in it."""
+def routed(page: Page, method: str, **values: str) -> list[str]:
+    """Give the path of each route of a method with values in it."""
     routes = [route for route in page.app.routes if isinstance(route, APIRoute)]
     assert len(routes) == len(page.app.routes) > 12  # a mounted folder would skip the app's dependencies
-    return [route.path.format(**{**WITH, **values}) for route in routes]
+    assert {name for route in routes for name in route.methods} == {"GET", "POST"}
+    return [route.path.format(**{**WITH, **values}) for route in routes if method in route.methods]
+
+
+def paths(page: Page, **values: str) -> list[str]:
+    """Give the path of each route that reads, with values in it."""
+    return [path for path in routed(page, "GET", **values) if "/interventions/" not in path]
 
 
 def test_nothing_is_mounted(page: Page) -> None:
@@ -33,7 +39,10 @@ def test_nothing_is_mounted(page: Page) -> None:
 
 
 def test_without_a_user_every_route_answers_401(page: Page) -> None:
-    assert {path: page.get(path, user=None).status_code for path in paths(page)} == dict.fromkeys(paths(page), 401)
+    for path in routed(page, "GET"):
+        assert page.get(path, user=None).status_code == 401, path
+    for path in routed(page, "POST"):
+        assert page.post(path, "", user=None).status_code == 401, path
 
 
 def test_a_reader_of_one_dag_is_refused_the_other(page: Page) -> None:
@@ -64,9 +73,15 @@ def test_every_answer_has_the_headers(page: Page) -> None:
             assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-def test_only_reads_are_routed(page: Page) -> None:
-    routes = [route for route in page.app.routes if isinstance(route, APIRoute)]
-    assert {method for route in routes for method in route.methods} == {"GET"}
+def test_whatever_changes_a_job_requires_the_right_to_edit(page: Page) -> None:
+    asks = [path for path in routed(page, "GET") if "/interventions/" in path]
+    assert sorted(asks) == sorted(routed(page, "POST"))
+    for path in asks:
+        assert page.get(path, user=VIEWER).status_code == 403, path
+        assert page.post(path, "", user=VIEWER).status_code == 403, path
+        assert page.get(path).status_code == 409, path
+    for path in paths(page):
+        assert page.get(path, user=VIEWER).status_code == 200, path
 
 
 def test_below_a_base_path_all_links_lie_below_it(busy: World) -> None:

@@ -1,0 +1,198 @@
+"""What a person may have a job do from a page: what it says before, who may, and what is recorded (semantics O1)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from airflow_cairn.checkpoint import system_runtime
+from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.plugin.page import confirmations
+from airflow_cairn.plugin.page.confirmations import Confirmations
+from airflow_cairn.plugin.page.problems import InterventionRefusedError
+from tests.support.page_world import busy_world
+from tests.support.shut_down import shut_down
+from tests.support.world.world import JOB, World
+from tests.unit.plugin.page.stand_in import NARROW, STORAGE, VIEWER, Page, StandIn, dag_of, one_job
+from tests.unit.plugin.page.test_pages import ONE, words
+
+REWIND = f"{ONE}/interventions/rewind?checkpoint=1"
+GIVE_UP = f"{ONE}/interventions/give-up?checkpoint=4"
+RESUME = f"{ONE}/interventions/resume"
+
+
+@pytest.fixture
+def busy() -> World:
+    """A job whose pending checkpoint has not expired: a plan settles what has (semantics D2)."""
+    return busy_world(system_runtime().now_ms() - 20_000)
+
+
+def confirmed_by(answer: httpx.Response) -> str:
+    """Give the form that the page holds, as a browser sends it."""
+    (text,) = re.findall('name="confirmed" value="([^"]+)"', answer.text)
+    return f"confirmed={quote(text, safe='')}"
+
+
+def done(world: World) -> list[tuple[str, str, int | None]]:
+    return [(each.kind, each.actor, each.checkpoint) for each in world.coordinator().head().interventions]
+
+
+def test_a_rewind_says_what_it_undoes_and_does_that(busy: World) -> None:  # semantics R5
+    server = one_job(busy.memory)
+    page = Page(server, base="/air")
+    assert f'href="/air/cairn{REWIND}"' in page.get(f"{ONE}/checkpoints/1").text
+    asked = page.get(REWIND)
+    seen = words(asked.text)
+    assert "Go back to checkpoint 1?" in seen
+    assert "Undone: 2. Their files are deleted." in seen
+    assert "To be run again, in this order: b (input 2026-01-02 to 2026-01-03)." in seen
+    assert "Pending, and ended: 4; after the others, run again c (input 2026-01-03 to 2026-01-04)." in seen
+    assert done(busy) == []
+    answer = page.post(REWIND, confirmed_by(asked))
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/air/cairn{ONE}")
+    assert done(busy) == [("rewind", "admin", 1)]
+    assert busy.coordinator().head().latest_id() == 1
+    ((user, dag_id, event, facts),) = server.logged
+    assert (user, dag_id, event, facts["job"], facts["checkpoint"]) == ("admin", "flights", "cairn.rewind", JOB, 1)
+    assert "went back" in words(page.get(f"{ONE}/failovers").text), "what was remembered of the job is read anew"
+
+
+def test_an_attempt_is_given_up(busy: World) -> None:  # semantics D3
+    page = Page(one_job(busy.memory))
+    assert GIVE_UP in page.get(f"{ONE}/checkpoints/4").text
+    asked = page.get(GIVE_UP)
+    assert "Attempt 2 of c (input 2026-01-03 to 2026-01-04) ends as failed." in words(asked.text)
+    assert page.post(GIVE_UP, confirmed_by(asked)).status_code == 303
+    assert done(busy) == [("give-up", "admin", 4)]
+    ended = busy.coordinator().head().ended_by_id(4)
+    assert ended is not None
+    assert (ended.reason, ended.detail) == ("CHECKPOINT_COORDINATOR_SUSPEND", "admin gave it up")
+
+
+def test_a_job_goes_on(busy: World) -> None:  # semantics S1
+    shut_down(busy.coordinator())
+    page = Page(one_job(busy.memory))
+    assert RESUME in page.get(ONE).text
+    asked = page.get(RESUME)
+    assert "The job is shut down. It takes requests again. The next run restores checkpoint 2." in words(asked.text)
+    assert page.post(RESUME, confirmed_by(asked)).status_code == 303
+    assert busy.coordinator().head().stopped is None
+    assert RESUME not in page.get(ONE).text
+    assert page.get(RESUME).status_code == 409
+
+
+@pytest.mark.parametrize("path", [REWIND, f"/api/v1{REWIND}"])
+def test_who_may_only_read_gets_neither_plan_nor_act(busy: World, path: str) -> None:
+    server = StandIn([dag_of("flights", (STORAGE, JOB)), dag_of("other", (STORAGE, JOB))], {STORAGE: busy.memory})
+    page = Page(server)
+    form = confirmed_by(page.get(REWIND))
+    for user, where in ((VIEWER, path), (NARROW, path.replace("/flights/", "/other/")), (None, path)):
+        assert page.get(where, user=user).status_code == (401 if user is None else 403)
+        assert page.post(where, form, user=user).status_code == (401 if user is None else 403)
+    assert done(busy) == []
+    assert server.logged == []
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "none", ""])
+def test_another_sites_request_does_nothing(busy: World, site: str) -> None:
+    server = one_job(busy.memory)
+    page = Page(server)
+    form = confirmed_by(page.get(REWIND))
+    answer = page.post(REWIND, form, sec_fetch_site=site)
+    assert answer.status_code == 403
+    assert "may be forged" in answer.text
+    agreed = page.get(f"/api/v1{REWIND}").json()["agreed"]
+    body = f'{{"checkpoint": 1, "agreed": "{agreed}"}}'
+    path = f"/api/v1{REWIND}".partition("?")[0]
+    assert page.post(path, body, sec_fetch_site=site, content_type="application/json").status_code == 403
+    assert (done(busy), server.logged) == ([], [])
+
+
+def test_a_confirmation_is_for_one_person_one_job_and_one_act(busy: World) -> None:
+    server = StandIn([dag_of("flights", (STORAGE, JOB)), dag_of("two", (STORAGE, JOB))], {STORAGE: busy.memory})
+    page = Page(server)
+    form = confirmed_by(page.get(REWIND))
+    for path, body, user in (
+        (REWIND, form, NARROW),
+        (REWIND.replace("/flights/", "/two/"), form, "admin"),
+        (GIVE_UP, form, "admin"),
+        (REWIND, form[:-2], "admin"),
+        (REWIND, "", "admin"),
+        (REWIND, f"{form}&filler={'x' * 20_000}", "admin"),
+    ):
+        assert page.post(path, body, user=user).status_code == 409, (path, body[:40])
+    assert (done(busy), server.logged) == ([], [])
+
+
+def test_a_confirmation_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    signs = Confirmations("secret")
+    text = signs.sign(["ada"])
+    signs.check(text, ["ada"])
+    with pytest.raises(InterventionRefusedError, match="too old"):
+        Confirmations("another deployment's").check(text, ["ada"])
+    monkeypatch.setattr(confirmations, "VALID_S", -1)
+    with pytest.raises(InterventionRefusedError, match="too old"):
+        signs.check(text, ["ada"])
+
+
+def test_a_job_that_has_changed_meanwhile_is_left_alone(busy: World) -> None:
+    server = one_job(busy.memory)
+    page = Page(server)
+    form = confirmed_by(page.get(REWIND))
+    busy.coordinator().abort(4, Reason.CHECKPOINT_EXPIRED, "too slow")
+    answer = page.post(REWIND, form)
+    assert answer.status_code == 409
+    assert "The job has changed since you looked, so nothing was done." in answer.text
+    assert (done(busy), server.logged) == ([], [])
+
+
+def test_a_damaged_checkpoint_is_not_gone_back_to(busy: World) -> None:  # semantics R1
+    page = Page(one_job(busy.memory))
+    form = confirmed_by(page.get(REWIND))
+    (file, *_) = page.get(f"/api/v1{ONE}/checkpoints/1/files").json()["files"]
+    busy.files.delete([file["path"]])
+    answer = page.post(REWIND, form)
+    assert answer.status_code == 404
+    assert "the checkpoint is damaged" in answer.text
+    assert done(busy) == []
+
+
+def test_a_program_agrees_to_the_plan_that_it_was_given(busy: World) -> None:
+    page = Page(one_job(busy.memory))
+    path = f"/api/v1{ONE}/interventions/rewind"
+    plan: dict[str, Any] = page.get(f"{path}?checkpoint=1").json()
+    assert plan["effects"][1] == "Undone: 2. Their files are deleted."
+
+    def send(body: str, **headers: str) -> httpx.Response:
+        return page.post(path, body, **{"content_type": "application/json", "sec_fetch_site": "", **headers})
+
+    body = f'{{"checkpoint": 1, "agreed": "{plan["agreed"]}"}}'
+    assert send(body).status_code == 403, "a cookie alone"
+    token = {"authorization": "Bearer x"}
+    assert send(body.replace(plan["agreed"], "0" * 32), **token).status_code == 409
+    assert send('{"checkpoint": 1}', **token).status_code == 422
+    assert send(body, **token, content_type="text/plain").status_code == 422
+    assert done(busy) == []
+    answer = send(body, **token)
+    assert (answer.status_code, answer.json()["effects"]) == (200, plan["effects"])
+    assert done(busy) == [("rewind", "admin", 1)]
+    assert send(body, **token).status_code == 409, "it is there already"
+
+
+@pytest.mark.parametrize("path", [f"{ONE}/interventions/rewind", f"{ONE}/interventions/rewind?checkpoint=2", RESUME])
+def test_what_cannot_be_done_says_why(busy: World, path: str) -> None:
+    answer = Page(one_job(busy.memory)).get(path)
+    assert answer.status_code == 409
+    assert "Nothing was done" in answer.text
+
+
+def test_what_is_offered_can_be_done(busy: World) -> None:
+    page = Page(one_job(busy.memory))
+    for path in (ONE, f"{ONE}/checkpoints/2", f"{ONE}/checkpoints/3"):
+        assert "/interventions/" not in page.get(path).text
+    assert page.get(f"{ONE}/interventions/give-up?checkpoint=3").status_code == 404
+    assert page.get(f"{ONE}/interventions/delete").status_code == 422
