@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
@@ -16,6 +16,7 @@ from airflow.models.base import Base
 from airflow.models.dag import DagModel
 from airflow.models.dag_version import DagVersion
 from airflow.models.dagrun import DagRun
+from airflow.models.log import Log
 from airflow.models.renderedtifields import RenderedTaskInstanceFields
 from airflow.models.serialized_dag import SerializedDagModel
 from airflow.serialization.serialized_objects import LazyDeserializedDAG
@@ -35,10 +36,11 @@ def test_it_is_what_the_page_asks_for() -> None:
     assert "dag_id" in inspect.getsource(security.requires_access_dag)  # it reads the path's own parameter
 
 
-def test_the_right_is_that_to_read_runs() -> None:
-    """`may_read` is a closure: what it asks for cannot be read off its signature."""
-    variables = inspect.getclosurevars(AirflowServer.may_read).nonlocals
-    assert variables["method"] == "GET"
+@pytest.mark.parametrize(("right", "method"), [(AirflowServer.may_read, "GET"), (AirflowServer.may_edit, "PUT")])
+def test_the_right_is_that_to_read_or_to_edit_runs(right: Callable[..., Any], method: str) -> None:
+    """They are closures: what they ask for cannot be read off their signatures."""
+    variables = inspect.getclosurevars(right).nonlocals
+    assert variables["method"] == method
     assert variables["access_entity"].name == "RUN"
 
 
@@ -148,3 +150,14 @@ def test_the_next_run_is_the_one_that_airflow_plans(database: Session) -> None:
     database.flush()
     assert server.schedule("flights") == Schedule(round(when.timestamp() * 1000), paused=False)
     assert server.schedule("by_hand") == Schedule(None, paused=True)
+
+
+def test_what_a_user_wants_is_in_the_audit_log(database: Session) -> None:
+    class Ada:
+        def get_name(self) -> str:
+            return "ada"
+
+    server = AirflowServer()
+    server.log(Ada(), "flights", "cairn.rewind", {"checkpoint": 3})
+    (row,) = database.query(Log).all()
+    assert (row.owner, row.dag_id, row.event, row.extra) == ("ada", "flights", "cairn.rewind", '{"checkpoint": 3}')
