@@ -1,12 +1,15 @@
 """Who may change something: a request of the page itself or of a program, with what its sender has agreed to.
 
 Airflow's cookie is `SameSite=Lax` and there is no token beside it, so the cookie alone proves nothing: another site's
-form brings it along from the same host. A browser says by `Sec-Fetch-Site` where a request comes from, which no site
-can forge, and the page's form carries a text that only this deployment can have signed: for this person, this
-job, this act, and for a quarter of an hour. A program sends a bearer token, which no browser adds by itself.
+form brings it along from the same host. A browser says where a request comes from, by `Sec-Fetch-Site` or `Origin`,
+which no site can forge. And the page's form carries a text that only this deployment can have signed: for this
+person, this job, this act, and for a quarter of an hour. A program sends a bearer token, which no browser adds by
+itself.
 """
 
 from __future__ import annotations
+
+from urllib.parse import urlsplit
 
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 from starlette.requests import Request
@@ -23,9 +26,12 @@ def check_origin(request: Request) -> None:
     Raises:
         ForeignRequestError: it may be another site's.
     """
-    if request.headers.get("authorization", "").lower().startswith("bearer "):
+    headers = request.headers
+    if headers.get("authorization", "").lower().startswith("bearer "):
         return
-    if request.headers.get("sec-fetch-site") != "same-origin":
+    site, origin = headers.get("sec-fetch-site"), urlsplit(headers.get("origin", "")).netloc
+    # Over plain HTTP a browser does not say from which site, and says the origin.
+    if site != "same-origin" if site is not None else not origin or origin != headers.get("host"):
         raise ForeignRequestError
 
 

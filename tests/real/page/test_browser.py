@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from html import escape
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -13,6 +14,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.responses import HTMLResponse
 
+from airflow_cairn.checkpoint import system_runtime
 from airflow_cairn.checkpoint.documents import layout
 from airflow_cairn.plugin.page.app import create_app
 from airflow_cairn.plugin.page.shared_reads import SharedReads
@@ -22,6 +24,7 @@ from scripts.harness.wait import wait_until
 from tests.support import jobs
 from tests.support.browser import found_by
 from tests.support.memory_store import MemoryStore
+from tests.support.page_world import busy_world
 from tests.support.world.world import JOB, World
 from tests.unit.plugin.page.stand_in import ADMIN, PATIENCE_S, STORAGE, StandIn, dag_of
 from tests.unit.plugin.page.test_hostile import PAYLOADS
@@ -38,6 +41,7 @@ class SignedIn(StandIn):
 
     signed_in = staticmethod(lambda: ADMIN)
     may_read = staticmethod(lambda dag_id: None)
+    may_edit = staticmethod(lambda dag_id: None)
 
 
 @contextmanager
@@ -57,6 +61,11 @@ def served(server: StandIn, world: World | None = None) -> Iterator[str]:
             world.run_stage(epoch, stage)
         world.coordinator().complete(world.pending_id(epoch))
         return {}
+
+    @whole.get("/forged", response_class=HTMLResponse)
+    def forged(action: str, confirmed: str) -> str:
+        field = f'<input name="confirmed" value="{escape(confirmed)}">'
+        return f'<form method="post" action="{escape(action)}">{field}<button>Win a prize</button></form>'
 
     whole.mount("/cairn", create_app(server, SharedReads(fresh_s=0, patience_s=PATIENCE_S)))
     port = free_port()
@@ -144,3 +153,18 @@ def test_without_javascript_it_is_whole(half_way: World) -> None:
     with served(SignedIn([dag_of("flights", (STORAGE, JOB))], {STORAGE: half_way.memory})) as base:
         found = found_by(SCRIPT, "plain", base)
     assert found == {"rows": 1, "heading": "Checkpoint 1 completed", "address": f"{ONE}/checkpoints/1"}
+
+
+def test_a_person_confirms_and_another_site_cannot() -> None:
+    world = busy_world(system_runtime().now_ms() - 20_000)
+    server = SignedIn([dag_of("flights", (STORAGE, JOB))], {STORAGE: world.memory})
+    with served(server) as base:
+        found = found_by(SCRIPT, "confirm", base, base.replace("127.0.0.1", "foreign.test"))
+    assert found == {
+        "asked": "Go back to checkpoint 1?",
+        "address": f"{ONE}/interventions/rewind?checkpoint=1",
+        "forged": 403,
+        "ends": ONE,
+    }
+    assert [each.actor for each in world.coordinator().head().interventions] == [ADMIN]
+    assert len(server.logged) == 1

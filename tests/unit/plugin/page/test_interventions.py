@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 from urllib.parse import quote
@@ -110,6 +111,17 @@ def test_another_sites_request_does_nothing(busy: World, site: str) -> None:
     path = f"/api/v1{REWIND}".partition("?")[0]
     assert page.post(path, body, sec_fetch_site=site, content_type="application/json").status_code == 403
     assert (done(busy), server.logged) == ([], [])
+
+
+@pytest.mark.parametrize(("origin", "status"), [("http://airflow", 303), ("http://evil", 403), ("null", 403)])
+def test_over_plain_http_the_origin_decides(busy: World, origin: str, status: int) -> None:
+    """Browsers send `Sec-Fetch-Site` only to what they trust, and always the origin."""
+    page = Page(one_job(busy.memory))
+    headers = {"content-type": "application/x-www-form-urlencoded", "origin": origin}
+    asked = page.get(REWIND)
+    answer = asyncio.run(page.ask("POST", REWIND, "admin", confirmed_by(asked), **headers))
+    assert answer.status_code == status
+    assert bool(done(busy)) == (status == 303)
 
 
 def test_a_confirmation_is_for_one_person_one_job_and_one_act(busy: World) -> None:
