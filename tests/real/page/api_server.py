@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,10 @@ from airflow.models.base import Base
 from airflow.models.dag import DagModel
 from airflow.models.dag_version import DagVersion
 from airflow.models.dagbundle import DagBundleModel
+from airflow.models.log import Log
 from airflow.models.serialized_dag import SerializedDagModel
 from airflow.serialization.serialized_objects import LazyDeserializedDAG
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from tests.support import jobs
@@ -64,7 +67,7 @@ async def ask(base: str) -> dict[str, Any]:
     app = create_app(apps="core")
     transport = httpx.ASGITransport(app, root_path=base)
     manager = get_auth_manager()
-    found: dict[str, Any] = {"statuses": {}}
+    found: dict[str, Any] = {"statuses": {}, "confirmed": {}}
     for name, role in (("ada", "ADMIN"), ("vera", "VIEWER"), (None, None)):
         cookies = {}
         if name is not None:
@@ -72,6 +75,7 @@ async def ask(base: str) -> dict[str, Any]:
         async with httpx.AsyncClient(transport=transport, base_url=f"http://airflow{base}", cookies=cookies) as client:
             answers = {path: await client.get(f"/cairn{path}", headers={"accept": "text/html"}) for path in PATHS}
             found["statuses"][name or "nobody"] = {path: answer.status_code for path, answer in answers.items()}
+            found["confirmed"][name or "nobody"] = await confirm(client)
             if name == "vera":
                 found["page"] = answers["/dags/flights"].text
                 found["document"] = answers["/api/v1/dags/flights/jobs/flights"].json()
@@ -81,18 +85,36 @@ async def ask(base: str) -> dict[str, Any]:
     return found
 
 
+async def confirm(client: httpx.AsyncClient) -> list[int]:
+    """Ask what a rewind would do, and confirm it as the page's form does; gives both statuses."""
+    path = "/cairn/dags/flights/jobs/flights/interventions/rewind?checkpoint=1"
+    asked = await client.get(path, headers={"accept": "text/html"})
+    text = re.findall('name="confirmed" value="([^"]+)"', asked.text)
+    headers = {"sec-fetch-site": "same-origin"}
+    answer = await client.post(path, data={"confirmed": text[0] if text else ""}, headers=headers)
+    return [asked.status_code, answer.status_code]
+
+
+def logged() -> list[tuple[str | None, str | None, str]]:
+    """Give what Airflow's audit log has of ours."""
+    with Session(settings.engine) as session:
+        rows = session.scalars(select(Log).where(Log.event.startswith("cairn.")).order_by(Log.id)).all()
+        return [(row.owner, row.dag_id, row.event) for row in rows]
+
+
 def main() -> None:
     """Make, ask, print."""
     folder, bases = Path(sys.argv[1]), sys.argv[2:]
     world = World()
-    world.run_epoch("a")
+    for epoch in ("a", "b"):
+        world.run_epoch(epoch)
     declare(jobs.dump(world.memory, folder / "store"))
     found = {}
     for base in bases:
         os.environ["AIRFLOW__API__BASE_URL"] = f"http://airflow{base}"
         purge_cached_app()
         found[base] = asyncio.run(ask(base))
-    print(json.dumps(found))
+    print(json.dumps({"of": found, "logged": logged()}))
 
 
 if __name__ == "__main__":

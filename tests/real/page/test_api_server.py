@@ -41,11 +41,18 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.mark.parametrize("base", BASES)
 def test_the_plugin_answers_in_airflows_own_app(answered: dict[str, Any], base: str) -> None:
-    found = answered[base]
+    found = answered["of"][base]
     of_reader = {path: 404 if "no_such_dag" in path else 200 for path in found["statuses"]["ada"]}
     assert found["statuses"] == {"ada": of_reader, "vera": of_reader, "nobody": dict.fromkeys(of_reader, 401)}
     assert [view["destination"] for view in found["views"]] == ["nav", "dag", "dag_run", "task", "task_instance"]
     assert f'href="{base}/cairn/dags/flights/jobs/epoch0.trigger/history"' in found["page"]
     assert f'href="{base}/dags/flights"' in found["page"]
-    assert (found["document"]["job"], found["document"]["stats"]["completed"]) == (JOB, 1)
+    assert (found["document"]["job"], found["document"]["stats"]["completed"]) == (JOB, 2)
     assert [dag["dag_id"] for dag in found["dags"]["dags"]] == ["flights"]
+
+
+def test_only_who_may_edit_runs_may_rewind_and_the_audit_log_has_it(answered: dict[str, Any]) -> None:
+    first, second = (answered["of"][base]["confirmed"] for base in BASES)
+    assert first == {"ada": [200, 303], "vera": [403, 403], "nobody": [401, 401]}
+    assert second["ada"] == [409, 409], "the job is there already"
+    assert answered["logged"] == [["ada", "flights", "cairn.rewind"]]
