@@ -29,7 +29,7 @@ from airflow.serialization.serialized_objects import LazyDeserializedDAG
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from tests.support import jobs
+from airflow_cairn.storage import open_store
 from tests.support.world.world import JOB, World
 from tests.unit.plugin.page.stand_in import dag_of
 
@@ -105,10 +105,11 @@ def logged() -> list[tuple[str | None, str | None, str]]:
 def main() -> None:
     """Make, ask, print."""
     folder, bases = Path(sys.argv[1]), sys.argv[2:]
-    world = World()
+    storage = f"file://{folder / 'store'}"
+    world = World(open_store(storage))
     for epoch in ("a", "b"):
         world.run_epoch(epoch)
-    declare(jobs.dump(world.memory, folder / "store"))
+    declare(storage)
     found = {}
     for base in bases:
         os.environ["AIRFLOW__API__BASE_URL"] = f"http://airflow{base}"
