@@ -129,7 +129,8 @@ def _give_up(head: Head, checkpoint: int) -> Plan:
         (
             f"Attempt {entry.attempt} of {run_of_head(head, entry.epoch)} ends as failed.",
             "What its stages still write is thrown away, and the task that waits for it fails.",
-            "Nothing of the job's state changes. To run it again, clear the DAG run.",
+            "Nothing of the job's state changes.",
+            "The next try of a stage opens another attempt: by Airflow's retries, or once you clear the DAG run.",
         ),
     )
 
