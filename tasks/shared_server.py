@@ -165,13 +165,14 @@ class SharedServer:
 
     def _how(self, nonce: str, secret: str) -> ServerStart:
         storage, job, address = self.settings.hook(), self.settings.job, self.session.bind_address
-        token, certified, host = self._token(nonce, secret), None, ""
+        token, certified, host = self._token(nonce, secret), None, None
         if address is not None:
             from ..spark.remote.server_certificate import identity
 
             certified = identity(token)
             # At an address that stands for all of the machine's, it is reached by the name that Airflow knows it by.
             host = get_hostname() if is_any(address) else address
+            server_of(host, use_ssl=True, hostname_callable=host)  # a record with a name that is none is refused
 
         def task(folder: str) -> ServerTask:
             return ServerTask(

@@ -28,9 +28,12 @@ _MAX_PART = 200
 """A part of a key that is made from a longer name is cut to this; file systems take 255 bytes, suffixes included."""
 REQUEST_GRAMMAR = r"\A[^\u0000-\u001f\u007f]{1,500}\Z"
 """What a savepoint's request id looks like."""
+HOST_GRAMMAR = r"\A(?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f]*:[0-9A-Fa-f:.]{1,44})\Z"
+"""A name or an address of a machine."""
 TARGET_GRAMMAR = r"\A(s3|file)://[^\u0000-\u001f\u007f]+\Z"
 """What the place of a savepoint looks like in a document."""
 _REQUEST = re.compile(REQUEST_GRAMMAR)
+_HOST = re.compile(HOST_GRAMMAR)
 _TARGET = re.compile(TARGET_GRAMMAR)
 _RUN_BYTES = 17
 _WRITER_BYTES = 256
@@ -304,6 +307,17 @@ def check_request(request: str) -> str:
             "a request id has 1 to 500 characters and no control characters. Choose another", value=shorten(request)
         )
     return request
+
+
+def check_host(host: str) -> str:
+    """Check the name or address of a machine that a document names: a process connects to it.
+
+    Raises:
+        DocumentError: it is neither.
+    """
+    if _HOST.match(host) is None:
+        raise DocumentError("this is neither a host's name nor an address; it is not used", host=host[:80])
+    return host
 
 
 def check_target(target: str) -> str:

@@ -72,7 +72,7 @@ def renew(record: ServersDocument, nonce: str, now_ms: int) -> ServersDocument:
     return record if found is None else record.with_entry(replace(found, lease_until_ms=now_ms + LEASE_MS))
 
 
-def come_up(record: ServersDocument, nonce: str, port: int, now_ms: int, host: str = "") -> ServersDocument:
+def come_up(record: ServersDocument, nonce: str, port: int, now_ms: int, host: str | None = None) -> ServersDocument:
     """Enter the address of a server that has started, if it still counts."""
     found = record.find(nonce)
     if found is None:

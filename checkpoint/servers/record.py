@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated
 
-from ..documents.fields import AtLeast, Count, Epoch, Job, Token
+from ..documents.fields import AtLeast, Count, Epoch, Host, Job, Token
 from ..documents.strict_json import SPARSE
 
 KEY = "servers.json"
@@ -48,8 +48,8 @@ class ServerEntry:
     """The epoch that it is for; None: the job."""
     port: Annotated[int, AtLeast(0)] = field(default=0, metadata=SPARSE)
     """Where it listens, on its machine's loopback if it has no host; 0: not known yet."""
-    host: str = field(default="", metadata=SPARSE)
-    """Name or address by which other machines reach it; empty: they do not."""
+    host: Host | None = None
+    """Name or address by which other machines reach it; None: they do not."""
 
 
 @dataclass(frozen=True, slots=True)

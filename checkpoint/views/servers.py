@@ -57,7 +57,7 @@ def _row(job: str, entry: ServerEntry, now_ms: int) -> ServerRow:
         state=entry.state if now_ms < entry.lease_until_ms else GONE,
         run_id=run_id_of(entry.use) if entry.use is not None else None,
         machine=entry.machine if entry.machine != ANYWHERE else None,
-        host=entry.host or None,
+        host=entry.host,
         port=entry.port or None,
         started_at_ms=entry.started_ms,
         lease_until_ms=entry.lease_until_ms,

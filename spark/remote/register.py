@@ -61,7 +61,7 @@ class ServerRegister:
         """
         return self._change(nonce, lambda record, now_ms: decisions.renew(record, nonce, now_ms), missing_is_new=False)
 
-    def come_up(self, nonce: str, port: int, host: str = "") -> ServerEntry | None:
+    def come_up(self, nonce: str, port: int, host: str | None = None) -> ServerEntry | None:
         """Enter the address of a server that has started; None if it does not count any more."""
         return self._change(nonce, lambda record, now_ms: decisions.come_up(record, nonce, port, now_ms, host))
 

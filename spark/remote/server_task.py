@@ -46,7 +46,7 @@ class ServerTask:
     """Its own; it deletes it when it ends."""
     bind_address: str | None = None
     """Where it listens by TLS for other machines; None: loopback only."""
-    host: str = ""
+    host: str | None = None
     """By which name or address they reach it."""
     endpoint: str | None = None
     """URL of an S3 server other than AWS."""

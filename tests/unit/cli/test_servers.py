@@ -30,7 +30,7 @@ def storage(tmp_path: Path) -> Callable[..., str]:
         world.run_epoch("a")
         if at_ms is not None:
             register = ServerRegister(world.coordinator().files, Runtime(lambda: at_ms, world.new_token))
-            for nonce, use, machine, host in (("one", "a", HERE, ""), ("all", None, ANYWHERE, "worker-1")):
+            for nonce, use, machine, host in (("one", "a", HERE, None), ("all", None, ANYWHERE, "worker-1")):
                 register.claim(use, machine, nonce)
                 register.come_up(nonce, 15002, host)
             register.claim(None, HERE, "new")
