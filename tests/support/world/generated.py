@@ -52,6 +52,7 @@ _OF_ALIAS: dict[Any, st.SearchStrategy[Any]] = {
     fields.Job: st.just("flights"),
     fields.RequestId: TEXTS.map(lambda text: "r" + "".join(each for each in text if each.isprintable())),
     fields.Target: NAMES.map("s3://bucket/{}".format),
+    fields.Host: st.sampled_from(("worker-1", "10.0.0.7", "fd00::7")),
     fields.FolderName: NAMES,
     fields.Checksum: CHECKSUMS,
     WindowText: WINDOWS,
