@@ -16,6 +16,9 @@ from ..storage.names import shorten
 SECRET_CONN_ID = "cairn_session"
 """The Airflow connection whose password is the secret that the servers' tokens are made from."""
 
+ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - the author asks for it
+"""All IPv4 addresses of a machine."""
+
 Per = Literal["job", "epoch"]
 
 _LONGEST = timedelta(days=7)
@@ -45,8 +48,8 @@ class ConnectSession:
     secret_conn_id: str = SECRET_CONN_ID
     """The Airflow connection whose password, of 32 characters at least, its token is made from."""
     bind_address: str | None = None
-    """Where the server listens for stages on other machines, by TLS: an IP address of the machines, `"0.0.0.0"` for
-    each. None: loopback only, so that each machine has a server of its own."""
+    """Where the server listens for stages on other machines, by TLS: an IP address, or `"0.0.0.0"` for all
+    IPv4 addresses of its machine. None: loopback only, so that each machine has a server of its own."""
     local_state_mb: int = 1024
     """What copies of state it may keep on its machine's disk, in MiB, so that the next epoch need not read the store
     (semantics V3); only with the master `local`. 0: none."""
@@ -106,11 +109,6 @@ def check_session(session: object, **where: str | None) -> None:
         )
 
 
-def is_any(address: str) -> bool:
-    """Tell whether an address stands for all that a machine has."""
-    return ip_address(address).is_unspecified
-
-
 def _check_address(address: object) -> None:
     if address is None:
         return
@@ -118,10 +116,12 @@ def _check_address(address: object) -> None:
         found = ip_address(address) if isinstance(address, str) else None
     except ValueError:
         found = None
-    if found is None or found.is_loopback or found.is_multicast:
+    # Python listens at "::" for IPv6 alone, and a machine's name mostly stands for an IPv4 address.
+    others = found is not None and not (found.is_loopback or found.is_multicast or found.is_unspecified)
+    if not others and address != ANY_ADDRESS:
         raise InvalidConfigError(
-            'bind_address must be an IP address that other machines reach, or "0.0.0.0" for all that a machine has; '
-            "leave it out for a server that only stages on its own machine use",
+            'bind_address must be an IP address that other machines reach, or "0.0.0.0" for all IPv4 addresses of '
+            "each; leave it out for a server that only stages on its own machine use",
             bind_address=shorten(repr(address)),
         )
 

@@ -25,7 +25,7 @@ from ..spark.remote.server import ConnectServer, server_of
 from ..spark.remote.server_task import ServerTask
 from ..spark.remote.server_token import server_token
 from ..storage.errors import CairnError
-from .connect_session import ConnectSession, is_any
+from .connect_session import ANY_ADDRESS, ConnectSession
 from .job_settings import JobSettings
 
 if TYPE_CHECKING:
@@ -75,7 +75,8 @@ class SharedServer:
         register = ServerRegister(self.coordinator.files, runtime)
         use = None if self.session.per == "job" else self.epoch
         machine = this_machine() if self.session.bind_address is None else ANYWHERE
-        nonce, waits, silent_since_ms = runtime.new_token(), False, 0
+        nonce, waits = runtime.new_token(), False
+        silent, silent_since_ms = "", 0
         while True:
             answer = register.claim(use, machine, nonce, gone)
             if isinstance(answer, StartIt):
@@ -97,13 +98,18 @@ class SharedServer:
                 return found.nonce, server
             if heard is None:
                 # Its lease says whether its machine is gone; then the next claim replaces it.
-                silent_since_ms = silent_since_ms or runtime.now_ms()
+                if silent != found.nonce:
+                    silent, silent_since_ms = found.nonce, runtime.now_ms()
                 if runtime.now_ms() - silent_since_ms >= SILENCE_MS:
                     raise _unreached(server)
                 Event().wait(LOOK_S)
                 continue
+            if isinstance(answer, StartIt) and server.authority is not None and register.find(nonce) is not None:
+                # It lives, and not where it says: the next one would say the same.
+                register.drop(nonce)
+                raise _unreached(server)
             tell_end(found.nonce)
-            gone, nonce, silent_since_ms = found.nonce, runtime.new_token(), 0
+            gone, nonce = found.nonce, runtime.new_token()
 
     def lives(self, nonce: str, server: ConnectServer) -> bool:
         """Tell whether a server that a stage could not use is still there.
@@ -171,8 +177,8 @@ class SharedServer:
 
             certified = identity(token)
             # At an address that stands for all of the machine's, it is reached by the name that Airflow knows it by.
-            host = get_hostname() if is_any(address) else address
-            server_of(host, use_ssl=True, hostname_callable=host)  # a record with a name that is none is refused
+            host = get_hostname() if address == ANY_ADDRESS else address
+            _check_host(host)
 
         def task(folder: str) -> ServerTask:
             return ServerTask(
@@ -212,6 +218,18 @@ class SharedServer:
         token = server_token(secret, str(self.settings.storage), self.settings.job, nonce)
         mask_secret(token)
         return token
+
+
+def _check_host(host: str) -> None:
+    """See that other machines may be told this name: once it is in the record, each stage that reads it would fail."""
+    try:
+        server_of(host, use_ssl=True)
+    except InvalidConfigError as error:
+        raise InvalidConfigError(
+            "the name by which Airflow knows this worker is none that other machines could connect to. Correct [core] "
+            "hostname_callable, or give ConnectSession the address of the machine as bind_address",
+            host=host,
+        ) from error
 
 
 def _unreached(server: ConnectServer) -> ServerUnreachableError:

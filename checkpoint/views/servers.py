@@ -47,7 +47,9 @@ def servers(files: JobFiles, now_ms: int) -> list[ServerRow]:
         record, _ = files.read(ServersDocument, KEY)
     except GoneError:
         return []
-    return [_row(record.job, each, now_ms) for each in record.servers]
+    # The record's own order is that of their last renewals.
+    oldest_first = sorted(record.servers, key=lambda each: (each.started_ms, each.nonce))
+    return [_row(record.job, each, now_ms) for each in oldest_first]
 
 
 def _row(job: str, entry: ServerEntry, now_ms: int) -> ServerRow:

@@ -24,7 +24,7 @@ LOCAL_STATE = "local-state"
 
 SERVER_CONF = {
     "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
-    "spark.connect.grpc.binding.address": "localhost",
+    "spark.connect.grpc.binding.address": "127.0.0.1",
     "spark.connect.grpc.binding.port": "0",
     # Spark's own server sets these two and the plugin does not (measured): sessions would share modules of one name.
     "spark.sql.artifact.isolation.enabled": "true",

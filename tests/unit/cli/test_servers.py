@@ -34,6 +34,7 @@ def storage(tmp_path: Path) -> Callable[..., str]:
                 register.claim(use, machine, nonce)
                 register.come_up(nonce, 15002, host)
             register.claim(None, HERE, "new")
+            register.renew("all")
         return jobs.dump(world.memory, tmp_path)
 
     return make
@@ -45,6 +46,7 @@ def test_the_servers_of_a_job_and_of_all_jobs(storage: Callable[..., str], capsy
     of_all = capsys.readouterr().out
     assert main(["servers", JOB, "--storage", where]) == 0
     assert capsys.readouterr().out == of_all
+    assert [line.split()[1] for line in of_all.splitlines()[2:]] == ["all", "new", "one"], "renewals change no order"
     rows = {line.split()[1]: " ".join(line.split()) for line in of_all.splitlines()[2:]}
     assert rows["one"].startswith(f"{JOB} one up a loopback of 0f0f0f0f:15002 ")
     assert rows["all"].startswith(f"{JOB} all up the job worker-1:15002 ")

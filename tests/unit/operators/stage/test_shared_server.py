@@ -33,7 +33,9 @@ from airflow_cairn.spark.remote.register import ServerRegister
 from airflow_cairn.spark.remote.server import server_of
 from airflow_cairn.spark.remote.server_token import server_token
 from airflow_cairn.storage.port import Written
-from airflow_cairn.tasks.shared_server import answers
+from airflow_cairn.storage.uris import parse_storage_uri
+from airflow_cairn.tasks.job_settings import JobSettings
+from airflow_cairn.tasks.shared_server import SharedServer, answers
 from scripts.harness.wait import wait_until
 from scripts.setup.base import ROOT
 from tests.support.airflow_fixtures import Said
@@ -195,7 +197,7 @@ def test_the_token_is_in_the_environment_and_nowhere_else(
     pairs = [started["argv"][at + 1] for at, word in enumerate(started["argv"]) if word == "--conf"]
     assert "spark.driver.memory=2g" in pairs
     assert "spark.plugins=org.apache.spark.sql.connect.SparkConnectPlugin" in pairs
-    assert "spark.connect.grpc.binding.address=localhost" in pairs
+    assert "spark.connect.grpc.binding.address=127.0.0.1" in pairs
 
 
 def test_a_server_that_was_killed_is_replaced_before_the_application_begins(
@@ -266,6 +268,37 @@ def test_a_server_that_lives_and_is_not_reached_is_no_endless_wait(
     with pytest.raises(ServerUnreachableError, match=r"does not reach it.*hostname_callable.*bind_address.*example:1`"):
         run(job, application, "e1", session=on_all_machines())
     assert servers.started() == []
+
+
+def test_one_that_this_stage_has_started_and_does_not_reach_is_not_started_again(
+    job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics V1
+    monkeypatch.setattr("airflow_cairn.tasks.shared_server.answers", lambda _: False)
+    with pytest.raises(ServerUnreachableError, match="this machine does not reach it"):
+        run(job, application, "e1", session=on_all_machines())
+    [started] = servers.started()
+    assert servers.said(started["pid"])["why"] == "another server has replaced it", "it ends by itself"
+
+
+def shared(job: Job) -> SharedServer:
+    settings = JobSettings(parse_storage_uri(job.storage), job.name, None)
+    return SharedServer(ConnectSession(bind_address="0.0.0.0"), "spark_default", settings, job.coordinator, "e1")
+
+
+def test_other_machines_are_told_the_name_by_which_airflow_knows_the_worker(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airflow_cairn.tasks.shared_server.get_hostname", lambda: "worker-1.example")
+    start = shared(job)._how("n1", SECRET)
+    task = start.task("/x")
+    assert (task.bind_address, task.host) == ("0.0.0.0", "worker-1.example")
+    assert "BEGIN ENCRYPTED PRIVATE KEY" in (start.identity or "")
+
+
+def test_a_name_that_is_none_is_refused_before_a_server_starts(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow_cairn.tasks.shared_server.get_hostname", lambda: "worker-1.")
+    with pytest.raises(InvalidConfigError, match=r"\[core\] hostname_callable.*host=`worker-1\.`"):
+        shared(job)._how("n1", SECRET)
 
 
 def test_a_machine_that_does_not_answer_is_told_from_a_port_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
