@@ -12,10 +12,12 @@ from typing import Any
 import psutil
 import pytest
 
+from airflow_cairn.spark.output.committer import s3a_conf
 from scripts.demo.flights_input import write_flights
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.postgres_server import PostgresServer
 from scripts.harness.s3_server import S3Server
+from scripts.harness.spark.connect_server import ConnectServer
 from scripts.harness.spark.start import fast_conf
 from scripts.harness.wait import wait_until
 from scripts.s3a_jars import s3a_jars
@@ -32,6 +34,9 @@ READER = HERE / "dags" / "applications" / "reader.py"
 """The application of stages that make no Spark job."""
 NO_JVM = {"spark.test.driver": "stand-in"}
 """The conf of stages whose driver is a process without a JVM, because only Airflow's behaviour is asked."""
+WARM = "warm"
+"""The connection of a Spark Connect server that runs all the time, for stages whose driver is not the question."""
+SESSION_SECRET = "canary-of-the-sessions-0123456789abcdef"  # a test searches for its value
 HEARTBEAT_TIMEOUT_S = 20
 """A supervisor tells of itself every second; one that a busy machine keeps waiting is not to be taken for dead."""
 CLEARS, LOOKS = "cairn", "looks"
@@ -194,6 +199,7 @@ def airflow(shared: Path, storage: str, postgres: PostgresServer) -> Iterator[Ai
         "CAIRN_TEST_S3_JARS": ",".join(str(jar) for jar in s3a_jars()),
         "CAIRN_TEST_READER": json.dumps({"application": str(READER), "conf": NO_JVM}),
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
+        "AIRFLOW_CONN_CAIRN_SESSION": json.dumps({"conn_type": "generic", "password": SESSION_SECRET}),
     }
     home = AirflowHome(
         shared / "airflow",
@@ -224,6 +230,16 @@ def airflow(shared: Path, storage: str, postgres: PostgresServer) -> Iterator[Ai
 def lake(airflow: AirflowHome, s3_server: S3Server) -> Lake:
     """The S3 server with a bucket for savepoints, and the connection to it in Airflow."""
     return made_lake(airflow, s3_server)
+
+
+@pytest.fixture(scope="session")
+def warm_spark(airflow: AirflowHome, s3_server: S3Server) -> Iterator[ConnectServer]:
+    """The server behind the connection `warm`; it may write to the S3 server."""
+    where = s3a_conf(s3_server.endpoint_url, s3_server.region)
+    with ConnectServer({"spark.jars": ",".join(map(str, s3a_jars())), **where}, env=s3_server.env) as server:
+        told = {"connection_id": WARM, "conn_type": "spark_connect", "host": "localhost", "port": server.port}
+        airflow.api.request("POST", "/connections", json=told)
+        yield server
 
 
 @pytest.fixture(scope="session")

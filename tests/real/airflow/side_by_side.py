@@ -25,7 +25,8 @@ AT_ONCE = 3
 SLOTS = 2 * AT_ONCE
 """Of the executor: a test holds two drivers at most while it waits for something else to run."""
 SHARED = frozenset(
-    {"airflow", "gates", "shared", "storage", "s3_server", "lake", "flights", "shell", "kept", "scenario"}
+    {"airflow", "gates", "shared", "storage", "s3_server", "warm_spark"}
+    | {"lake", "flights", "shell", "kept", "scenario"}
 )
 """What a marked test may ask for: all but the last live longer than it, and that one is made from them."""
 

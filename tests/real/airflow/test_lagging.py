@@ -1,10 +1,11 @@
-"""A stage that lags, on a real Airflow with real spark-submit: its input is kept, and read in the next epoch."""
+"""A stage that lags, on a real Airflow with a real Spark server: its input is kept, and read in the next epoch."""
 
 from __future__ import annotations
 
 import pytest
 
 from scripts.harness.airflow_home import AirflowHome
+from scripts.harness.spark.connect_server import ConnectServer
 from tests.real.airflow.conftest import Gates
 from tests.real.airflow.store import JobStore
 
@@ -13,10 +14,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.side_by_side]
 JOB = "lagging"
 
 
-def test_what_a_lagging_driver_has_not_read_is_replayed_by_the_next(
-    airflow: AirflowHome, gates: Gates, storage: str
+def test_what_a_lagging_stage_has_not_read_is_replayed_by_the_next(
+    airflow: AirflowHome, gates: Gates, storage: str, warm_spark: ConnectServer
 ) -> None:
-    """semantics B3, A2: the checkpoint completes while the driver computes; the next folds in both epochs, once."""
+    """semantics B3, A2: the checkpoint completes while the stage computes; the next folds in both epochs, once."""
     api, job = airflow.api, JobStore(storage, JOB)
     for stage in ("count", "gate"):
         gates.hold(JOB, "e1", 1, stage)

@@ -19,6 +19,7 @@ from airflow_cairn.storage import S3Options
 from scripts.demo.flights_input import FIRST_DAY
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.s3_server import S3Server
+from scripts.harness.spark.connect_server import ConnectServer
 from tests.real.airflow.conftest import Gates
 from tests.real.airflow.flights_jobs import BUCKET, STORAGE, Shell, run_its_schedule, take
 from tests.real.airflow.store import JobStore
@@ -128,9 +129,18 @@ def subtasks(shell: Shell, job: str, checkpoint: int) -> dict[str, int]:
 
 
 def test_other_jobs_go_on_at_other_parallelisms(
-    airflow: AirflowHome, flights: Path, kept: str, s3_server: S3Server, shared: Path, shell: Shell
+    airflow: AirflowHome,
+    flights: Path,
+    kept: str,
+    s3_server: S3Server,
+    shared: Path,
+    shell: Shell,
+    warm_spark: ConnectServer,
 ) -> None:
-    """semantics R3, R4, T5, C5, R1: 2 -> 7 -> 3 subtasks, by the group and by the command, by S3 and by a disk."""
+    """semantics R3, R4, T5, C5, R1: 2 -> 7 -> 3 subtasks, by the group and by the command, by S3 and by a disk.
+
+    And by spark-submit, in a session that Cairn runs, and on a Spark Connect server.
+    """
     airflow.api.request("POST", "/variables", json={"key": "flights_savepoint", "value": kept})
     run_its_schedule(airflow, "flights_7")
     assert job_of("flights_7", s3_server).outcomes() == [(2, 1, "COMPLETED")], "its first id is that of the import"
@@ -159,7 +169,9 @@ def test_other_jobs_go_on_at_other_parallelisms(
     assert last.unreferenced() == []
 
 
-def test_a_stage_has_another_name(airflow: AirflowHome, gates: Gates, flights: Path, kept: str, storage: str) -> None:
+def test_a_stage_has_another_name(
+    airflow: AirflowHome, gates: Gates, flights: Path, kept: str, storage: str, warm_spark: ConnectServer
+) -> None:
     """semantics R3: an error that names both, before any Spark; then, by the run's conf, its state is left behind."""
     job = "flights_renamed"
     assert run_day_3(airflow, job, "e1", "00:00:00", restore_from=kept) == "failed"

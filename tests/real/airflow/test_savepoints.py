@@ -19,6 +19,7 @@ from airflow_cairn.checkpoint.savepoints.savepoint_request import drain_run
 from airflow_cairn.cli.main import main
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.s3_server import S3Server
+from scripts.harness.spark.connect_server import ConnectServer
 from scripts.harness.wait import wait_until
 from scripts.setup.venv import VENV
 from tests.real.airflow.conftest import CLEARS, Gates
@@ -153,7 +154,9 @@ def test_a_stop_in_the_middle_of_an_epoch(airflow: AirflowHome, gates: Gates, la
 
 
 @pytest.mark.side_by_side
-def test_a_drain_lets_the_last_window_out(airflow: AirflowHome, gates: Gates, lake: Lake, storage: str) -> None:
+def test_a_drain_lets_the_last_window_out(
+    airflow: AirflowHome, gates: Gates, lake: Lake, storage: str, warm_spark: ConnectServer
+) -> None:
     """semantics P2: what no time would close goes out in one last epoch, and nothing goes out twice.
 
     The job has one run at a time, and another one is queued when it is told to stop: that gives its place to the last.

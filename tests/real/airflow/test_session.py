@@ -13,14 +13,13 @@ from airflow_cairn.checkpoint.servers.record import KEY, ServersDocument
 from airflow_cairn.spark.remote.server_token import server_token
 from scripts.harness.airflow_home import AirflowHome
 from scripts.harness.wait import wait_until
-from tests.real.airflow.conftest import Gates
+from tests.real.airflow.conftest import SESSION_SECRET, Gates
 from tests.real.airflow.store import JobStore
 from tests.support.shut_down import shut_down
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark]
 
 JOB, FILE, FUNCTION = "warm_session", "epoch.file", "epoch.function"
-SECRET = "canary-of-the-sessions-0123456789abcdef"  # its value is searched for below
 
 
 @pytest.fixture
@@ -36,8 +35,6 @@ def test_two_epochs_share_a_server_and_its_death_is_one_failure(
 ) -> None:
     """semantics V1, V4, F4: the strategy allows one restart, and the server's death takes two stages along."""
     api = airflow.api
-    told = {"connection_id": "cairn_session", "conn_type": "generic", "password": SECRET}
-    api.request("POST", "/connections", json=told)
 
     def server() -> str:
         [entry] = job.files.read(ServersDocument, KEY)[0].servers
@@ -83,5 +80,5 @@ def test_two_epochs_share_a_server_and_its_death_is_one_failure(
     logs += [api.log(JOB, "e2", FUNCTION, number, map_index=part) for number in (1, 2) for part in (0, 1)]
     fields = [json.dumps(api.rendered_fields(JOB, "e2", FILE))]
     stored = [job.files.store.get(each.key).data.decode(errors="replace") for each in job.files.store.list(f"{JOB}/")]
-    for hidden in (SECRET, *(server_token(SECRET, storage, JOB, nonce) for nonce in (first, second))):
+    for hidden in (SESSION_SECRET, *(server_token(SESSION_SECRET, storage, JOB, nonce) for nonce in (first, second))):
         assert all(hidden not in text for text in (commands, *logs, *fields, *stored))

@@ -1,4 +1,4 @@
-"""A job with a stage that may lag, on real Spark; the test of its name says when."""
+"""A job with a stage that may lag, on a Spark server; the test of its name says when."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ APPLICATION = str(Path(__file__).parent / "applications" / "lagging.py")
 
 
 def stage(name: str) -> SparkEpochOperator:
-    """Make a stage that a real Spark driver runs."""
-    arguments, conf = [os.environ["CAIRN_TEST_GATES"]], json.loads(os.environ["CAIRN_TEST_SPARK_CONF"])
-    return SparkEpochOperator(task_id=name, application=APPLICATION, application_args=arguments, conf=conf)
+    """Make a stage that a real Spark runs."""
+    arguments, conf = [os.environ["CAIRN_TEST_GATES"]], {"spark.sql.shuffle.partitions": "2"}
+    return SparkEpochOperator(
+        task_id=name, application=APPLICATION, application_args=arguments, conn_id="warm", conf=conf
+    )
 
 
 with (

@@ -1,9 +1,13 @@
-"""The flights pipeline under several names and at several parallelisms; each but the first starts from a savepoint."""
+"""The flights pipeline under several names and at several parallelisms; each but the first starts from a savepoint.
+
+The first runs by spark-submit, the next in a session that Cairn runs, the last on a Spark Connect server.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +17,7 @@ from airflow.sdk import DAG, CronDataIntervalTimetable
 
 import airflow_cairn
 from airflow_cairn.checkpoint import CheckpointConfig
-from airflow_cairn.operators import CheckpointedTaskGroup, SparkEpochOperator
+from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
 
 APPLICATIONS = Path(airflow_cairn.__file__).parent / "dags" / "applications"
 FLIGHTS = f"{os.environ['CAIRN_TEST_GATES']}/flights.parquet"
@@ -21,6 +25,7 @@ FIRST_DAY = pendulum.datetime(2001, 1, 1, tz="UTC")
 EVERY_DAY, EVERY_TWO_DAYS = "0 0 * * *", "0 0 */2 * *"
 CONF = json.loads(os.environ["CAIRN_TEST_SPARK_CONF"])
 ON_S3 = CONF | {"spark.jars": os.environ["CAIRN_TEST_S3_JARS"]}
+ON_SERVER = {"conn_id": "warm"}
 
 
 def stage(uid: str, *arguments: str, application: str | None = None, **options: Any) -> SparkEpochOperator:
@@ -41,7 +46,7 @@ def group(storage: str, **options: Any) -> CheckpointedTaskGroup:
     return CheckpointedTaskGroup("epoch", storage=storage, aws_conn_id="resume_s3", config=config, **options)
 
 
-def flights(dag_id: str, cron: str, day: int, parallelism: int, **options: Any) -> None:
+def flights(dag_id: str, cron: str, day: int, parallelism: int, stages: Mapping[str, Any], **options: Any) -> None:
     """Make the pipeline as `dags/flights.py` has it, for one run.
 
     Args:
@@ -49,6 +54,7 @@ def flights(dag_id: str, cron: str, day: int, parallelism: int, **options: Any) 
         cron: when it runs.
         day: on which the run's input begins, from 1 on; it begins behind what the savepoint holds.
         parallelism: of the stages with keyed state.
+        stages: what every stage is given.
         **options: of the group.
     """
     when = FIRST_DAY.add(days=day - 1)
@@ -64,21 +70,22 @@ def flights(dag_id: str, cron: str, day: int, parallelism: int, **options: Any) 
         ),
         group("s3://resume/cairn", **options),
     ):
-        keyed: dict[str, Any] = {"parallelism": parallelism, "max_parallelism": 128, "conf": ON_S3}
+        keyed = {"parallelism": parallelism, "max_parallelism": 128, **stages}
         routes, airports = stage("routes", **keyed), stage("airports", **keyed)
-        stage("clean", FLIGHTS, conf=ON_S3) >> [routes, airports] >> stage("report", conf=ON_S3)
+        stage("clean", FLIGHTS, **stages) >> [routes, airports] >> stage("report", **stages)
 
 
-flights("flights_2", EVERY_TWO_DAYS, 1, 2)
-flights("flights_7", EVERY_DAY, 3, 7, restore_from="{{ var.value.flights_savepoint }}")
-flights("flights_3", EVERY_DAY, 4, 3)
+flights("flights_2", EVERY_TWO_DAYS, 1, 2, {"conf": ON_S3})
+session = ConnectSession(conf=ON_S3, idle=timedelta(minutes=1))
+flights("flights_7", EVERY_DAY, 3, 7, {}, session=session, restore_from="{{ var.value.flights_savepoint }}")
+flights("flights_3", EVERY_DAY, 4, 3, ON_SERVER)
 
 with (
     DAG("flights_renamed", schedule=None, max_active_runs=1),
     group(os.environ["CAIRN_TEST_STORAGE"], reads_window=True),
 ):
-    legs = stage("legs", application="routes", parallelism=2, conf=CONF)
-    airports = stage("airports", parallelism=2, conf=CONF)
+    legs = stage("legs", application="routes", parallelism=2, **ON_SERVER)
+    airports = stage("airports", parallelism=2, **ON_SERVER)
     # The application reads `routes`, by that name; here it is only asked for its acknowledgement.
     report = SparkEpochOperator(task_id="report", **json.loads(os.environ["CAIRN_TEST_READER"]))
     stage("clean", FLIGHTS, conf=CONF) >> [legs, airports] >> report

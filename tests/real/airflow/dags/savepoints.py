@@ -59,7 +59,8 @@ with (
             os.environ["CAIRN_TEST_GATES"],
             *(str(int(each.timestamp()) // HOUR_S) for each in (FIRST_EVENT, LAST_EVENT)),
         ],
-        conf=json.loads(os.environ["CAIRN_TEST_SPARK_CONF"]),
+        conn_id="warm",
+        conf={"spark.sql.shuffle.partitions": "2"},
         retries=0,
     )
 
