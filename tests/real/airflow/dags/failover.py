@@ -133,8 +133,8 @@ pipeline("failover_3", DIAMOND, [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")]
 pipeline("failover_4", DIAMOND, stage=READER)
 for number in (5, 8):
     pipeline(f"failover_{number}", TWO, stage=READER, in_spark="b")
-pipeline("failover_6", TWO)
-pipeline("failover_7", TWO, stage=READER, in_spark="a")
+for number in (6, 7):
+    pipeline(f"failover_{number}", TWO, stage=READER, in_spark="a")
 for number in (9, 12):
     pipeline(f"failover_{number}", TWO, stage=READER)
 in_pieces("failover_10", RETAIN_TWO, READER)
