@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+
+import pytest
 
 from bench import page
-from scripts.setup.base import ROOT
 
 
-def test_a_small_run_prints_what_is_documented() -> None:
-    command = [sys.executable, "-m", "bench.page", "--json", "--rounds", "1"]
-    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
-    found = json.loads(done.stdout.splitlines()[-1])
+def test_a_small_run_prints_what_is_documented(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(page, "EPOCHS", 12)
+    monkeypatch.setattr(page, "LOOK_S", 30)
+    monkeypatch.setattr("sys.argv", ["page", "--json", "--rounds", "1"])
+    page.main()
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["requests_per_minute_100"] == found["requests_per_minute_1"] > 0
     assert all(f"`{name}`" in (page.__doc__ or "") for name in found), found
