@@ -79,7 +79,7 @@ def test_clients_and_their_server_die_and_each_stage_alone_runs_again(
     result = {"checkpoint": 4, "epoch": epoch_name("e1"), "attempt": 4, "stage": "file"}
     assert api.xcom(JOB, "e1", FILE) == result
     links = api.request("GET", f"/dags/{JOB}/dagRuns/e1/taskInstances/{FILE}/links")["extra_links"]
-    assert links["Checkpoint"].endswith(f"/dags/{JOB}/runs/e1/tasks/epoch.wait_for_checkpoint")
+    assert links["Checkpoint"].endswith(f"/dags/{JOB}/runs/e1/plugin/run-checkpoints")
 
     first, second = job.outcomes()[:4], job.outcomes()[4:]
     assert first == [
