@@ -141,7 +141,7 @@ def test_a_server_is_started_shared_recycled_and_ends_by_itself(
     assert main(["resume", other.name, "--from", f"file://{savepoint}", "--yes", "--storage", other.storage]) == 0
     other.trigger("e1")
     stage(other, str(application), None).execute(context(Ti(dag_id=other.name, run_id="e1")))
-    kept = set(re.findall(r"KEPT (\d+) ON (\S+)", said.text))
+    kept = set(re.findall(r"KEPT (\d+) ON ([\w.]+)", said.text))
     assert {("12", "pyspark.sql.connect.session"), ("15", "pyspark.sql.session")} <= kept, (
         "of one transport on the other"
     )
