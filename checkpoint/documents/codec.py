@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from ...storage.errors import NewerFormatError
 from ..errors import DocumentError, InvalidStateError
 
-FORMAT = 1
+FORMAT = 2
 """The version that this code writes and the newest that it reads (semantics C5)."""
 
 ENVELOPE = ("kind", "format")

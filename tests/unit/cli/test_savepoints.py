@@ -176,7 +176,7 @@ def test_damage_is_an_exit_status(
 
 
 def _newer(metadata: Path) -> None:
-    metadata.write_bytes(metadata.read_bytes().replace(b'"format":1', b'"format":2', 1))
+    metadata.write_bytes(metadata.read_bytes().replace(b'"format":2', b'"format":99', 1))
 
 
 def test_one_that_was_moved_is_verified_and_resumed_from(

@@ -11,7 +11,7 @@ import pytest
 from airflow_cairn.checkpoint import CheckpointConfig
 from airflow_cairn.checkpoint.answers import EpochCompleted, Failed, Ready, Triggered
 from airflow_cairn.checkpoint.decisions import history
-from airflow_cairn.checkpoint.documents import invariants, layout
+from airflow_cairn.checkpoint.documents import codec, invariants, layout
 from airflow_cairn.checkpoint.documents.acknowledgement import AckDocument
 from airflow_cairn.checkpoint.documents.head import MAX_HISTORY
 from airflow_cairn.checkpoint.documents.metadata import HandleLine, MetadataHeader, StageLine
@@ -188,7 +188,7 @@ def _half(data: bytes) -> bytes:
 
 
 def _of_format_99(data: bytes) -> bytes:
-    return data.replace(b'"format":1', b'"format":99')
+    return data.replace(b'"format":2', b'"format":99')
 
 
 def _of_another_job(data: bytes) -> bytes:
@@ -478,10 +478,29 @@ def test_metadata_of_a_newer_format_is_refused_by_name(world: World) -> None:  #
     for epoch in ("a", "b"):
         world.run_epoch(epoch)
     key = f"{JOB}/{world.coordinator().head().completed[-1].metadata.key}"
-    world.memory.put(key, world.memory.get(key).data.replace(b'"format":1', b'"format":2', 1))
+    world.memory.put(key, world.memory.get(key).data.replace(b'"format":2', b'"format":9', 1))
     (damage,) = world.coordinator().verify(2)[0].damages
     assert (damage.checkpoint, f"{JOB}/{damage.key}") == (2, key)
     assert "written by a newer Cairn" in damage.problem
+
+
+def test_a_job_of_an_older_format_goes_on_and_is_written_in_the_current_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics C5
+    monkeypatch.setattr(codec, "FORMAT", 1)
+    world.run_epoch("a")
+    monkeypatch.undo()
+    assert _formats(world) == (1, 1)
+    world.run_epoch("b")
+    assert _formats(world) == (codec.FORMAT, codec.FORMAT)
+    assert world.coordinator().verify(2)[0].whole
+
+
+def _formats(world: World) -> tuple[int, int]:
+    """The formats of the head and of the newest metadata."""
+    keys = (f"{JOB}/head.json", f"{JOB}/{world.coordinator().head().completed[-1].metadata.key}")
+    head, metadata = (json.loads(world.memory.get(key).data.splitlines()[0]) for key in keys)
+    return head["format"], metadata["format"]
 
 
 def test_a_job_survives_being_moved_to_another_bucket(world: World) -> None:  # semantics C5

@@ -61,7 +61,7 @@ def _gigabyte(path: Path) -> None:
 
 
 def _newer(path: Path) -> None:
-    path.write_bytes(path.read_bytes().replace(b'"format":1', b'"format":99', 1))
+    path.write_bytes(path.read_bytes().replace(b'"format":2', b'"format":99', 1))
 
 
 def _outside(where: str) -> Callable[[Path], None]:

@@ -136,7 +136,7 @@ END = Trailer(stages=1, handles=0)
         (_line(HEADER) + b'{"kind":["file"]}\n', "does not belong there"),
         (_line(HEADER) + b"[]\n", "does not belong there"),
         (_line(HEADER) + b"\n", "cannot be read"),
-        (_line(HEADER).replace(b'"format":1', b'"format":99') + _line(END), "written by a newer Cairn"),
+        (_line(HEADER).replace(b'"format":2', b'"format":99') + _line(END), "written by a newer Cairn"),
         (_line(HEADER).replace(b'"job":"flights"', b'"job":"weather"') + _line(END), "belongs to another job"),
         (_line(HEADER) + b"x" * (MAX_LINE_BYTES + READ_BYTES), "too long"),
         (_line(HEADER) + _line(STAGE) + _line(FILE).replace(b"chk-0000000003", b"../../../../etc"), "broken at"),

@@ -166,7 +166,7 @@ def test_it_does_not_complete_without_the_answers(world: World) -> None:  # sema
         lambda data: data[:-5],
         lambda data: data.replace(b'"ids"', b'"xyz"'),
         lambda data: data.replace(b'"first":1', b'"first":NaN'),
-        lambda data: data.replace(b'"format":1', b'"format":2'),
+        lambda data: data.replace(b'"format":2', b'"format":99'),
         lambda data: data.replace(b'"value":{"first":1,"next":11}', b'"data":"?"'),
     ],
     ids=["truncated", "other hooks", "NaN", "newer", "no base64"],

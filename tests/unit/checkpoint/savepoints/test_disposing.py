@@ -311,7 +311,7 @@ def test_a_series_is_pruned_and_nothing_else(world: World) -> None:  # semantics
 def test_one_that_cannot_be_read_keeps_no_other(world: World) -> None:  # semantics P3, C5
     world.run_epoch("e1")
     first, second, _ = (take(world, asked(f"{number}")) for number in range(3))
-    newer = folder(world, first).get("_metadata").data.replace(b'"format":1', b'"format":2', 1)
+    newer = folder(world, first).get("_metadata").data.replace(b'"format":2', b'"format":99', 1)
     folder(world, first).delete(["_metadata"])
     folder(world, first).create("_metadata", newer)
     runtime = Runtime(world.clock, world.new_token)

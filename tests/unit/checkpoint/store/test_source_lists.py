@@ -261,7 +261,7 @@ def test_a_reference_to_another_place_is_refused(change: dict[str, Any], problem
         (lambda lines: [*lines[:2], *lines[3:]], "truncated"),
         (lambda lines: lines[:-1], "truncated"),
         (lambda lines: [*lines, lines[-1]], "does not belong"),
-        (lambda lines: [lines[0].replace(b'"format":1', b'"format":2'), *lines[1:]], "newer Cairn"),
+        (lambda lines: [lines[0].replace(b'"format":2', b'"format":99'), *lines[1:]], "newer Cairn"),
         (lambda lines: [lines[0].replace(b"flights", b"trains"), *lines[1:]], "another job"),
         (lambda lines: [lines[0].replace(b"shelved", b"other"), *lines[1:]], "another kind"),
         (lambda lines: [b"[1]\n", *lines[1:]], "another kind"),
