@@ -87,7 +87,9 @@ class Coordinator(UseCase):
         self.complete = looks.complete
         self.complete_if_last = looks.complete_if_last
         self.abort = looks.abort
-        self.clean = Cleaner(opened).clean
+        cleaner = Cleaner(opened)
+        self.clean = cleaner.clean
+        self.leftovers = cleaner.leftovers
 
         notices = Notices(opened)
         self.deliver = notices.deliver

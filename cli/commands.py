@@ -6,14 +6,13 @@ import argparse
 import os
 from collections.abc import Hashable, Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from threading import Event
 from typing import Any
-from urllib.parse import unquote
 
 from ..checkpoint import Coordinator, system_runtime
 from ..checkpoint.documents.layout import run_id_of
 from ..checkpoint.errors import InvalidConfigError, NoCheckpointError
+from ..checkpoint.health.store_reach import check_root
 from ..checkpoint.reasons import Status
 from ..checkpoint.savepoints.savepoint_uri import savepoint_folder
 from ..checkpoint.store.verification import Verification
@@ -22,9 +21,9 @@ from ..checkpoint.views.details import details
 from ..checkpoint.views.stats import stats as stats_of
 from ..checkpoint.views.wording import size
 from ..storage import S3Options, open_store
-from ..storage.errors import GoneError
 from ..storage.port import ObjectStore
 from . import adopt as adopt_of
+from . import doctor as doctor_of
 from . import listeners, resume_text, rewind_text, stop_text
 from . import savepoints as savepoints_of
 from .output import detail_lines, listings, numbers, state_rows
@@ -46,7 +45,7 @@ def jobs(store: ObjectStore, _options: argparse.Namespace) -> Outcome:
     """List the jobs of a storage."""
     found = list(checkpoint_list.jobs(store))
     if not found:
-        _check_root(store)
+        check_root(store)
     lines = listings.job_lines(found) if found else [f"no jobs in {store.uri}"]
     return Outcome(lines, {"jobs": [asdict(row) for row in found]}, damaged=any(row.problem for row in found))
 
@@ -120,6 +119,21 @@ def forget_listener(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     return Outcome(*listeners.forget(job, options.job, options.listener, options.checkpoint, yes=options.yes))
 
 
+def doctor(store: ObjectStore, options: argparse.Namespace) -> Outcome:
+    """Look for what is wrong with a storage and its jobs."""
+    found = doctor_of.doctor(store, options)
+    return Outcome(list(doctor_of.lines(found)), found.as_json(), damaged=not found.healthy)
+
+
+def clean(store: ObjectStore, options: argparse.Namespace) -> Outcome:
+    """Delete what no checkpoint of a job refers to."""
+    job = _job(store, options.job)
+    found = job.clean()
+    lines = [f"{found.deleted} files deleted, {found.uploads_aborted} uploads aborted"]
+    lines += [f"not deleted: {failure.key}: {failure.reason}" for failure in found.failures]
+    return Outcome(lines, {"job": job.job, **asdict(found)}, damaged=bool(found.failures))
+
+
 def rewind(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """Rewind a job to an older checkpoint."""
     lines, document = rewind_text.rewind(_job(store, options.job), options)
@@ -166,11 +180,13 @@ def savepoints(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 def servers(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     """List the Spark servers that a job's stages share, or those of all jobs."""
     if options.job is not None:
-        return Outcome(*servers_of([_job(store, options.job)], system_runtime().now_ms()))
-    found = [row.job for row in checkpoint_list.jobs(store)]
-    if not found:
-        _check_root(store)
-    return Outcome(*servers_of((Coordinator(store, job) for job in found), system_runtime().now_ms()))
+        asked = [_job(store, options.job).job]
+    else:
+        asked = [row.job for row in checkpoint_list.jobs(store)]
+        if not asked:
+            check_root(store)
+    lines, document = servers_of(store, asked, system_runtime().now_ms())
+    return Outcome(lines, document, damaged=bool(document["problems"]))
 
 
 def adopt(store: ObjectStore, options: argparse.Namespace) -> Outcome:
@@ -216,27 +232,10 @@ def state(store: ObjectStore, options: argparse.Namespace) -> Outcome:
 def _job(store: ObjectStore, name: str, way_out: str = "") -> Coordinator:
     coordinator = Coordinator(store, name)
     if coordinator.head().revision == 0:
-        _check_root(store)
+        check_root(store)
         known = ", ".join(row.job for row in checkpoint_list.jobs(store)) or "none"
         raise NoCheckpointError(f"the storage has no such job{way_out}", job=name, storage=store.uri, jobs=known)
     return coordinator
-
-
-def _check_root(store: ObjectStore) -> None:
-    """Tell a storage with no job in it from one that is not there.
-
-    A bucket that is not there says so itself; a prefix in one is there as soon as a command names it.
-
-    Raises:
-        GoneError: the folder does not exist.
-    """
-    scheme, _, path = store.uri.partition("://")
-    if scheme == "file" and not Path(unquote(path)).is_dir():
-        raise GoneError(
-            "the storage does not exist: there is no such folder. Correct --storage (or CAIRN_STORAGE), or let a job "
-            "run there first",
-            storage=store.uri,
-        )
 
 
 def _later_line(checkpoint: int, epoch: str | None) -> str:

@@ -36,7 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Returns:
-        0; 1 where `verify` found damage; 2 where the command could not be carried out; 130 after Ctrl-C.
+        0; 1 where `verify` found damage, `doctor` something wrong, or `clean` could not delete all; 2 where the
+        command could not be carried out; 130 after Ctrl-C.
     """
     parser = _parser()
     options = parser.parse_args(argv)
@@ -163,6 +164,16 @@ def _parser() -> argparse.ArgumentParser:
         help="read every file: finds what no etag shows, such as a flipped byte",
     )
     verb.set_defaults(run=commands.verify)
+    verb = _command(verbs, "doctor", "look for what is wrong with a storage and its jobs, and say what mends it")
+    verb.add_argument("job", metavar="JOB", nargs="?", help="by default all jobs")
+    verb.add_argument(
+        "--read-only", action="store_true", help="write nothing: leaves out the rights and the conditional writes"
+    )
+    verb.add_argument("--deep", action="store_true", help="read every file of the retained checkpoints")
+    verb.set_defaults(run=commands.doctor)
+    verb = _command(verbs, "clean", "delete the files of a job that no checkpoint refers to")
+    verb.add_argument("job", metavar="JOB")
+    verb.set_defaults(run=commands.clean)
     verb = _command(verbs, "forget-listener", "drop the notices of a listener that no longer exists")
     verb.add_argument("job", metavar="JOB")
     verb.add_argument("listener", metavar="NAME")

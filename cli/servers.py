@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from ..checkpoint import Coordinator
+from ..checkpoint.store.job_files import JobFiles
 from ..checkpoint.views.servers import ServerRow
 from ..checkpoint.views.servers import servers as servers_of
 from ..checkpoint.views.wording import moment
+from ..storage.errors import CairnError, ErrorKind
+from ..storage.port import ObjectStore
 from .output import text
 
 _HEADINGS = ("job", "server", "state", "for", "where", "started", "lease until")
@@ -19,16 +21,32 @@ _MACHINE = 8
 """Characters of a machine's hash: enough to tell a few apart."""
 
 
-def servers(jobs: Iterable[Coordinator], now_ms: int) -> tuple[list[str], dict[str, Any]]:
-    """List the servers of some jobs.
+def servers(store: ObjectStore, jobs: Iterable[str], now_ms: int) -> tuple[list[str], dict[str, Any]]:
+    """List the servers of some jobs. A job whose record cannot be read is named, and the others are listed.
 
     Args:
-        jobs: their coordinators.
+        store: the storage.
+        jobs: their names.
         now_ms: the time, milliseconds since 1970 UTC.
+
+    Raises:
+        CairnError: the store could not be asked.
     """
-    rows = [row for job in jobs for row in servers_of(job.files, now_ms)]
+    rows: list[ServerRow] = []
+    problems: dict[str, str] = {}
+    for job in jobs:
+        try:
+            rows += servers_of(JobFiles(store, job), now_ms)
+        except CairnError as error:
+            # As for heads: a broken document, or a folder that is no job's.
+            if error.kind not in (ErrorKind.DATA, ErrorKind.INVALID):
+                raise
+            problems[job] = str(error)
     lines = text.table(_HEADINGS, [_cells(row) for row in rows]) if rows else ["no Spark servers"]
-    return lines, {"servers": [asdict(row) for row in rows]}
+    for name, problem in problems.items():
+        lines += text.paragraph(f"{name}: its record of servers cannot be read: {problem}", text.width())
+    found = [{"job": name, "problem": problem} for name, problem in problems.items()]
+    return lines, {"servers": [asdict(row) for row in rows], "problems": found}
 
 
 def _cells(row: ServerRow) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "lifecycle ownership cleanup",
         "coordinator",
         "views",
+        "health",
     ),
     "spark": ("stored execution handover", "output", "kinds", "input", "*", "epoch", "remote"),
     "plugin": ("provider_info windows drawings", "timetable", "page", "cairn_plugin"),

@@ -115,6 +115,18 @@ class ForbiddenError(StorageError):
     kind = ErrorKind.FORBIDDEN
 
 
+class NoCredentialsError(ForbiddenError):
+    """No credentials were found, so the store was not asked."""
+
+
+class MissingRightError(ForbiddenError):
+    """The store knows who asks, and does not allow what was asked."""
+
+
+class ClockSkewError(ForbiddenError):
+    """The store refuses requests because its clock and this machine's differ too much."""
+
+
 class UnavailableError(StorageError):
     """The store could not be reached, throttled, or failed, until the tries ran out."""
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO
 
+from .bucket_rules import BucketRules
 from .checksums import SHA256
 
 
@@ -270,3 +271,11 @@ class ObjectStore(ABC):
     @abstractmethod
     def abort_upload(self, upload: PendingUpload) -> None:
         """Abort a pending upload; one that is gone counts as aborted."""
+
+    def now_ms(self) -> int | None:
+        """Give the time by the store's own clock, to the second; None where it has none of its own."""
+        return None
+
+    def bucket_rules(self) -> BucketRules | None:
+        """Give the rules by which the store itself deletes, moves or keeps objects; None where it has none."""
+        return None

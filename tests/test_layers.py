@@ -189,6 +189,7 @@ _UPWARDS = {
     "checkpoint/extensions/x.py": "from ..cleanup import live",
     "checkpoint/cleanup/x.py": "from ..views import stats",
     "checkpoint/coordinator.py": "from .views.stats import read",
+    "checkpoint/views/x.py": "from ..health.examine import examine_storage",
     "spark/stored/x.py": "from ..output import writer",
     "spark/execution/x.py": "from ..handover import conf",
     "spark/output/x.py": "from ..kinds import list_state",

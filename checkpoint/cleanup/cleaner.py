@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from ...storage.errors import ForbiddenError
-from ...storage.port import DeleteFailure
+from ...storage.port import DeleteFailure, ObjectStat, PendingUpload
 from ..answers import EpochCompleted
 from ..documents import layout
 from ..documents.head import Head
@@ -43,8 +43,36 @@ class CleanReport:
     """Keys among the checkpoints' folders that no part of Cairn has written, so they stay; `MAX_FOREIGN` at most."""
 
 
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """What a cleaning would delete, and what it would leave alone."""
+
+    dead: tuple[ObjectStat, ...]
+    """Objects with content that nothing refers to."""
+    uploads: tuple[PendingUpload, ...]
+    """Multipart uploads of dead drivers."""
+    foreign: tuple[str, ...]
+    """As in `CleanReport`."""
+    unknown: dict[str, str]
+    """Metadata that cannot be read, with what is wrong."""
+
+
 class Cleaner(UseCase):
     """Cleans one job's folders."""
+
+    def leftovers(self) -> Leftovers:
+        """Find what `clean` would delete, and delete nothing.
+
+        Raises:
+            GoneError: the document of a pending attempt is gone.
+            DocumentError: it is broken.
+            ForbiddenError: the store does not let uploads be listed.
+        """
+        head, live = self._look()
+        foreign: list[str] = []
+        # One without content may be an epoch's list that was named unseen.
+        dead = tuple(found for found in self._dead(head, live, foreign) if found.size_bytes)
+        return Leftovers(dead, tuple(self._dead_uploads(head, live)), tuple(foreign), dict(live.unknown))
 
     def clean(self) -> CleanReport:
         """Delete every file of the job's checkpoints, and long list of an epoch's input, that nothing alive refers to.
@@ -58,27 +86,33 @@ class Cleaner(UseCase):
             GoneError: the document of a pending attempt is gone; nothing was deleted.
             DocumentError: it is broken; nothing was deleted.
         """
-        head, live = self._heads.observe(
-            lambda head, now_ms: (head, find_live(self._files, self._documents, head, self._known)),
-            doubt=lambda found: found[1].outdated or bool(found[1].unknown),
-            # What is dead by any head stays dead.
-            own=True,
-        )
+        head, live = self._look()
         foreign: list[str] = []
-        done = head.completions().keys() - live.epochs
-        dead = [key for key in self._below(head, done, foreign) if not self._holds(head, live, key)]
+        dead = [found.key for found in self._dead(head, live, foreign)]
         failures = self._files.delete(dead)
         aborted, unaborted = self._abort_uploads(head, live)
         unknown = [DeleteFailure(self._files.full(key), reason) for key, reason in live.unknown.items()]
         return CleanReport(len(dead) - len(failures), aborted, (*failures, *unaborted, *unknown), tuple(foreign))
 
-    def _below(self, head: Head, done: Collection[str], foreign: list[str]) -> Iterator[str]:
+    def _look(self) -> tuple[Head, Live]:
+        return self._heads.observe(
+            lambda head, now_ms: (head, find_live(self._files, self._documents, head, self._known)),
+            doubt=lambda found: found[1].outdated or bool(found[1].unknown),
+            # What is dead by any head stays dead.
+            own=True,
+        )
+
+    def _dead(self, head: Head, live: Live, foreign: list[str]) -> Iterator[ObjectStat]:
+        done = head.completions().keys() - live.epochs
+        return (found for found in self._below(head, done, foreign) if not self._holds(head, live, found.key))
+
+    def _below(self, head: Head, done: Collection[str], foreign: list[str]) -> Iterator[ObjectStat]:
         """Yield what lies in the folders of ids that the head has handed out, the epochs' lists, and their slices.
 
         In the folders of other ids a trigger may be writing. What is none of these is passed over, and noted in
         `foreign`: another tool has written it, and Cairn deletes only what it has written itself. Where so many
         slices are left that looking at them costs requests (version 0.1 kept them all), those of the epochs in `done`
-        are named unseen.
+        are named unseen, with size 0.
         """
         slices = 0
         for found in self._files.listing("", start_after="chk-"):
@@ -87,15 +121,15 @@ class Cleaner(UseCase):
                 if found.key.startswith(layout.EPOCHS):
                     slices += 1
                     if slices > MAX_SLICES or layout.epoch_of_slice(found.key) is None:
-                        yield from (layout.epoch_slice(epoch) for epoch in done)
+                        yield from (ObjectStat(layout.epoch_slice(epoch), 0, None) for epoch in done)
                         return
-                    yield found.key
+                    yield found
                 elif found.key > layout.EPOCHS:
                     return  # all that a cleaner may delete comes before it, in the order of keys
                 elif len(foreign) < MAX_FOREIGN:
                     foreign.append(self._files.full(found.key))
             elif checkpoint is None or checkpoint < head.next_id:
-                yield found.key
+                yield found
 
     def _holds(self, head: Head, live: Live, key: str) -> bool:
         fixed = layout.epoch_of_slice(key)
@@ -117,11 +151,7 @@ class Cleaner(UseCase):
         aborted = 0
         failures: list[DeleteFailure] = []
         try:
-            for upload in self._files.uploads():
-                key = self._files.bare(upload.key)
-                checkpoint = layout.checkpoint_of(key)
-                if checkpoint is None or checkpoint >= head.next_id or live.holds(key):
-                    continue
+            for upload in self._dead_uploads(head, live):
                 try:
                     self._files.store.abort_upload(upload)
                     aborted += 1
@@ -130,3 +160,10 @@ class Cleaner(UseCase):
         except ForbiddenError as error:
             failures.append(DeleteFailure(self._files.prefix, f"its pending uploads cannot be listed: {error}"))
         return aborted, failures
+
+    def _dead_uploads(self, head: Head, live: Live) -> Iterator[PendingUpload]:
+        for upload in self._files.uploads():
+            key = self._files.bare(upload.key)
+            checkpoint = layout.checkpoint_of(key)
+            if checkpoint is not None and checkpoint < head.next_id and not live.holds(key):
+                yield upload

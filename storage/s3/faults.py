@@ -10,11 +10,14 @@ from dataclasses import dataclass
 
 from ..errors import (
     BucketGoneError,
+    ClockSkewError,
     ConflictError,
     ForbiddenError,
     GoneError,
     InvalidKeyError,
     InvalidRequestError,
+    MissingRightError,
+    NoCredentialsError,
     StorageError,
     UnavailableError,
     UnsupportedStorageError,
@@ -39,6 +42,9 @@ _RIGHTS = {
     "delete_objects": "s3:DeleteObject",
     "list_multipart_uploads": "s3:ListBucketMultipartUploads",
     "abort_multipart_upload": "s3:AbortMultipartUpload",
+    "get_bucket_lifecycle_configuration": "s3:GetLifecycleConfiguration",
+    "get_bucket_versioning": "s3:GetBucketVersioning",
+    "get_object_lock_configuration": "s3:GetBucketObjectLockConfiguration",
 }
 """By request, the right that it takes."""
 _LIST_TOO = " (and s3:ListBucket on the bucket: without it an object that does not exist is answered by 403 too)"
@@ -106,20 +112,21 @@ def explain(fault: Fault, *, store: str, doing: str, key: str) -> StorageError:
     assert isinstance(fault, Refused)
     said = f"{fault.code}: {fault.text}" if fault.text else fault.code
     if fault.code == "RequestTimeTooSkewed":
-        return ForbiddenError(
+        return ClockSkewError(
             f"the store refuses requests because its clock and this machine's differ too much ({said}). "
             f"Set this machine's clock (NTP), then try again; nothing is known about what exists there",
             **facts,
         )
     if fault.code == NO_CREDENTIALS:
-        return ForbiddenError(
+        return NoCredentialsError(
             f"no credentials were found, so nothing was asked of the store ({fault.text}). Set AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY, choose a profile by AWS_PROFILE, or name an Airflow connection (aws_conn_id)",
             **facts,
         )
     if fault.forbidden:
         needs = f": this takes {right_for(doing)}" if fault.lacks_right and doing in _RIGHTS else ""
-        return ForbiddenError(
+        refused = MissingRightError if fault.lacks_right else ForbiddenError
+        return refused(
             f"the store refuses these credentials ({said}). Check the keys and their rights{needs}; "
             f"nothing is known about what exists there",
             **facts,

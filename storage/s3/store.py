@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
 from typing import IO, Any
 from urllib.parse import urlsplit
 
@@ -16,12 +17,14 @@ from botocore import exceptions as boto
 
 from .. import checksums
 from ..body_limits import check_range, check_size, first, gather
+from ..bucket_rules import BucketRules
 from ..checksums import SHA256
 from ..clock import Fraction, Sleeper, TokenSource, new_token, system_fraction, system_sleep
 from ..errors import BucketGoneError, GoneError, UnsupportedStorageError
 from ..names import check_key
 from ..port import Blob, DeleteFailures, ObjectStat, ObjectStore, PendingUpload, WriteResult
 from ..uris import StorageUri, parse_storage_uri
+from .bucket_rules import rules_of
 from .clients import client_for
 from .copy import Copier, copy_across
 from .delete import delete
@@ -229,6 +232,16 @@ class S3Store(ObjectStore):
             raise
         except GoneError:
             return
+
+    def now_ms(self) -> int | None:
+        """Give the time that an answer of the server names; one request."""
+        answer = self._wire.ask("list_objects_v2", "", Prefix=self._wire.prefix, MaxKeys=1)
+        said = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+        return int(parsedate_to_datetime(said).timestamp() * 1000) if said else None
+
+    def bucket_rules(self) -> BucketRules:
+        """Give the rules of the bucket; three requests, each of which takes a right of its own."""
+        return rules_of(self._wire)
 
     def _put(
         self, key: str, data: bytes | IO[bytes], expected_etag: str | None, condition: dict[str, str]

@@ -17,6 +17,7 @@ from airflow_cairn.storage import (
     UnavailableError,
     WriteResult,
 )
+from airflow_cairn.storage.bucket_rules import BucketRules
 from airflow_cairn.storage.port import DeleteFailures
 
 T = TypeVar("T")
@@ -65,6 +66,12 @@ class WrappedStore(ObjectStore):
 
     def uploads(self, prefix: str) -> Iterator[PendingUpload]:
         return self._read("uploads", prefix, lambda: self.inner.uploads(prefix))
+
+    def now_ms(self) -> int | None:
+        return self.inner.now_ms()
+
+    def bucket_rules(self) -> BucketRules | None:
+        return self.inner.bucket_rules()
 
     def create(self, key: str, data: bytes) -> WriteResult:
         return self._write("create", key, lambda: self.inner.create(key, data))

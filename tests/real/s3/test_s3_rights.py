@@ -14,7 +14,9 @@ from airflow_cairn.checkpoint import CheckpointConfig
 from airflow_cairn.checkpoint.answers import EpochCompleted, Failed, Ready
 from airflow_cairn.checkpoint.config import RegionalCheckpoints
 from airflow_cairn.checkpoint.errors import CheckpointFailedError
+from airflow_cairn.checkpoint.health.examine import examine_storage
 from airflow_cairn.checkpoint.reasons import AckAnswer, Reason, Status
+from airflow_cairn.checkpoint.runtime import Runtime
 from airflow_cairn.cli.main import main
 from airflow_cairn.storage import ConditionFailed, ForbiddenError, S3Options, ensure_probed, probe
 from airflow_cairn.storage.s3.store import S3Store
@@ -96,6 +98,23 @@ def test_each_role_does_its_work_with_its_rights(
     where = ["--storage", reader.uri, "--endpoint-url", reader.describe().rpartition(" at ")[2]]
     for command in (["jobs"], ["checkpoints", JOB], ["show", JOB, "2"], ["stats", JOB], ["verify", JOB, "--deep"]):
         assert main([*command, *where]) == 0, capsys.readouterr().err
+
+
+def test_the_doctor_names_each_right_that_is_missing(through: Open) -> None:
+    """On a real server: all rights are healthy, and each one alone is missed by its name."""
+    world = World(through(may("worker")))
+    for epoch in ("e1", "e2"):
+        world.run_epoch(epoch)
+    runtime = Runtime(world.clock, world.new_token)
+
+    def found(allowed: May) -> set[tuple[str, str]]:
+        findings = examine_storage(through(allowed), runtime).findings
+        return {(each.name, each.subject) for each in findings if each.name != "clock-skew"}
+
+    assert found(may("worker")) == set(), "but for the clock, which stands still in this world"
+    for missing in sorted(documented()["worker"]):
+        here = found(lambda right, _request, missing=missing: right != missing)
+        assert here == {("right-missing", f"s3:{missing}")}, missing
 
 
 def _begun(through: Open, config: CheckpointConfig | None = None) -> World:

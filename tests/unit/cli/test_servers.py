@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from airflow_cairn.checkpoint.runtime import Runtime, system_runtime
-from airflow_cairn.checkpoint.servers.record import ANYWHERE
-from airflow_cairn.cli.main import FAILED, main
+from airflow_cairn.checkpoint.servers.record import ANYWHERE, KEY
+from airflow_cairn.cli.main import DAMAGED, FAILED, main
 from airflow_cairn.spark.remote.register import ServerRegister
 from tests.support import jobs
 from tests.support.world.world import JOB, World
@@ -65,10 +66,32 @@ def test_one_whose_lease_is_over_is_gone(
     assert {row["state"] for row in json.loads(capsys.readouterr().out)["servers"]} == {"gone"}
 
 
-def test_the_json_has_the_fields_of_the_reference(
-    storage: Callable[..., str], capsys: pytest.CaptureFixture[str]
+def test_a_damaged_record_of_one_job_hides_no_other(
+    storage: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["servers", "--json", "--storage", storage(NOW_MS)]) == 0
+    """The job is named, the others are listed, and the status says that something is damaged."""
+    where = storage(NOW_MS)
+    shutil.copytree(tmp_path / JOB, tmp_path / "a_first_job")
+    (tmp_path / "a_first_job" / KEY).write_text("{")
+    (tmp_path / "-notes-").mkdir()
+    (tmp_path / "-notes-" / "x").touch()
+    assert main(["servers", "--storage", where]) == DAMAGED
+    out = capsys.readouterr().out
+    assert [line.split()[:2] for line in out.splitlines()[2:5]] == [[JOB, name] for name in ("all", "new", "one")]
+    assert "a_first_job: its record of servers cannot be read: " in out
+    assert main(["servers", "--json", "--storage", where]) == DAMAGED
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["servers"]) == 3
+    assert [each["job"] for each in found["problems"]] == ["-notes-", "a_first_job"]
+
+
+def test_the_json_has_the_fields_of_the_reference(
+    storage: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = storage(NOW_MS)
+    shutil.copytree(tmp_path / JOB, tmp_path / "other")
+    (tmp_path / "other" / KEY).write_text("{")
+    assert main(["servers", "--json", "--storage", where]) == DAMAGED
     assert {*paths(json.loads(capsys.readouterr().out))} == documented("cairn servers [JOB]")
 
 

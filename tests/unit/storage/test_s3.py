@@ -11,6 +11,7 @@ import pytest
 from airflow_cairn.storage import (
     BucketGoneError,
     CairnError,
+    ClockSkewError,
     ConditionFailed,
     DeleteFailure,
     DocumentError,
@@ -18,6 +19,8 @@ from airflow_cairn.storage import (
     GoneError,
     InvalidKeyError,
     InvalidRequestError,
+    MissingRightError,
+    NoCredentialsError,
     ObjectStore,
     OutcomeUnknownError,
     S3Options,
@@ -86,9 +89,9 @@ def test_wrong_credentials_are_forbidden_and_shown_nowhere(lake: ObjectStore, s3
     assert list(lake.list("")) == []
 
 
-def test_no_credentials_at_all_are_forbidden():
+def test_no_credentials_at_all_are_told_from_refused_ones():
     store = open_store("s3://bucket/lake", s3=S3Options("http://127.0.0.1:9"))
-    with pytest.raises(ForbiddenError, match="no credentials were found, so nothing was asked of the store"):
+    with pytest.raises(NoCredentialsError, match="no credentials were found, so nothing was asked of the store"):
         store.get("a")
 
 
@@ -121,9 +124,9 @@ def test_waits_are_jittered_and_capped():
 @pytest.mark.parametrize(
     ("status", "code", "error", "says"),
     [
-        (403, "AccessDenied", ForbiddenError, "nothing is known about what exists"),
+        (403, "AccessDenied", MissingRightError, "nothing is known about what exists"),
         (400, "ExpiredToken", ForbiddenError, "ExpiredToken"),
-        (403, "RequestTimeTooSkewed", ForbiddenError, "RequestTimeTooSkewed"),
+        (403, "RequestTimeTooSkewed", ClockSkewError, "RequestTimeTooSkewed"),
         (301, "PermanentRedirect", UnsupportedStorageError, "another region"),
         (400, "AuthorizationHeaderMalformed", UnsupportedStorageError, "Set the region"),
         (501, "NotImplemented", UnsupportedStorageError, "refuses a request that Cairn needs"),

@@ -1,0 +1,77 @@
+"""Every check of a storage and of its jobs, in the order in which one explains the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...storage.errors import CairnError
+from ...storage.port import ObjectStore
+from ..coordinator import Coordinator
+from ..documents.head import Head
+from ..errors import NoCheckpointError
+from ..open_job import heads_of
+from ..runtime import Runtime
+from . import job_files, job_head, store_reach, store_rights, store_rules
+from .findings import Examination, Finding
+
+
+def examine_storage(
+    store: ObjectStore, runtime: Runtime, job: str | None = None, *, write: bool = True, deep: bool = False
+) -> Examination:
+    """Make every check of a storage.
+
+    Args:
+        store: the storage.
+        runtime: clock and ids.
+        job: the only one to look at; None: all.
+        write: also try the rights and the conditional writes, below `_cairn/`; that is deleted again.
+        deep: read every file of the retained checkpoints.
+
+    Raises:
+        NoCheckpointError: the storage has no such job.
+    """
+    done = Examination()
+    if not done.run("storage", lambda: store_reach.reach(store)):
+        return done
+    done.run("clock", lambda: store_reach.clock(store, runtime))
+    done.run("bucket rules", lambda: _rules(store, done))
+    if not write:
+        done.skipped |= dict.fromkeys(("rights", "conditional writes"), "nothing was to be written")
+    elif done.run("rights", lambda: store_rights.rights(store, runtime)):
+        done.run("conditional writes", lambda: store_rights.conditional_writes(store, runtime))
+    else:
+        done.skipped["conditional writes"] = "it needs the rights that are missing"
+    found = dict(heads_of(store))
+    if job is not None and job not in found:
+        known = ", ".join(found) or "none"
+        raise NoCheckpointError("the storage has no such job", job=job, storage=store.uri, jobs=known)
+    for name, head in found.items():
+        if job in (None, name):
+            _examine_job(done, store, runtime, name, head, deep=deep)
+    return done
+
+
+def _rules(store: ObjectStore, done: Examination) -> Iterator[Finding]:
+    rules = store.bucket_rules()
+    if rules is not None:
+        done.skipped |= rules.unknown
+        yield from store_rules.endangered(rules)
+
+
+def _examine_job(
+    done: Examination, store: ObjectStore, runtime: Runtime, job: str, head: Head | CairnError, *, deep: bool
+) -> None:
+    if not isinstance(head, Head):
+        done.run(f"{job}: head", lambda: iter([job_head.broken_head(store.uri, job, head)]))
+        return
+    coordinator = Coordinator(store, job, runtime)
+    where = store.uri
+    done.run(f"{job}: head", lambda: job_head.stuck(where, coordinator, runtime))
+    done.run(f"{job}: backups", lambda: job_head.head_is_outdated(where, coordinator))
+    done.run(f"{job}: files", lambda: job_files.damages(where, coordinator, deep=deep))
+    done.run(f"{job}: lists", lambda: job_files.lists(where, coordinator, deep=deep))
+    if any(each.name == "pending-damaged" for each in done.findings):
+        done.skipped[f"{job}: leftovers"] = "what a pending checkpoint needs is not known"
+    else:
+        done.run(f"{job}: leftovers", lambda: job_files.leftovers(where, coordinator, runtime))
+    done.run(f"{job}: servers", lambda: job_head.servers_record(where, coordinator, runtime))

@@ -1,0 +1,100 @@
+"""A finding: what is wrong, why it matters, and what to type. Each kind of finding has a name that never changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+
+from ...storage.errors import CairnError, ForbiddenError
+from ..documents.strict_json import Json
+
+RIGHT_MISSING = "right-missing"
+"""The finding of a right that these credentials do not have; later checks may need it too."""
+
+
+class Severity(StrEnum):
+    """How much a finding matters."""
+
+    ERROR = "error"
+    """Checkpoints cannot be made or restored, or data will be lost."""
+    WARNING = "warning"
+    """It works today: it costs money, hides something, or fails later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong."""
+
+    name: str
+    """Of this kind of finding, such as `lifecycle-expires`; a script may rely on it."""
+    severity: Severity
+    subject: str
+    """The thing: a job, a checkpoint, a right, a rule, a setting."""
+    what: str
+    why: str
+    mend: str
+    """The command to type, or what to change where no command does it."""
+
+
+@dataclass(slots=True)
+class Examination:
+    """What a row of checks has found."""
+
+    findings: list[Finding] = field(default_factory=list)
+    passed: list[str] = field(default_factory=list)
+    """Checks that found nothing, by name, in their order."""
+    skipped: dict[str, str] = field(default_factory=dict)
+    """Checks that were not made, with the reason."""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing is wrong, as far as it was looked at."""
+        return not self.findings
+
+    def run(self, name: str, check: Callable[[], Iterator[Finding]]) -> bool:
+        """Make one check; True if it found nothing.
+
+        An error of Cairn ends this check alone, as a finding: the others may still find its cause.
+        """
+        before = len(self.findings)
+        try:
+            self.findings.extend(check())
+        except CairnError as failed:
+            if isinstance(failed, ForbiddenError) and any(each.name == RIGHT_MISSING for each in self.findings):
+                self.skipped[name] = "it needs the rights that are missing"
+                return False
+            why = "what this check looks for is not known"
+            self.findings.append(warning("check-failed", name, str(failed), why, "Mend the cause, then check again"))
+        if len(self.findings) == before:
+            self.passed.append(name)
+        return len(self.findings) == before
+
+    def add(self, other: Examination) -> None:
+        """Take over what other checks have found."""
+        self.findings += other.findings
+        self.passed += other.passed
+        self.skipped |= other.skipped
+
+    def as_json(self) -> dict[str, Json]:
+        """Give it as plain JSON values, errors first."""
+        return {
+            "healthy": self.healthy,
+            "findings": [asdict(each) for each in self.sorted()],
+            "passed": list(self.passed),
+            "skipped": [{"check": name, "reason": reason} for name, reason in self.skipped.items()],
+        }
+
+    def sorted(self) -> list[Finding]:
+        """Give the findings, errors first, else in the order of the checks."""
+        return sorted(self.findings, key=lambda each: each.severity is not Severity.ERROR)
+
+
+def error(name: str, subject: str, what: str, why: str, mend: str) -> Finding:
+    """Make a finding that stops checkpoints or loses data."""
+    return Finding(name, Severity.ERROR, subject, what, why, mend)
+
+
+def warning(name: str, subject: str, what: str, why: str, mend: str) -> Finding:
+    """Make a finding that costs something, or fails later."""
+    return Finding(name, Severity.WARNING, subject, what, why, mend)

@@ -1,0 +1,84 @@
+"""`cairn doctor` and `cairn clean` as their user sees them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.cli.main import DAMAGED, FAILED, main
+from airflow_cairn.storage import open_store
+from tests.support.world.world import JOB, World
+from tests.unit.cli.test_json import documented, paths
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> str:
+    """A job that is well."""
+    world = World(open_store(f"file://{tmp_path}"))
+    for epoch in "ab":
+        world.run_epoch(epoch)
+    world.coordinator().clean()
+    return world.store.uri
+
+
+@pytest.fixture
+def ill(storage: str, tmp_path: Path) -> str:
+    """The same with an orphan, and with a job whose head is broken."""
+    left = tmp_path / JOB / layout.folder(1) / "state" / "left.parquet"
+    left.parent.mkdir(parents=True, exist_ok=True)
+    left.write_bytes(b"x" * 3000)
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "head.json").write_text("{")
+    return storage
+
+
+def test_a_storage_that_is_well(storage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--storage", storage]) == 0
+    assert capsys.readouterr().out == "nothing is wrong; 11 checks passed, 0 not made\n"
+    assert main(["doctor", JOB, "--read-only", "--storage", storage]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "not checked: rights: nothing was to be written",
+        "not checked: conditional writes: nothing was to be written",
+        "nothing is wrong; 9 checks passed, 2 not made",
+    ]
+    assert {path.name for path in tmp_path.iterdir()} <= {JOB, ".cairn-tmp"}, "what it wrote is deleted again"
+
+
+def test_what_is_wrong_why_it_matters_and_what_mends_it(
+    ill: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Errors first; then what the command has to be typed."""
+    monkeypatch.setenv("COLUMNS", "120")
+    assert main(["doctor", "--storage", ill]) == DAMAGED
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "ERROR head-damaged: broken"
+    assert [line for line in lines if line.startswith("WARNING")] == [f"WARNING orphans: {JOB}"]
+    assert "  to mend it     cairn clean" in "\n".join(lines)
+    assert lines[-1] == "1 error, 1 warning; 10 checks passed, 0 not made"
+
+
+def test_clean_mends_it(ill: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["clean", JOB, "--storage", ill]) == 0
+    assert capsys.readouterr().out == "1 files deleted, 0 uploads aborted\n"
+    assert main(["doctor", JOB, "--storage", ill]) == 0
+
+
+def test_the_json_has_the_fields_of_the_reference(ill: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--read-only", "--json", "--storage", ill]) == DAMAGED
+    found = json.loads(capsys.readouterr().out)
+    assert {*paths(found)} == documented("cairn doctor [JOB]")
+    assert [each["name"] for each in found["findings"]] == ["head-damaged", "orphans"]
+    assert main(["clean", JOB, "--json", "--storage", ill]) == 0
+    assert {*paths(json.loads(capsys.readouterr().out))} == documented("cairn clean JOB")
+
+
+def test_a_storage_that_is_not_there_is_a_finding_and_a_job_that_is_not_there_an_error(
+    storage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor", "--storage", f"file://{tmp_path}/nowhere"]) == DAMAGED
+    assert "ERROR storage-missing" in capsys.readouterr().out
+    assert main(["doctor", "nope", "--storage", storage]) == FAILED
+    assert "the storage has no such job" in capsys.readouterr().err
