@@ -41,7 +41,9 @@ def examine_storage(
         done.run("conditional writes", lambda: store_rights.conditional_writes(store, runtime))
     else:
         done.skipped["conditional writes"] = "it needs the rights that are missing"
-    found = dict(heads_of(store))
+    found: dict[str, Head | CairnError] = {}
+    if not done.run("jobs", lambda: _heads(store, found)):
+        return done
     if job is not None and job not in found:
         known = ", ".join(found) or "none"
         raise NoCheckpointError("the storage has no such job", job=job, storage=store.uri, jobs=known)
@@ -49,6 +51,11 @@ def examine_storage(
         if job in (None, name):
             _examine_job(done, store, runtime, name, head, deep=deep)
     return done
+
+
+def _heads(store: ObjectStore, found: dict[str, Head | CairnError]) -> Iterator[Finding]:
+    found.update(heads_of(store))
+    return iter(())
 
 
 def _rules(store: ObjectStore, done: Examination) -> Iterator[Finding]:

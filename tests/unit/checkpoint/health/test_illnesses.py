@@ -231,6 +231,7 @@ ILLNESSES: dict[str, tuple[Callable[[World], ObjectStore], str, str]] = {
     "a clock that is an hour ahead": (at(-3600), "clock-skew", "memory"),
     "may not list": (refused("list_folders", MissingRightError(NO)), "right-missing", "s3:ListBucket"),
     "may not write": (refused("create", MissingRightError(NO)), "right-missing", "s3:PutObject"),
+    "may not read": (refused("get", MissingRightError(NO)), "right-missing", "s3:GetObject"),
     "may not list uploads": (
         refused("uploads", MissingRightError(NO)),
         "right-missing",
@@ -311,7 +312,7 @@ def test_a_healthy_system_has_none(world: World) -> None:
     found = examine(world, Ruled(world.store, rules, world.clock.now_ms - 900))
     assert (names(found), found.skipped) == ([], {})
     assert found.healthy
-    assert len(found.passed) == 11
+    assert len(found.passed) == 12
     assert world.memory.all_keys() == before, "what it wrote is deleted again"
 
 
