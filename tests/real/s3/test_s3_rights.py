@@ -113,8 +113,11 @@ def test_the_doctor_names_each_right_that_is_missing(through: Open) -> None:
 
     assert found(may("worker")) == set(), "but for the clock, which stands still in this world"
     for missing in sorted(documented()["worker"]):
-        here = found(lambda right, _request, missing=missing: right != missing)
-        assert here == {("right-missing", f"s3:{missing}")}, missing
+
+        def allowed(right: str, _request: Request, missing: str = missing) -> bool:
+            return right != missing
+
+        assert found(allowed) == {("right-missing", f"s3:{missing}")}, missing
 
 
 def _begun(through: Open, config: CheckpointConfig | None = None) -> World:
