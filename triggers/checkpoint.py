@@ -13,7 +13,7 @@ from airflow.triggers.base import TriggerEvent
 
 from ..checkpoint.answers import Failed, Progress, Ready, Waiting
 from ..checkpoint.errors import CheckpointFailedError
-from .polling import LONGEST_PAUSE_S, PollingTrigger
+from .polling import PollingTrigger
 
 if TYPE_CHECKING:
     from ..checkpoint import Coordinator
@@ -27,8 +27,11 @@ FAILED = "failed"
 RECHECK_INTERVAL = timedelta(minutes=5)
 """After this long the task looks, also where the store says nothing new: only it may ask Airflow who still runs."""
 
-WHOLE_LOOK_S = LONGEST_PAUSE_S
-"""At least once in this time a look lists acknowledgements too, so no news waits longer than the longest pause."""
+WHOLE_LOOK_S = 60.0
+"""Once in this time a look lists acknowledgements too, in case the task that completes the checkpoint has died."""
+
+_LATE_S = 1.0
+"""A whole look may be late by this: two pauses of 30 s and the look between them take a little more than a minute."""
 
 
 class CheckpointTrigger(PollingTrigger):
@@ -36,7 +39,7 @@ class CheckpointTrigger(PollingTrigger):
 
     It keeps nothing: after a triggerer's restart another one goes on from the store. A look is one request, which asks
     whether the head has changed, because the task of the last stage completes the checkpoint. Where it has changed, and
-    at least every 30 s in case that task has died, the trigger lists the acknowledgements. It reads them once, when all
+    once a minute in case that task has died, the trigger lists the acknowledgements. It reads them once, when all
     are there and it completes the checkpoint. That needs the store alone: the task notifies the DAG's listeners. A
     store that cannot be reached is logged and asked again, until the sensor's own timeout; other errors end the wait. A
     failure that the job tolerates is resumed again and does not end it (semantics D5).
@@ -66,14 +69,14 @@ class CheckpointTrigger(PollingTrigger):
     ) -> None:
         super().__init__(storage, job, epoch, aws_conn_id, poll_interval)
         self.asked = asked
-        self._whole_look_s = min(WHOLE_LOOK_S, 6 * poll_interval)
+        self._whole_look_s = max(poll_interval, min(WHOLE_LOOK_S, 12 * poll_interval))
         self._is_spare = False
         """Whether a task completes the checkpoint, and this trigger only if that task has died."""
 
     @property
     def pause_s(self) -> float:
         """Seconds until the next look is worth it: many wait so, and what they wait for is done without them."""
-        at_least = min(self.without_news_s / 2, self._whole_look_s) if self._is_spare else 0.0
+        at_least = min(self.without_news_s / 2, self._whole_look_s / 2) if self._is_spare else 0.0
         return max(super().pause_s, at_least)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -92,7 +95,7 @@ class CheckpointTrigger(PollingTrigger):
             if progress is None:
                 whole_at = now()  # the head may have been read, and nothing else
             elif whole:
-                whole_at = now() + self._whole_look_s
+                whole_at = now() + self._whole_look_s + _LATE_S
             if isinstance(progress, TriggerEvent):
                 yield progress
                 return

@@ -72,6 +72,7 @@ class S3Server(Service):
                 f"{LOOPBACK}:{self.port}",
                 "--region",
                 REGION,
+                "--keep-alive",  # as S3 does; without, each request of a client makes a connection
                 "posix",
                 data,
             ]

@@ -65,20 +65,21 @@ def test_who_only_finds_out_looks_seven_times_in_a_minute(
     assert [at for at in looks if at <= 60] == first_minute
 
 
-@pytest.mark.parametrize(("poll_interval", "longest_s"), [(5.0, 30.0), (10.0, 30.0), (1.0, 6.0), (60.0, 60.0)])
-def test_acknowledgements_are_listed_at_least_every_30_seconds(
+@pytest.mark.parametrize(("poll_interval", "longest_s"), [(5.0, 61.0), (10.0, 61.0), (1.0, 31.0), (90.0, 91.0)])
+def test_acknowledgements_are_listed_once_a_minute(
     job: Job, poll_interval: float, longest_s: float
 ) -> None:  # semantics C1
-    """So a checkpoint completes whose last stage's task has died; at first, other looks in between are cheap ones."""
+    """So a checkpoint completes whose last stage's task has died. Other looks in between are cheap ones."""
     job.trigger(RUN)
     looks: list[tuple[float, bool]] = []
+    last = job.begin(RUN)
     loop = SkippingLoop()
 
     class Watched(CheckpointTrigger):
         def _go_on(self, coordinator: Coordinator, before: Progress | None) -> Progress:
             looks.append((loop.ahead_s, before is None))
-            if loop.ahead_s > AN_HOUR:
-                job.acknowledge(job.begin(RUN))
+            if loop.ahead_s > AN_HOUR and before is None:
+                job.acknowledge(last)
             return super()._go_on(coordinator, before)
 
         async def wait(self, seconds: float) -> None:
@@ -87,9 +88,9 @@ def test_acknowledgements_are_listed_at_least_every_30_seconds(
     trigger = Watched(job.storage, job.name, epoch_name(RUN), poll_interval=poll_interval)
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         assert runner.run(event_of(trigger)).payload["status"] == "completed"
-    whole = [at for at, is_whole in looks if is_whole and at <= 60]
-    assert max(after - before for before, after in pairwise([*whole, 60.0])) <= longest_s
-    assert whole == [0.0, 60.0] or len(whole) < sum(at <= 60 for at, _ in looks)
+    whole = [at for at, is_whole in looks if is_whole]
+    assert max(after - before for before, after in pairwise(whole)) <= longest_s
+    assert len(whole) < 0.6 * len(looks) or poll_interval not in {5.0, 10.0}
     assert len(looks) < 2 * AN_HOUR / LONGEST_PAUSE_S
 
 
