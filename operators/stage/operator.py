@@ -8,16 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk.exceptions import (
-    AirflowException,
-    AirflowFailException,
-    AirflowSkipException,
-)
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from ...checkpoint.answers import (
-    Reconnect,
-    Submit,
-)
+from ...checkpoint.answers import Reconnect, Submit
 from ...checkpoint.errors import CheckpointError, InvalidConfigError
 from ...checkpoint.stage_graph import check_parallelism
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID

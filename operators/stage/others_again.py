@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException, AirflowRescheduleException
@@ -14,14 +14,12 @@ from ...checkpoint.errors import InvalidConfigError
 from ...hooks.airflow_api import AirflowApiError, AirflowApiHook, AirflowApiRefusedError
 from ...tasks.clearing import SUCCESS, Where, compare_and_clear, idle, note_of
 from ...tasks.stage_states import states_of
+from .overtaken_epoch import COME_BACK_AFTER
 
 log = logging.getLogger(__name__)
 
 RUNNING = "running"
 """Airflow's state of a task whose process is on."""
-
-COME_BACK_AFTER = timedelta(seconds=10)
-"""At the earliest; Airflow does not start the task before its upstreams have succeeded."""
 
 
 def not_on_their_way(ti: Any, where: Where, restarted: Iterable[Restarted]) -> list[Restarted]:
