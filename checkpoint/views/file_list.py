@@ -15,7 +15,6 @@ from ..documents.strict_json import Json
 from ..store import metadata_file
 from ..store.file_check import FileCheck
 from ..store.job_files import JobFiles
-from .state_list import retained
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ def files(
     """
 
     def look(head: Head) -> FilePage:
-        named = _named(coordinator.files, retained(head, checkpoint), stage)
+        named = _named(coordinator.files, head.retained(checkpoint), stage)
         passed = sum(1 for _ in islice(named, first))
         shown = list(islice(named, limit))
         damaged = FileCheck(coordinator.files).damaged(handle for _, _, handle in shown)

@@ -10,7 +10,7 @@ from ..documents.entries import JobOwner, PendingEntry, RestoreRecord, Savepoint
 from ..documents.head import Head
 from ..documents.strict_json import Json
 from ..errors import NoCheckpointError
-from ..reasons import Status
+from ..reasons import Reason, Status
 from ..ways_out import WAYS_OUT
 from . import wording
 from .checkpoint_list import CheckpointRow, Listing, listing
@@ -178,7 +178,7 @@ def _of_failed(found: Overview, storage: str) -> Iterator[Alarm]:
     row = next((each for each in found.listing.checkpoints if each.rewound_to is None), None)
     if row is None or row.status is not Status.FAILED or row.reason is None:
         return
-    way = next((way for reason, way in WAYS_OUT.items() if reason == row.reason), None)
+    way = WAYS_OUT.get(Reason(row.reason)) if row.reason in Reason.__members__ else None
     remedy = "" if way is None else way.remedy.format(job=found.job, storage=storage)
     text = f"Checkpoint {row.id} of {row.run_id} failed: {row.reason}: {row.detail}"
     level = "note" if remedy.startswith("Nothing") else "error"

@@ -78,29 +78,19 @@ def states(coordinator: Coordinator, checkpoint: int | None = None) -> Checkpoin
     """
 
     def look(head: Head) -> CheckpointStates:
-        entry = retained(head, checkpoint)
+        entry = _entry(head, checkpoint)
         return CheckpointStates(entry.id, tuple(_rows(coordinator.files, entry)))
 
     return coordinator.observe(look)
 
 
-def retained(head: Head, checkpoint: int | None) -> CompletedEntry:
-    """Find a checkpoint whose files are kept.
-
-    Args:
-        head: of the job.
-        checkpoint: its id; None for the newest.
-
-    Raises:
-        NoCheckpointError: there is none.
-    """
-    entry = head.latest_completed() if checkpoint is None else head.completed_by_id(checkpoint)
-    if entry is None:
-        kept = ", ".join(str(each.id) for each in head.completed) or "none"
-        if checkpoint is None:
-            raise NoCheckpointError("no checkpoint has completed yet", job=head.job)
-        raise NoCheckpointError("the checkpoint is not retained", job=head.job, checkpoint=checkpoint, retained=kept)
-    return entry
+def _entry(head: Head, checkpoint: int | None) -> CompletedEntry:
+    if checkpoint is not None:
+        return head.retained(checkpoint)
+    newest = head.latest_completed()
+    if newest is None:
+        raise NoCheckpointError("no checkpoint has completed yet", job=head.job)
+    return newest
 
 
 def _rows(files: JobFiles, entry: CompletedEntry) -> list[StateRow]:
