@@ -17,7 +17,7 @@ from ...checkpoint.documents.acknowledgement import Output, StateHandle
 from ...checkpoint.documents.attempt import DocumentRef
 from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.store.job_files import JobFiles
-from ...storage.local.files import tag_of
+from ...storage.local.files import chunks, tag_of
 from ...storage.port import ObjectStat
 from ..stored.local_state import Draft, LocalState
 from ..stored.outputs import File
@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 
 _AT_ONCE = 8
 """Files that are uploaded at once."""
-_CHUNK = 1 << 20
 _ONE_REQUEST_BYTES = 5 << 30
 """The largest file that S3 takes in one request."""
 _FULL = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT))
@@ -129,8 +128,8 @@ def _upload(files: JobFiles, folder: str, path: Path) -> tuple[str, str]:
     """Upload one file; gives its key and its SHA-256."""
     key = folder + path.name
     with path.open("rb") as source:
-        sha256 = tag_of(iter(lambda: source.read(_CHUNK), b""))
-        ref = DocumentRef(key, source.tell(), sha256.partition(":")[2])
+        sha256 = tag_of(chunks(source.fileno()))
+        ref = DocumentRef(key, os.fstat(source.fileno()).st_size, sha256.partition(":")[2])
         if not files.create_from(ref, source):
             raise InvalidStateError("a file with this driver's own name is there already", key=files.full(key))
     return key, sha256
