@@ -119,9 +119,9 @@ def forget_listener(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     return Outcome(*listeners.forget(job, options.job, options.listener, options.checkpoint, yes=options.yes))
 
 
-def doctor(store: ObjectStore, options: argparse.Namespace) -> Outcome:
-    """Look for what is wrong with a storage and its jobs."""
-    found = doctor_of.doctor(store, options)
+def doctor(options: argparse.Namespace) -> Outcome:
+    """Look for what is wrong with a storage and its jobs, and with this machine."""
+    found = doctor_of.doctor(opened(options.storage, options) if options.storage else None, options)
     return Outcome(list(doctor_of.lines(found)), found.as_json(), damaged=not found.healthy)
 
 

@@ -1,24 +1,68 @@
-"""`cairn doctor`: what is wrong with a storage and its jobs, why it matters, and what mends it."""
+"""`cairn doctor`: what is wrong with a storage, its jobs and this machine, why it matters, and what mends it."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 
 from ..checkpoint import system_runtime
+from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.health.examine import examine_storage
 from ..checkpoint.health.findings import Examination, Finding, Severity
 from ..storage.port import ObjectStore
 from .output import text
 
 
-def doctor(store: ObjectStore, options: argparse.Namespace) -> Examination:
-    """Make every check.
+def doctor(store: ObjectStore | None, options: argparse.Namespace) -> Examination:
+    """Make every check that was asked for.
+
+    Args:
+        store: the storage; None: only this machine.
+        options: the command's words.
 
     Raises:
         NoCheckpointError: the storage has no such job.
+        InvalidConfigError: there is nothing to check, or Airflow is not installed here.
     """
-    return examine_storage(store, system_runtime(), options.job, write=not options.read_only, deep=options.deep)
+    found = Examination()
+    if store is not None:
+        write = not options.read_only
+        found.add(examine_storage(store, system_runtime(), options.job, write=write, deep=options.deep))
+    elif options.job is not None or not (options.worker or options.dag):
+        raise InvalidConfigError(
+            "there is nothing to check: give --storage URI (or set CAIRN_STORAGE), and --worker for this machine"
+        )
+    if options.worker or options.dag:
+        found.add(_worker(options, s3=store is not None and store.uri.startswith("s3:")))
+    return found
+
+
+def _worker(options: argparse.Namespace, *, s3: bool) -> Examination:
+    # Airflow prints when it is imported; what this command prints must stay readable for a program.
+    with redirect_stdout(sys.stderr):
+        try:
+            from ..tasks.health.examine import examine_worker
+        except ImportError as error:
+            raise InvalidConfigError(
+                f"--worker is for a machine on which Airflow's workers run; here Airflow cannot be imported: {error}"
+            ) from error
+        return examine_worker(
+            s3=s3, spark_conf=dict(options.conf), airflow_api_conn_id=options.api_conn, dag_id=options.dag
+        )
+
+
+def setting(word: str) -> tuple[str, str]:
+    """Read a word of the form NAME=VALUE.
+
+    Raises:
+        argparse.ArgumentTypeError: it is of another form.
+    """
+    name, equals, value = word.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, found {word!r}")
+    return name, value
 
 
 def lines(found: Examination) -> Iterator[str]:

@@ -19,6 +19,7 @@ from ..storage.printable import printable
 from . import commands, manual_checkpoint
 from .airflow_api import TOKEN
 from .commands import Outcome
+from .doctor import setting
 from .output import state_rows
 from .regions import regions
 from .watch import Watch
@@ -167,10 +168,28 @@ def _parser() -> argparse.ArgumentParser:
     verb = _command(verbs, "doctor", "look for what is wrong with a storage and its jobs, and say what mends it")
     verb.add_argument("job", metavar="JOB", nargs="?", help="by default all jobs")
     verb.add_argument(
+        "--worker", action="store_true", help="check this machine too: its Spark, Java and Python, and its Airflow"
+    )
+    verb.add_argument("--dag", metavar="DAG_ID", help="as --worker, and ask Airflow's API for this DAG")
+    verb.add_argument(
+        "--conf",
+        metavar="NAME=VALUE",
+        type=setting,
+        action="append",
+        default=[],
+        help="with --worker: a Spark conf that the stages are given, such as spark.jars.packages; repeatable",
+    )
+    verb.add_argument(
+        "--api-conn",
+        metavar="ID",
+        default="cairn_airflow_api",
+        help="with --worker: the Airflow connection to Airflow's API (cairn_airflow_api)",
+    )
+    verb.add_argument(
         "--read-only", action="store_true", help="write nothing: leaves out the rights and the conditional writes"
     )
     verb.add_argument("--deep", action="store_true", help="read every file of the retained checkpoints")
-    verb.set_defaults(run=commands.doctor)
+    verb.set_defaults(run=commands.doctor, on_store=False)
     verb = _command(verbs, "clean", "delete the files of a job that no checkpoint refers to")
     verb.add_argument("job", metavar="JOB")
     verb.set_defaults(run=commands.clean)

@@ -183,6 +183,38 @@ class AirflowApiHook(BaseHook):
         path = f"/dags/{_quoted(dag_id)}?update_mask=is_paused"
         self._json(self._send("PATCH", path, {"is_paused": True}, repeat=True))
 
+    def check_login(self) -> None:
+        """See that the API takes the connection, and that its user may read DAGs.
+
+        Raises:
+            AirflowApiRefusedError: the API refuses the connection's login, token or rights.
+            AirflowApiError: the API did not answer as it should.
+            AirflowNotFoundException: the connection is not defined.
+            InvalidConfigError: the connection cannot be used.
+        """
+        self._json(self._send("GET", "/dags?limit=1", repeat=True))
+
+    def component_states(self) -> dict[str, str | None]:
+        """Give the state of each of Airflow's processes by its name, such as `triggerer`: `healthy` where it runs.
+
+        Raises:
+            AirflowApiError: the API did not answer as it should.
+        """
+        found = self._json(self._send("GET", "/monitor/health", repeat=True))
+        return {name: each.get("status") for name, each in found.items() if isinstance(each, dict)}
+
+    def is_paused(self, dag_id: str) -> bool | None:
+        """Tell whether a DAG is paused; None where Airflow has no such DAG.
+
+        Raises:
+            AirflowApiRefusedError: the API refuses the connection's login, token or rights.
+            AirflowApiError: the API did not answer as it should.
+        """
+        answer = self._send("GET", f"/dags/{_quoted(dag_id)}", repeat=True)
+        if answer.status_code == httpx.codes.NOT_FOUND:
+            return None
+        return bool(self._json(answer).get("is_paused"))
+
     def check_runs(self, dag_id: str) -> None:
         """See that a run of a DAG would start.
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from ..checkpoint.documents.attempt import StageSpec as StageSpec
     from ..hooks.session_server import ServerStartError as ServerStartError
     from ..tasks.connect_session import ConnectSession as ConnectSession
+    from .doctor import CairnDoctorOperator as CairnDoctorOperator
+    from .doctor import UnhealthyError as UnhealthyError
     from .failure.callbacks import restore_latest_checkpoint as restore_latest_checkpoint
     from .failure.retry_policy import CheckpointRetryPolicy as CheckpointRetryPolicy
     from .graph.exchange import Pipelined as Pipelined
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from .trigger.operator import TriggerDeclinedError as TriggerDeclinedError
 
 _WHERE = {
+    "CairnDoctorOperator": ".doctor",
     "CheckpointRetryPolicy": ".failure.retry_policy",
     "CheckpointedTaskGroup": ".group.task_group",
     "ConnectSession": "..tasks.connect_session",
@@ -55,6 +58,7 @@ _WHERE = {
     "TriggerCheckpointOperator": ".trigger.operator",
     "TriggerDeclinedError": ".trigger.operator",
     "UncoveredSparkWarning": ".graph.uncovered_spark",
+    "UnhealthyError": ".doctor",
     "restore_latest_checkpoint": ".failure.callbacks",
     "savepoint_dag": ".savepoint.schedule",
 }

@@ -19,6 +19,7 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": "Cairn",
                 "python-modules": [
+                    "airflow_cairn.operators.doctor",
                     "airflow_cairn.operators.restore",
                     "airflow_cairn.operators.savepoint.operators",
                     "airflow_cairn.operators.savepoint.stop",

@@ -24,8 +24,8 @@ MAY_IMPORT = {layer: set(HOUSE[position:]) for position, layer in enumerate(HOUS
     "cli": {"cli", "checkpoint", "storage"},
     "dags": {"dags", *HOUSE},
 }
-# What a DAG file says only Airflow can tell; the command that asks imports it when it runs.
-MAY_IMPORT_TOO = {"cli/regions.py": {"operators"}}
+# What a DAG file says, and how a worker's Airflow is set up, only Airflow can tell: imported when the command runs.
+MAY_IMPORT_TOO = {"cli/regions.py": {"operators"}, "cli/doctor.py": {"tasks"}}
 AIRFLOW_LAYERS = {"plugin", "operators", "sensors", "triggers", "tasks", "hooks", "dags"}
 # Third-party roots -> where they may be imported.
 GUARDED = {
@@ -196,6 +196,7 @@ _UPWARDS = {
     "spark/kinds/x.py": "from ..input import inputs",
     "spark/input/x.py": "from ..epoch import Epoch",
     "plugin/drawings/x.py": "from ..page.jobs import Jobs",
+    "tasks/clearing.py": "from .health.examine import examine_worker",
     "operators/graph/x.py": "from ..stage.drivers import DurableSubmit",
     "operators/stage/x.py": "from ..trigger.operator import TriggerCheckpointOperator",
     "operators/failure/x.py": "from ..trigger import checks",

@@ -1,0 +1,113 @@
+"""`CairnDoctorOperator`: looks for what is wrong with a storage and with the worker that the task runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.sdk import BaseOperator
+
+from ..checkpoint import system_runtime
+from ..checkpoint.errors import CheckpointError, InvalidConfigError
+from ..checkpoint.health.examine import examine_storage
+from ..checkpoint.health.findings import Severity
+from ..hooks.airflow_api import AIRFLOW_API_CONN_ID
+from ..hooks.storage import CheckpointStorageHook
+from ..tasks.health.examine import examine_worker
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+FailOn = Literal["error", "warning", "never"]
+_FAIL_ON = ("error", "warning", "never")
+
+
+class UnhealthyError(CheckpointError):
+    """The doctor has found something wrong; the text names it."""
+
+
+class CairnDoctorOperator(BaseOperator):
+    """Makes the checks of `cairn doctor`, with the connections, the Spark and the Airflow that this task has.
+
+    Args:
+        storage: storage URI (templated).
+        job: the only job to look at (templated); None: all.
+        aws_conn_id: Airflow connection of type `aws` for an `s3://` storage; None for boto3's own chain.
+        airflow_api_conn_id: the connection to Airflow's API; None: the API is not asked.
+        spark_conf: what the stages are given beside the site's defaults, such as `spark.jars.packages`.
+        dag_to_check: a DAG that should be there and not paused (templated).
+        read_only: write nothing to the storage: leaves out the rights and the conditional writes.
+        fail_on: the task fails where there is such a finding, or a worse one.
+        **kwargs: what every operator takes.
+
+    Raises:
+        InvalidConfigError: no storage is given, or `fail_on` is none of its values.
+        UnsupportedStorageError: the storage's scheme is none of ours.
+    """
+
+    template_fields: Sequence[str] = ("storage", "job", "dag_to_check")
+    ui_color = "#e3d5bd"
+
+    def __init__(
+        self,
+        *,
+        storage: str,
+        job: str | None = None,
+        aws_conn_id: str | None = None,
+        airflow_api_conn_id: str | None = AIRFLOW_API_CONN_ID,
+        spark_conf: Mapping[str, str] | None = None,
+        dag_to_check: str | None = None,
+        read_only: bool = False,
+        fail_on: FailOn = "error",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if fail_on not in _FAIL_ON:
+            raise InvalidConfigError(f"fail_on is one of {', '.join(_FAIL_ON)}", task=self.task_id, fail_on=fail_on)
+        if not storage:
+            raise InvalidConfigError("no storage is given: write storage='s3://bucket/prefix'", task=self.task_id)
+        if "{{" not in storage:
+            CheckpointStorageHook(storage, aws_conn_id)
+        self.storage = storage
+        self.job = job
+        self.aws_conn_id = aws_conn_id
+        self.airflow_api_conn_id = airflow_api_conn_id
+        self.spark_conf = dict(spark_conf or {})
+        self.dag_to_check = dag_to_check
+        self.read_only = read_only
+        self.fail_on = fail_on
+
+    def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002 - Airflow's signature
+        """Make every check.
+
+        Returns:
+            What `cairn doctor --json` prints.
+
+        Raises:
+            UnhealthyError: there is a finding that `fail_on` names, or a worse one.
+            NoCheckpointError: the storage has no such job.
+        """
+        hook = CheckpointStorageHook(self.storage, self.aws_conn_id)
+        found = examine_storage(hook.open_store(), system_runtime(), self.job, write=not self.read_only)
+        found.add(
+            examine_worker(
+                s3=hook.is_s3,
+                spark_conf=self.spark_conf,
+                airflow_api_conn_id=self.airflow_api_conn_id,
+                dag_id=self.dag_to_check,
+            )
+        )
+        for each in found.sorted():
+            text = "%s %s: %s: %s. Why it matters: %s. To mend it: %s"
+            self.log.info(text, each.severity.upper(), each.name, each.subject, each.what, each.why, each.mend)
+        for name, reason in found.skipped.items():
+            self.log.info("not checked: %s: %s", name, reason)
+        bad = [each for each in found.sorted() if self.fail_on == "warning" or each.severity is Severity.ERROR]
+        if bad and self.fail_on != "never":
+            raise UnhealthyError(
+                "the doctor has found "
+                + ", ".join(f"{each.name} ({each.subject})" for each in bad)
+                + "; the log says what mends each",
+                storage=self.storage,
+            )
+        return found.as_json()

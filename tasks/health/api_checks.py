@@ -1,0 +1,64 @@
+"""Whether Airflow's API takes Cairn's connection, and what it says of Airflow and of a DAG."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from airflow.sdk.exceptions import AirflowNotFoundException
+
+from ...checkpoint.errors import InvalidConfigError
+from ...checkpoint.health.findings import Finding, error, warning
+from ...hooks.airflow_api import AirflowApiError, AirflowApiHook, AirflowApiRefusedError
+
+_WHY = "a stage that has failed cannot have the other stages of its region run again"
+
+
+def check_api(hook: AirflowApiHook) -> Iterator[Finding]:
+    """Log in by the connection and ask for a DAG: that takes the right which clearing takes first."""
+    conn_id = hook.airflow_api_conn_id
+    define = (
+        f"airflow connections add {conn_id} --conn-type generic --conn-host https://AIRFLOW --conn-login USER "
+        "--conn-password PASSWORD (docs/how-to/clearing.md)"
+    )
+    try:
+        hook.check_login()
+    except AirflowNotFoundException:
+        what = "the connection is not defined where this process looks"
+        yield error("connection-missing", conn_id, what, _WHY, define)
+    except InvalidConfigError as unusable:
+        yield error("connection-broken", conn_id, unusable.message, _WHY, define)
+    except AirflowApiRefusedError as refused:
+        grant = "Correct login and password of the connection, or give its user the role User or Op"
+        yield error("api-refused", conn_id, refused.message, _WHY, grant)
+    except AirflowApiError as unreachable:
+        start = "Correct the connection's host, or start the API server: `airflow api-server`"
+        yield error("api-unreachable", conn_id, unreachable.message, _WHY, start)
+
+
+def check_components(hook: AirflowApiHook) -> Iterator[Finding]:
+    """Ask which of Airflow's processes run."""
+    commands = {"scheduler": "scheduler", "triggerer": "triggerer", "dag_processor": "dag-processor"}
+    lacks = {
+        "scheduler": "no task starts",
+        "triggerer": "tasks that wait for a checkpoint (deferrable) wait for ever",
+        "dag_processor": "DAG files are not read, and failure callbacks do not run",
+    }
+    for name, state in hook.component_states().items():
+        if name in commands and state != "healthy":
+            what = f"Airflow says that its {name.replace('_', ' ')} is {state or 'not there'}"
+            yield error("airflow-unhealthy", name, what, lacks[name], f"airflow {commands[name]}")
+
+
+def check_dag(hook: AirflowApiHook, dag_id: str) -> Iterator[Finding]:
+    """See that a run of a DAG would start."""
+    paused = hook.is_paused(dag_id)
+    if paused is None:
+        yield error(
+            "dag-missing",
+            dag_id,
+            "Airflow has no such DAG",
+            "its file was not read, or has an error: no epoch begins",
+            "airflow dags list-import-errors",
+        )
+    elif paused:
+        yield warning("dag-paused", dag_id, "the DAG is paused", "no epoch begins", f"airflow dags unpause {dag_id}")

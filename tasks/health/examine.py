@@ -1,0 +1,68 @@
+"""Every check of a worker, in the order in which one explains the next."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from importlib.metadata import entry_points, requires
+
+from airflow.sdk.configuration import conf
+
+from ...checkpoint.health.findings import Examination, Finding
+from ...hooks.airflow_api import AIRFLOW_API_CONN_ID, AirflowApiHook
+from . import airflow_checks, api_checks, spark_checks
+from .spark_facts import gather, installed
+
+_PACKAGE = "airflow-cairn"
+
+
+def examine_worker(
+    *,
+    s3: bool,
+    spark_conf: Mapping[str, str] | None = None,
+    airflow_api_conn_id: str | None = AIRFLOW_API_CONN_ID,
+    dag_id: str | None = None,
+) -> Examination:
+    """Make every check of this machine.
+
+    Args:
+        s3: whether the storage is an `s3://` one, so that Spark needs jars for it.
+        spark_conf: what stages are given beside the site's defaults.
+        airflow_api_conn_id: the connection to Airflow's API; None: the API is not asked.
+        dag_id: a DAG to ask for.
+    """
+    done = Examination()
+    facts = gather(os.environ, spark_conf)
+    done.run("spark", lambda: spark_checks.check_spark(facts))
+    done.run("pyspark", lambda: spark_checks.check_packages(facts))
+    done.run("python", lambda: spark_checks.check_python(facts))
+    if s3:
+        done.run("jars", lambda: spark_checks.check_s3a_jars(facts))
+    done.run("versions", lambda: airflow_checks.check_versions(requires(_PACKAGE) or (), installed))
+    done.run("plugin", _plugin)
+    done.run("settings", lambda: airflow_checks.check_settings(conf.getint))
+    done.run("executor", _executor)
+    _examine_api(done, airflow_api_conn_id, dag_id)
+    return done
+
+
+def _plugin() -> Iterator[Finding]:
+    return airflow_checks.check_plugin(
+        entry_points(group="airflow.plugins"), entry_points(group="apache_airflow_provider")
+    )
+
+
+def _executor() -> Iterator[Finding]:
+    return airflow_checks.check_executor(conf.get("core", "executor"), conf.getint("core", "parallelism"))
+
+
+def _examine_api(done: Examination, conn_id: str | None, dag_id: str | None) -> None:
+    if conn_id is None:
+        done.skipped["airflow's API"] = "no connection is named"
+        return
+    with AirflowApiHook(conn_id) as hook:
+        if not done.run("airflow's API", lambda: api_checks.check_api(hook)):
+            return
+        done.run("airflow's processes", lambda: api_checks.check_components(hook))
+        if dag_id is not None:
+            done.run(f"DAG {dag_id}", lambda: api_checks.check_dag(hook, dag_id))

@@ -1,0 +1,141 @@
+"""Judges what a machine has for a Spark driver; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...checkpoint.health.findings import Finding, error, warning
+from .spark_facts import SparkFacts
+
+JAVA = 17
+"""The oldest Java that Spark 4 runs on."""
+PYTHON = (3, 11)
+"""The oldest Python that Cairn's part of a driver runs on."""
+
+_PYTHON_CONF = "Set `spark.pyspark.python` to one Python for driver and executors (docs/how-to/run-on-a-cluster.md)"
+
+
+def check_spark(facts: SparkFacts) -> Iterator[Finding]:
+    """Find what keeps a driver from starting."""
+    if facts.program is None or facts.home is None:
+        yield error(
+            "spark-missing",
+            "spark-submit",
+            "no spark-submit with a Spark beside it was found by PATH and SPARK_HOME",
+            "no stage can be submitted from this machine",
+            "pip install 'pyspark>=4.0,<5', or set SPARK_HOME to the home of a Spark",
+        )
+        return
+    if facts.java is None:
+        yield error(
+            "java-missing",
+            "java",
+            "no Java was found by JAVA_HOME and PATH, or it does not start",
+            "spark-submit is a Java program, so no stage can be submitted from this machine",
+            f"Install Java {JAVA} or newer, and set JAVA_HOME: `apt-get install openjdk-{JAVA}-jre-headless`",
+        )
+    elif facts.java < JAVA:
+        yield error(
+            "java-old",
+            "java",
+            f"this Java is version {facts.java}",
+            f"Spark 4 needs Java {JAVA} or newer",
+            f"Set JAVA_HOME to a newer one: `apt-get install openjdk-{JAVA}-jre-headless`",
+        )
+    if facts.spark is not None and not facts.spark.startswith("4."):
+        yield error(
+            "spark-unfit",
+            str(facts.home),
+            f"spark-submit starts Spark {facts.spark}",
+            "Cairn needs Spark 4",
+            "pip install 'pyspark>=4.0,<5', or set SPARK_HOME to the home of a Spark 4",
+        )
+
+
+def check_packages(facts: SparkFacts) -> Iterator[Finding]:
+    """Compare the packages that hold PySpark with each other and with the Spark that is started."""
+    full, client = facts.packages.get("pyspark"), facts.packages.get("pyspark-client")
+    if full and client:
+        yield error(
+            "pyspark-twice",
+            "pyspark-client",
+            f"pyspark {full} and pyspark-client {client} are both installed",
+            "both install the same files, and whichever came last has won, file by file: drivers fail in ways that "
+            "name neither",
+            f"pip uninstall -y pyspark-client && pip install --force-reinstall --no-deps pyspark=={full}",
+        )
+    used = full or client
+    if used and facts.spark and _minor(used) != _minor(facts.spark):
+        yield warning(
+            "spark-versions",
+            str(facts.home),
+            f"spark-submit starts Spark {facts.spark}, and this Python has PySpark {used}",
+            "a client of a Spark Connect server would speak to another version, and tests run on another than stages",
+            f"pip install 'pyspark=={facts.spark}', or set SPARK_HOME to the home of Spark {used}",
+        )
+
+
+def check_python(facts: SparkFacts) -> Iterator[Finding]:
+    """Compare the Pythons of driver and executors, as far as they are on this machine."""
+    driver, executor = facts.driver_python, facts.executor_python
+    if driver and executor and driver != executor:
+        yield error(
+            "python-versions",
+            "spark.pyspark.python",
+            f"the driver's Python is {driver}, and the executors' {executor}",
+            "Spark refuses each function in Python (PYTHON_VERSION_MISMATCH)",
+            _PYTHON_CONF,
+        )
+    if driver and tuple(map(int, driver.split("."))) < PYTHON:
+        yield error(
+            "python-old",
+            "spark.pyspark.python",
+            f"the driver's Python is {driver}",
+            "Cairn's part of the driver needs Python {}.{} or newer".format(*PYTHON),
+            _PYTHON_CONF,
+        )
+
+
+def check_s3a_jars(facts: SparkFacts) -> Iterator[Finding]:
+    """Find what Spark lacks for an `s3://` storage, unless the stages bring it themselves."""
+    if facts.home is None or facts.conf.get("spark.driver.extraClassPath"):
+        return
+    hadoop = facts.version_of("hadoop-client-api-")
+    own = facts.version_of("hadoop-aws-")
+    packages = "Give `packages` to the stages as in docs/how-to/run-on-s3.md, or put the jars into `{}`"
+    if not facts.is_given("hadoop-aws"):
+        yield warning(
+            "jars-missing",
+            "hadoop-aws",
+            "neither Spark's jars nor its conf have hadoop-aws",
+            "a stage that does not bring it itself fails with `No FileSystem for scheme s3a`",
+            packages.format(facts.home / "jars"),
+        )
+    elif own and hadoop and own != hadoop:
+        yield error(
+            "jars-versions",
+            "hadoop-aws",
+            f"hadoop-aws is {own}, and Spark's Hadoop {hadoop}",
+            "the two share internal classes: reading or writing s3a fails with NoSuchMethodError",
+            f"Replace it by hadoop-aws-{hadoop}.jar in `{facts.home / 'jars'}`",
+        )
+    if facts.is_given("hadoop-aws") and not facts.is_given("spark-hadoop-cloud"):
+        yield warning(
+            "committer-missing",
+            "spark-hadoop-cloud",
+            "neither Spark's jars nor its conf have spark-hadoop-cloud",
+            "Spark commits to S3 by copying every file: safe, and slow",
+            packages.format(facts.home / "jars"),
+        )
+    if facts.conf.get("spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version") == "2":
+        yield error(
+            "committer-unsafe",
+            "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version",
+            "the file committer's algorithm is version 2",
+            "it makes files visible before the job has succeeded, so Cairn refuses the write",
+            "Take this conf out of spark-defaults.conf",
+        )
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])

@@ -1,0 +1,348 @@
+"""Illnesses of a worker, planted one at a time: each is named rightly, and a healthy one has none."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_cairn.checkpoint.errors import InvalidConfigError
+from airflow_cairn.checkpoint.health.findings import Examination, Finding
+from airflow_cairn.cli.main import DAMAGED, FAILED, main
+from airflow_cairn.hooks.airflow_api import AirflowApiHook
+from airflow_cairn.operators import CairnDoctorOperator, UnhealthyError
+from airflow_cairn.storage import UnsupportedStorageError, open_store
+from airflow_cairn.tasks.health import airflow_checks, api_checks, spark_checks
+from airflow_cairn.tasks.health.examine import examine_worker
+from airflow_cairn.tasks.health.spark_facts import SparkFacts, gather
+from scripts.setup.base import ROOT
+from tests.support.airflow_fixtures import Said
+from tests.support.airflow_stage import Ti, context
+from tests.support.api_stand_in import Answer, ApiStandIn, Asked
+from tests.support.world.world import World
+
+Define = Callable[[str, str], None]
+
+HOME = Path("/opt/spark")
+JARS = frozenset(
+    {
+        "spark-core_2.13-4.1.0.jar",
+        "hadoop-client-api-3.5.0.jar",
+        "hadoop-aws-3.5.0.jar",
+        "spark-hadoop-cloud_2.13-4.1.0.jar",
+    }
+)
+HEALTHY = SparkFacts(
+    program="/opt/spark/bin/spark-submit",
+    home=HOME,
+    jars=JARS,
+    conf={},
+    java=17,
+    python="3.12",
+    driver_python="3.12",
+    executor_python="3.12",
+    packages={"pyspark": "4.1.0"},
+)
+GIVEN = {"spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.5.0,org.apache.spark:spark-hadoop-cloud_2.13:4.1.0"}
+
+
+def without(prefix: str) -> frozenset[str]:
+    return frozenset(name for name in JARS if not name.startswith(prefix))
+
+
+def of_spark(facts: SparkFacts) -> list[str]:
+    checks = (spark_checks.check_spark, spark_checks.check_packages, spark_checks.check_python)
+    return names(each for check in (*checks, spark_checks.check_s3a_jars) for each in check(facts))
+
+
+def names(found: Iterator[Finding] | list[Finding]) -> list[str]:
+    findings = list(found)
+    assert all(each.what and each.why and each.mend for each in findings)
+    return [each.name for each in findings]
+
+
+SPARK: dict[str, tuple[SparkFacts, str]] = {
+    "no spark-submit": (replace(HEALTHY, program=None, home=None, jars=frozenset()), "spark-missing"),
+    "no Java": (replace(HEALTHY, java=None), "java-missing"),
+    "an old Java": (replace(HEALTHY, java=11), "java-old"),
+    "Spark 3": (
+        replace(
+            HEALTHY,
+            jars=without("spark-core") | {"spark-core_2.13-3.5.1.jar"},
+            packages={"pyspark": "3.5.1"},
+        ),
+        "spark-unfit",
+    ),
+    "two PySparks": (
+        replace(HEALTHY, packages={"pyspark": "4.1.0", "pyspark-client": "4.1.0"}),
+        "pyspark-twice",
+    ),
+    "another PySpark": (replace(HEALTHY, packages={"pyspark": "4.0.1"}), "spark-versions"),
+    "another client": (replace(HEALTHY, packages={"pyspark-client": "4.0.1"}), "spark-versions"),
+    "two Pythons": (replace(HEALTHY, executor_python="3.11"), "python-versions"),
+    "an old Python": (replace(HEALTHY, driver_python="3.10", executor_python="3.10"), "python-old"),
+    "no hadoop-aws": (
+        replace(HEALTHY, jars=frozenset({"spark-core_2.13-4.1.0.jar", "hadoop-client-api-3.5.0.jar"})),
+        "jars-missing",
+    ),
+    "another hadoop-aws": (
+        replace(HEALTHY, jars=without("hadoop-aws") | {"hadoop-aws-3.3.4.jar"}),
+        "jars-versions",
+    ),
+    "no magic committer": (replace(HEALTHY, jars=without("spark-hadoop-cloud")), "committer-missing"),
+    "the unsafe committer": (
+        replace(HEALTHY, conf={"spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2"}),
+        "committer-unsafe",
+    ),
+}
+
+
+@pytest.mark.parametrize("illness", SPARK)
+def test_an_illness_of_spark_is_named_rightly(illness: str) -> None:
+    facts, name = SPARK[illness]
+    assert of_spark(facts) == [name]
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        HEALTHY,
+        replace(HEALTHY, jars=without("hadoop-aws") - {"spark-hadoop-cloud_2.13-4.1.0.jar"}, conf=GIVEN),
+        replace(HEALTHY, driver_python=None, executor_python=None),
+        replace(HEALTHY, packages={"pyspark-client": "4.1.2"}),
+    ],
+    ids=["jars beside Spark", "jars that stages are given", "Pythons elsewhere", "another bug-fix release"],
+)
+def test_a_healthy_spark_has_none(facts: SparkFacts) -> None:
+    assert of_spark(facts) == []
+
+
+@pytest.fixture
+def spark_home(tmp_path: Path) -> Path:
+    """A Spark that starts nothing: its jars, a spark-submit, and a Java that tells its version."""
+    home = tmp_path / "spark"
+    for folder in ("bin", "jars", "conf", "java/bin"):
+        (home / folder).mkdir(parents=True)
+    for name in JARS:
+        (home / "jars" / name).touch()
+    (home / "conf" / "spark-defaults.conf").write_text("spark.pyspark.python python3.12\n")
+    for program, said in (("bin/spark-submit", ""), ("java/bin/java", 'openjdk version "21.0.4" 2024-07-16')):
+        path = home / program
+        path.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
+        path.chmod(0o755)
+    return home
+
+
+def test_what_a_machine_has_is_found_as_spark_submit_finds_it(spark_home: Path) -> None:
+    environ = {"PATH": str(spark_home / "bin"), "JAVA_HOME": str(spark_home / "java"), "PYSPARK_PYTHON": "ignored"}
+    started: list[str] = []
+
+    def run(command: list[str]) -> str:
+        started.append(command[0])
+        return 'version "21.0.4"' if command[-1] == "-version" else "3.12\n"
+
+    facts = gather(environ, {"spark.pyspark.driver.python": "/mine"}, run=run)
+    assert started == [str(spark_home / "java/bin/java"), "/mine", "python3.12"]
+    assert (facts.home, facts.jars, facts.java, facts.spark) == (spark_home, JARS, 21, "4.1.0")
+    assert (facts.driver_python, facts.executor_python) == ("3.12", "3.12")
+    assert gather(environ).java == 21, "the program itself, which writes to its error output"
+    old = gather({**environ, "JAVA_HOME": ""}, run=lambda command: 'java version "1.8.0_412"')
+    assert old.java == 8
+
+
+def test_a_machine_without_anything(tmp_path: Path) -> None:
+    facts = gather({"PATH": str(tmp_path), "PYSPARK_PYTHON": str(tmp_path / "python")})
+    assert (facts.program, facts.home, facts.driver_python) == (None, None, None)
+    assert names(spark_checks.check_spark(facts)) == ["spark-missing"]
+
+
+def versions(**installed: str | None) -> list[str]:
+    have = {"apache-airflow": "3.3.2", "pyspark": "4.1.0", "boto3": "1.40", **installed}
+    asked = ["apache-airflow<4,>=3.3", "pyspark<5,>=4.0", "boto3>=1.36", 'pyarrow>=21; extra == "state"']
+    found = list(airflow_checks.check_versions(asked, have.get))
+    assert set(names(found)) <= {"versions-unfit"}
+    return [each.subject for each in found]
+
+
+def test_versions_that_do_not_fit() -> None:
+    assert versions() == []
+    assert versions(**{"apache-airflow": "3.2.1", "boto3": None}) == ["apache-airflow", "boto3"]
+    assert versions(pyspark="5.0.0") == ["pyspark"]
+    assert versions(pyspark=None) == ["pyspark"]
+    assert versions(**{"pyspark": None, "pyspark-client": "4.1.0"}) == [], "all stages over Spark Connect"
+
+
+def point(value: str) -> EntryPoint:
+    return EntryPoint("cairn", value, "any")
+
+
+def test_the_plugin_and_the_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin, provider = point(airflow_checks.PLUGIN), point(airflow_checks.PROVIDER)
+    assert names(airflow_checks.check_plugin([plugin], [provider])) == []
+    assert names(airflow_checks.check_plugin([point("other:Plugin")], [provider])) == ["plugin-missing"]
+    assert names(airflow_checks.check_plugin([plugin], [])) == ["provider-missing"]
+    monkeypatch.setattr(airflow_checks, "PLUGIN", "airflow_cairn.plugin.no_such_module:CairnPlugin")
+    assert names(airflow_checks.check_plugin([point(airflow_checks.PLUGIN)], [provider])) == ["plugin-broken"]
+
+
+def settings(**changed: int) -> list[str]:
+    usual = {"task_instance_heartbeat_timeout": 300, "min_heartbeat_interval": 5, "killed_task_cleanup_time": 60}
+    numbers: Mapping[str, int] = {**usual, **changed}
+    return names(airflow_checks.check_settings(lambda _section, option: numbers[option]))
+
+
+def test_settings_that_break_recovery() -> None:
+    assert settings() == []
+    assert settings(task_instance_heartbeat_timeout=14) == ["heartbeat-short"]
+    assert settings(min_heartbeat_interval=120) == ["heartbeat-short"]
+    assert settings(task_instance_heartbeat_timeout=86_400) == ["heartbeat-long"]
+    assert settings(killed_task_cleanup_time=2) == ["kill-time-short"]
+
+
+def test_one_task_at_a_time() -> None:
+    assert names(airflow_checks.check_executor("LocalExecutor", 32)) == []
+    assert names(airflow_checks.check_executor("LocalExecutor", 1)) == ["parallelism-one"]
+
+
+RUNS = {name: {"status": "healthy"} for name in ("metadatabase", "scheduler", "triggerer", "dag_processor")}
+
+
+@pytest.fixture
+def api(connections: Define) -> Iterator[dict[str, Answer]]:
+    """An Airflow that is well; a test changes what it answers, by the path's end."""
+    answers: dict[str, Answer] = {
+        "/auth/token": (201, {"access_token": "t"}),
+        "/dags?limit=1": (200, {"dags": []}),
+        "/monitor/health": (200, RUNS),
+        "/dags/flights": (200, {"is_paused": False}),
+    }
+
+    def answer(asked: Asked) -> Answer:
+        return next((each for end, each in answers.items() if asked.path.endswith(end)), (404, {"detail": "no"}))
+
+    with ApiStandIn(answer) as stand_in:
+        who = {"conn_type": "generic", "host": stand_in.url, "login": "cairn", "password": "canary-12345"}
+        connections("cairn_airflow_api", json.dumps(who))
+        yield answers
+
+
+def of_api(conn_id: str = "cairn_airflow_api", dag_id: str = "flights") -> list[str]:
+    with AirflowApiHook(conn_id, sleep=lambda seconds: None) as hook:
+        found = names(api_checks.check_api(hook))
+        return found or names([*api_checks.check_components(hook), *api_checks.check_dag(hook, dag_id)])
+
+
+def test_an_airflow_that_is_well(api: dict[str, Answer]) -> None:
+    assert of_api() == []
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "name"),
+    [
+        ("/auth/token", (401, {"detail": "no"}), "api-refused"),
+        ("/dags?limit=1", (403, {"detail": "Forbidden"}), "api-refused"),
+        ("/dags?limit=1", (500, {"detail": "broken"}), "api-unreachable"),
+        ("/monitor/health", (200, {**RUNS, "triggerer": {"status": None}}), "airflow-unhealthy"),
+        ("/monitor/health", (200, {**RUNS, "scheduler": {"status": "unhealthy"}}), "airflow-unhealthy"),
+        ("/dags/flights", (404, {"detail": "no"}), "dag-missing"),
+        ("/dags/flights", (200, {"is_paused": True}), "dag-paused"),
+    ],
+)
+def test_an_illness_of_airflow_is_named_rightly(api: dict[str, Answer], path: str, answer: Answer, name: str) -> None:
+    api[path] = answer
+    assert of_api() == [name]
+
+
+def test_a_connection_that_is_not_there_or_cannot_be_used(connections: Define) -> None:
+    assert of_api("cairn_airflow_api") == ["connection-missing"]
+    connections("no_user", json.dumps({"conn_type": "generic", "host": "http://127.0.0.1:9"}))
+    assert of_api("no_user") == ["connection-broken"]
+
+
+@pytest.fixture
+def machine(spark_home: Path, api: dict[str, Answer], monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process has a Spark of the right version and an Airflow that is well."""
+    from airflow_cairn.tasks.health import examine
+
+    facts = replace(HEALTHY, home=spark_home)
+    monkeypatch.setattr(examine, "gather", lambda environ, conf: facts)
+    # Airflow's defaults for tests are not those of a deployment.
+    monkeypatch.setenv("AIRFLOW__CORE__KILLED_TASK_CLEANUP_TIME", "60")
+
+
+def test_every_check_of_a_worker_that_is_well(machine: None) -> None:
+    found = examine_worker(s3=True, dag_id="flights")
+    assert (names(found.findings), found.skipped) == ([], {})
+    assert len(found.passed) == 11
+    assert examine_worker(s3=False, airflow_api_conn_id=None).skipped == {"airflow's API": "no connection is named"}
+
+
+def healthy_storage(folder: Path) -> str:
+    world = World(open_store(f"file://{folder / 'lake'}"))
+    world.run_epoch("a")
+    return world.store.uri
+
+
+def test_the_operator(machine: None, api: dict[str, Answer], tmp_path: Path, said: Said) -> None:
+    """It makes the checks of the command; `fail_on` says which findings fail it."""
+    storage = healthy_storage(tmp_path)
+
+    def doctor(**more: Any) -> dict[str, Any]:
+        made = CairnDoctorOperator(task_id="doctor", storage=storage, dag_to_check="flights", **more)
+        return made.execute(context(Ti(run_id="r")))
+
+    assert doctor(fail_on="warning")["healthy"]
+    api["/dags/flights"] = (200, {"is_paused": True})
+    assert [each["name"] for each in doctor()["findings"]] == ["dag-paused"]
+    assert "WARNING dag-paused: flights: the DAG is paused. Why it matters: no epoch begins. To mend it: " in said.text
+    with pytest.raises(UnhealthyError, match=r"the doctor has found dag-paused \(flights\)"):
+        doctor(fail_on="warning")
+    api["/dags/flights"] = (404, {})
+    with pytest.raises(UnhealthyError, match="dag-missing"):
+        doctor()
+    assert not doctor(fail_on="never")["healthy"]
+
+
+def test_the_operator_refuses_at_parse_what_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfigError, match="fail_on is one of error, warning, never"):
+        CairnDoctorOperator(task_id="doctor", storage="s3://lake", fail_on="no")  # type: ignore[arg-type]
+    with pytest.raises(InvalidConfigError, match="no storage is given"):
+        CairnDoctorOperator(task_id="doctor", storage="")
+    with pytest.raises(UnsupportedStorageError):
+        CairnDoctorOperator(task_id="doctor", storage="ftp://lake")
+
+
+def test_the_command(machine: None, api: dict[str, Answer], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    storage = healthy_storage(tmp_path)
+    assert main(["doctor", "--worker", "--storage", storage]) == 0
+    assert capsys.readouterr().out == "nothing is wrong; 21 checks passed, 0 not made\n"
+    assert main(["doctor", "--dag", "other"]) == DAMAGED
+    assert capsys.readouterr().out.startswith("ERROR dag-missing: other\n")
+    assert main(["doctor"]) == FAILED
+    assert "there is nothing to check: give --storage URI" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["doctor", "--worker", "--conf", "spark.jars"])
+    assert "expected NAME=VALUE, found 'spark.jars'" in capsys.readouterr().err
+
+
+def test_the_reference_has_each_finding_of_a_worker() -> None:
+    page = (ROOT / "docs" / "reference" / "doctor.md").read_text()
+    table = page[page.index("## What it finds on a worker") : page.index("## In a DAG")]
+    source = "".join(path.read_text() for path in (ROOT / "tasks" / "health").glob("*_checks.py"))
+    made = set(re.findall(r'(?:error|warning)\(\s*"([a-z0-9-]+)"', source))
+    assert len(made) > 20
+    assert set(re.findall(r"^\| `([a-z0-9-]+)` \|", table, re.MULTILINE)) == made
+
+
+def test_findings_of_several_checks_are_put_together() -> None:
+    one, other = Examination(), Examination()
+    one.run("a", lambda: iter(()))
+    other.run("b", lambda: airflow_checks.check_executor("LocalExecutor", 1))
+    one.add(other)
+    assert (one.passed, names(one.findings)) == (["a"], ["parallelism-one"])
