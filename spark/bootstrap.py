@@ -30,7 +30,7 @@ from ..storage.errors import CairnError, ForbiddenError, GoneError
 from ..storage.names import check_name
 from ..storage.uris import check_storage_uri
 from .handover import conf
-from .output.outputs import columns_of
+from .output.columns import columns_of
 from .output.writer import Writer
 from .stored.outputs import File, Stored
 

@@ -8,7 +8,7 @@ There are no locks: a driver may die anywhere, and the next process settles what
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,11 +28,12 @@ from . import acknowledging
 from .epoch_facts import EpochFacts
 from .execution.fence import Fence
 from .handover import conf
-from .input import hook_answers
+from .input import hook_answers, keyed
 from .input.backlog import Backlog
 from .input.inputs import Inputs
 from .input.restored import RestoredState
 from .kinds import list_state, raw_files, small_state
+from .output import updates
 from .output.before_snapshot import BeforeSnapshot
 from .output.committables import Committables
 from .output.outputs import Outputs
@@ -130,7 +131,7 @@ class Epoch(EpochFacts):
         """Give what a master hook answered for this epoch; see `hook_answers.answer_of`."""
         return hook_answers.answer_of(self._files, self._handover, name)
 
-    def state(self, name: str, *, subtask: int | None = None) -> DataFrame | None:
+    def state(self, name: str, *, subtask: int | None = None, keys: DataFrame | None = None) -> DataFrame | None:
         """Give this stage's state as the restored checkpoint holds it; None if it holds none of that name.
 
         What this epoch writes does not change it.
@@ -139,17 +140,21 @@ class Epoch(EpochFacts):
             name: the state's name.
             subtask: read only the key groups that this subtask has at the stage's `parallelism` of now, 0-based; for
                 keyed state (semantics R4). None: all of it.
+            keys: read only the rows that have one of these keys; it has the state's key columns. A job looks at it now.
 
         Raises:
             InvalidStateError: outside the `with` block; or a subtask is named and is none of the stage's, or the stage
-                names no parallelism, or the state has no key.
+                names no parallelism, or the state has no key, or `keys` lacks a column of it.
             InvalidNameError: the name does not match the grammar (semantics W1).
         """
         self._check_open("state")
         stored = self._carried.restored(f"state.{check_name('state', name)}")
         output = stored.output if stored else None
         groups = None if subtask is None else key_groups.of_subtask(self._handover, subtask, output)
-        return frame(self.spark, self._files, stored, groups, self._local) if stored else None
+        if stored is None:
+            return None
+        touched = None if keys is None else keyed.touched(stored, keys)
+        return frame(self.spark, self._files, stored, groups, self._local, touched)
 
     def read(
         self,
@@ -219,6 +224,53 @@ class Epoch(EpochFacts):
         """
         self._check_open("snapshot")
         self._outputs.write("state", name, df, key, background=background)
+
+    def update(
+        self, name: str, changed: DataFrame | None, key: str | Sequence[str] = (), *, deletes: DataFrame | None = None
+    ) -> None:
+        """Write what changed in a keyed state; the rest of it stays (semantics K1, K2). Runs the DataFrames now.
+
+        Args:
+            name: the state's name.
+            changed: rows that are new, or replace those of the same key; each key once. None: nothing but `deletes`.
+            key: the columns by which the state is keyed, the same in each epoch.
+            deletes: keys that are deleted; only its key columns are looked at. A key that is not there is no error.
+
+        Raises:
+            InvalidStateError: the name was used before in this epoch; a key column is missing, of a type that cannot be
+                hashed, or another than before; the columns differ from the state's; a key is there twice; or the state
+                was written without a key.
+            InvalidNameError: the name does not match the grammar (semantics W1).
+            InvalidConfigError: Spark's output committer cannot be trusted.
+            BackgroundSnapshotError: what was to be written in the background before has failed.
+        """
+        self._check_open("update")
+        before = self._carried.restored(f"state.{check_name('state', name)}")
+        self._outputs.update(updates.checked(name, changed, key, deletes, before), self._files, self._local)
+
+    def aggregate(self, name: str, partials: DataFrame, key: str | Sequence[str], *, merge: Mapping[str, str]) -> None:
+        """Write partial aggregates of a keyed state, and read nothing of it (semantics K1, K2). Runs the DataFrame now.
+
+        `state` merges them with all that was written before.
+
+        Args:
+            name: the state's name.
+            partials: rows with the state's columns; a key may be there more than once.
+            key: the columns by which the state is keyed, the same in each epoch.
+            merge: by column, how its values are merged, the same in each epoch: `sum`, `count`, `min`, `max`,
+                `bool_and`, `bool_or`, `bit_and`, `bit_or`, `bit_xor`, `first_by(column)`, `last_by(column)`, or
+                that of a sketch; for each column that is not in the key.
+
+        Raises:
+            InvalidStateError: the name was used before in this epoch; key, columns or merge differ from the state's; a
+                merge is missing, unknown or does not take its column; or the state is one of `update`.
+            InvalidNameError: the name does not match the grammar (semantics W1).
+            InvalidConfigError: Spark's output committer cannot be trusted, or this version of Spark lacks a sketch.
+            BackgroundSnapshotError: what was to be written in the background before has failed.
+        """
+        self._check_open("aggregate")
+        before = self._carried.restored(f"state.{check_name('state', name)}")
+        self._outputs.update(updates.partials(name, partials, key, merge, before), self._files, self._local)
 
     def list_state(self, name: str) -> list[list[Any]] | None:
         """Give each subtask its items of a list state of the restored checkpoint (semantics R4); None if there is none.

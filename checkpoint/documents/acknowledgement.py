@@ -45,6 +45,8 @@ class Output:
     (semantics A4)."""
     key_groups: Annotated[int, AtLeast(1)] | None = field(default=None, metadata=SPARSE)
     """Of a keyed state: how many key groups there are. Each file holds a contiguous range, sorted (semantics R4)."""
+    merge: dict[str, str] = field(default_factory=dict, metadata=SPARSE)
+    """Of a keyed state that is aggregated: by column, how the rows of base and runs become one (semantics K1, K5)."""
 
     @property
     def id(self) -> str:
@@ -65,6 +67,9 @@ class StateHandle:
     content: Checksum | None = field(default=None, metadata=SPARSE)
     """What survives a copy (semantics W9): the checksum that the store computed when the file was written, else our
     own. None: `checksum` is one itself, or the file is of version 0.1, and nothing else is known of it."""
+    run: Count = field(default=0, metadata=SPARSE)
+    """Of a keyed state that grows: 0 is its base; runs of what changed have numbers from 1, and a newer run's rows
+    replace an older one's (semantics K1)."""
 
 
 @dataclass(frozen=True, slots=True)

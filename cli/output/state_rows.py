@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
+from itertools import islice
 from typing import Any
 
 from ...checkpoint import Coordinator
@@ -22,12 +23,14 @@ from ...checkpoint.errors import InvalidConfigError, NoCheckpointError
 from ...checkpoint.store import metadata_file
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.errors import DocumentError
-from . import text
+from . import merged_rows, text
 
 HEAD = 20
 """How many rows are shown, unless asked otherwise."""
 _CELL = 40
 """Columns of the terminal that a value may take."""
+_MANY = 4096
+"""Rows that are read at once of a state that has runs."""
 _READ_BYTES = 1024 * 1024
 """How much of each column is read at once."""
 
@@ -156,22 +159,29 @@ def _names(output: Output) -> list[str]:
 def _first(parquet: Any, files: JobFiles, found: _Found, count: int) -> list[dict[str, Any]]:
     """Give the first rows in the order in which the state is read."""
     names = _names(found.output)
-    there: list[dict[str, Any]] = []
-    for _, handle in sorted(found.files, key=lambda file: (file[0], file[1].path)):
-        if len(there) == count:
-            break
+    handles = [handle for _, handle in sorted(found.files, key=lambda file: (file[0], file[1].path))]
+    size = _MANY if any(handle.run for handle in handles) else count
+
+    if found.output.merge and any(handle.run for handle in handles):
+        raise InvalidConfigError(
+            "this state is aggregated, and what epochs have added is merged by Spark: read it with "
+            "airflow_cairn.spark.state(spark, storage, job, stage, name)",
+            state=found.output.name,
+            merge=", ".join(f"{column}: {how}" for column, how in sorted(found.output.merge.items())),
+        )
+
+    def read(handle: StateHandle, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         try:
             # Else the columns' parts of a row group are read whole, and that may be a hundred megabytes for a few rows.
             file = parquet.ParquetFile(_Remote(files, handle), pre_buffer=False, buffer_size=_READ_BYTES)
-            for batch in file.iter_batches(batch_size=count - len(there), columns=names):
-                there += ({name: _plain(row[name]) for name in names} for row in batch.to_pylist())
-                if len(there) >= count:
-                    break
+            for batch in file.iter_batches(batch_size=size, columns=list(columns)):
+                yield from batch.to_pylist()
         except (ValueError, KeyError, NotImplementedError, OSError) as error:
             # pyarrow's own errors are such: an ArrowInvalid is a ValueError.
             raise DocumentError(f"the file cannot be read as Parquet: {error}", key=files.full(handle.path)) from error
-        there = there[:count]
-    return there
+
+    rows_ = merged_rows.merged(handles, names, found.output.key, read)
+    return [{name: _plain(row[name]) for name in names} for row in islice(rows_, count)]
 
 
 def _plain(value: Any) -> Any:

@@ -7,12 +7,16 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from ...checkpoint.errors import InvalidStateError
+from ...checkpoint.store.job_files import JobFiles
 from ...storage.names import check_name
 from ..execution.fence import Fence
 from ..execution.job_cancellation import stopping
+from ..stored.local_state import LocalState
 from ..stored.outputs import Stored
+from . import updates
 from .background import Background, BackgroundSnapshot
 from .before_snapshot import BeforeSnapshot
+from .columns import columns_of
 from .writer import Planned, Writer
 
 if TYPE_CHECKING:
@@ -68,6 +72,18 @@ class Outputs:
                 lambda: self._writer.delete_output(planned.output.folder),
             )
         )
+
+    def update(self, update: updates.Update, files: JobFiles, local: LocalState | None) -> None:
+        """Write what changed in a keyed state (semantics K2).
+
+        Raises:
+            InvalidStateError: the name was used before, or two rows have one key.
+            InvalidConfigError: Spark's output committer cannot be trusted.
+            BackgroundSnapshotError: what was to be written in the background before has failed.
+            FencedError: the execution can no longer count, before the write or while it ran.
+        """
+        self._take_written("state", update.name)
+        self._add(updates.write(update, files, self._writer, self._write, local))
 
     def _write(self, planned: Planned, *, waited_for: bool = True) -> Stored:
         with stopping(self._fence, planned.df.sparkSession, f"{planned.output.folder} watched"):
@@ -126,24 +142,3 @@ class Outputs:
             if output_id in self._taken:
                 raise InvalidStateError(otherwise, stage=self._stage, name=output_id.partition(".")[2])
             self._taken.add(output_id)
-
-
-def columns_of(output_id: str, df: DataFrame, key: str | Sequence[str]) -> tuple[str, ...]:
-    """Check what is to be written as an output, and give its key columns.
-
-    Raises:
-        InvalidStateError: `df` is no DataFrame, or does not have a key column.
-    """
-    from pyspark.sql import DataFrame
-
-    if not isinstance(df, DataFrame):
-        raise InvalidStateError(
-            f"{output_id} is to be a Spark DataFrame and is a {type(df).__name__}. Make one with spark.createDataFrame",
-        )
-    columns = (key,) if isinstance(key, str) else tuple(key)
-    for column in columns:
-        if column not in df.columns:
-            raise InvalidStateError(
-                f"the key column {column!r} is not in the DataFrame of {output_id}", columns=", ".join(df.columns)
-            )
-    return columns

@@ -7,10 +7,10 @@ it before the acknowledgement; a crash in between leaves files for the cleaner. 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -58,6 +58,8 @@ class Planned:
     url: str
     df: DataFrame
     in_force: committer.InForce
+    run: int = 0
+    """Of a run: its number (semantics K1)."""
 
     def write_to(self, url: str) -> None:
         """Have Spark write it."""
@@ -129,7 +131,9 @@ class Writer:
         with self._lock:
             self.times.sync_ms += max(0, self._now_ms() - began)
 
-    def plan(self, kind: str, name: str, df: DataFrame, key: Sequence[str]) -> Planned:
+    def plan(
+        self, kind: str, name: str, df: DataFrame, key: Sequence[str], merge: Mapping[str, str] | None = None
+    ) -> Planned:
         """Do the short part of writing a DataFrame as one output: nothing is computed and nothing written yet.
 
         Args:
@@ -137,6 +141,7 @@ class Writer:
             name: the output's name.
             df: what to write.
             key: key columns; rows are written by key group, then (semantics R4).
+            merge: of a state that is aggregated (semantics K5).
 
         Raises:
             InvalidConfigError: the output committer in use cannot be trusted.
@@ -148,12 +153,32 @@ class Writer:
         if groups:
             key_groups.check_key(output_id, df, key)
         folder = self.folder_of(output_id)
-        output = Output(kind, name, folder, _schema_of(output_id, df), tuple(key), key_groups=groups)
+        schema = _schema_of(output_id, df)
+        output = Output(kind, name, folder, schema, tuple(key), key_groups=groups, merge=dict(merge or {}))
         with self.waiting():
             url = self._files.spark_url(folder)
             # The frame's own session writes it, which need not be the one that the epoch found.
             in_force = self._committer_of(df.sparkSession, url)
             return Planned(output, url, self._distributed(df, key), in_force)
+
+    def plan_run(self, output: Output, rows: DataFrame, number: int) -> Planned:
+        """Do the short part of writing a run of a keyed state (semantics K2).
+
+        Args:
+            output: the state as it is; the run's files go into a folder of their own.
+            rows: what changed, with the columns of a run.
+            number: the run's.
+
+        Raises:
+            InvalidConfigError: the output committer in use cannot be trusted.
+        """
+        folder = self.folder_of(f"run.{output.name}")
+        with self.waiting():
+            url = self._files.spark_url(folder)
+            in_force = self._committer_of(rows.sparkSession, url)
+            # Not a file for each subtask: a run is small, and each of its files is one more to read (semantics K2).
+            df = key_groups.gathered(rows, output.key, self.key_groups)
+            return Planned(replace(output, folder=folder), url, df, in_force, number)
 
     def write(self, planned: Planned, *, waited_for: bool = True) -> Stored:
         """Write what was planned.
@@ -174,6 +199,8 @@ class Writer:
             if waited_for:
                 self.times.sync_ms += max(0, written - began)
             self.times.async_ms += max(0, settled - (written if waited_for else began))
+        if planned.run:
+            files = [replace(file, handle=replace(file.handle, run=planned.run)) for file in files]
         return Stored(output, files)
 
     def delete_output(self, folder: str) -> None:
@@ -210,7 +237,7 @@ class Writer:
 
     def _written_here(self, planned: Planned) -> list[File] | None:
         """Write a state beside the server and upload it; None where that is not done."""
-        if self._local is None or planned.output.kind != "state":
+        if self._local is None or planned.output.kind != "state" or planned.run:
             return None
         return local_first.write(self._files, self._local, planned.output, planned.write_to, self._handle)
 

@@ -28,6 +28,10 @@ COLUMN = "_cairn_key_group"
 """The stored column: the row's key group. What an application reads by its epoch does not have it."""
 _TARGET = "_cairn_partition"
 """Only while the rows are distributed."""
+_FEW = 4
+"""Files of a run where Spark does not choose their number by the size."""
+OWN = "_cairn_"
+"""What Cairn's own columns begin with."""
 
 
 def number_of(handover: Handover, restored: Iterable[Output]) -> int:
@@ -84,9 +88,10 @@ def check_key(output_id: str, df: DataFrame, key: Sequence[str]) -> None:
         InvalidStateError: a column's type has no hash that agrees with what Spark holds equal, or ours is taken.
     """
     for column in df.columns:
-        if column.casefold() in (COLUMN, _TARGET):
+        if column.casefold().startswith(OWN):
             raise InvalidStateError(
-                f"the column {column!r} of {output_id} has a name that keyed state needs for itself. Rename it",
+                f"the column {column!r} of {output_id} has a name that keyed state needs for itself: those that begin "
+                f"with {OWN}. Rename it",
                 columns=", ".join(df.columns),
             )
     for column in key:
@@ -111,7 +116,7 @@ def distributed(df: DataFrame, key: Sequence[str], key_groups: int, parallelism:
     """
     from pyspark.sql import functions as F
 
-    columns = [F.col(_quoted(column)) for column in key]
+    columns = [F.col(quoted(column)) for column in key]
     grouped = df.withColumn(COLUMN, F.pmod(F.hash(*columns), F.lit(key_groups)))
     in_order = [F.col(COLUMN), *columns]
     if parallelism is None:
@@ -122,6 +127,18 @@ def distributed(df: DataFrame, key: Sequence[str], key_groups: int, parallelism:
         # Spark joins no small partitions later, then; the session says how many it likes.
         parallelism = min(key_groups, int(conf.get("spark.sql.shuffle.partitions") or key_groups))
     return grouped.repartition(parallelism, _aim(parallelism, key_groups)).sortWithinPartitions(*in_order)
+
+
+def gathered(df: DataFrame, key: Sequence[str], key_groups: int) -> DataFrame:
+    """Put rows into as few files as their size allows, sorted by group and key; adds the column of the key groups.
+
+    Args:
+        df: a run of a state.
+        key: the state's key columns.
+        key_groups: how many groups there are.
+    """
+    adaptive = str(df.sparkSession.conf.get("spark.sql.adaptive.enabled")).lower() == "true"
+    return distributed(df, key, key_groups, None if adaptive else _FEW)
 
 
 def _aim(partitions: int, key_groups: int) -> Column:
@@ -149,5 +166,6 @@ def _unfit(kind: DataType) -> str | None:
     return next(filter(None, map(_unfit, inner)), None)
 
 
-def _quoted(column: str) -> str:
+def quoted(column: str) -> str:
+    """Give a column's name as Spark reads it, whatever is in it."""
     return "`{}`".format(column.replace("`", "``"))

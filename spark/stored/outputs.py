@@ -13,15 +13,16 @@ from ...checkpoint.documents.attempt import DocumentRef, Execution
 from ...checkpoint.documents.metadata import HandleLine, InFlightLine, StageLine
 from ...checkpoint.documents.schemas import plain_schema
 from ...checkpoint.documents.strict_json import Json
+from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.store import acks, metadata_file
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.errors import DocumentError
-from . import key_groups
+from . import key_groups, merges, runs
 from .local_state import LocalState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField, StructType
 
 _READ_OPTIONS = {
     # A session may be set to read on over a missing or broken file, which would lose rows of state without a word.
@@ -115,8 +116,11 @@ def frame(
     stored: Stored,
     groups: range | None = None,
     local: LocalState | None = None,
+    touched: runs.Touched | None = None,
 ) -> DataFrame:
     """Give the DataFrame that reads an output: exactly its files, in the order of their subtasks and names.
+
+    A state that has runs is merged (semantics K1).
 
     Args:
         spark: the session that reads.
@@ -124,43 +128,103 @@ def frame(
         stored: the output.
         groups: of a keyed state, the key groups to read; None for all of it (semantics R4).
         local: where a copy may be read instead, if it is whole (semantics V3).
+        touched: of a keyed state, the keys to read; None for all.
+
+    Raises:
+        DocumentError: the output has no schema that Spark can read, or runs and no key, or a merge that is none.
+    """
+    from pyspark.sql.types import StructType
+
+    schema = schema_of(stored.output)
+    if not stored.files or (groups is not None and not groups):
+        # As Spark gives what it reads from files: whatever was written, all columns may be null.
+        return spark.createDataFrame([], StructType.fromJson(nullable(schema.jsonValue())))
+    ordered = sorted(stored.files, key=lambda file: (file.subtask, file.handle.path))
+    base, log = ([file for file in ordered if bool(file.handle.run) == later] for later in (False, True))
+    here = local.find(stored.output.id, [file.handle for file in base]) if local is not None and base else None
+    part = _Part(spark, schema, groups, touched)
+    if log and stored.output.merge:
+        try:
+            # A merge names a function of Spark: what a document says is held against the list (semantics W5).
+            merges.check(stored.output.name, schema, stored.output.key, stored.output.merge)
+        except InvalidStateError as error:
+            raise DocumentError(error.message, output=stored.output.id, folder=stored.output.folder) from error
+        everything = part.read([files.spark_url(file.handle.path) for file in ordered])
+        return merges.merged(everything, schema, stored.output.key, stored.output.merge)
+    whole = part.read([_url(files, here, file.handle.path) for file in base]) if base else None
+    if whole is not None and not log:
+        return whole
+    if not stored.output.key:
+        raise DocumentError("the output has runs and no key", output=stored.output.id, folder=stored.output.folder)
+    return runs.newest_wins(
+        whole,
+        part.read([files.spark_url(file.handle.path) for file in log], runs.own_columns()),
+        schema.names,
+        stored.output.key,
+        runs=len({file.handle.run for file in log}),
+        size_bytes=sum(file.handle.size_bytes for file in log),
+    )
+
+
+def schema_of(output: Output) -> StructType:
+    """Give the columns of an output.
 
     Raises:
         DocumentError: the output has no schema that Spark can read.
     """
-    from pyspark.sql.types import IntegerType, StructField, StructType
+    from pyspark.sql.types import StructType
 
-    if stored.output.schema is None:
-        raise DocumentError("the output has no schema", output=stored.output.id, folder=stored.output.folder)
+    if output.schema is None:
+        raise DocumentError("the output has no schema", output=output.id, folder=output.folder)
     try:
-        schema = StructType.fromJson(plain_schema(stored.output.schema))
+        return StructType.fromJson(plain_schema(output.schema))
     except (ValueError, TypeError) as error:  # ours is a ValueError, PySpark's are either
-        raise DocumentError(str(error), output=stored.output.id, folder=stored.output.folder) from error
-    if not stored.files or (groups is not None and not groups):
-        # As Spark gives what it reads from files: whatever was written, all columns may be null.
-        return spark.createDataFrame([], StructType.fromJson(_nullable(schema.jsonValue())))
-    ordered = sorted(stored.files, key=lambda file: (file.subtask, file.handle.path))
-    here = local.find(stored.output.id, [file.handle for file in ordered]) if local is not None else None
-    urls = [_url(files, here, file.handle.path) for file in ordered]
-    reader = spark.read.options(**_READ_OPTIONS)
-    if groups is None:
-        return reader.schema(schema).parquet(*urls)
-    group = StructField(key_groups.COLUMN, IntegerType())
-    found = reader.schema(StructType([*schema, group])).parquet(*urls)
-    return found.where(found[group.name].between(groups[0], groups[-1])).drop(group.name)
+        raise DocumentError(str(error), output=output.id, folder=output.folder) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Which rows of an output's files are read."""
+
+    spark: SparkSession
+    schema: StructType
+    groups: range | None
+    touched: runs.Touched | None
+
+    def read(self, urls: Sequence[str], more: Sequence[StructField] = ()) -> DataFrame:
+        """Read files, with further columns where these are given."""
+        from pyspark.sql.types import IntegerType, StructField, StructType
+
+        columns = [*self.schema, *more]
+        reader = self.spark.read.options(**_READ_OPTIONS)
+        if self.groups is None and self.touched is None:
+            return reader.schema(StructType(columns)).parquet(*urls)
+        group = StructField(key_groups.COLUMN, IntegerType())
+        found = reader.schema(StructType([*columns, group])).parquet(*urls)
+        if self.groups is not None:
+            found = found.where(found[group.name].between(self.groups[0], self.groups[-1]))
+        if self.touched is not None:
+            found = self.touched.of(found)
+        return found.drop(group.name)
+
+
+def rows_of_files(spark: SparkSession, files: JobFiles, stored: Stored) -> DataFrame:
+    """Give all rows of an output's files, those of a run as they were written: deleted keys too."""
+    urls = [files.spark_url(file.handle.path) for file in stored.files]
+    return _Part(spark, schema_of(stored.output), None, None).read(urls)
 
 
 def _url(files: JobFiles, here: Path | None, path: str) -> str:
     return files.spark_url(path) if here is None else f"file://{here / path.rpartition('/')[2]}"
 
 
-def _nullable(kind: Any) -> Any:
+def nullable(kind: Any) -> Any:
     """Give a type, as JSON, in which everything may be null."""
     if not isinstance(kind, dict):
         return kind
     may_be = {name: True for name in ("nullable", "containsNull", "valueContainsNull") if name in kind}
-    inner = {name: _nullable(kind[name]) for name in ("type", "elementType", "keyType", "valueType") if name in kind}
-    fields = {"fields": [_nullable(each) for each in kind["fields"]]} if "fields" in kind else {}
+    inner = {name: nullable(kind[name]) for name in ("type", "elementType", "keyType", "valueType") if name in kind}
+    fields = {"fields": [nullable(each) for each in kind["fields"]]} if "fields" in kind else {}
     return {**kind, **may_be, **inner, **fields}
 
 

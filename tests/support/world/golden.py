@@ -94,9 +94,17 @@ _CLEAN = Execution("00000000000000c1", 2, 1)
 _ROUTES = Execution("00000000000000d1", 3, 2)
 _REF = DocumentRef("chk-0000000001/_metadata-00000000000000a1", 512, "ab" * 32)
 _FOLDER = "chk-0000000003/state/routes/2-00000000000000d1/00000000000000e1/state.totals/"
-_TOTALS = Output("state", "totals", _FOLDER, '{"type":"struct","fields":[]}', ("origin", "destination"), key_groups=16)
+_TOTALS = Output(
+    "state",
+    "totals",
+    _FOLDER,
+    '{"type":"struct","fields":[]}',
+    ("origin", "destination"),
+    key_groups=16,
+    merge={"flights": "sum"},
+)
 _OFFSETS = Output("list", "offsets", _FOLDER.replace("state.totals", "list.offsets"), mode=ListMode.UNION, items=[[7]])
-_HANDLE = StateHandle("state.totals", f"{_FOLDER}part-00000-ü.parquet", 20_480, '"0123456789abcdef"')
+_HANDLE = StateHandle("state.totals", f"{_FOLDER}part-00000-ü.parquet", 20_480, '"0123456789abcdef"', run=2)
 _OWED = BacklogEpoch(_BEFORE, Slice(), {"clean": Execution("00000000000000c0", 1, 1)})
 _OWED_EDGE = BacklogEpoch(_BEFORE, inputs=_OWED.inputs)
 _ROWS_FOLDER = "chk-0000000001/state/clean/1-00000000000000c0/00000000000000e2/exchange.main/"

@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -21,6 +22,8 @@ from airflow_cairn.checkpoint.documents.acknowledgement import Output, StateHand
 from airflow_cairn.checkpoint.documents.attempt import StageSpec
 from airflow_cairn.cli.main import main
 from airflow_cairn.cli.output import state_rows
+from airflow_cairn.spark.stored.outputs import of_checkpoint
+from airflow_cairn.spark.stored.runs import next_number
 from airflow_cairn.storage import Written
 from tests.support import jobs
 from tests.support.acking import RUN, ack_of
@@ -47,8 +50,8 @@ def job() -> World:
     return World(MemoryStore(), CONFIG, (StageSpec(STAGE),))
 
 
-def keep(world: World, epoch: str, *parts: bytes) -> None:
-    """Run an epoch whose first stage leaves a state of these files, one a subtask."""
+def keep(world: World, epoch: str, *parts: bytes, runs: Sequence[int] = ()) -> None:
+    """Run an epoch whose first stage leaves a state of these files, one a subtask; of these runs."""
     world.trigger(epoch)
     at = world.submit(epoch, STAGE).handover
     folder = layout.output_folder(at.checkpoint, at.stage, at.attempt, at.token, RUN, "state.totals")
@@ -56,9 +59,9 @@ def keep(world: World, epoch: str, *parts: bytes) -> None:
     for number, data in enumerate(parts):
         written = world.files.create_bytes(f"{folder}part-{number}", data)
         assert isinstance(written, Written)
-        acks.append(
-            SubtaskAck(number, (StateHandle("state.totals", f"{folder}part-{number}", len(data), written.etag),))
-        )
+        run = runs[number] if runs else 0
+        handle = StateHandle("state.totals", f"{folder}part-{number}", len(data), written.etag, run=run)
+        acks.append(SubtaskAck(number, (handle,)))
     output = Output("state", "totals", folder, SCHEMA, ("k",), key_groups=128)
     world.coordinator().acknowledge(ack_of(at, acks, outputs=(output,)))
     world.coordinator().complete(world.pending_id(epoch))
@@ -186,3 +189,62 @@ def test_without_pyarrow_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     assert "pip install 'airflow-cairn[state]'" in printed(storage, capsys, STAGE, "totals", status=2)
+
+
+def run_of(columns: dict[str, list[Any]], deleted: list[bool]) -> bytes:
+    return parquet({**columns, "_cairn_deleted": deleted})
+
+
+def test_of_a_state_with_runs_each_key_is_shown_as_the_newest_run_has_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:  # semantics K1
+    world = job()
+    nan = float("nan")
+    keep(
+        world,
+        "a",
+        parquet({"k": [nan, 0.0, 1.0, None, 5.0], "v": ["base"] * 5}),
+        run_of({"k": [float("nan"), 1.0, 2.0], "v": ["first", None, "first"]}, [False, True, False]),
+        run_of({"k": [-0.0, 1.0, 2.0, None], "v": ["second", "second", None, None]}, [False, False, True, True]),
+        runs=(0, 1, 2),
+    )
+    storage = jobs.dump(world.memory, tmp_path)
+    found = json.loads(printed(storage, capsys, STAGE, "totals", "--json"))
+    assert [(row["k"], row["v"]) for row in found["rows"]] == [
+        (5.0, "base"),
+        ("nan", "first"),
+        (-0.0, "second"),
+        (1.0, "second"),
+    ]
+    assert not found["more"]
+
+
+def test_base_and_runs_are_kept_as_long_as_a_checkpoint_names_them() -> None:  # semantics K4
+    world = job()
+    keep(world, "a", parquet({"k": ["a"], "v": ["1"]}))
+    base = {key for key in world.referred() if "/state/" in key}
+    for epoch in "bcd":
+        world.trigger(epoch)
+        at = world.submit(epoch, STAGE).handover
+        assert at.restore is not None
+        [before] = of_checkpoint(world.files, at.restore.metadata, lambda _: True)
+        state = before.outputs["state.totals"]
+        folder = layout.output_folder(at.checkpoint, at.stage, at.attempt, at.token, RUN, "run.totals")
+        data = run_of({"k": [epoch], "v": ["2"]}, [False])
+        written = world.files.create_bytes(f"{folder}part-0", data)
+        assert isinstance(written, Written)
+        number = next_number(each.handle for each in state.files)
+        run = StateHandle("state.totals", f"{folder}part-0", len(data), written.etag, run=number)
+        handles = (*(each.handle for each in state.files), run)
+        world.coordinator().acknowledge(ack_of(at, [SubtaskAck(0, handles)], outputs=(state.output,)))
+        world.coordinator().complete(world.pending_id(epoch))
+        world.coordinator().clean()
+    assert base < world.referred() <= world.standing()
+    entry = world.coordinator().head().completed[-1]
+    [after] = of_checkpoint(world.files, entry.metadata, lambda _: True)
+    assert [each.handle.run for each in after.outputs["state.totals"].files] == [0, 1, 2, 3]
+    assert world.coordinator().verify()[0].whole
+    keep(world, "e", parquet({"k": ["a"], "v": ["new"]}))
+    keep(world, "f", parquet({"k": ["a"], "v": ["newer"]}))
+    world.coordinator().clean()
+    assert not base & world.standing(), "retained is 2 or less, so none names it any more"

@@ -1,0 +1,56 @@
+"""The rows of a state that has runs, as far as `cairn state` shows them: of each key the newest (semantics K1).
+
+The keys of all runs are in memory, which are a part of the state; its rows are not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ...checkpoint.documents.acknowledgement import StateHandle
+
+DELETED = "_cairn_deleted"
+"""As `spark/stored/runs.py` writes it; the command imports nothing of Spark's side."""
+
+Rows = Callable[[StateHandle, Sequence[str]], Iterator[dict[str, Any]]]
+"""Reads columns of a file, row by row."""
+
+
+def merged(
+    handles: Sequence[StateHandle], names: Sequence[str], key: Sequence[str], read: Rows
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a state: those of its base that no run has touched, then the newest of the runs.
+
+    Args:
+        handles: its files, in their order.
+        names: its columns.
+        key: its key columns.
+        read: reads a file.
+    """
+    newest: dict[Any, int] = {}
+    runs = [handle for handle in handles if handle.run]
+    for handle in runs:
+        for row in read(handle, key):
+            at = _key(row, key)
+            newest[at] = max(handle.run, newest.get(at, 0))
+    for handle in handles:
+        for row in read(handle, names if not handle.run else [*names, DELETED]):
+            if newest.get(_key(row, key), 0) == handle.run and not row.pop(DELETED, False):
+                yield row
+
+
+def _key(row: dict[str, Any], key: Sequence[str]) -> Any:
+    return tuple(_same(row[column]) for column in key)
+
+
+def _same(value: Any) -> Any:
+    """Give what is equal for values that Spark holds equal."""
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else value + 0.0  # so that -0.0 is 0.0
+    if isinstance(value, dict):
+        return tuple((name, _same(inner)) for name, inner in value.items())
+    if isinstance(value, list):
+        return tuple(map(_same, value))
+    return value

@@ -1,0 +1,32 @@
+"""Checks of what an application gives to be written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...checkpoint.errors import InvalidStateError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def columns_of(output_id: str, df: DataFrame, key: str | Sequence[str]) -> tuple[str, ...]:
+    """Check what is to be written as an output, and give its key columns.
+
+    Raises:
+        InvalidStateError: `df` is no DataFrame, or does not have a key column.
+    """
+    from pyspark.sql import DataFrame
+
+    if not isinstance(df, DataFrame):
+        raise InvalidStateError(
+            f"{output_id} is to be a Spark DataFrame and is a {type(df).__name__}. Make one with spark.createDataFrame",
+        )
+    columns = (key,) if isinstance(key, str) else tuple(key)
+    for column in columns:
+        if column not in df.columns:
+            raise InvalidStateError(
+                f"the key column {column!r} is not in the DataFrame of {output_id}", columns=", ".join(df.columns)
+            )
+    return columns

@@ -1,0 +1,282 @@
+"""A keyed state changed by what is new in it: one run an epoch, and a new base when the runs have grown (K2, K3).
+
+The run is written first, and read back: two rows of one key in it would leave the key's value to chance. Then, if the
+runs have become too many or too large, base and runs are written as a new base, in the same epoch. Nothing counts
+before the stage's acknowledgement names it: a driver that dies in between leaves files for the cleaner, and the state
+is what the restored checkpoint says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ...checkpoint.documents.acknowledgement import Output
+from ...checkpoint.errors import InvalidStateError
+from ...checkpoint.store.job_files import JobFiles
+from ..stored import key_groups, runs
+from ..stored.local_state import LocalState
+from ..stored.merges import check as check_merges
+from ..stored.merges import listed
+from ..stored.merges import merged as merge_rows
+from ..stored.outputs import Stored, frame, nullable, rows_of_files, schema_of
+from .columns import columns_of
+from .writer import Planned, Writer
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_SHOWN = 200
+"""Characters of a key that an error shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What changed in one state in one epoch, checked; nothing is written yet.
+
+    Args:
+        name: the state's name.
+        changed: rows that are new or different, with the state's columns in their order; None: none.
+        deletes: the key columns of keys that are deleted; None: none.
+        key: the key columns.
+        before: the state as the restored checkpoint holds it; None: the state is new.
+        merge: where the rows are partial aggregates: how each column is merged. None: the newest row counts.
+    """
+
+    name: str
+    changed: DataFrame | None
+    deletes: DataFrame | None
+    key: tuple[str, ...]
+    before: Stored | None
+    merge: Mapping[str, str] | None = None
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session that writes it."""
+        one = self.changed if self.changed is not None else self.deletes
+        assert one is not None, "one of the two is there"
+        return one.sparkSession
+
+
+def checked(
+    name: str,
+    changed: DataFrame | None,
+    key: str | Sequence[str],
+    deletes: DataFrame | None,
+    before: Stored | None,
+) -> Update:
+    """Check what an application gives to `epoch.update`.
+
+    Raises:
+        InvalidStateError: there is no key, or another one than the state has; a column is missing, too many, or of
+            another type; or there is nothing to write, or nothing to delete from.
+    """
+    output_id = f"state.{name}"
+    columns = (key,) if isinstance(key, str) else tuple(key)
+    if not columns:
+        raise InvalidStateError(
+            f"{output_id} is to be updated and no key is given. Name the columns by which a row is found again: "
+            f"epoch.update({name!r}, …, key=[…])"
+        )
+    if changed is None and deletes is None:
+        raise InvalidStateError(f"the update of {output_id} holds nothing: give rows, or deletes=…, or both")
+    if before is None and changed is None:
+        raise InvalidStateError(
+            f"there is no {output_id} to delete from: the restored checkpoint holds none. Write its first rows with "
+            f"epoch.update({name!r}, rows, key=…)"
+        )
+    if before is not None:
+        _check_key(before.output, columns)
+        if before.output.merge:
+            raise InvalidStateError(
+                f"{output_id} is aggregated, and a state keeps its merge: its rows cannot be updated. Write partials "
+                f"by epoch.aggregate, or the whole state by epoch.snapshot({name!r}, …, key=…), which later epochs can "
+                "update",
+                merge=listed(before.output.merge),
+            )
+    for df in (changed, deletes):
+        if df is not None:
+            columns_of(output_id, df, columns)
+            key_groups.check_key(output_id, df, columns)
+    expected = schema_of(before.output) if before is not None else None
+    if changed is not None:
+        changed = _in_order(output_id, changed, expected) if expected is not None else changed
+        expected = expected or changed.schema
+    assert expected is not None, "it is the state's, or that of the first rows"
+    if deletes is not None:
+        deletes = deletes.select(*map(key_groups.quoted, columns))
+        kinds = [(column, _kind(deletes.schema, column), _kind(expected, column)) for column in columns]
+        for column, found, wanted in kinds:
+            if found != wanted:
+                raise InvalidStateError(
+                    f"the key column {column!r} of the deletes of {output_id} is of another type than that of the "
+                    "state. Cast it",
+                    found=found,
+                    expected=wanted,
+                )
+    return Update(name, changed, deletes, columns, before)
+
+
+def partials(
+    name: str, rows: DataFrame, key: str | Sequence[str], merge: Mapping[str, str], before: Stored | None
+) -> Update:
+    """Check what an application gives to `epoch.aggregate`.
+
+    Raises:
+        InvalidStateError: as `checked`; or a column has no merge, one that is unknown or does not take it, or another
+            than the state has; or the state is one of updates.
+        InvalidConfigError: this version of Spark lacks the function of a sketch.
+    """
+    output_id = f"state.{name}"
+    columns = columns_of(output_id, rows, key)
+    if not columns:
+        raise InvalidStateError(
+            f"{output_id} is to be aggregated and no key is given. Name the columns by which rows are merged: "
+            f"epoch.aggregate({name!r}, …, key=[…], merge=…)"
+        )
+    key_groups.check_key(output_id, rows, columns)
+    merge = dict(merge)
+    if before is not None:
+        _check_key(before.output, columns)
+        _check_merge(before, merge)
+        rows = _in_order(output_id, rows, schema_of(before.output))
+    check_merges(name, rows.schema, columns, merge)
+    return Update(name, rows, None, columns, before, merge)
+
+
+def _check_merge(before: Stored, merge: Mapping[str, str]) -> None:
+    output = before.output
+    if output.merge and output.merge != merge:
+        raise InvalidStateError(
+            f"{output.id} is merged otherwise, and a state keeps its merge. Give the same, or write the state whole by "
+            f"epoch.snapshot({output.name!r}, …, key=…); later epochs can aggregate that anew",
+            merge=listed(merge),
+            stored_merge=listed(output.merge),
+        )
+    if not output.merge and any(file.handle.run for file in before.files):
+        raise InvalidStateError(
+            f"{output.id} has runs of epoch.update, of which the newest row counts, so partials cannot be merged with "
+            f"it. Write it whole first, by epoch.snapshot({output.name!r}, …, key=…)"
+        )
+
+
+def _check_key(output: Output, key: tuple[str, ...]) -> None:
+    if not output.key:
+        raise InvalidStateError(
+            f"{output.id} was written without a key, so its rows cannot be found again. Write it once more, whole, by "
+            f"epoch.snapshot({output.name!r}, …, key=…); later epochs can update it"
+        )
+    if output.key != key:
+        raise InvalidStateError(
+            f"{output.id} is keyed by other columns, and a state keeps its key. Name the same columns in the same "
+            f"order, or write it whole under the new key by epoch.snapshot({output.name!r}, …, key=…)",
+            key=", ".join(key),
+            stored_key=", ".join(output.key),
+        )
+
+
+def _in_order(output_id: str, df: DataFrame, expected: StructType) -> DataFrame:
+    """Give the columns in the order of the state."""
+    if sorted(df.columns) != sorted(expected.names) or any(
+        _kind(df.schema, column) != _kind(expected, column) for column in expected.names
+    ):
+        raise InvalidStateError(
+            f"the rows have other columns than {output_id}, and a state keeps its columns and their types. Give those, "
+            "cast where needed; or write the state whole, with its new columns, by epoch.snapshot",
+            columns=_columns(df.schema),
+            stored_columns=_columns(expected),
+        )
+    return df.select(*map(key_groups.quoted, expected.names))
+
+
+def _kind(schema: StructType, column: str) -> Any:
+    """Give a column's type, whatever in it may be null."""
+    return nullable(schema[column].dataType.jsonValue())
+
+
+def _columns(schema: StructType) -> str:
+    return ", ".join(f"{each.name} {each.dataType.simpleString()}" for each in schema)[:2000]
+
+
+def write(
+    update: Update,
+    files: JobFiles,
+    writer: Writer,
+    written: Callable[[Planned], Stored],
+    local: LocalState | None = None,
+) -> Stored:
+    """Write what changed; gives the state with it.
+
+    Args:
+        update: by `checked`.
+        files: the job's files.
+        writer: of this driver.
+        written: has the writer write what is planned.
+        local: copies beside the Spark server, for what is read.
+
+    Raises:
+        InvalidStateError: two rows of the update have one key, or a column is of a type that no document may name.
+        InvalidConfigError: Spark's output committer cannot be trusted.
+    """
+    before = update.before
+    if before is None:
+        assert update.changed is not None, "the first update has rows"
+        return _first(update, update.changed, files, writer, written)
+    number = runs.next_number(file.handle for file in before.files)
+    if update.merge is None:
+        rows, output = runs.rows_of(update.changed, update.deletes, number), before.output
+    else:
+        assert update.changed is not None, "partials are rows"
+        rows, output = update.changed, replace(before.output, merge=dict(update.merge))
+    run = written(writer.plan_run(output, rows, number))
+    if update.merge is None:
+        _check_once(update, files, run, writer)
+    after = Stored(output, [*before.files, *run.files])
+    if not runs.is_due([file.handle for file in after.files]):
+        return after
+    merged = frame(update.spark, files, after, local=local)
+    whole = written(writer.plan("state", update.name, merged, update.key, update.merge))
+    writer.delete_output(run.output.folder)
+    return whole
+
+
+def _first(
+    update: Update, rows: DataFrame, files: JobFiles, writer: Writer, written: Callable[[Planned], Stored]
+) -> Stored:
+    """Write the base of a new state."""
+    if update.merge is not None:
+        rows = merge_rows(rows, rows.schema, update.key, update.merge)
+        return written(writer.plan("state", update.name, rows, update.key, update.merge))
+    first = written(writer.plan("state", update.name, rows, update.key))
+    _check_once(update, files, first, writer, deleted=update.deletes)
+    return first
+
+
+def _check_once(
+    update: Update, files: JobFiles, written: Stored, writer: Writer, deleted: DataFrame | None = None
+) -> None:
+    """Check that no key is twice in what was written; else delete it.
+
+    Raises:
+        InvalidStateError: one is.
+    """
+    from pyspark.sql import functions as F
+
+    if not written.files:
+        return
+    keys = runs.only_keys(rows_of_files(update.spark, files, written), update.key)
+    if deleted is not None:
+        keys = keys.union(runs.only_keys(deleted, update.key))
+    twice = keys.groupBy(*keys.columns).count().where(F.col("count") > 1).first()
+    if twice is None:
+        return
+    writer.delete_output(written.output.folder)
+    shown = ", ".join(f"{column}={value!r}" for column, value in zip(update.key, twice, strict=False))
+    raise InvalidStateError(
+        f"a key is more than once in one update of state.{update.name}, so which of its rows counts would be left to "
+        "chance. Give each key one row, and do not delete what you give",
+        key=shown[:_SHOWN],
+        times=twice["count"],
+    )

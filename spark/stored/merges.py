@@ -1,0 +1,155 @@
+"""Merges: how the partial aggregates of a keyed state become one row for each key (semantics K1, K5).
+
+A merge is commutative and associative, so partials may come in any order and be merged in any groups: an epoch writes
+its own and never reads what is there. Integers and decimals are exact, and what no longer fits its column is an error
+where it is merged; floating-point sums depend on the order in their last digits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ...checkpoint.errors import InvalidConfigError, InvalidStateError
+from .key_groups import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+_BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
+_NUMBERS = (*_BITS, "decimal", "float", "double")
+_TYPES: dict[str, tuple[str, ...]] = {
+    "sum": _NUMBERS,
+    "count": tuple(_BITS),
+    "min": (),
+    "max": (),
+    "bool_and": ("boolean",),
+    "bool_or": ("boolean",),
+    "bit_and": tuple(_BITS),
+    "bit_or": tuple(_BITS),
+    "bit_xor": tuple(_BITS),
+    "hll_union": ("binary",),
+    "theta_union": ("binary",),
+    "kll_merge_bigint": ("binary",),
+    "kll_merge_float": ("binary",),
+    "kll_merge_double": ("binary",),
+}
+"""By merge, the types that it takes; none named: all that can be ordered."""
+_SKETCHES = {
+    "hll_union": "hll_union_agg",
+    "theta_union": "theta_union_agg",
+    "kll_merge_bigint": "kll_merge_agg_bigint",
+    "kll_merge_float": "kll_merge_agg_float",
+    "kll_merge_double": "kll_merge_agg_double",
+}
+_BY = re.compile(r"\A(first_by|last_by)\((.+)\)\Z", re.DOTALL)
+_TIMED = {"first_by": "min", "last_by": "max"}
+"""By the merge that follows another column, how that column itself is merged."""
+
+
+def check(name: str, schema: StructType, key: Sequence[str], merge: Mapping[str, str]) -> None:
+    """Check that each column of a state has a merge that takes its type, and the key columns none.
+
+    Raises:
+        InvalidStateError: a column has none, or one that is unknown or does not take it; or a merge names no column.
+        InvalidConfigError: this version of Spark lacks the function of a sketch.
+    """
+    values = [column for column in schema.names if column not in key]
+    if sorted(values) != sorted(merge):
+        raise InvalidStateError(
+            f"state.{name} needs a merge for each column that is not in its key, and for no other",
+            columns=", ".join(values) or "none",
+            merge=listed(merge),
+        )
+    for column, how in merge.items():
+        _check_one(name, column, how, schema[column].dataType, merge)
+
+
+def _check_one(name: str, column: str, how: str, kind: DataType, merge: Mapping[str, str]) -> None:
+    from pyspark.sql import functions as F
+
+    by = _BY.match(how) if isinstance(how, str) else None
+    if by is not None:
+        if merge.get(by[2]) != _TIMED[by[1]]:
+            raise InvalidStateError(
+                f"the merge {how!r} of the column {column!r} of state.{name} follows a column that is itself merged by "
+                f"{_TIMED[by[1]]!r}, so that it stays known from which row the value is",
+                merge=listed(merge),
+            )
+        return
+    if how not in _TYPES:
+        raise InvalidStateError(
+            f"there is no merge {how!r}, which is given for the column {column!r} of state.{name}",
+            merges=", ".join((*_TYPES, "first_by(…)", "last_by(…)")),
+        )
+    found = kind.typeName()
+    if (_TYPES[how] and found not in _TYPES[how]) or (not _TYPES[how] and found in ("map", "variant")):
+        raise InvalidStateError(
+            f"the merge {how!r} does not take the column {column!r} of state.{name}",
+            type=kind.simpleString(),
+            takes=", ".join(_TYPES[how]) or "what can be ordered",
+        )
+    if how in _SKETCHES and not hasattr(F, _SKETCHES[how]):
+        raise InvalidConfigError(f"the merge {how!r} needs {_SKETCHES[how]}, which this version of Spark does not have")
+
+
+def merged(df: DataFrame, schema: StructType, key: Sequence[str], merge: Mapping[str, str]) -> DataFrame:
+    """Give one row for each key.
+
+    Args:
+        df: base and partials, with the columns of the state.
+        schema: of the state.
+        key: its key columns.
+        merge: how each other column is merged; checked.
+    """
+    from pyspark.sql import functions as F
+
+    by = [F.col(quoted(column)).alias(f"_cairn_key_{index}") for index, column in enumerate(key)]
+    values = [_value(schema[column].dataType, column, merge[column]).alias(f"_cairn_{column}") for column in merge]
+    found = df.groupBy(*by).agg(*values) if values else df.select(*by).distinct()
+    names = {column: f"_cairn_key_{index}" for index, column in enumerate(key)}
+    return found.select(
+        *(F.col(quoted(names.get(column, f"_cairn_{column}"))).alias(column) for column in schema.names)
+    )
+
+
+def _value(kind: DataType, column: str, how: str) -> Column:
+    from pyspark.sql import functions as F
+
+    col = F.col(quoted(column))
+    by = _BY.match(how)
+    if by is not None:
+        order = F.col(quoted(by[2]))
+        return (F.min_by if by[1] == "first_by" else F.max_by)(col, order)
+    if how in ("sum", "count"):
+        return _sum(kind, column)
+    if how == "hll_union":
+        return F.hll_union_agg(col, F.lit(True))
+    named: Callable[[Column], Column] = getattr(F, _SKETCHES.get(how, how))
+    return named(col)
+
+
+def _sum(kind: DataType, column: str) -> Column:
+    """Sum exactly; what does not fit the column is an error, also where the session's arithmetic would wrap."""
+    from pyspark.sql import functions as F
+
+    col, found = F.col(quoted(column)), kind.typeName()
+    if found in ("float", "double"):
+        return F.sum(col).cast(kind)
+    error = F.raise_error(F.lit(f"the sum of the column {column} no longer fits its type {kind.simpleString()}"))
+    if found in _BITS:
+        total = F.sum(col.cast("decimal(38,0)"))
+        most = 2 ** (_BITS[found] - 1)
+        fits = total.isNull() | total.between(
+            F.lit(f"{-most}").cast("decimal(38,0)"), F.lit(f"{most - 1}").cast("decimal(38,0)")
+        )
+        return F.when(fits, total.cast(kind)).otherwise(error.cast(kind))
+    total = F.sum(col).try_cast(kind)
+    return F.when(total.isNotNull() | (F.count(col) == 0), total).otherwise(error.cast(kind))
+
+
+def listed(merge: Mapping[str, str]) -> str:
+    """Give merges as an error shows them."""
+    return ", ".join(f"{column}: {how}" for column, how in sorted(merge.items())) or "none"

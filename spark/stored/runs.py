@@ -1,0 +1,164 @@
+"""Keyed state that grows: a base, and runs of what changed, merged when it is read (semantics K1, K2).
+
+A run is what one epoch changed: rows that are new or different, and keys that are deleted. Its files are laid out as a
+base's are, by key group, with two more columns: whether the key is deleted, and the run's number. The checkpoint's
+metadata says of each file which run it belongs to; 0 is the base. Of a key the row in the newest run counts.
+
+The number is a text of fixed length, so that it orders as it reads. Spark compiles a number into the code that it
+generates, for each epoch anew; a text it passes by reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from ...checkpoint.documents.acknowledgement import StateHandle
+from . import key_groups
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructField
+
+DELETED = "_cairn_deleted"
+"""The stored column of a run that marks a key as deleted."""
+NUMBER = "_cairn_run"
+"""The stored column of a run that holds its number."""
+
+MAX_RUNS = 64
+"""Live runs of one state, at most: what an epoch reads, and files that its metadata names, stay bounded."""
+MAX_SHARE = 0.5
+"""Bytes of the runs to bytes of the base, at most."""
+SMALL_BYTES = 4 << 20
+"""Runs of up to this many bytes together are left, whatever the base has: a small state is not rewritten each epoch."""
+
+_BROADCAST_BYTES = 32 << 20
+"""Runs of up to this many bytes in the store have keys that fit into the memory of each executor."""
+_BROADCAST_KEYS = 1_000_000
+"""As many keys of the caller's do."""
+_DIGITS = 10
+_RANGED = ("byte", "short", "integer", "long", "string", "date")
+"""Types of a key column whose least and greatest value narrow what is read."""
+
+
+def own_columns() -> list[StructField]:
+    """Give the columns that the files of a run have beside those of the state."""
+    from pyspark.sql.types import BooleanType, StringType, StructField
+
+    return [StructField(DELETED, BooleanType()), StructField(NUMBER, StringType())]
+
+
+def next_number(handles: Iterable[StateHandle]) -> int:
+    """Give the number of the run that an epoch adds to a state with these files."""
+    return max((handle.run for handle in handles), default=0) + 1
+
+
+def is_due(handles: Sequence[StateHandle]) -> bool:
+    """Tell whether base and runs are to be written as a new base (semantics K3)."""
+    runs = [handle for handle in handles if handle.run]
+    size = sum(handle.size_bytes for handle in runs)
+    base = sum(handle.size_bytes for handle in handles if not handle.run)
+    return len({handle.run for handle in runs}) > MAX_RUNS or size > max(SMALL_BYTES, MAX_SHARE * base)
+
+
+def rows_of(changed: DataFrame | None, deletes: DataFrame | None, number: int) -> DataFrame:
+    """Give the rows of a run.
+
+    Args:
+        changed: rows that are new or different, with the columns of the state in their order.
+        deletes: keys that are deleted, the key columns alone. One of the two is given.
+        number: the run's.
+    """
+    from pyspark.sql import functions as F
+
+    parts = []
+    if changed is not None:
+        parts.append(changed.withColumn(DELETED, F.lit(False)))
+    if deletes is not None:
+        parts.append(deletes.withColumn(DELETED, F.lit(True)))
+    both = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1], allowMissingColumns=True)
+    return both.withColumn(NUMBER, F.lit(f"{number:0{_DIGITS}}"))
+
+
+def newest_wins(
+    base: DataFrame | None, log: DataFrame, columns: Sequence[str], key: Sequence[str], *, runs: int, size_bytes: int
+) -> DataFrame:
+    """Merge a base with the rows of its runs.
+
+    Args:
+        base: with the columns of the state; None where it has no rows.
+        log: with those and the two of a run.
+        columns: of the state, in their order.
+        key: those of the key.
+        runs: how many there are in `log`.
+        size_bytes: of their files.
+    """
+    from pyspark.sql import functions as F
+
+    wanted = [F.col(key_groups.quoted(column)) for column in columns]
+    newest = log
+    if runs > 1:
+        row = F.max_by(F.struct(*wanted, F.col(DELETED)), F.col(NUMBER)).alias("_cairn_row")
+        by = [F.col(key_groups.quoted(column)).alias(f"_cairn_key_{index}") for index, column in enumerate(key)]
+        newest = log.groupBy(*by).agg(row).select("_cairn_row.*")
+    there = newest.where(~F.col(DELETED)).select(*wanted)
+    if base is None:
+        return there
+    changed = only_keys(log, key)
+    if size_bytes <= _BROADCAST_BYTES:
+        changed = F.broadcast(changed)
+    return base.join(changed, same_key(base, changed, key), "left_anti").select(*wanted).union(there)
+
+
+def only_keys(df: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Give the key columns under names that no column of a state has."""
+    from pyspark.sql import functions as F
+
+    return df.select(
+        *(F.col(key_groups.quoted(column)).alias(f"_cairn_key_{index}") for index, column in enumerate(key))
+    )
+
+
+def same_key(df: DataFrame, keys: DataFrame, key: Sequence[str]) -> Column:
+    """Give the condition that a row has a key of `only_keys`; null is a key as any other."""
+    pairs = (df[key_groups.quoted(column)].eqNullSafe(keys[f"_cairn_key_{index}"]) for index, column in enumerate(key))
+    return reduce(lambda one, other: one & other, pairs)
+
+
+class Touched:
+    """The keys that a caller asks for; runs one job, to learn where they are.
+
+    Args:
+        keys: has the key columns.
+        key: their names.
+        groups: how many key groups the state has.
+    """
+
+    def __init__(self, keys: DataFrame, key: Sequence[str], groups: int) -> None:
+        from pyspark.sql import functions as F
+
+        self._key = key
+        first = keys.schema[key[0]].dataType
+        lead = F.col(key_groups.quoted(key[0]))
+        group = F.pmod(F.hash(*(F.col(key_groups.quoted(column)) for column in key)), F.lit(groups))
+        row = keys.agg(
+            F.count(F.lit(1)).alias("rows"),
+            F.count(lead).alias("leads"),
+            F.min(lead if first.typeName() in _RANGED else F.lit(None)).alias("least"),
+            F.max(lead if first.typeName() in _RANGED else F.lit(None)).alias("greatest"),
+            F.collect_set(group).alias("groups"),
+        ).first()
+        assert row is not None, "an aggregate without groups has one row"
+        self._groups = sorted(row["groups"]) if len(row["groups"]) <= groups // 2 else None
+        self._range = (row["least"], row["greatest"]) if row["rows"] == row["leads"] and row["rows"] else None
+        wanted = only_keys(keys, key)
+        self._wanted = F.broadcast(wanted) if row["rows"] <= _BROADCAST_KEYS else wanted
+
+    def of(self, df: DataFrame) -> DataFrame:
+        """Give the rows of a file that have such a key; `df` has the column of the key groups."""
+        if self._groups is not None:
+            df = df.where(df[key_groups.COLUMN].isin(self._groups))
+        if self._range is not None and self._range[0] is not None:
+            df = df.where(df[key_groups.quoted(self._key[0])].between(*self._range))
+        return df.join(self._wanted, same_key(df, self._wanted, self._key), "left_semi")

@@ -1,0 +1,155 @@
+"""Keyed state of partial aggregates: each epoch writes its own, and a read merges them all (semantics K1, K2, K5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
+from airflow_cairn.checkpoint.errors import InvalidStateError
+from airflow_cairn.spark.stored import runs
+from tests.real.spark.pipeline import Pipeline, rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+MERGE = {
+    "flights": "sum",
+    "seats": "count",
+    "cost": "sum",
+    "low": "min",
+    "high": "max",
+    "every": "bool_and",
+    "once": "bool_or",
+    "bits": "bit_or",
+    "city": "last_by(high)",
+    "birth": "first_by(low)",
+    "seen": "hll_union",
+}
+COLUMNS = """
+    CAST(count(*) AS BIGINT) AS flights, CAST(count(*) AS INT) AS seats, CAST(sum(cost) AS DECIMAL(10,2)) AS cost,
+    min(at) AS low, max(at) AS high, bool_and(ok) AS every, bool_or(ok) AS once, bit_or(bits) AS bits,
+    max_by(city, at) AS city, min_by(city, at) AS birth, hll_sketch_agg(city) AS seen
+"""
+
+
+def flights(*lines: tuple[Any, ...]) -> str:
+    """Some flights as a query: route, cost, when, ok, bits, city."""
+    values = ", ".join(
+        f"({route!r}, {cost}, {at}, {ok}, {bits}, {city!r})".replace("None", "NULL")
+        for route, cost, at, ok, bits, city in lines
+    )
+    return f"(SELECT * FROM VALUES {values} AS t(route, cost, at, ok, bits, city))"
+
+
+EPOCHS = [
+    flights(("a", 1.10, 1, True, 1, "x"), ("a", 2.20, 2, True, 2, "y"), ("b", None, 5, False, 0, "x")),
+    flights(("a", 3.30, 3, False, 4, "z"), ("c", 9.99, 1, True, 8, "q")),
+    flights(("b", 1.00, 4, True, 1, None), ("b", 0.01, 6, None, 1, "w")),
+    flights((None, 5.00, 7, True, 1, "n"), ("a", 0.00, 0, True, 0, "first")),
+]
+
+
+def grouped(spark: SparkSession, query: str) -> DataFrame:
+    return spark.sql(f"SELECT route, {COLUMNS} FROM {query} GROUP BY route")
+
+
+def plain(frame: DataFrame) -> list[str]:
+    return sorted(map(str, rows_of(frame)))
+
+
+def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in frame.selectExpr("* EXCEPT (seen)", "hll_sketch_estimate(seen) AS seen").collect()]
+
+
+def test_partials_merge_to_what_one_aggregation_gives(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics K1, K2, K3, R4
+    monkeypatch.setattr(runs, "MAX_RUNS", 2)
+    lives = []
+    for number, query in enumerate(EPOCHS):
+        pipeline = Pipeline(f"file://{tmp_path}/lake", spark, (StageSpec("routes", (), number + 1, 8),))
+        pipeline.trigger(f"r{number}")
+        with pipeline.epoch(f"r{number}") as epoch:
+            before = epoch.state("routes")
+            if number:
+                assert before is not None
+                together = " UNION ALL ".join(f"SELECT * FROM {each}" for each in EPOCHS[:number])
+                assert plain(before) == plain(grouped(spark, f"({together})"))
+                assert before.dtypes == grouped(spark, query).dtypes
+                parts = [epoch.state("routes", subtask=subtask) for subtask in range(number + 1)]
+                assert sum(part.count() for part in parts if part is not None) == before.count()
+                some = epoch.state("routes", keys=spark.sql("SELECT 'a' AS route"))
+                assert some is not None
+                assert [row[0] for row in rows_of(some)] == ["a"]
+            epoch.aggregate("routes", grouped(spark, query), key="route", merge=MERGE)
+        pipeline.complete(f"r{number}")
+        lives.append(len([each for each in pipeline.listing() if each.endswith(".parquet")]))
+    assert lives[-1] <= 4, "the fourth epoch has written a new base, a file for each subtask at most"
+    pipeline.forget()
+
+
+def test_a_sum_that_no_longer_fits_is_an_error(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics K1
+    most = "SELECT 'a' AS route, 9223372036854775807 AS n, CAST(99.99 AS DECIMAL(4,2)) AS d"
+    merge = {"n": "sum", "d": "sum"}
+    for run_id in ("r1", "r2"):
+        pipeline.trigger(run_id)
+        with pipeline.epoch(run_id) as epoch:
+            epoch.aggregate("routes", spark.sql(most), key="route", merge=merge)
+        pipeline.complete(run_id)
+    pipeline.trigger("r3")
+    with pipeline.epoch("r3") as epoch:
+        found = epoch.state("routes")
+        assert found is not None
+        spark.conf.set("spark.sql.ansi.enabled", "false")
+        try:
+            for column, kind in (("n", "bigint"), ("d", "decimal")):
+                with pytest.raises(Exception, match=f"the sum of the column {column} no longer fits its type {kind}"):
+                    found.select(column).collect()
+        finally:
+            spark.conf.unset("spark.sql.ansi.enabled")
+    pipeline.complete("r3")
+
+
+def test_bad_input_is_refused(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics K5
+    good = spark.sql("SELECT 'a' AS route, 1L AS n, 2L AS at, map('x', 1) AS m")
+    narrow = good.drop("m")
+    merge = {"n": "sum", "at": "max"}
+    pipeline.trigger("r1")
+    with pipeline.epoch("r1") as epoch:
+        for df, key, given, text in (
+            (narrow, (), merge, "to be aggregated and no key is given"),
+            (narrow, "route", {"n": "sum"}, r"needs a merge for each column.*columns=`n, at` merge=`n: sum`"),
+            (narrow, "route", {**merge, "route": "min"}, "for no other"),
+            (narrow, "route", {**merge, "n": "median"}, "there is no merge 'median'.*merges=`sum, count"),
+            (narrow, "route", {**merge, "n": "bool_or"}, "'bool_or' does not take the column 'n'.*takes=`boolean`"),
+            (good, "route", {**merge, "m": "max"}, "'max' does not take the column 'm'"),
+            (good, "route", {**merge, "m": "first_by(at)"}, "is itself merged by 'min'"),
+            (good, "route", {**merge, "m": "last_by(nowhere)"}, "is itself merged by 'max'"),
+        ):
+            with pytest.raises(InvalidStateError, match=text):
+                epoch.aggregate("routes", df, key=key, merge=given)
+        epoch.aggregate("routes", narrow, key="route", merge=merge)
+        epoch.update("rows", narrow, key="route")
+        epoch.snapshot("whole", narrow, key="route")
+    pipeline.complete("r1")
+    pipeline.trigger("r2")
+    with pipeline.epoch("r2") as epoch:
+        with pytest.raises(InvalidStateError, match="merge=`at: max, n: max` stored_merge=`at: max, n: sum`"):
+            epoch.aggregate("routes", narrow, key="route", merge={**merge, "n": "max"})
+        with pytest.raises(InvalidStateError, match="is aggregated, and a state keeps its merge"):
+            epoch.update("routes", narrow, key="route")
+        epoch.update("rows", narrow, key="route")
+        epoch.aggregate("whole", narrow, key="route", merge=merge)
+    pipeline.complete("r2")
+    pipeline.trigger("r3")
+    with pipeline.epoch("r3") as epoch:
+        assert rows(epoch.state("whole")) == [("a", 2, 2)]
+        with pytest.raises(InvalidStateError, match=r"has runs of epoch\.update"):
+            epoch.aggregate("rows", narrow, key="route", merge=merge)
+    pipeline.complete("r3")

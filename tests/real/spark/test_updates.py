@@ -1,0 +1,341 @@
+"""Keyed state that grows: what changed is written, merged when it is read, and folded into a new base (K1 to K5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from airflow_cairn.checkpoint.documents.attempt import StageSpec
+from airflow_cairn.checkpoint.errors import FencedError, InvalidStateError
+from airflow_cairn.checkpoint.savepoints.savepoint_request import SavepointRequest
+from airflow_cairn.spark import Epoch
+from airflow_cairn.spark.stored import runs
+from airflow_cairn.spark.tables import state
+from airflow_cairn.storage import open_store
+from tests.real.spark.pipeline import Pipeline, counts, rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def update(
+    pipeline: Pipeline, run_id: str, changed: DataFrame | None, deletes: DataFrame | None = None, key: str = "route"
+) -> list[tuple[Any, ...]] | None:
+    """Run an epoch that updates the state; gives what it had restored."""
+    pipeline.trigger(run_id)
+    with pipeline.epoch(run_id) as epoch:
+        before = epoch.state("totals")
+        epoch.update("totals", changed, key=key, deletes=deletes)
+        found = None if before is None else rows(before)
+    pipeline.complete(run_id)
+    return found
+
+
+def fail(pipeline: Pipeline, run_id: str, changed: DataFrame, key: str) -> None:
+    """A try of the stage that updates the state and fails."""
+    epoch = pipeline.epoch(run_id)
+    with pytest.raises(RuntimeError, match="the author's"):
+        _update_and_fail(epoch, changed, key)
+
+
+def _update_and_fail(epoch: Epoch, changed: DataFrame, key: str) -> None:
+    with epoch:
+        epoch.update("totals", changed, key=key)
+        raise RuntimeError("the author's")
+
+
+def keys(spark: SparkSession, *routes: str) -> DataFrame:
+    return spark.sql("SELECT * FROM VALUES {} AS t(route)".format(", ".join(f"('{each}')" for each in routes)))
+
+
+def now(pipeline: Pipeline) -> list[tuple[Any, ...]]:
+    """What the newest checkpoint holds, read from outside."""
+    assert pipeline.spark is not None
+    return rows(state(pipeline.spark, pipeline.storage, pipeline.job, "routes", "totals"))
+
+
+def files_of(pipeline: Pipeline) -> list[str]:
+    return [each for each in pipeline.listing() if each.endswith(".parquet")]
+
+
+def test_an_epoch_writes_what_changed_and_the_next_reads_the_whole(
+    spark: SparkSession, pipeline: Pipeline
+) -> None:  # semantics K1, K2
+    assert update(pipeline, "r1", counts(spark, ("a", 1), ("b", 2), ("c", 3))) is None
+    [base] = files_of(pipeline)
+    assert update(pipeline, "r2", counts(spark, ("b", 20), ("d", 4))) == [("a", 1), ("b", 2), ("c", 3)]
+    assert update(pipeline, "r3", None, keys(spark, "a", "nowhere")) == [("a", 1), ("b", 20), ("c", 3), ("d", 4)]
+    assert update(pipeline, "r4", counts(spark, ("a", 10)), keys(spark, "c")) == [("b", 20), ("c", 3), ("d", 4)]
+    assert now(pipeline) == [("a", 10), ("b", 20), ("d", 4)]
+    standing = files_of(pipeline)
+    assert base in standing
+    assert len(standing) == 4, "a base, and a run for each epoch since: each is one small file"
+    assert all(verified.whole for verified in pipeline.coordinator.verify())
+
+
+def test_an_epoch_that_does_not_touch_it_carries_the_runs_over(
+    spark: SparkSession, pipeline: Pipeline
+) -> None:  # semantics K1, C3
+    update(pipeline, "r1", counts(spark, ("a", 1)))
+    update(pipeline, "r2", counts(spark, ("b", 2)))
+    pipeline.trigger("r3")
+    with pipeline.epoch("r3") as epoch:
+        epoch.put("rows", 2)
+    pipeline.complete("r3")
+    assert now(pipeline) == [("a", 1), ("b", 2)]
+
+
+def test_a_driver_that_fails_leaves_no_run(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics K2, A5
+    update(pipeline, "r1", counts(spark, ("a", 1)))
+    before = files_of(pipeline)
+    pipeline.trigger("r2")
+    fail(pipeline, "r2", counts(spark, ("a", 2)), "route")
+    assert files_of(pipeline) == before
+    with pipeline.epoch("r2") as epoch:
+        assert rows(epoch.state("totals")) == [("a", 1)]
+        epoch.update("totals", counts(spark, ("b", 2)), key="route")
+    pipeline.complete("r2")
+    assert now(pipeline) == [("a", 1), ("b", 2)]
+
+
+def test_of_two_drivers_of_one_execution_one_run_counts(
+    spark: SparkSession, pipeline: Pipeline
+) -> None:  # semantics K2, A2
+    update(pipeline, "r1", counts(spark, ("a", 1)))
+    pipeline.trigger("r2")
+    submit = pipeline.begin("r2")
+    late = pipeline.submitted(submit)
+    late.__enter__()
+    late.update("totals", counts(spark, ("late", 1)), key="route")
+    with pipeline.submitted(submit) as first:
+        first.update("totals", counts(spark, ("a", 2)), key="route")
+    with pytest.raises(FencedError, match="acknowledged already"):
+        late.__exit__(None, None, None)
+    pipeline.complete("r2")
+    assert now(pipeline) == [("a", 2)]
+
+
+def test_runs_are_folded_into_a_new_base_and_the_value_stays(
+    spark: SparkSession, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics K3, K4
+    monkeypatch.setattr(runs, "MAX_RUNS", 2)
+    expected = {"a": 0}
+    live = []
+    update(pipeline, "r0", counts(spark, ("a", 0)))
+    for number in range(1, 8):
+        expected |= {"a": number, f"k{number}": number}
+        gone = f"k{number - 1}"
+        expected.pop(gone, None)
+        update(pipeline, f"r{number}", counts(spark, ("a", number), (f"k{number}", number)), keys(spark, gone))
+        assert dict(now(pipeline)) == expected
+        live.append(len(files_of(pipeline)))
+    assert live == [2, 3, 1, 2, 3, 1, 2]
+
+
+def test_a_rewind_goes_back_to_runs_that_a_fold_has_replaced(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics K1, K4
+    monkeypatch.setattr(runs, "MAX_RUNS", 1)
+    pipeline = Pipeline(f"file://{tmp_path}/lake", spark, retained=3)
+    for number in range(1, 4):
+        update(pipeline, f"r{number}", counts(spark, ("a", number), (f"k{number}", number)))
+    pipeline.coordinator.rewind(2)
+    assert now(pipeline) == [("a", 2), ("k1", 1), ("k2", 2)]
+    assert update(pipeline, "r3", counts(spark, ("b", 1))) == [("a", 2), ("k1", 1), ("k2", 2)]
+    assert now(pipeline) == [("a", 2), ("b", 1), ("k1", 1), ("k2", 2)]
+    pipeline.forget()
+
+
+def test_a_snapshot_replaces_base_and_runs_and_can_be_updated(
+    spark: SparkSession, pipeline: Pipeline
+) -> None:  # semantics K1
+    update(pipeline, "r1", counts(spark, ("a", 1)))
+    update(pipeline, "r2", counts(spark, ("b", 2)))
+    pipeline.trigger("r3")
+    with pipeline.epoch("r3") as epoch:
+        epoch.snapshot("totals", counts(spark, ("c", 3)), key="route")
+    pipeline.complete("r3")
+    assert update(pipeline, "r4", None, keys(spark, "c")) == [("c", 3)]
+    assert now(pipeline) == []
+
+
+def test_keys_read_what_they_touch(spark: SparkSession, pipeline: Pipeline) -> None:
+    update(pipeline, "r1", counts(spark, ("a", 1), ("b", 2), ("c", 3)))
+    update(pipeline, "r2", counts(spark, ("b", 20), ("d", 4)), keys(spark, "c"))
+    pipeline.trigger("r3")
+    with pipeline.epoch("r3") as epoch:
+        asked = keys(spark, "b", "c", "d", "e", "b")
+        found = epoch.state("totals", keys=asked)
+        assert rows(found) == [("b", 20), ("d", 4)]
+        assert rows(epoch.state("totals", keys=asked.where("false"))) == []
+        with pytest.raises(InvalidStateError, match="keys lacks the column 'route'"):
+            epoch.state("totals", keys=asked.toDF("other"))
+        with pytest.raises(InvalidStateError, match=r"'route' of keys is of another type.*found=`int`"):
+            epoch.state("totals", keys=spark.sql("SELECT 1 AS route"))
+        with pytest.raises(InvalidStateError, match="keys is to be a Spark DataFrame and is a list"):
+            epoch.state("totals", keys=["b"])  # type: ignore[arg-type]
+    pipeline.complete("r3")
+
+
+def test_it_restores_at_another_parallelism_and_travels_with_a_savepoint(
+    spark: SparkSession, tmp_path: Path
+) -> None:  # semantics R4, R6, P1, K4
+    def at(parallelism: int, job: str = "flights") -> Pipeline:
+        return Pipeline(f"file://{tmp_path}/lake", spark, (StageSpec("routes", (), parallelism, 8),), job=job)
+
+    names = [f"k{number}" for number in range(20)]
+    update(at(2), "r1", counts(spark, *((name, 1) for name in names)))
+    update(at(2), "r2", counts(spark, *((name, 2) for name in names[5:])), keys(spark, "k0"))
+    update(at(5), "r3", counts(spark, ("k1", 3)), keys(spark, "k19"))
+    expected = sorted([("k1", 3), *((name, 1) for name in names[2:5]), *((name, 2) for name in names[5:19])])
+    target = f"file://{tmp_path}/kept"
+    pipeline = at(5)
+    taken = pipeline.coordinator.savepoint(SavepointRequest(target, "s"), open_store)
+    other = at(3, "other")
+    other.coordinator.start_from(open_store(taken.uri))
+    other.trigger("r1")
+    with other.epoch("r1") as epoch:
+        parts = [rows(epoch.state("totals", subtask=subtask)) for subtask in range(3)]
+        assert sorted(row for part in parts for row in part) == expected
+        assert all(parts), "each subtask has some"
+        epoch.update("totals", counts(spark, ("k1", 4)), key="route")
+    other.complete("r1")
+    assert now(other) == sorted([*expected, ("k1", 4)])[:0] or dict(now(other)) == {**dict(expected), "k1": 4}
+    other.forget()
+
+
+Given = Callable[["SparkSession"], tuple["DataFrame | None", Any, "DataFrame | None"]]
+BAD: dict[str, tuple[Given, str]] = {
+    "no key": (lambda spark: (counts(spark, ("a", 1)), (), None), "no key is given"),
+    "another key": (lambda spark: (counts(spark, ("a", 1)), "flights", None), "stored_key=`route`"),
+    "no such column": (lambda spark: (counts(spark, ("a", 1)).toDF("r", "flights"), "route", None), "is not in the"),
+    "another type": (
+        lambda spark: (counts(spark, ("a", 1)).selectExpr("route", "int(flights) AS flights"), "route", None),
+        "columns=`route string, flights int` stored_columns=`route string, flights bigint`",
+    ),
+    "a column more": (lambda spark: (counts(spark, ("a", 1)).selectExpr("*", "1 AS x"), "route", None), "x int"),
+    "a column of ours": (
+        lambda spark: (counts(spark, ("a", 1)).selectExpr("*", "1 AS _cairn_run"), "route", None),
+        "a name that keyed state needs for itself",
+    ),
+    "deletes without the key": (lambda spark: (None, "route", keys(spark, "a").toDF("x")), "is not in the DataFrame"),
+    "deletes of another type": (
+        lambda spark: (None, "route", spark.sql("SELECT 1 AS route")),
+        r"of the deletes of state\.totals is of another type",
+    ),
+    "nothing": (lambda spark: (None, "route", None), "holds nothing"),
+}
+TWICE: dict[str, tuple[Given, str]] = {
+    "one key twice": (
+        lambda spark: (counts(spark, ("a", 1), ("a", 2), ("b", 1)), "route", None),
+        "more than once in one update.*key=`route='a'` times=`2`",
+    ),
+    "given and deleted": (
+        lambda spark: (counts(spark, ("a", 1)), "route", keys(spark, "a")),
+        "more than once in one update.*key=`route='a'`",
+    ),
+}
+
+
+def test_bad_input_is_refused_and_the_state_stays(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics K5
+    update(pipeline, "r1", counts(spark, ("a", 0)))
+    before = files_of(pipeline)
+    pipeline.trigger("r2")
+    with pipeline.epoch("r2") as epoch:
+        for make, text in BAD.values():
+            changed, key, deletes = make(spark)
+            with pytest.raises(InvalidStateError, match=text):
+                epoch.update("totals", changed, key=key, deletes=deletes)
+        for index, (make, text) in enumerate(TWICE.values()):
+            changed, key, deletes = make(spark)
+            for name in ("totals", f"new-{index}") if not index else (f"new-{index}",):
+                with pytest.raises(InvalidStateError, match=text):
+                    epoch.update(name, changed, key=key, deletes=deletes)
+        assert files_of(pipeline) == before, "what was refused is deleted"
+        with pytest.raises(InvalidStateError, match="written or dropped before"):
+            epoch.update("totals", counts(spark, ("a", 1)), key="route")
+    pipeline.complete("r2")
+    assert now(pipeline) == [("a", 0)]
+
+
+def test_a_state_without_a_key_cannot_be_updated(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics K5
+    pipeline.trigger("r1")
+    with pipeline.epoch("r1") as epoch:
+        epoch.snapshot("totals", counts(spark, ("a", 1)))
+        with pytest.raises(InvalidStateError, match=r"no state\.new to delete from"):
+            epoch.update("new", None, key="route", deletes=keys(spark, "a"))
+    pipeline.complete("r1")
+    pipeline.trigger("r2")
+    with pipeline.epoch("r2") as epoch:
+        with pytest.raises(InvalidStateError, match="was written without a key, so its rows cannot be found again"):
+            epoch.update("totals", counts(spark, ("a", 1)), key="route")
+        with pytest.raises(InvalidStateError, match="was written without a key, so its rows cannot be found by keys"):
+            epoch.state("totals", keys=keys(spark, "a"))
+    pipeline.complete("r2")
+
+
+KEYS = ["NULL", "double('NaN')", "double('0.0')", "double('-0.0')", "double('1.5')", "double('-1e300')"]
+VALUES = ["NULL", "CAST('0.10' AS DECIMAL(5,2))", "CAST('-99.99' AS DECIMAL(5,2))"]
+ALIKE = {"double('-0.0')": "double('0.0')"}
+"""Keys that Spark holds equal."""
+EPOCHS = st.lists(
+    st.tuples(
+        st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES), max_size=4),
+        st.sets(st.sampled_from(KEYS), max_size=3),
+        st.sampled_from(["go on", "go on", "fail first", "rewind"]),
+        st.integers(1, 4),
+    ),
+    min_size=2,
+    max_size=4,
+)
+
+
+@settings(max_examples=3, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@given(EPOCHS)
+def test_any_history_equals_a_plain_recomputation(
+    spark: SparkSession,
+    tmp_path_factory: pytest.TempPathFactory,
+    history: Sequence[tuple[dict[str, str], set[str], str, int]],
+) -> None:  # semantics K1, K2, K3, R4
+    """Updates, deletes, re-inserts, null and NaN as keys, other parallelisms, failed tries, rewinds, folds."""
+    lake = f"file://{tmp_path_factory.mktemp('lake')}"
+    expected: list[dict[str, str]] = [{}]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "MAX_RUNS", 2)
+        for number, (changed, deleted, what, parallelism) in enumerate(history):
+            pipeline = Pipeline(lake, spark, (StageSpec("routes", (), parallelism, 8),), retained=3)
+            given_ = {ALIKE.get(key, key): value for key, value in changed.items()}
+            gone = {ALIKE.get(key, key) for key in deleted} - given_.keys()
+            if what == "rewind" and len(expected) > 2:
+                pipeline.coordinator.rewind(pipeline.coordinator.head().completed[-2].id)
+                expected.pop()
+            run_id = f"r{number}"
+            pipeline.trigger(run_id)
+            if what == "fail first":
+                fail(pipeline, run_id, _frame(spark, {KEYS[0]: VALUES[1]}), "k")
+            with pipeline.epoch(run_id) as epoch:
+                deletes = _frame(spark, dict.fromkeys(gone, VALUES[0])).select("k")
+                epoch.update("totals", _frame(spark, given_), key="k", deletes=deletes)
+            pipeline.complete(run_id)
+            after = {key: value for key, value in expected[-1].items() if key not in gone} | given_
+            expected.append(after)
+            found = state(spark, lake, pipeline.job, "routes", "totals")
+            assert _texts(found.collect()) == _texts(_frame(spark, after).collect())
+        pipeline.forget()
+
+
+def _frame(spark: SparkSession, pairs: dict[str, str]) -> DataFrame:
+    lines = [f"SELECT CAST({key} AS DOUBLE) AS k, CAST({value} AS DECIMAL(5,2)) AS v" for key, value in pairs.items()]
+    empty = "SELECT CAST(NULL AS DOUBLE) AS k, CAST(NULL AS DECIMAL(5,2)) AS v WHERE false"
+    return spark.sql(" UNION ALL ".join(lines) or empty).coalesce(1)
+
+
+def _texts(found: Sequence[Any]) -> list[str]:
+    return sorted(str(tuple(row)) for row in found)

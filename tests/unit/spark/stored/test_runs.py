@@ -1,0 +1,102 @@
+"""Which run an epoch adds to a keyed state, when base and runs become a new base, and what an update may not change."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_cairn.checkpoint.documents.acknowledgement import Output, StateHandle
+from airflow_cairn.checkpoint.errors import InvalidStateError
+from airflow_cairn.checkpoint.store.job_files import JobFiles
+from airflow_cairn.cli.output import merged_rows
+from airflow_cairn.spark.output import updates
+from airflow_cairn.spark.stored import runs
+from airflow_cairn.spark.stored.outputs import File, Stored, frame
+from airflow_cairn.storage.errors import DocumentError
+from tests.support.memory_store import MemoryStore
+
+MIB = 1 << 20
+SCHEMA = json.dumps(
+    {"type": "struct", "fields": [{"name": n, "type": "string", "nullable": True, "metadata": {}} for n in ("k", "v")]}
+)
+
+
+def file(run: int, size_bytes: int = 1, name: str = "") -> StateHandle:
+    return StateHandle("state.totals", f"chk-0000000001/{run}{name}.parquet", size_bytes, '"etag"', run=run)
+
+
+def test_a_run_follows_the_newest_that_is_there() -> None:  # semantics K1, K2
+    assert runs.next_number([]) == 1
+    assert runs.next_number([file(0), file(0, name="b")]) == 1
+    assert runs.next_number([file(0), file(4), file(2)]) == 5
+
+
+@pytest.mark.parametrize(
+    ("files", "due"),
+    [
+        ([file(0)], False),
+        ([file(0, 1), *(file(number) for number in range(1, runs.MAX_RUNS + 1))], False),
+        ([file(0, 1), *(file(number) for number in range(1, runs.MAX_RUNS + 2))], True),
+        ([file(0, 1), *(file(1, name=str(number)) for number in range(runs.MAX_RUNS + 1))], False),
+        ([file(0, 1), file(1, 4 * MIB)], False),
+        ([file(0, 1), file(1, 4 * MIB), file(2)], True),
+        ([file(0, 100 * MIB), file(1, 50 * MIB)], False),
+        ([file(0, 100 * MIB), file(1, 50 * MIB), file(2)], True),
+        ([file(1, 5 * MIB)], True),
+    ],
+    ids=[
+        "no run",
+        "64 runs",
+        "65 runs",
+        "one run of many files",
+        "small",
+        "more than small",
+        "half",
+        "more",
+        "no base",
+    ],
+)
+def test_a_new_base_is_due_by_number_or_share(files: list[StateHandle], due: bool) -> None:  # semantics K3
+    assert runs.is_due(files) is due
+
+
+def stored(key: tuple[str, ...] = ("k",)) -> Stored:
+    return Stored(Output("state", "totals", "chk-0000000001/x/", SCHEMA, key, key_groups=128 if key else None))
+
+
+NOT_LOOKED_AT: Any = object()
+
+
+@pytest.mark.parametrize(
+    ("key", "before", "text"),
+    [
+        ((), None, "no key is given"),
+        ("v", stored(), r"keyed by other columns.*key=`v` stored_key=`k`"),
+        (("k", "v"), stored(), "stored_key=`k`"),
+        ("k", stored(()), "written without a key"),
+    ],
+)
+def test_a_state_keeps_its_key(key: Any, before: Stored | None, text: str) -> None:  # semantics K5
+    with pytest.raises(InvalidStateError, match=text):
+        updates.checked("totals", NOT_LOOKED_AT, key, None, before)
+
+
+def test_an_update_holds_something() -> None:
+    with pytest.raises(InvalidStateError, match="holds nothing"):
+        updates.checked("totals", None, "k", None, stored())
+    with pytest.raises(InvalidStateError, match="to delete from: the restored checkpoint holds none"):
+        updates.checked("totals", None, "k", NOT_LOOKED_AT, None)
+
+
+@pytest.mark.parametrize("merge", [{"v": "reflect"}, {"v": "java_method"}, {"v": "max", "k": "max"}, {"w": "max"}])
+def test_a_stored_merge_names_no_function_that_is_not_a_merge(merge: dict[str, str]) -> None:  # semantics W5
+    output = replace(stored().output, merge=merge)
+    with pytest.raises(DocumentError, match=r"there is no merge|needs a merge for each column"):
+        frame(NOT_LOOKED_AT, JobFiles(MemoryStore(), "flights"), Stored(output, [File(0, file(0)), File(0, file(1))]))
+
+
+def test_the_command_knows_the_column_of_deleted_keys() -> None:
+    assert merged_rows.DELETED == runs.DELETED
