@@ -30,23 +30,25 @@ from ..harness.s3_server import S3Server
 from ..harness.spark.start import fast_conf
 from ..s3a_jars import s3a_jars
 from ..setup.base import ROOT
+from .board import Board
 from .compare import Comparison, compare, leftovers
 from .flights_input import FLIGHTS_A_DAY, SCHEMA, write_flights
 from .plain import PlainPass
 from .report import print_table
 from .strike import SERVER, KillOrder
+from .terminal import Terminal
 from .watch import Watcher
 
 STAGES = ("clean", "routes", "airports", "report")
 BUCKET = "lake"
+EAGER = {("scheduler", "scheduler_idle_sleep_time"): "0.2"}
+"""One job alone has its Airflow: the scheduler looks more often than among many tests."""
 STALLED_AFTER_S = 300.0
+ASK_AIRFLOW_EVERY_S = 5.0
+"""How often Airflow is asked whether a run has failed: each answer takes processor time that the pipeline could use."""
 
-_begin = time.monotonic()
-
-
-def say(line: str) -> None:
-    """Print one line with the seconds since the start."""
-    print(f"[{time.monotonic() - _begin:6.1f} s] {line}", flush=True)
+_terminal = Terminal()
+say = _terminal.say
 
 
 def main() -> int:
@@ -127,15 +129,17 @@ def _run(options: argparse.Namespace, folder: Path) -> int:
         say(f"storage: {uri}")
         plain = PlainPass(flights, options.epochs, folder, say)
         stack.callback(plain.stop)
-        home = AirflowHome(folder / "airflow", env=_environment(options, folder, flights, uri) | env)
+        home = AirflowHome(folder / "airflow", env=_environment(options, folder, flights, uri) | env, settings=EAGER)
         shutil.copytree(ROOT / "dags", home.dags_folder, dirs_exist_ok=True)
         (home.dags_folder / "__init__.py").unlink()
         stack.callback(home.stop)
         home.start()
         say(f"Airflow is up at {home.url} (scheduler, triggerer, dag processor, API server)")
         coordinator = Coordinator(open_store(uri, s3=s3), "flights")
-        watcher = Watcher(coordinator, say, options.kill)
-        _run_epochs(home, watcher, plain, options.epochs)
+        board = Board(STAGES, _terminal.seconds)
+        watcher = Watcher(coordinator, say, options.kill, board if _terminal.is_interactive else None)
+        with _terminal.showing(board):
+            _run_epochs(home, watcher, plain, options.epochs)
         plain.wait()
         found = [
             compare(coordinator, "routes", "totals", ["origin", "destination"], plain.totals),
@@ -143,9 +147,15 @@ def _run(options: argparse.Namespace, folder: Path) -> int:
         ]
         print_table(coordinator.head(), lambda epoch: f"{watcher.epoch_number(epoch)} ({watcher.day(epoch)})")
         equal = _tell(coordinator, found, options, watcher)
-        _what_next(options, uri)
+        stays = options.keep or (equal and _terminal.is_interactive and sys.stdin.isatty())
+        _what_next(home, uri, stays=stays)
         if options.keep:
-            _keep(home, uri)
+            _terminal.print("Press Ctrl-C to end everything.")
+            with contextlib.suppress(KeyboardInterrupt):
+                threading.Event().wait()
+        elif stays:
+            _terminal.print("Press Enter to end everything.")
+            sys.stdin.readline()
     return 0 if equal else 1
 
 
@@ -197,14 +207,16 @@ def _run_epochs(home: AirflowHome, watcher: Watcher, plain: PlainPass, epochs: i
     home.api.wait_for_dag("flights")
     home.api.unpause("flights")
     say("the DAG `flights` is unpaused: one DAG run a day, each an epoch")
-    last_change = time.monotonic()
+    last_change = last_asked = time.monotonic()
     for completed in _looks(watcher):
         plain.look()
         if completed >= epochs:
             break
-        failed = [run for run in home.api.runs("flights") if run["state"] == "failed"]
-        if failed:
-            raise SystemExit(f"a DAG run failed\n{home.api.explain('flights', failed[0]['dag_run_id'])}")
+        if time.monotonic() - last_asked > ASK_AIRFLOW_EVERY_S:
+            last_asked = time.monotonic()
+            failed = [run for run in home.api.runs("flights") if run["state"] == "failed"]
+            if failed:
+                raise SystemExit(f"a DAG run failed\n{home.api.explain('flights', failed[0]['dag_run_id'])}")
         if watcher.changes:
             last_change, watcher.changes = time.monotonic(), 0
         if time.monotonic() - last_change > STALLED_AFTER_S:
@@ -246,26 +258,23 @@ def _tell(coordinator: Coordinator, found: list[Comparison], options: argparse.N
     return True
 
 
-def _what_next(options: argparse.Namespace, uri: str) -> None:
-    print("\nWhere to look next:")
-    if not options.keep:
-        print("  make demo KEEP=1                    leaves Airflow up: see the retry and its log in the page")
-    print("  make demo KILL=server@3             kills the Spark server with all that runs on it; KILL=none nothing")
-    print(
-        "  make demo SESSION=submit            each stage starts a Spark driver of its own, and one of them is killed"
-    )
-    print("  make demo STORAGE=s3                the same on a real S3 server, through s3a and the magic committer")
-    print("  dags/flights.py                     the DAG; dags/applications/ what runs inside Spark")
-    print("  docs/concepts/protocol.md           why a kill at any moment comes out right")
-    if options.keep:
-        print(f"  .venv/bin/cairn checkpoints flights --storage {uri}")
-
-
-def _keep(home: AirflowHome, uri: str) -> None:
-    print(f"\nAirflow stays up at {home.url}  (user: admin, password: {home.password})")
-    print(f"Checkpoints are in {uri}. Press Ctrl-C to end everything.", flush=True)
-    with contextlib.suppress(KeyboardInterrupt):
-        threading.Event().wait()
+def _what_next(home: AirflowHome, uri: str, *, stays: bool) -> None:
+    """Print the link to the page and three commands to try; without an Airflow that stays up, how to keep one."""
+    say = _terminal.print
+    say()
+    if stays:
+        say(f"Airflow stays up at {home.url}  (user: admin, password: {home.password})")
+        say(f"The checkpoints: {home.url}/dags/flights/plugin/checkpoints")
+        say(f"Their storage:   {uri}")
+        say()
+    say("Three commands to try:")
+    if stays:
+        say(f"  .venv/bin/cairn checkpoints flights --storage {uri}")
+    else:
+        say("  make demo KEEP=1          leaves Airflow up: see the killed stage and its retry in the page")
+    say("  make demo KILL=server@3   kills the Spark server with all that runs on it")
+    say("  make demo STORAGE=s3      the same on a real S3 server, through s3a and the magic committer")
+    say("The DAG is dags/flights.py, its applications are in dags/applications/.")
 
 
 if __name__ == "__main__":

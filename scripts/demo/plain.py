@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from ..harness.airflow_home import AirflowHome
-from ..harness.priority import give_way
+from ..harness.priority import LOWEST, give_way, set_session_niceness
 from ..harness.processes import RealProcess
 from ..harness.spark.start import fast_conf
 from ..harness.wait import wait_until
@@ -21,7 +21,7 @@ TIMEOUT_S = 600.0
 class PlainPass:
     """One Spark application without Cairn, beside everything else: what the pipeline's state must equal.
 
-    It gives way to Airflow: its result is needed at the end only.
+    It takes what Airflow and the pipeline leave of the machine: its result is needed at the end only.
 
     Args:
         flights: the input.
@@ -45,7 +45,7 @@ class PlainPass:
             *(str(flights), FIRST_DAY.date().isoformat(), end.date().isoformat(), str(folder / "plain")),
         ]
         self._process = RealProcess("plain-pass", command, folder / "plain-pass.log", env=home.env, cwd=folder)
-        give_way(self._process.pid)
+        give_way(self._process.pid, of_session=LOWEST)
 
     def stop(self) -> None:
         """End it."""
@@ -66,5 +66,7 @@ class PlainPass:
         return self._told
 
     def wait(self) -> None:
-        """Wait until it is done."""
+        """Wait until it is done; nothing else is left to do, so it gives way no more."""
+        if not self.look():
+            set_session_niceness(self._process.pid, 0)
         wait_until(self.look, TIMEOUT_S, "the plain Spark pass", details=self._process.log_tail)

@@ -17,6 +17,7 @@ from airflow_cairn.checkpoint.servers.record import KEY, ServersDocument, Server
 from airflow_cairn.checkpoint.store import acks, attempt_documents
 from airflow_cairn.storage.errors import GoneError
 
+from .board import Board
 from .strike import SERVER, KillOrder, caught_writing, is_java, programs_of, send, servers_of
 
 AT_WORK = "routes"
@@ -30,12 +31,20 @@ class Watcher:
         coordinator: the job's.
         say: takes one line for the reader.
         kill: what to kill; None for nothing.
+        board: is told of the epoch that runs; None where nothing draws it.
     """
 
-    def __init__(self, coordinator: Coordinator, say: Callable[[str], None], kill: KillOrder | None) -> None:
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        say: Callable[[str], None],
+        kill: KillOrder | None,
+        board: Board | None = None,
+    ) -> None:
         self._coordinator = coordinator
         self._print = say
         self._kill = kill
+        self._board = board
         self.killed: KillOrder | None = None
         """What was killed, and when."""
         self._epochs: list[str] = []
@@ -69,6 +78,7 @@ class Watcher:
             try:
                 document = attempt_documents.read(self._coordinator.files, pending)
                 self._announce(pending)
+                self._show_begun(document)
                 self._tell_acks(document)
                 self._kill_if_due(document)
             except GoneError:
@@ -101,6 +111,16 @@ class Watcher:
         number = self.epoch_number(entry.epoch)
         day = self.day(entry.epoch)
         self._say(f"epoch {number} ({day}): checkpoint {entry.id} triggered, attempt {entry.attempt}, {base}")
+        if self._board is not None:
+            self._board.triggered(f"epoch {number} ({day}), checkpoint {entry.id}, attempt {entry.attempt}")
+
+    def _show_begun(self, document: PendingDocument) -> None:
+        if self._board is None:
+            return
+        for uid in self._board.waiting():
+            execution = document.executions[uid]
+            if self._coordinator.files.has(layout.handover(execution.home, uid, execution.token)):
+                self._board.begun(uid)
 
     def _tell_acks(self, document: PendingDocument) -> None:
         homes = {execution.home for execution in document.executions.values()}
@@ -112,6 +132,8 @@ class Watcher:
                     f", carried over from checkpoint {execution.home}" if execution.home != document.checkpoint else ""
                 )
                 self._say(f"  checkpoint {document.checkpoint}: {uid} acknowledged{carried}")
+                if self._board is not None:
+                    self._board.acknowledged(uid, is_carried_over=bool(carried))
 
     def _tell_end(self, ended: EndedEntry) -> None:
         self._ended.add(ended.id)
@@ -121,6 +143,8 @@ class Watcher:
             self._say(
                 f"  checkpoint {ended.id} COMPLETED: {ended.acks} acks, {ended.size_bytes} bytes, {seconds:.1f} s"
             )
+            if self._board is not None:
+                self._board.completed()
         else:
             self._failed.add(ended.epoch)
             self._say(f"  checkpoint {ended.id} {ended.status}: {ended.reason}: {ended.detail.splitlines()[0][:200]}")
@@ -163,6 +187,8 @@ class Watcher:
     def _strike(self, order: KillOrder, programs: list[psutil.Process]) -> None:
         """Kill what stands still: a stage's program, or the server that it is a client of."""
         self.killed, self.kill_is_due = order, False
+        if self._board is not None:
+            self._board.killed(order.stage)
         if order.stage != SERVER:
             of_a_server = "{}, while Spark writes for it"
             what = "the Spark driver of {}, while it writes" if is_java(programs[0]) else of_a_server

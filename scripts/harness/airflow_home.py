@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -111,6 +112,10 @@ class AirflowHome(Service):
         """Where the logs of the processes stand; those of tasks are in `home/logs`."""
         return self.home / "process-logs"
 
+    @cached_property
+    def _java_home(self) -> Path:
+        return ensure_java()
+
     @property
     def env(self) -> dict[str, str]:
         """The whole environment that the processes get, and that an `airflow` command for this home needs."""
@@ -119,7 +124,7 @@ class AirflowHome(Service):
             **kept,
             "PATH": os.pathsep.join([str(VENV / "bin"), kept.get("PATH", os.defpath)]),
             "AIRFLOW_HOME": str(self.home),
-            "JAVA_HOME": str(ensure_java()),
+            "JAVA_HOME": str(self._java_home),
             # Spark looks its own host name up, which in a container may not resolve.
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_HOSTNAME": "localhost",
@@ -150,6 +155,9 @@ class AirflowHome(Service):
             self.command("db", "migrate")
         for name in ("standalone",) if self.mode == "standalone" else COMPONENTS:
             self._run(name)
+        serves = self._processes["standalone" if self.mode == "standalone" else "api-server"]
+        serves.wait_until(lambda: "api-server" not in self._unhealthy(), timeout, "an API server that answers")
+        self.api.wake_tasks_api(timeout)
         for name, process in self._processes.items():
             process.wait_until(lambda: self._unhealthy() == [], timeout, f"a healthy Airflow ({name})")
         self.started_in_s = time.monotonic() - begin

@@ -10,6 +10,9 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+LOWEST = 19
+"""The niceness of a session that is to take idle time only."""
+
 
 def session_niceness(pid: int) -> int | None:
     """Give the niceness of a process's session; None where sessions have none.
@@ -48,15 +51,16 @@ def pass_on(pid: int) -> None:
         set_session_niceness(pid, ours)
 
 
-def give_way(pid: int, niceness: int = 3) -> None:
+def give_way(pid: int, niceness: int = 3, of_session: int | None = None) -> None:
     """Have a session that this process has started give way to all others.
 
     Args:
         pid: of the session's first process.
-        niceness: 0 to 19.
+        niceness: of its processes, which cannot be taken back everywhere; 0 to 19.
+        of_session: of the session, which `set_session_niceness` may take back; None for the same.
     """
     os.setpriority(os.PRIO_PROCESS, pid, max(niceness, os.getpriority(os.PRIO_PROCESS, pid)))
-    set_session_niceness(pid, niceness)
+    set_session_niceness(pid, niceness if of_session is None else of_session)
 
 
 def _file(pid: int) -> Path:
