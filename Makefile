@@ -33,7 +33,7 @@ test: ## Run every test, on real Airflow, Spark and S3; say how long each lane t
 	$(BIN)/python -m tests.times $(TIMES); \
 	exit $$status
 
-test-fast: ## Run what needs no Airflow, Spark or S3 server; no simulation, nothing marked large (two minutes)
+test-fast: ## Run what needs no Airflow, Spark or S3 server; no simulation, no crash points, nothing marked large (two minutes)
 	@$(SETUP) venv
 	@$(BIN)/pytest -n logical --dist worksteal -m "not ($(REAL) or simulation or large)"
 

@@ -54,11 +54,12 @@ class Board:
     """What was killed and what came back, a line each."""
     _bars: dict[str, Bar] = field(default_factory=dict)
     _triggered_s: float = 0.0
+    _completed_s: float | None = None
     _killed_s: float | None = None
 
     def triggered(self, title: str) -> None:
         """Begin anew with another attempt: all its stages wait."""
-        self.title, self._triggered_s = title, self.clock()
+        self.title, self._triggered_s, self._completed_s = title, self.clock(), None
         self._bars = {stage: Bar() for stage in self.stages}
 
     def waiting(self) -> list[str]:
@@ -86,7 +87,7 @@ class Board:
 
     def completed(self) -> None:
         """Show that the checkpoint has completed, and after a kill what that took."""
-        self.title += ", completed"
+        self.title, self._completed_s = f"{self.title}, completed", self.clock()
         if self._killed_s is not None:
             ran = ", ".join(stage for stage, bar in self._bars.items() if bar.state is State.ACKNOWLEDGED)
             kept = ", ".join(stage for stage, bar in self._bars.items() if bar.state is State.CARRIED_OVER)
@@ -98,7 +99,7 @@ class Board:
 
     def rows(self) -> list[tuple[str, str, str, State]]:
         """Give each stage's name, its bar as text, what is said beside it, and its state."""
-        now = self.clock()
+        now = self.clock() if self._completed_s is None else self._completed_s
         scale = max(SHORTEST_SCALE_S, now - self._triggered_s) / CELLS
         rows: list[tuple[str, str, str, State]] = []
         for stage, bar in self._bars.items():

@@ -27,6 +27,8 @@ from tests.support.world.operations_restart import RESTART_OPERATIONS
 from tests.support.world.world import TIMEOUT, World
 from tests.support.wrapped_stores import Crashed, Fault
 
+pytestmark = pytest.mark.large
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick() -> Iterator[None]:

@@ -26,6 +26,8 @@ from tests.support.world.savepoints import TARGET, Below, asked, assert_whole, f
 from tests.support.world.world import World
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore
 
+pytestmark = pytest.mark.large
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick() -> Iterator[None]:

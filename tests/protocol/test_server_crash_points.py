@@ -22,6 +22,8 @@ from tests.support.memory_store import MemoryStore
 from tests.support.world.world import Clock
 from tests.support.wrapped_stores import Crashed, Fault, FaultyStore, RecordingStore
 
+pytestmark = pytest.mark.large
+
 
 @dataclass
 class Machine:

@@ -81,6 +81,9 @@ def test_a_killed_stage_and_what_came_back(board: Board, clock: Clock) -> None:
         board.begun(stage)
         board.acknowledged(stage, is_carried_over=False)
     board.completed()
+    drawn = board.rows()
+    clock.now_s += 3600
+    assert board.rows() == drawn, "it stands still"
     board.completed()
     assert board.story == [
         "SIGKILL to routes in epoch 3, checkpoint 3, attempt 1",
