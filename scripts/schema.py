@@ -49,6 +49,7 @@ _CHECKS: dict[Callable[..., object], Schema] = {
     layout.check_output_id: {"pattern": _pattern(layout.OUTPUT_ID_GRAMMAR)},
     layout.check_token: {"pattern": f"^[A-Za-z0-9_]{{1,64}}{_END}"},
     layout.check_request: {"pattern": _pattern(layout.REQUEST_GRAMMAR)},
+    layout.check_partition: {"pattern": _pattern(layout.PARTITION_GRAMMAR)},
     layout.check_host: {"pattern": _pattern(layout.HOST_GRAMMAR)},
     layout.check_target: {"pattern": _pattern(layout.TARGET_GRAMMAR)},
     checksums.check_checksum: {"pattern": _pattern(checksums.GRAMMAR)},

@@ -369,6 +369,35 @@ class Epoch(EpochFacts):
         self._check_open("publish")
         self._outputs.write("table", name, df, background=background)
 
+    def append(
+        self,
+        name: str,
+        df: DataFrame,
+        *,
+        partition_by: str | Sequence[str] = (),
+        overwrite_partitions: bool = False,
+    ) -> None:
+        """Add rows to a table; readers see them when the checkpoint completes (semantics C4). Runs the DataFrame now.
+
+        A try that runs again adds the same rows to the same table: that of the restored checkpoint.
+
+        Args:
+            name: the table's name, unique in the job.
+            df: the rows to add. It may have columns that the table lacks, and wider types.
+            partition_by: columns by which rows are kept apart in files; always the same ones.
+            overwrite_partitions: let the rows so far of each partition that `df` has rows of go.
+
+        Raises:
+            InvalidStateError: the name was used before in this epoch; `df` is no DataFrame, or lacks a column of the
+                table, or has one of another type; the table is partitioned otherwise.
+            InvalidNameError: the name does not match the grammar (semantics W1).
+            InvalidConfigError: Spark's output committer cannot be trusted.
+            DocumentError: a manifest of the table is broken or altered.
+        """
+        self._check_open("append")
+        before = self._carried.outputs.get(f"table.{check_name('table', name)}")
+        self._outputs.append(name, df, before, partition_by, overwrite_partitions=overwrite_partitions)
+
     def write(self, df: DataFrame, name: str = "main") -> None:
         """Write what downstream stages read in this epoch; it is dropped once the epoch has completed.
 

@@ -14,7 +14,7 @@ from ..checkpoint.open_job import OpenJob
 from ..checkpoint.runtime import system_runtime
 from ..storage import S3Options
 from .handover import conf
-from .stored.outputs import StageContents, Stored, frame, of_checkpoint
+from .stored.outputs import StageContents, Stored, data_files, frame, of_checkpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -127,7 +127,7 @@ def _read(
 ) -> DataFrame:
     def look(head: Head, _now_ms: int) -> Stored:
         entry = choose(head)
-        return find(of_checkpoint(job.files, entry.metadata, lambda stage: True), entry)
+        return data_files(job.files, find(of_checkpoint(job.files, entry.metadata, lambda stage: True), entry))
 
     # A newer checkpoint may complete meanwhile, and the one that is read be cleaned: then it looks again.
     return frame(spark, job.files, job.heads.observe(look))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from ...storage.errors import DocumentError, GoneError
 from ..documents import layout
+from ..documents.acknowledgement import StateHandle
 from ..documents.attempt import DocumentRef, PendingDocument
 from ..documents.head import Head
 from ..extensions.committables import kept_for
@@ -129,13 +130,24 @@ def _keep_completed(files: JobFiles, known: LastWritten, live: Live, ref: Docume
         return
     live.keys.add(ref.key)
     referred = known.of(ref)
-    if referred is None:
-        referred = References()
-        try:
+    try:
+        if referred is None:
+            referred = References()
             for _ in referred.through(metadata_file.read(files, ref)):
                 pass
-        except (GoneError, DocumentError) as error:
-            problem = f"what it refers to is not known, so neither it nor anything before it was cleaned: {error}"
-            live.unknown[ref.key] = problem
-    live.keys |= referred.keys
-    live.epochs |= referred.epochs
+        for listed in referred.lists:
+            _keep_table(files, live, listed)
+    except (GoneError, DocumentError) as error:
+        problem = f"what it refers to is not known, so neither it nor anything before it was cleaned: {error}"
+        live.unknown[ref.key] = problem
+    if referred is not None:
+        live.keys |= referred.keys
+        live.epochs |= referred.epochs
+
+
+def _keep_table(files: JobFiles, live: Live, listed: StateHandle) -> None:
+    """Keep what the list of a table that grows leads to; checkpoints share manifests, and each is read once."""
+    for manifest in metadata_file.read_list(files, listed).manifests:
+        if manifest.document.key not in live.keys:
+            live.keys.update(handle.path for handle in metadata_file.read_manifest(files, manifest))
+            live.keys.add(manifest.document.key)

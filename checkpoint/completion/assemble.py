@@ -61,6 +61,8 @@ class Assembler:
         self._tables: dict[str, str] = {}
         self._table_files: Counter[str] = Counter()
         self._owners: dict[str, str] = {}
+        self._growing: set[str] = set()
+        """Of the tables that grow: `Output.id`. No two stages publish one table, so that is enough."""
         self.referred = References()
         """What the metadata refers to, once it is written."""
 
@@ -131,14 +133,23 @@ class Assembler:
                 return f"it publishes the table {output.name!r}, which {self._owners[output.name]} publishes too"
             self._tables[output.name] = output.folder
             self._owners[output.name] = stage
+            if output.appended is not None:
+                self._table_files[output.name] = output.appended.files
+                self._size_bytes += output.appended.size_bytes
+                self._growing.add(output.id)
         return None
 
     def _counted(self, lines: Iterator[Line]) -> Iterator[Line]:
-        """Count the files of each table on the way."""
+        """Count the files of each table on the way; a table that grows says itself how many it has."""
         for line in lines:
-            if isinstance(line, HandleLine):
+            if isinstance(line, HandleLine) and line.handle.output not in self._growing:
                 count_table_file(self._table_files, line)
             yield line
+
+    def _count_bytes(self, handle: StateHandle) -> None:
+        """Count a file of the checkpoint; the files of a table that grows have been counted with it."""
+        if handle.output not in self._growing or metadata_file.is_list(handle):
+            self._size_bytes += handle.size_bytes
 
     def _lines(self) -> Iterator[Line]:
         """Yield the metadata's lines; one acknowledgement, and one part of it, is in memory at a time."""
@@ -182,7 +193,7 @@ class Assembler:
                     if twice is not None:
                         raise FinalizeError(f"the stage {line.stage} is left out, and {twice}")
                 elif isinstance(line, HandleLine):
-                    self._size_bytes += line.handle.size_bytes
+                    self._count_bytes(line.handle)
                 yield line
         except (GoneError, DocumentError) as error:
             raise _unreadable(error) from error
@@ -244,7 +255,7 @@ class Assembler:
         for index, handle in self._handles_of(ack):
             if handle.output in in_checkpoint:
                 self._check_origin(ack, own, handle.path)
-                self._size_bytes += handle.size_bytes
+                self._count_bytes(handle)
                 new_bytes = handle.size_bytes if handle.path.startswith(own) else 0
                 self._new_bytes += new_bytes
                 at, size = index, new_bytes + (size if index == at else 0)

@@ -8,7 +8,21 @@ from typing import Annotated
 
 from ..reasons import Reason
 from .attempt import DocumentRef, Execution
-from .fields import AtLeast, Attempt, CheckpointId, Checksum, Count, Epoch, Job, Key, OutputId, OutputName, Stage, Token
+from .fields import (
+    AtLeast,
+    Attempt,
+    CheckpointId,
+    Checksum,
+    Count,
+    Epoch,
+    Job,
+    Key,
+    OutputId,
+    OutputName,
+    Partition,
+    Stage,
+    Token,
+)
 from .schemas import check_schema
 from .strict_json import SPARSE, Json
 
@@ -22,6 +36,18 @@ class ListMode(StrEnum):
     """Every subtask gets all items of all subtasks, in order."""
     BROADCAST = "broadcast"
     """Every subtask has the same items, and gets them once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What a table that grows holds in all; its files are named by its list (`TableDocument`)."""
+
+    files: Count = 0
+    """Files with rows, of all epochs."""
+    size_bytes: Count = 0
+    """Of these files."""
+    partition_by: tuple[str, ...] = field(default=(), metadata=SPARSE)
+    """Columns by which its rows are kept apart: each file holds one value of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +73,9 @@ class Output:
     """Of a keyed state: how many key groups there are. Each file holds a contiguous range, sorted (semantics R4)."""
     merge: dict[str, str] = field(default_factory=dict, metadata=SPARSE)
     """Of a keyed state that is aggregated: by column, how the rows of base and runs become one (semantics K1, K5)."""
+    appended: Appended | None = field(default=None, metadata=SPARSE)
+    """Of a table that grows. Its handles are its list and the files that its newest epoch has written; where there is
+    no list (it came with a savepoint), they are all of its files."""
 
     @property
     def id(self) -> str:
@@ -70,6 +99,8 @@ class StateHandle:
     run: Count = field(default=0, metadata=SPARSE)
     """Of a keyed state that grows: 0 is its base; runs of what changed have numbers from 1, and a newer run's rows
     replace an older one's (semantics K1)."""
+    partition: Partition = field(default="", metadata=SPARSE)
+    """Of a table that grows by partition: which partition the file belongs to; compared, never read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,3 +195,40 @@ class DeclineDocument:
     """Upstreams whose output it could not read, although it is there; they have to write it again (semantics F1)."""
     server: Token = field(default="", metadata=SPARSE)
     """Nonce of the Spark server that Cairn runs, if that was gone when the stage declined (semantics V4)."""
+
+
+TABLE_BYTES = 16 * 1024 * 1024
+"""What the list of a table, or a manifest, may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A manifest, as a list names it."""
+
+    document: DocumentRef
+    files: Count
+    """How many files it names."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableDocument:
+    """`<folder>/all.json`: the list of the manifests of a table that grows, as one epoch leaves them, oldest first.
+
+    Manifests are made once and shared: the next checkpoint's list names most of the same ones. So what an epoch writes
+    does not grow with the table (decision 0047).
+    """
+
+    job: Job
+    output: OutputId
+    files: Count
+    """How many files all of them name; each file is named once."""
+    manifests: tuple[Manifest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestDocument:
+    """`<folder>/manifest-<number>.json`: files of a table, in the order in which they were written."""
+
+    job: Job
+    output: OutputId
+    files: tuple[StateHandle, ...]

@@ -32,12 +32,18 @@ HOST_GRAMMAR = r"\A(?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-
 """A name or an address of a machine."""
 TARGET_GRAMMAR = r"\A(s3|file)://[^\u0000-\u001f\u007f]+\Z"
 """What the place of a savepoint looks like in a document."""
+PARTITION_GRAMMAR = r"\A[A-Za-z0-9_.-]{0,80}-[0-9A-F]{1,16}\Z"
+"""What the partition of a file looks like: some of its values, and a hash of them."""
+_PARTITION = re.compile(PARTITION_GRAMMAR)
 _REQUEST = re.compile(REQUEST_GRAMMAR)
 _HOST = re.compile(HOST_GRAMMAR)
 _TARGET = re.compile(TARGET_GRAMMAR)
 _RUN_BYTES = 17
-_WRITER_BYTES = 256
-"""The longest path that Spark's committers make below an output's folder (the magic one's, for a pending file)."""
+_WRITER_BYTES = 336
+"""The longest path that Spark's committers make below an output's folder: the magic one's, for a pending file of a
+partition."""
+_TABLE_LIST = "all.json"
+"""Sorts before every file that Spark writes beside it."""
 _MARKERS = frozenset({"acks", "declines", "failures", "handover"})
 """Folders of a checkpoint that hold a document for each execution, by stage."""
 
@@ -210,6 +216,21 @@ def output_folder(home: int, stage: str, attempt: int, token: str, run: str, out
     return f"{execution_folder(home, stage, attempt, token)}{run}/{_cut(check_output_id(output), output.encode())}/"
 
 
+def table_list(folder: str) -> str:
+    """Give the key of the list of a table that grows, in the folder of what its newest epoch has written."""
+    return f"{folder}{_TABLE_LIST}"
+
+
+def manifest(folder: str, number: int) -> str:
+    """Give the key of a manifest of a table that grows."""
+    return f"{folder}manifest-{number:05d}.json"
+
+
+def is_table_list(output: str, path: str) -> bool:
+    """Tell whether a file of an output is a table's list; Spark gives no file of data such a name."""
+    return output.startswith("table.") and path.endswith(f"/{_TABLE_LIST}")
+
+
 def longest_key(job: str, stage: str) -> int:
     """Give how long a key of a stage's files can become below the storage's root, in bytes."""
     below = execution_folder(10**10 - 1, stage, 10**6, "0" * 16)
@@ -318,6 +339,17 @@ def check_host(host: str) -> str:
     if _HOST.match(host) is None:
         raise DocumentError("this is neither a host's name nor an address; it is not used", host=host[:80])
     return host
+
+
+def check_partition(partition: str) -> str:
+    """Check the partition of a file that a document names.
+
+    Raises:
+        DocumentError: it is none.
+    """
+    if _PARTITION.match(partition) is None:
+        raise DocumentError("this is no partition of a table; it is not used", partition=partition[:80])
+    return partition
 
 
 def check_target(target: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from ...storage.errors import DocumentError, GoneError
 from ..documents.attempt import Execution, PendingDocument
-from ..store import acks
+from ..store import acks, metadata_file
 from ..store.file_check import FileCheck
 from ..store.job_files import JobFiles
 
@@ -31,8 +31,10 @@ def _problem(files: JobFiles, stage: str, execution: Execution) -> str | None:
     try:
         ack = acks.read_ack(files, stage, execution)
         handles = [handle for subtask in acks.subtasks_of(files, ack) for handle in subtask.handles]
-    except GoneError:
-        return "its acknowledgement is gone"
+        for listed in [handle for handle in handles if metadata_file.is_list(handle)]:
+            handles.extend(metadata_file.read_table(files, listed).handles)
+    except GoneError as error:
+        return f"its acknowledgement, or the list of a table that grows, is gone: {error}"
     except DocumentError as error:
         return str(error)
     return next((f"{handle.path}: {problem}" for handle, problem in FileCheck(files).damaged(handles)), None)

@@ -201,6 +201,10 @@ class ImportCopy:
         if found is None:
             raise DocumentError("the savepoint has a file of no output", key=handle.path, output=handle.output)
         there, here = found[0].folder.rstrip("/") + "/", found[1].folder
+        if found[0].appended is not None:
+            # Its files come from the folders of many epochs; here they share one, so that plain readers find them.
+            there, _, name = handle.path.rpartition("/")
+            return handle.path, f"{here}{hashlib.sha256(there.encode()).hexdigest()[:16]}-{name}"
         if handle.path.startswith(there):
             return there, here
         # It was taken over from elsewhere; its folder has a place of its own.

@@ -89,7 +89,9 @@ class Copying:
             yield line
 
     def _carried(self) -> Iterator[Line]:
-        travelling = map(savepoint_format.travelling, metadata_file.read(self.files, self.source.metadata))
+        # A savepoint names every file itself, so that it can be moved: manifests hold keys of this job.
+        named = metadata_file.flattened(self.files, metadata_file.read(self.files, self.source.metadata))
+        travelling = map(savepoint_format.travelling, named)
         return in_order((partial(self._carry, line) for line in travelling), self.parallel)
 
     def _carry(self, line: Line) -> Line:

@@ -12,7 +12,7 @@ from ...storage.checksums import Hasher
 from ...storage.errors import BucketGoneError, DocumentError, GoneError, OutcomeUnknownError, UnavailableError
 from ...storage.port import Blob, ConditionFailed, DeleteFailure, ObjectStat, ObjectStore, PendingUpload, Written
 from ..documents import codec, layout
-from ..documents.acknowledgement import AckDocument, AckPart, DeclineDocument
+from ..documents.acknowledgement import AckDocument, AckPart, DeclineDocument, ManifestDocument, TableDocument
 from ..documents.attempt import (
     DocumentRef,
     EpochCompletedDocument,
@@ -39,6 +39,8 @@ KINDS: dict[type, str] = {
     AckPart: "cairn.ack-part",
     DeclineDocument: "cairn.decline",
     ServersDocument: "cairn.servers",
+    TableDocument: "cairn.table",
+    ManifestDocument: "cairn.manifest",
 }
 """The `kind` that each document carries."""
 

@@ -1,9 +1,16 @@
-"""The metadata of a checkpoint as a file: written and read as a stream (semantics C5)."""
+"""The metadata of a checkpoint as a file: written and read as a stream (semantics C5).
+
+Of a table that grows it names a list; what that leads to is read here too (decision 0047).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
+from ...storage.checksums import SHA256, Hasher
+from ..documents import layout
+from ..documents.acknowledgement import TABLE_BYTES, Manifest, ManifestDocument, StateHandle, TableDocument
 from ..documents.attempt import DocumentRef
 from ..documents.metadata import (
     HandleLine,
@@ -17,7 +24,8 @@ from ..documents.metadata import (
     encode_line,
 )
 from ..errors import DocumentError
-from .job_files import JobFiles
+from .file_check import known
+from .job_files import JobFiles, reference
 from .jsonl import read as read_lines
 
 
@@ -66,3 +74,89 @@ def read(files: JobFiles, ref: DocumentRef) -> Iterator[Line]:
         yield line
     if trailer != Trailer(seen[StageLine], seen[HandleLine], seen[InFlightLine], seen[HookLine]):
         raise DocumentError("the metadata is truncated", key=where, size_bytes=ref.size_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class TableFiles:
+    """What the list of a table leads to."""
+
+    manifests: tuple[Manifest, ...]
+    handles: tuple[StateHandle, ...]
+    """The table's files, oldest first."""
+
+
+def is_list(handle: StateHandle) -> bool:
+    """Tell whether a file is the list of a table that grows."""
+    return layout.is_table_list(handle.output, handle.path)
+
+
+def read_list(files: JobFiles, handle: StateHandle) -> TableDocument:
+    """Read the list of a table that grows.
+
+    Raises:
+        GoneError: it is gone.
+        DocumentError: it is broken or altered.
+    """
+    blob = files.get(handle.path, max_bytes=TABLE_BYTES)
+    hasher = Hasher(SHA256)
+    hasher.update(blob.data)
+    if hasher.checksum() != known(handle):
+        raise DocumentError("the list of a table has been altered", key=files.full(handle.path))
+    return files.parse(TableDocument, handle.path, blob.data, max_bytes=TABLE_BYTES)
+
+
+def read_manifest(files: JobFiles, manifest: Manifest) -> tuple[StateHandle, ...]:
+    """Read a manifest.
+
+    Raises:
+        GoneError: it is gone.
+        DocumentError: it is broken or altered.
+    """
+    key = manifest.document.key
+    blob = files.get(key, max_bytes=TABLE_BYTES)
+    if reference(key, blob.data) != manifest.document:
+        raise DocumentError("a manifest of a table has been altered", key=files.full(key))
+    return files.parse(ManifestDocument, key, blob.data, max_bytes=TABLE_BYTES).files
+
+
+def read_table(files: JobFiles, handle: StateHandle) -> TableFiles:
+    """Read the list of a table that grows, and all that it leads to.
+
+    Raises:
+        GoneError: the list or a manifest is gone.
+        DocumentError: one is broken or altered.
+    """
+    manifests = read_list(files, handle).manifests
+    return TableFiles(manifests, tuple(each for it in manifests for each in read_manifest(files, it)))
+
+
+def flattened(files: JobFiles, lines: Iterable[Line]) -> Iterator[Line]:
+    """Hand lines on, with the files of each table that grows in place of its list and its newest files.
+
+    Raises:
+        GoneError: a list or a manifest is gone.
+        DocumentError: one is broken or altered.
+    """
+    listed: set[str] = set()
+    for line in lines:
+        if isinstance(line, StageLine):
+            listed = set()
+        if not isinstance(line, HandleLine) or (line.handle.output not in listed and not is_list(line.handle)):
+            yield line
+        elif is_list(line.handle):
+            # It sorts before the files that lie beside it.
+            listed.add(line.handle.output)
+            yield from (HandleLine(line.subtask, each) for each in read_table(files, line.handle).handles)
+
+
+def led_to(files: JobFiles, handle: StateHandle) -> Iterator[str]:
+    """Yield the keys of what a list leads to, manifests included; of any other file, nothing.
+
+    Raises:
+        GoneError: the list or a manifest is gone.
+        DocumentError: one is broken or altered.
+    """
+    if is_list(handle):
+        found = read_table(files, handle)
+        yield from (each.document.key for each in found.manifests)
+        yield from (each.path for each in found.handles)

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ..documents import list_reference
+from ..documents.acknowledgement import StateHandle
 from ..documents.attempt import DocumentRef, Slice
 from ..documents.metadata import HandleLine, Line, MetadataHeader, StageLine
+from . import metadata_file
 
 
 @dataclass(slots=True)
@@ -21,12 +23,16 @@ class References:
     keys: set[str] = field(default_factory=set)
     epochs: set[str] = field(default_factory=set)
     """Epochs that a stage has still to read."""
+    lists: list[StateHandle] = field(default_factory=list)
+    """Lists of tables that grow: what these lead to is referred to as well, and still to be read."""
 
     def through(self, lines: Iterable[Line]) -> Iterator[Line]:
         """Hand lines on, and take note of what they refer to."""
         for line in lines:
             if isinstance(line, HandleLine):
                 self.keys.add(line.handle.path)
+                if metadata_file.is_list(line.handle):
+                    self.lists.append(line.handle)
             elif isinstance(line, StageLine):
                 for unread in line.owes:
                     if unread.slice is not None:

@@ -79,6 +79,17 @@ def verify_pointer(files: JobFiles, pointer: RestorePointer, epoch: str, *, deep
     check = FileCheck(files, deep=deep)
 
     def check_stage() -> None:
+        nonlocal count, size_bytes
+        for listed in [handle for handle in handles if metadata_file.is_list(handle)]:
+            try:
+                named = metadata_file.read_table(files, listed).handles
+            except (GoneError, DocumentError) as error:
+                damages.append(Damage(pointer.checkpoint, _key(files, listed, error), _problem(error)))
+                continue
+            there = {handle.path for handle in handles}
+            added = [handle for handle in named if handle.path not in there]
+            handles.extend(added)
+            count, size_bytes = count + len(added), size_bytes + sum(handle.size_bytes for handle in added)
         damages.extend(Damage(pointer.checkpoint, handle.path, problem) for handle, problem in check.damaged(handles))
         handles.clear()
 
@@ -141,6 +152,12 @@ def _damaged_positions(files: JobFiles, checkpoint: int, slice_: Slice) -> Itera
         # A copy may have another tag, so the content decides (semantics W9).
         if etag != listed.etag and not files.stands(DocumentRef(listed.key, listed.size_bytes, listed.sha256)):
             yield Damage(checkpoint, listed.key, f"its content differs: expected {listed.etag}, found {etag}")
+
+
+def _key(files: JobFiles, listed: StateHandle, error: GoneError | DocumentError) -> str:
+    """Give the key of what is broken: a table's list, or a manifest that it names."""
+    found = error.fields.get("key")
+    return files.bare(found) if isinstance(found, str) else listed.path
 
 
 def _problem(error: GoneError | DocumentError) -> str:

@@ -85,7 +85,7 @@ def files(
 
 def _named(job: JobFiles, entry: CompletedEntry, stage: str | None) -> Iterator[tuple[str, int, StateHandle]]:
     of = ""
-    for line in metadata_file.read(job, entry.metadata):
+    for line in metadata_file.flattened(job, metadata_file.read(job, entry.metadata)):
         if isinstance(line, StageLine | InFlightLine):
             of = line.stage
         elif isinstance(line, HandleLine) and stage in (None, of):

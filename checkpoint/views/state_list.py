@@ -96,7 +96,7 @@ def _entry(head: Head, checkpoint: int | None) -> CompletedEntry:
 def _rows(files: JobFiles, entry: CompletedEntry) -> list[StateRow]:
     found: dict[tuple[str, str], StateRow] = {}
     stage: str | None = None
-    for line in metadata_file.read(files, entry.metadata):
+    for line in metadata_file.flattened(files, metadata_file.read(files, entry.metadata)):
         if isinstance(line, StageLine):
             stage = line.stage
             found |= {(stage, output.id): _row(stage, output) for output in line.outputs}

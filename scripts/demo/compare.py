@@ -59,9 +59,9 @@ def leftovers(coordinator: Coordinator) -> list[str]:
     referred = {each.document.key for each in head.segments}
     for entry in head.completed:
         referred.add(entry.metadata.key)
-        referred |= {
-            line.handle.path for line in metadata_file.read(files, entry.metadata) if isinstance(line, HandleLine)
-        }
+        for line in metadata_file.read(files, entry.metadata):
+            if isinstance(line, HandleLine):
+                referred |= {line.handle.path, *metadata_file.led_to(files, line.handle)}
     found = [each.key for each in files.listing("") if layout.checkpoint_of(each.key) is not None]
     uploads = [f"{upload.key} (pending upload)" for upload in files.uploads()]
     return [key for key in found if key not in referred] + uploads

@@ -6,17 +6,19 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from ...checkpoint.documents.acknowledgement import Appended
 from ...checkpoint.errors import InvalidStateError
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.names import check_name
 from ..execution.fence import Fence
 from ..execution.job_cancellation import stopping
 from ..stored.local_state import LocalState
-from ..stored.outputs import Stored
-from . import updates
+from ..stored.outputs import Stored, schema_of
+from . import partitions, table_schema, updates
 from .background import Background, BackgroundSnapshot
 from .before_snapshot import BeforeSnapshot
 from .columns import columns_of
+from .manifests import Before
 from .writer import Planned, Writer
 
 if TYPE_CHECKING:
@@ -85,6 +87,50 @@ class Outputs:
         self._take_written("state", update.name)
         self._add(updates.write(update, files, self._writer, self._write, local))
 
+    def append(
+        self,
+        name: str,
+        df: DataFrame,
+        before: Stored | None,
+        partition_by: str | Sequence[str],
+        *,
+        overwrite_partitions: bool,
+    ) -> None:
+        """Add rows to a table (decision 0047).
+
+        Args:
+            name: the table's name.
+            df: what to add.
+            before: the table as the restored checkpoint holds it; None where it begins.
+            partition_by: columns by which rows are kept apart.
+            overwrite_partitions: whether the files so far of the partitions that `df` has go.
+
+        Raises:
+            InvalidStateError: the name was used before; `df` is no DataFrame or does not fit to the table.
+            InvalidNameError: the name does not match the grammar (semantics W1).
+            InvalidConfigError: Spark's output committer cannot be trusted.
+            DocumentError: a manifest of the table is broken or altered.
+            FencedError: the execution can no longer count, before the write or while it ran.
+        """
+        output_id = f"table.{check_name('table', name)}"
+        columns_of(output_id, df, ())
+        columns = partitions.columns_of(output_id, df, partition_by)
+        if overwrite_partitions and not columns:
+            raise InvalidStateError(
+                f"{output_id} has no partitions to overwrite. Name its columns with partition_by, or publish the table "
+                "whole",
+                output=output_id,
+            )
+        there = self._writer.table_before(before)
+        if before is not None:
+            df = _fitting(df, before, columns, there)
+        self._take_written("table", name)
+        planned = self._writer.plan("table", name, df, (), appended=Appended(partition_by=columns))
+        files = self._write(planned).files
+        replaced = {file.handle.partition for file in files} if overwrite_partitions else ()
+        self._fence.check()
+        self._add(self._writer.list_table(planned, files, there, replaced))
+
     def _write(self, planned: Planned, *, waited_for: bool = True) -> Stored:
         with stopping(self._fence, planned.df.sparkSession, f"{planned.output.folder} watched"):
             return self._writer.write(planned, waited_for=waited_for)
@@ -142,3 +188,16 @@ class Outputs:
             if output_id in self._taken:
                 raise InvalidStateError(otherwise, stage=self._stage, name=output_id.partition(".")[2])
             self._taken.add(output_id)
+
+
+def _fitting(df: DataFrame, before: Stored, columns: tuple[str, ...], there: Before) -> DataFrame:
+    """Give what is to be added to a table with that table's columns; it must be partitioned as the table is."""
+    appended = before.output.appended
+    by = appended.partition_by if appended is not None else ()
+    if columns != by and not there.empty:
+        raise InvalidStateError(
+            f"{before.output.id} is partitioned by other columns. Append with the same ones, or publish the table anew",
+            expected=", ".join(by) or "none",
+            found=", ".join(columns) or "none",
+        )
+    return table_schema.grown(before.output.id, schema_of(before.output), df)

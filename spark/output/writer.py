@@ -7,7 +7,7 @@ it before the acknowledgement; a crash in between leaves files for the cleaner. 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from ...checkpoint.documents import layout
-from ...checkpoint.documents.acknowledgement import Output, StateHandle
+from ...checkpoint.documents.acknowledgement import Appended, Output, StateHandle
 from ...checkpoint.documents.attempt import Handover
 from ...checkpoint.documents.schemas import stored_schema
 from ...checkpoint.errors import InvalidStateError
@@ -27,8 +27,9 @@ from ...storage.port import ConditionFailed, ObjectStat
 from ..stored import key_groups
 from ..stored.local_state import LocalState
 from ..stored.outputs import File, Stored
-from . import committer, empty_files, local_first
+from . import committer, empty_files, local_first, manifests, partitions
 from .data_files import part_of
+from .manifests import Before, Listing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,8 +64,12 @@ class Planned:
 
     def write_to(self, url: str) -> None:
         """Have Spark write it."""
+        appended = self.output.appended
         with self.in_force.write() as options:
-            self.df.write.mode("error").options(**options).parquet(url)
+            writer = self.df.write.mode("error").options(**options)
+            if appended is not None and appended.partition_by:
+                writer = writer.partitionBy(partitions.COLUMN)
+            writer.parquet(url)
 
 
 class Writer:
@@ -132,7 +137,13 @@ class Writer:
             self.times.sync_ms += max(0, self._now_ms() - began)
 
     def plan(
-        self, kind: str, name: str, df: DataFrame, key: Sequence[str], merge: Mapping[str, str] | None = None
+        self,
+        kind: str,
+        name: str,
+        df: DataFrame,
+        key: Sequence[str],
+        merge: Mapping[str, str] | None = None,
+        appended: Appended | None = None,
     ) -> Planned:
         """Do the short part of writing a DataFrame as one output: nothing is computed and nothing written yet.
 
@@ -142,6 +153,7 @@ class Writer:
             df: what to write.
             key: key columns; rows are written by key group, then (semantics R4).
             merge: of a state that is aggregated (semantics K5).
+            appended: of a table that grows.
 
         Raises:
             InvalidConfigError: the output committer in use cannot be trusted.
@@ -155,11 +167,15 @@ class Writer:
         folder = self.folder_of(output_id)
         schema = _schema_of(output_id, df)
         output = Output(kind, name, folder, schema, tuple(key), key_groups=groups, merge=dict(merge or {}))
+        output = replace(output, appended=appended)
         with self.waiting():
             url = self._files.spark_url(folder)
             # The frame's own session writes it, which need not be the one that the epoch found.
             in_force = self._committer_of(df.sparkSession, url)
-            return Planned(output, url, self._distributed(df, key), in_force)
+            df = self._distributed(df, key)
+            if appended is not None and appended.partition_by:
+                df = partitions.told_apart(df, appended.partition_by)
+            return Planned(output, url, df, in_force)
 
     def plan_run(self, output: Output, rows: DataFrame, number: int) -> Planned:
         """Do the short part of writing a run of a keyed state (semantics K2).
@@ -202,6 +218,21 @@ class Writer:
         if planned.run:
             files = [replace(file, handle=replace(file.handle, run=planned.run)) for file in files]
         return Stored(output, files)
+
+    def list_table(self, planned: Planned, files: list[File], there: Before, replaced: Collection[str] = ()) -> Stored:
+        """Write what names the files of a table that grows, after its new files; see `Listing.write`."""
+        began, output = self._now_ms(), planned.output
+        assert output.appended is not None
+        new = [file.handle for file in files]
+        listed, count, size_bytes = Listing(self._files, output).write(there, new, replaced)
+        with self._lock:
+            self.times.async_ms += max(0, self._now_ms() - began)
+        output = replace(output, appended=replace(output.appended, files=count, size_bytes=size_bytes))
+        return Stored(output, [File(0, listed), *files])
+
+    def table_before(self, stored: Stored | None) -> Before:
+        """Read what the restored checkpoint holds of a table that grows."""
+        return manifests.before(self._files, stored)
 
     def delete_output(self, folder: str) -> None:
         """Delete what was written of one output; problems are logged, the block's end tries again."""
@@ -246,7 +277,8 @@ class Writer:
         data: list[tuple[int, ObjectStat]] = []
         other: list[str] = []
         for found in self._files.listing(folder):
-            part = part_of(found.key.removeprefix(folder))
+            name = found.key.removeprefix(folder)
+            part = part_of(name.rpartition("/")[2] if partitions.partition_of(name) else name)
             if part is None:
                 other.append(found.key)
             else:
@@ -254,11 +286,12 @@ class Writer:
         if magic:
             committer.verify_magic(self._files, folder + _SUCCESS)
         empty: list[str] = []
-        if output.kind != "table":
+        if output.kind != "table" or output.appended is not None:
             empty = empty_files.without_rows(self._files.read_range, data, output.schema or "")
         data = [(part, found) for part, found in data if found.key not in empty]
         self.delete([*other, *empty])
         handles = self.handles(output.id, [found for _, found in data])
+        handles = [replace(each, partition=partitions.partition_of(each.path)) for each in handles]
         return [File(part, handle) for (part, _), handle in zip(data, handles, strict=True)]
 
     def handles(self, output_id: str, found: Sequence[ObjectStat]) -> list[StateHandle]:

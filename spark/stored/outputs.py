@@ -136,6 +136,7 @@ def frame(
     from pyspark.sql.types import StructType
 
     schema = schema_of(stored.output)
+    stored = data_files(files, stored)
     if not stored.files or (groups is not None and not groups):
         # As Spark gives what it reads from files: whatever was written, all columns may be null.
         return spark.createDataFrame([], StructType.fromJson(nullable(schema.jsonValue())))
@@ -212,6 +213,19 @@ def rows_of_files(spark: SparkSession, files: JobFiles, stored: Stored) -> DataF
     """Give all rows of an output's files, those of a run as they were written: deleted keys too."""
     urls = [files.spark_url(file.handle.path) for file in stored.files]
     return _Part(spark, schema_of(stored.output), None, None).read(urls)
+
+
+def data_files(files: JobFiles, stored: Stored) -> Stored:
+    """Give an output with the files that hold its rows: of a table that grows, those that its list leads to.
+
+    Raises:
+        GoneError: the list, or a manifest, is gone.
+        DocumentError: one is broken or altered.
+    """
+    listed = next((file.handle for file in stored.files if metadata_file.is_list(file.handle)), None)
+    if listed is None:
+        return stored
+    return Stored(stored.output, [File(0, handle) for handle in metadata_file.read_table(files, listed).handles])
 
 
 def _url(files: JobFiles, here: Path | None, path: str) -> str:

@@ -18,6 +18,7 @@ from tests.support.parsed_once import parsed_once
 from tests.support.shut_down import shut_down
 from tests.support.world.crash_case import CrashCase, assert_a_lost_answer_changes_no_answer, crash_cases
 from tests.support.world.operation import EPOCH, Operation, forked, writes_of
+from tests.support.world.operations_appending import APPENDING_OPERATIONS
 from tests.support.world.operations_attempt import ATTEMPT_OPERATIONS
 from tests.support.world.operations_hooks import HOOK_OPERATIONS
 from tests.support.world.operations_left_out import LEFT_OUT_OPERATIONS
@@ -43,6 +44,7 @@ OPERATIONS = (
     *RESTART_OPERATIONS,
     *HOOK_OPERATIONS,
     *REGION_OPERATIONS,
+    *APPENDING_OPERATIONS,
 )
 
 

@@ -60,6 +60,8 @@ def test_epochs_on_s3(s3_server: S3Server, s3_bucket: str, tmp_path: Path, magic
     assert found["copy"] == found["model"], "from the disk to S3, to S3, and back"
     assert found["longest name"] > 100
     assert found["league"] == [["A-B", 7]], "carried over by reference"
+    assert found["daily"] == [["A-B", 1], ["B/C=D", 3], ["E-F", 4]], "a table that grows, one partition replaced"
+    assert found["whole"] == [True]
     assert "boom" in found["declined"]
     assert found["after failure"] == []
     assert found["fenced"].startswith("this attempt has been replaced")

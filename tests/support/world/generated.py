@@ -53,6 +53,7 @@ _OF_ALIAS: dict[Any, st.SearchStrategy[Any]] = {
     fields.RequestId: TEXTS.map(lambda text: "r" + "".join(each for each in text if each.isprintable())),
     fields.Target: NAMES.map("s3://bucket/{}".format),
     fields.Host: st.sampled_from(("worker-1", "10.0.0.7", "fd00::7")),
+    fields.Partition: st.sampled_from(("2026-01-01-0F", "a.b-1", "-0")),
     fields.FolderName: NAMES,
     fields.Checksum: CHECKSUMS,
     WindowText: WINDOWS,

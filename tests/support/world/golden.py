@@ -16,11 +16,15 @@ from airflow_cairn.checkpoint.documents.acknowledgement import (
     AckDocument,
     AckMetrics,
     AckPart,
+    Appended,
     DeclineDocument,
     ListMode,
+    Manifest,
+    ManifestDocument,
     Output,
     StateHandle,
     SubtaskAck,
+    TableDocument,
 )
 from airflow_cairn.checkpoint.documents.attempt import (
     BacklogEpoch,
@@ -102,9 +106,16 @@ _TOTALS = Output(
     ("origin", "destination"),
     key_groups=16,
     merge={"flights": "sum"},
+    appended=Appended(17, 900, ("day",)),
 )
 _OFFSETS = Output("list", "offsets", _FOLDER.replace("state.totals", "list.offsets"), mode=ListMode.UNION, items=[[7]])
-_HANDLE = StateHandle("state.totals", f"{_FOLDER}part-00000-ü.parquet", 20_480, '"0123456789abcdef"', run=2)
+_HANDLE = StateHandle(
+    "state.totals", f"{_FOLDER}part-00000-ü.parquet", 20_480, '"0123456789abcdef"', run=2, partition="2026-01-01-0F"
+)
+_DAILY_FOLDER = "chk-0000000002/state/report/1-00000000000000d3/00000000000000e3/table.daily/"
+_APPENDED_FILE = StateHandle(
+    "table.daily", f"{_DAILY_FOLDER}cairn_partition=2026-01-01-0F/part-0.parquet", 9, "e", partition="2026-01-01-0F"
+)
 _OWED = BacklogEpoch(_BEFORE, Slice(), {"clean": Execution("00000000000000c0", 1, 1)})
 _OWED_EDGE = BacklogEpoch(_BEFORE, inputs=_OWED.inputs)
 _ROWS_FOLDER = "chk-0000000001/state/clean/1-00000000000000c0/00000000000000e2/exchange.main/"
@@ -262,6 +273,11 @@ EXAMPLES: dict[type, Any] = {
             ServerEntry("00000000000000b3", _MACHINE, ServerState.STARTING, 1_700_000_650_000, 1_700_000_710_000),
         ),
     ),
+    TableDocument: TableDocument(
+        "flights", "table.daily", 17,
+        (Manifest(DocumentRef("chk-0000000003/state/report/1-a/b/table.daily/manifest-00000.json", 9, "cd" * 32), 17),),
+    ),
+    ManifestDocument: ManifestDocument("flights", "table.daily", (_APPENDED_FILE,)),
 }  # fmt: skip
 
 METADATA: tuple[Line, ...] = (

@@ -52,6 +52,7 @@ from airflow_cairn.storage import Written
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.acking import ack_of
 from tests.support.memory_store import MemoryStore
+from tests.support.world import grown_table
 from tests.support.world.parties import Ear, Ids, ledger
 
 JOB = "flights"
@@ -112,6 +113,9 @@ class World:
         """What epochs read that read a window of time."""
         self.bulky = False
         """Whether epochs have so much to say that the head does not hold the documents of their attempts."""
+        self.appends = False
+        """Whether `report` appends the epochs that it folds in to a table, a file each, in the partition of its name.
+        """
 
     def listen(self, *names: str) -> None:
         """Let these be told of all checkpoints that are triggered from now on."""
@@ -140,6 +144,7 @@ class World:
         twin.ears, twin._come_in = copy.deepcopy(self.ears), copy.copy(self._come_in)
         twin.hooks = copy.deepcopy(self.hooks)
         twin.bulky, twin.slices = self.bulky, dict(self.slices)
+        twin.appends = self.appends
         return twin
 
     @property
@@ -300,6 +305,10 @@ class World:
         put("exchange", "rows", new)
         if handover.stage == "report":
             put("table", "league", [*before, *new])
+            if self.appends:
+                log, listed = grown_table.append(self, files, handover, run, new)
+                outputs.append(log)
+                handles.extend(listed)
         if handover.stage == "airports":
             if lookup is None:
                 put("state", "lookup", "written once")
@@ -430,7 +439,7 @@ class World:
             found.add(entry.metadata.key)
             for line in metadata_file.read(self.files, entry.metadata):
                 if isinstance(line, HandleLine):
-                    found.add(line.handle.path)
+                    found |= {line.handle.path, *metadata_file.led_to(self.files, line.handle)}
         return found
 
     def awaited(self) -> set[str]:
@@ -472,6 +481,8 @@ class World:
         assert len(ended) == len(set(ended)), "each id has one outcome"
         without = set(range(1, head.next_id)) - set(ended)
         assert not without or head.savepoints, "every id handed out has an outcome, or was a savepoint's"
+        if self.appends:
+            assert grown_table.appended(self) == [*epochs], "each epoch was appended once, in order"
         completed = self.counting()
         assert [entry.epoch for entry in completed] == list(epochs), "each epoch completed once"
         assert all(found.whole for found in coordinator.verify()), "no dangling reference"

@@ -67,14 +67,19 @@ with pipeline.epoch("two") as epoch:
     work = f"{storage}-work/model"
     found["model restored"] = epoch.restore_files("model", work)
     epoch.snapshot_files("copy", work)
+    epoch.append("daily", counts(spark, ("A-B", 1), ("B/C=D", 2)), partition_by="route")
 pipeline.complete("two")
 pipeline.trigger("again")
 with pipeline.epoch("again") as epoch:
     epoch.restore_files("copy", "restored")
+    again = counts(spark, ("B/C=D", 3), ("E-F", 4))
+    epoch.append("daily", again, partition_by="route", overwrite_partitions=True)
 found["copy"] = tree(Path("restored"))
 pipeline.complete("again")
 found["model"] = tree(Path("model"))
 found["league"] = rows(table(spark, storage, "flights", "league"))
+found["daily"] = rows(table(spark, storage, "flights", "daily"))
+found["whole"] = [each.whole for each in pipeline.coordinator.verify(deep=True)]
 
 pipeline.trigger("three")
 try:
@@ -104,6 +109,7 @@ widest = Pipeline(storage, spark, (StageSpec(longest),), job=job, s3=s3)
 widest.trigger("one")
 with widest.epoch("one", longest) as epoch:
     epoch.snapshot(longest, counts(spark, ("A-B", 1)))
+    epoch.append(longest, counts(spark, ("r" * 250, 1)), partition_by="route")
 found["longest name"] = len(job)
 widest.complete("one")
 if found["magic"]:

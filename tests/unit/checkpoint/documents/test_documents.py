@@ -63,7 +63,7 @@ _FREE = {
 }  # fmt: skip
 """Fields that hold text for people or for comparing, never part of a key; and a savepoint's place, a URI of its own."""
 
-_FREE_BELOW = {"committables", "damages", "merge", "others", "slice", "values"}
+_FREE_BELOW = {"committables", "damages", "merge", "others", "partition_by", "slice", "values"}
 
 HOSTILE = ["..", ".", "", "/etc/passwd", "../other", "a/../../b", "s3://b/x", "a\nb", "a\x00b", "-x", "x" * 2000]
 

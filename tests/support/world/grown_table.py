@@ -1,0 +1,58 @@
+"""The table that a world's `report` appends to: a file an epoch, written by the product's own listing."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.acknowledgement import Appended, Output, StateHandle
+from airflow_cairn.checkpoint.documents.attempt import Handover
+from airflow_cairn.checkpoint.documents.metadata import HandleLine, StageLine
+from airflow_cairn.checkpoint.store import metadata_file
+from airflow_cairn.checkpoint.store.job_files import JobFiles
+from airflow_cairn.spark.output import manifests
+from airflow_cairn.spark.stored.outputs import Stored, of_checkpoint
+
+if TYPE_CHECKING:
+    from tests.support.world.world import World
+
+NAME = "log"
+
+
+def append(
+    world: World, files: JobFiles, handover: Handover, run: str, new: list[str]
+) -> tuple[Output, list[StateHandle]]:
+    """Do what a driver does that appends."""
+    at = handover
+    folder = layout.output_folder(at.checkpoint, at.stage, at.attempt, at.token, run, f"table.{NAME}")
+    added = [
+        world.put_file(files, f"table.{NAME}", f"{folder}part-{epoch}", json.dumps(epoch).encode()) for epoch in new
+    ]
+    there = manifests.before(files, _restored(files, handover))
+    output = Output("table", NAME, folder, appended=Appended())
+    listed, count, size_bytes = manifests.Listing(files, output).write(there, added)
+    output = Output("table", NAME, folder, appended=Appended(count, size_bytes))
+    return output, sorted([listed, *added], key=lambda handle: handle.path)
+
+
+def _restored(files: JobFiles, handover: Handover) -> Stored | None:
+    if handover.restore is None:
+        return None
+    found = of_checkpoint(files, handover.restore.metadata, lambda stage: stage == handover.stage)
+    return next((each.outputs.get(f"table.{NAME}") for each in found), None)
+
+
+def appended(world: World) -> list[str]:
+    """Give the epochs that the table of the newest checkpoint holds, in the order of its files."""
+    entry = world.coordinator().head().completed[-1]
+    found = []
+    total = None
+    for line in metadata_file.flattened(world.files, metadata_file.read(world.files, entry.metadata)):
+        if isinstance(line, StageLine):
+            total = next((each.appended for each in line.outputs if each.name == NAME), total)
+        elif isinstance(line, HandleLine) and line.handle.output == f"table.{NAME}":
+            found.append(json.loads(world.files.get(line.handle.path, max_bytes=10_000).data))
+    assert total is not None
+    assert total.files == len(found) == entry.table_files[NAME]
+    return found

@@ -1,0 +1,74 @@
+"""The operations on a table that grows, its manifests merged with each epoch (decision 0047)."""
+
+from __future__ import annotations
+
+from airflow_cairn.spark.output import manifests
+from tests.support.world.operation import EPOCH, Operation, Run
+from tests.support.world.world import World
+
+MERGED = ((manifests, "FAN_IN", 2),)
+"""Two manifests of a file each become one of two."""
+
+
+def _before(world: World) -> None:
+    """Bring the world to where `report` is the last that has to acknowledge."""
+    world.appends = True
+    world.run_epoch("e1")
+    world.trigger(EPOCH)
+    for stage in ("clean", "routes", "airports"):
+        world.run_stage(EPOCH, stage)
+
+
+def _append(world: World) -> Run:
+    _before(world)
+    handover = world.submit(EPOCH, "report").handover
+    run = world.new_token()
+    return lambda world, store: world.coordinator(store).acknowledge(world.write(handover, run=run, store=store))
+
+
+def _late(world: World) -> Run:
+    _before(world)
+    claimant = world.new_claimant()
+    handover = world.submit(EPOCH, "report", claimant).handover
+    world.coordinator().fail(EPOCH, "report", claimant, "seems dead")
+    run = world.new_token()
+    return lambda world, store: world.coordinator(store).acknowledge(world.write(handover, run=run, store=store))
+
+
+def _complete(world: World) -> Run:
+    _before(world)
+    world.run_stage(EPOCH, "report")
+    checkpoint = world.pending_id(EPOCH)
+    return lambda world, store: world.coordinator(store).complete(checkpoint)
+
+
+def _clean(world: World) -> Run:
+    _before(world)
+    world.write(world.submit(EPOCH, "report").handover)  # this driver has died with its list written
+    world.run_stages(EPOCH)
+    world.coordinator().complete(world.pending_id(EPOCH))
+    return lambda world, store: world.coordinator(store).clean()
+
+
+def _fail(world: World) -> Run:
+    _before(world)
+    claimant = world.new_claimant()
+    world.write(world.submit(EPOCH, "report", claimant).handover)
+    return lambda world, store: world.coordinator(store).fail(EPOCH, "report", claimant, "killed")
+
+
+def _rewind(world: World) -> Run:
+    world.appends = True
+    world.run_epoch("e1")
+    world.run_epoch(EPOCH)
+    return lambda world, store: world.coordinator(store).rewind(1)
+
+
+APPENDING_OPERATIONS = (
+    Operation("append", _append, MERGED),
+    Operation("late append", _late, MERGED),
+    Operation("complete what was appended", _complete, MERGED),
+    Operation("clean what was appended", _clean, MERGED),
+    Operation("fail what was appended", _fail, MERGED),
+    Operation("rewind what was appended", _rewind, MERGED),
+)
