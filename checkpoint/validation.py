@@ -16,7 +16,44 @@ def check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
         InvalidConfigError: it has another.
     """
     if value not in choices:
-        raise InvalidConfigError(f"{option} must be one of {', '.join(choices)}", **{option: shorten(value)})
+        text = f"{option} must be one of {', '.join(choices)}{did_you_mean(value, choices)}"
+        raise InvalidConfigError(text, **{option: shorten(value)})
+
+
+def did_you_mean(given: object, known: Iterable[str]) -> str:
+    """Give the end of a message where something was misspelt: `; did you mean 'retained'?`, or nothing."""
+    from difflib import get_close_matches  # here: a start that finds nothing wrong does not need it
+
+    close = get_close_matches(given, list(known), n=1) if isinstance(given, str) else ()
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def check_spelling(of: type, given: Iterable[str], **facts: object) -> None:
+    """Refuse an option that is a misspelt one; what resembles none is left to the class that takes the rest.
+
+    Args:
+        of: the class that is made.
+        given: names of options that its own constructor does not name.
+        **facts: what the message names.
+
+    Raises:
+        InvalidConfigError: one is misspelt.
+    """
+    known: set[str] = set()
+    for name in given:
+        known = known or {each for base in of.__mro__ for each in _parameters(base)}
+        hint = "" if name in known or name.startswith("_") else did_you_mean(name, known)
+        if hint:
+            raise InvalidConfigError(f"{of.__name__} has no option {name!r}{hint}", **facts)
+
+
+def _parameters(base: type) -> Iterable[str]:
+    from inspect import Parameter, signature
+
+    if "__init__" not in vars(base) or base is object:
+        return ()
+    found = signature(base.__init__).parameters.values()  # type: ignore[misc] # its own, not an instance's
+    return [each.name for each in found if each.kind is not Parameter.VAR_KEYWORD and each.name != "self"]
 
 
 def check_whole(option: str, value: object, least: int = 1, /, **facts: object) -> None:

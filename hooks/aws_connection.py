@@ -1,4 +1,4 @@
-"""An Airflow `aws` connection as the options of an S3 store: what it may say, and what is refused by name.
+"""An Airflow connection as the options of an S3 store: what it may say, and what is refused by name.
 
 The amazon provider can turn a connection into another identity (roles, profiles, federation). Cairn hands one identity
 to two clients, boto3 and Spark's s3a, and does not guess: what would change who we are is an error that says so.
@@ -26,6 +26,7 @@ USED = frozenset(
         "region_name",
         "endpoint_url",
         "service_config",
+        "storage",
     }
 )
 """Extras that Cairn reads."""
@@ -46,8 +47,12 @@ _OTHER_IDENTITY = frozenset(
 _OTHER_CLIENT = frozenset({"config_kwargs", "botocore_config", "verify", "host"})
 
 
+TYPES = ("aws", "cairn", "generic")
+"""Of a connection to S3. Airflow's form has `generic` where no provider brings `aws`; `cairn` is our own."""
+
+
 def s3_options_of(connection: Connection) -> S3Options:
-    """Read an `aws` connection.
+    """Read a connection to S3.
 
     The key pair is login and password, or the extras `aws_access_key_id` and `aws_secret_access_key`; without one,
     boto3's own chain finds the credentials. The endpoint is `service_config.s3.endpoint_url`, else `endpoint_url`.
@@ -62,11 +67,11 @@ def s3_options_of(connection: Connection) -> S3Options:
         InvalidConfigError: it is of another type, or holds an extra that would change who we are.
         InvalidRequestError: half a key pair, or an endpoint that is no URL.
     """
-    if connection.conn_type != "aws":
+    if connection.conn_type not in TYPES:
         raise InvalidConfigError(
-            "the connection is of another type; name an `aws` connection, or none to use boto3's own chain",
+            "the connection is of another type; name one of type `aws`, or none to use boto3's own chain",
             aws_conn_id=connection.conn_id,
-            expected="aws",
+            expected=", ".join(TYPES),
             found=connection.conn_type,
         )
     extra: Mapping[str, Any] = connection.extra_dejson

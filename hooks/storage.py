@@ -20,8 +20,9 @@ class CheckpointStorageHook(BaseHook):
 
     Args:
         storage: storage URI, `file:///folder` or `s3://bucket/prefix`.
-        aws_conn_id: an Airflow connection of type `aws`; None leaves credentials, region and endpoint to boto3's own
-            chain (environment, profile, instance role). Not looked at where the storage is `file://`.
+        aws_conn_id: an Airflow connection of type `aws`, `cairn` or `generic`; None leaves credentials, region and
+            endpoint to boto3's own chain (environment, profile, instance role). Not looked at where the storage is
+            `file://`.
 
     Raises:
         UnsupportedStorageError: the URI's scheme is none of ours.

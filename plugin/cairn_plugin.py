@@ -50,6 +50,14 @@ class CairnPlugin(AirflowPlugin):
         _tab("task_instance", "ti-checkpoints", "?run_id={RUN_ID}&task_id={TASK_ID}&map_index={MAP_INDEX}"),
     ]
 
+    @classmethod
+    def on_load(cls, *_args: Any, **_kwargs: Any) -> None:
+        """Say where two versions of PySpark are installed over each other."""
+        from ..spark.pyspark_versions import conflict
+
+        if (problem := conflict()) is not None:
+            log.warning("%s", problem)
+
     @cached_property
     def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override] # Airflow only reads it
         """The app behind the tabs. Only the API server asks for it, so no other process imports FastAPI for it."""

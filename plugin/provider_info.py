@@ -6,6 +6,35 @@ from typing import Any
 
 PACKAGE = "airflow-cairn"
 
+_CONNECTION = {
+    "connection-type": "cairn",
+    "hook-class-name": "airflow_cairn.hooks.cairn_connection.CairnConnectionHook",
+    "hook-name": "Cairn storage",
+    "ui-field-behaviour": {
+        "hidden-fields": ["host", "port", "schema", "extra"],
+        "relabeling": {"login": "Access key id", "password": "Secret access key"},
+    },
+    "conn-fields": {
+        "storage": {
+            "label": "Storage",
+            "description": "URI of what the Test button probes. A DAG names its storage itself.",
+            "schema": {"type": ["string", "null"]},
+        },
+        "region_name": {"label": "Region", "schema": {"type": ["string", "null"]}},
+        "endpoint_url": {
+            "label": "Endpoint",
+            "description": "URL of an S3 server other than AWS.",
+            "schema": {"type": ["string", "null"]},
+        },
+        "aws_session_token": {
+            "label": "Session token",
+            "description": "Of temporary keys.",
+            "schema": {"type": ["string", "null"], "format": "password"},
+        },
+    },
+}
+"""Its fields are those that `hooks/aws_connection.py` reads, under the same names."""
+
 
 def get_provider_info() -> dict[str, Any]:
     """Describe the package in the terms of Airflow's `provider_info.schema.json`."""
@@ -47,11 +76,13 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": "Cairn",
                 "python-modules": [
                     "airflow_cairn.hooks.airflow_api",
+                    "airflow_cairn.hooks.cairn_connection",
                     "airflow_cairn.hooks.spark_submit",
                     "airflow_cairn.hooks.storage",
                 ],
             }
         ],
+        "connection-types": [_CONNECTION],
         "config": {
             "cairn": {
                 "description": "Cairn: checkpoints of Spark pipelines.",

@@ -18,6 +18,7 @@ LAYERS = (
     "storage",
     "cli",
     "dags",
+    "testing",
 )
 """The package's folders, as pyproject.toml lists them."""
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from .setup.base import ROOT
 
-FACES = ("operators", "sensors", "hooks", "triggers", "plugin", "spark", "checkpoint", "storage")
+FACES = ("operators", "sensors", "hooks", "triggers", "plugin", "spark", "checkpoint", "storage", "testing")
 """Top-level folders whose `__init__` a user imports from; nothing below them is public."""
 
 PAGE = ROOT / "docs" / "reference" / "api.md"

@@ -15,6 +15,7 @@ from .. import import_when_used
 if TYPE_CHECKING:
     from .bootstrap import Keyed as Keyed
     from .bootstrap import bootstrap_savepoint as bootstrap_savepoint
+    from .data_checks import DataCheckError as DataCheckError
     from .epoch import Epoch as Epoch
     from .output.background import BackgroundSnapshotError as BackgroundSnapshotError
     from .tables import state as state
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "BackgroundSnapshotError": ".output.background",
+    "DataCheckError": ".data_checks",
     "Epoch": ".epoch",
     "Keyed": ".bootstrap",
     "bootstrap_savepoint": ".bootstrap",

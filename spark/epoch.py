@@ -8,7 +8,9 @@ There are no locks: a driver may die anywhere, and the next process settles what
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,6 +27,7 @@ from ..storage.errors import GoneError
 from ..storage.names import check_name
 from ..storage.port import ObjectStore
 from . import acknowledging
+from .data_checks import DataChecks
 from .epoch_facts import EpochFacts
 from .execution.fence import Fence
 from .handover import conf
@@ -45,7 +48,7 @@ from .stored.local_state import LocalState
 from .stored.outputs import frame, nothing, united
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 OutputKind = Literal["exchange", "table", "state"]
@@ -90,6 +93,7 @@ class Epoch(EpochFacts):
         self._carried = RestoredState(handover.stage)
         self._backlog = Backlog(handover.backlog)
         self._committables = Committables(handover.stage)
+        self._checks = DataChecks(handover.stage)
         self._inputs = Inputs(self._files, handover, self._backlog)
         self._lock = Lock()
         self._triggered_at_ms: int | None = None
@@ -110,6 +114,9 @@ class Epoch(EpochFacts):
             UnavailableError: the store did not answer.
             ForbiddenError: the store refused this driver's credentials.
         """
+        made = _MADE_HERE.get()
+        if made is not None:
+            return made
         spark = session(spark)
         handed = conf.parse(lambda key: spark.conf.get(key, None))
         store = handed.open_store()
@@ -126,6 +133,11 @@ class Epoch(EpochFacts):
         owner = f"{handed.storage}/{handed.job}/{handover.stage}"
         local = LocalState.beside(handed.local_state, handed.local_state_bytes, owner)
         return cls(spark, store, handover, local=local)
+
+    @property
+    def was_entered(self) -> bool:
+        """Whether the block has begun."""
+        return self._phase != "new"
 
     def hook(self, name: str) -> Json | bytes:
         """Give what a master hook answered for this epoch; see `hook_answers.answer_of`."""
@@ -451,6 +463,28 @@ class Epoch(EpochFacts):
         self._check_open("commit_on_complete")
         self._committables.add(name, value)
 
+    def check(
+        self, name: str, condition: Column | str | bool, df: DataFrame | None = None, *, warn: bool = False
+    ) -> bool:
+        """Check data: where the check fails, the stage declines, and nothing of the epoch counts. Runs now.
+
+        Args:
+            name: what the check says, for people.
+            condition: what must be true of each row of `df`, a Column or SQL text; where it is null, the row breaks it.
+                Without `df`: a truth value.
+            df: the rows.
+            warn: only log that it failed.
+
+        Returns:
+            Whether it passed.
+
+        Raises:
+            DataCheckError: it failed. If the application catches that, the end of the block raises it again.
+            InvalidStateError: outside the block; or name, condition or DataFrame are none.
+        """
+        self._check_open("check")
+        return self._checks.check(name, condition, df, warn=warn)
+
     def drop(self, name: str, *, kind: Literal["table", "state", "list", "files", "value"] | None = None) -> None:
         """Let a state, table or value of the restored checkpoint end here; otherwise each is carried over.
 
@@ -495,6 +529,7 @@ class Epoch(EpochFacts):
 
         Raises:
             InvalidStateError: the step before the snapshot failed, or what the stage leaves does not fit into a marker.
+            DataCheckError: a check failed, and the application has caught that.
             FencedError: the attempt was replaced meanwhile; what it wrote has been deleted.
             BackgroundSnapshotError: what was to be written in the background has failed.
             UnavailableError: it is not known whether the acknowledgement arrived.
@@ -505,6 +540,7 @@ class Epoch(EpochFacts):
             return
         try:
             # The block is still open to the step, which may put values.
+            self._checks.raise_if_failed()
             self._before_snapshot.run()
         except BaseException as problem:
             self._decline(problem)
@@ -539,3 +575,17 @@ class Epoch(EpochFacts):
         raise InvalidStateError(
             f"epoch.{method} was called {when} the epoch's block. Use it inside `with Epoch.current() as epoch:`"
         )
+
+
+_MADE_HERE: ContextVar[Epoch | None] = ContextVar("cairn_epoch", default=None)
+"""The epoch that this process has made itself; None: the operator hands one over."""
+
+
+@contextmanager
+def as_current(epoch: Epoch) -> Iterator[None]:
+    """Have `Epoch.current()` give this epoch inside the block, to an application that a test runs in its process."""
+    before = _MADE_HERE.set(epoch)
+    try:
+        yield
+    finally:
+        _MADE_HERE.reset(before)

@@ -23,6 +23,8 @@ HOUSE = ("plugin", "operators", "sensors", "triggers", "tasks", "hooks", "spark"
 MAY_IMPORT = {layer: set(HOUSE[position:]) for position, layer in enumerate(HOUSE)} | {
     "cli": {"cli", "checkpoint", "storage"},
     "dags": {"dags", *HOUSE},
+    # What users import in their tests; no other folder imports it.
+    "testing": {"testing", "operators", "spark", "checkpoint", "storage"},
 }
 # What a DAG file says, and how a worker's Airflow is set up, only Airflow can tell: imported when the command runs.
 MAY_IMPORT_TOO = {"cli/regions.py": {"operators"}, "cli/doctor.py": {"tasks"}}
@@ -30,7 +32,7 @@ AIRFLOW_LAYERS = {"plugin", "operators", "sensors", "triggers", "tasks", "hooks"
 # Third-party roots -> where they may be imported.
 GUARDED = {
     "airflow": AIRFLOW_LAYERS,
-    "pyspark": {"spark", *AIRFLOW_LAYERS},
+    "pyspark": {"spark", "testing", *AIRFLOW_LAYERS},
     "boto3": {"storage/s3/clients.py"},
     "botocore": {"storage/s3/clients.py", "storage/s3/store.py"},
 }
@@ -162,6 +164,9 @@ def test_every_import_points_downwards() -> None:
         ("cli/x.py", "def f():\n    from ..operators import y", 1),
         ("cli/regions.py", "def f():\n    from ..operators import y", 0),
         ("cli/regions.py", "from ..sensors import y", 1),
+        ("testing/x.py", "from ..spark import y", 0),
+        ("testing/x.py", "from ..hooks import y", 1),
+        ("testing/x.py", "from airflow.sdk import DAG", 1),
         ("sensors/x.py", "from ..operators import y", 1),
         ("sensors/x.py", "from ..triggers import y", 0),
         ("storage/x.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import boto3", 0),

@@ -17,6 +17,7 @@ from ...checkpoint.extensions.listeners import CheckpointListener, check_listene
 from ...checkpoint.extensions.master_hooks import MasterHook
 from ...checkpoint.failures.regions import regions_of
 from ...checkpoint.source import Source
+from ...checkpoint.validation import check_spelling
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ...hooks.airflow_api_check import check_airflow_api
 from ...hooks.clear_body import TaskRef
@@ -122,6 +123,7 @@ class CheckpointedTaskGroup(TaskGroup):
         airflow_api_conn_id: str | None = AIRFLOW_API_CONN_ID,
         **kwargs: Any,
     ) -> None:
+        check_spelling(type(self), kwargs, group=group_id)
         super().__init__(group_id=group_id, **kwargs)
         self._authors_tooltip = self.tooltip
         job = job or self.dag.dag_id

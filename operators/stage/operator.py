@@ -13,11 +13,13 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from ...checkpoint.answers import Reconnect, Submit
 from ...checkpoint.errors import CheckpointError, InvalidConfigError
 from ...checkpoint.stage_graph import check_parallelism
+from ...checkpoint.validation import check_spelling
 from ...hooks.airflow_api import AIRFLOW_API_CONN_ID
 from ...hooks.cluster_driver import point_at
 from ...hooks.spark_connect import ConnectClient, connect_server
 from ...hooks.spark_submit import EpochSubmitHook
 from ...spark.handover.runtime_zip import runtime_zip
+from ...spark.pyspark_versions import conflict
 from ...storage.names import check_name
 from ...tasks.dag_pause import stop_if_paused
 from ...tasks.job_settings import JobSettings, check_room, check_storage_and_job, naming, rendered_settings, scope_of
@@ -104,6 +106,7 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
         name: str | None = None,
         **kwargs: Any,
     ) -> None:
+        check_spelling(type(self), kwargs, task=kwargs.get("task_id"))
         super().__init__(conn_id=conn_id or "spark_default", name=name or "", **kwargs)
         scope = scope_of(self.task_group)
         self.storage = storage if storage is not None or scope is None else scope.storage
@@ -155,6 +158,8 @@ class SparkEpochOperator(StageOperator, DurableSubmit):
             InvalidConfigError: nothing was triggered for the epoch, or templated storage and job are too long for S3.
         """
         self._check_author_settings()
+        if (problem := conflict()) is not None:
+            self.log.warning("%s", problem)
         ti = context["ti"]
         uid = stage_uid(self.uid, ti.map_index)
         settings = rendered_settings(self)

@@ -112,8 +112,9 @@ def parse(get: Callable[[str], str | None]) -> Handed:
         if not value:
             raise InvalidConfigError(
                 f"this application was not submitted by SparkEpochOperator: conf {key} is missing. Run it as a task: "
-                "SparkEpochOperator(task_id=…, application=…) in the DAG; to read a published table outside of an "
-                "epoch use airflow_cairn.spark.table"
+                "SparkEpochOperator(task_id=…, application=…) in the DAG; or by hand, without Airflow: python -m "
+                "airflow_cairn.testing FILE. To read a published table outside of an epoch use "
+                "airflow_cairn.spark.table"
             )
     return Handed(
         storage=parse_storage_uri(found[STORAGE]),

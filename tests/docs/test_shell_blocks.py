@@ -24,7 +24,7 @@ LINES = [
 ]
 CAIRN = [(where, line) for where, line in LINES if line.startswith("cairn ")]
 LOOKS = {"jobs", "checkpoints", "show", "verify", "savepoints", "stats"}
-_OTHERS = re.compile(r"(?:pip|aws|export|airflow) ")
+_OTHERS = re.compile(r"(?:pip|aws|export|airflow|python -m airflow_cairn\.testing) ")
 """Programs of others, and what they would reach; `aws` is run where the runbook is tested."""
 
 

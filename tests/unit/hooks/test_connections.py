@@ -114,7 +114,10 @@ def test_extras_that_would_change_who_we_are(connections: Define, extra: dict[st
 
 
 def test_other_bad_connections(connections: Define) -> None:
-    with pytest.raises(InvalidConfigError, match="of another type; name an `aws` connection"):
+    with pytest.raises(
+        InvalidConfigError,
+        match=r"of another type; name one of type `aws`.*expected=`aws, cairn, generic` found=`postgres`",
+    ):
         hook(connections, conn_type="postgres").open_store()
     with pytest.raises(InvalidConfigError, match="put the endpoint into the extra `endpoint_url`"):
         hook(connections, host="minio.example.com", login="id", password=CANARY).open_store()

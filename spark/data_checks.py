@@ -1,0 +1,115 @@
+"""Checks that an application makes of its data: one that fails has the stage decline, whatever the application does.
+
+The input of an epoch is fixed, so another try would find the same rows: a failed check is incurable (semantics F4).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from ..checkpoint.errors import CheckpointError, InvalidStateError
+from ..checkpoint.secrets.masking import MASK, masked
+from ..checkpoint.secrets.names import names_a_secret
+from ..storage.errors import ErrorKind
+from ..storage.names import shorten
+from ..storage.printable import printable
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Row
+
+log = logging.getLogger(__name__)
+
+_EXAMPLES = 3
+_VALUE = 40
+"""Characters of one value in an example."""
+_NAME = 100
+
+
+class DataCheckError(CheckpointError):
+    """A check that the application makes of its data failed; the stage declines, and no other try follows (F4)."""
+
+    kind = ErrorKind.INVALID
+
+
+class DataChecks:
+    """Those of one driver."""
+
+    def __init__(self, stage: str) -> None:
+        self._stage = stage
+        self._failed: DataCheckError | None = None
+
+    def check(self, name: str, condition: Column | str | bool, df: DataFrame | None, *, warn: bool) -> bool:
+        """Make a check now; see `Epoch.check`.
+
+        Raises:
+            DataCheckError: it failed.
+            InvalidStateError: name, condition or DataFrame are none.
+        """
+        if not isinstance(name, str) or not name.strip() or len(name) > _NAME:
+            raise InvalidStateError(
+                f"a check has a name of 1 to {_NAME} characters, for people: epoch.check('no negative delay', …)",
+                stage=self._stage,
+                name=shorten(str(name)),
+            )
+        broken = self._broken(name, condition, df)
+        if broken is None:
+            log.info("stage %s: the check '%s' passed", self._stage, printable(name))
+            return True
+        if warn:
+            log.warning("stage %s: the check '%s' failed, and the stage goes on: %s", self._stage, name, broken)
+            return False
+        error = DataCheckError(
+            f"the check {name!r} failed: {broken}. Mend the data or the check, then clear the task", stage=self._stage
+        )
+        self._failed = self._failed or error
+        raise error
+
+    def raise_if_failed(self) -> None:
+        """Have a stage decline of which a check failed, also where the application has caught that.
+
+        Raises:
+            DataCheckError: the first that failed.
+        """
+        if self._failed is not None:
+            raise self._failed
+
+    def _broken(self, name: str, condition: Column | str | bool, df: DataFrame | None) -> str | None:
+        """Say what breaks it; None where nothing does."""
+        from pyspark.sql import DataFrame
+
+        if isinstance(condition, bool) and df is None:
+            return None if condition else "its condition is false"
+        if isinstance(condition, bool) or not isinstance(df, DataFrame):
+            raise InvalidStateError(
+                f"the check {name!r} takes a condition and the DataFrame whose rows must fulfil it: "
+                f"epoch.check({name!r}, 'delay >= 0', flights); or a truth value alone: "
+                f"epoch.check({name!r}, flights.count() > 0)",
+                stage=self._stage,
+                condition=type(condition).__name__,
+                df=type(df).__name__,
+            )
+        return _rows(df, condition)
+
+
+def _rows(df: DataFrame, condition: Column | str) -> str | None:
+    from pyspark.sql import functions as F
+
+    holds = F.expr(condition) if isinstance(condition, str) else condition
+    broken = df.where(~F.coalesce(holds, F.lit(False)))
+    number = broken.count()
+    if not number:
+        return None
+    examples = "; ".join(_example(row) for row in broken.limit(_EXAMPLES).collect())
+    return f"{number} {'row breaks' if number == 1 else 'rows break'} it, such as {examples}"
+
+
+def _example(row: Row) -> str:
+    """Write a row for people; what a secret's name stands over is masked."""
+    pairs = (f"{name}={MASK if names_a_secret(name) else _cut(value)}" for name, value in row.asDict().items())
+    return printable(masked(f"({', '.join(pairs)})"))
+
+
+def _cut(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= _VALUE else f"{text[:_VALUE]}…"

@@ -1,0 +1,41 @@
+"""Tests of pipelines: run an application in an epoch on this machine, without Airflow.
+
+Users import the names of `__all__`; the modules below are internal. Named in `pytest_plugins`, this package gives
+pytest its fixtures. Imports the Spark side and all below it, and for a DAG the operators. Never part of a run: no other
+folder imports it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .. import import_when_used
+
+if TYPE_CHECKING:
+    from .application import run_application as run_application
+    from .dag_stages import assert_exactly_once as assert_exactly_once
+    from .epochs import LocalEpoch as LocalEpoch
+    from .epochs import local_epoch as local_epoch
+    from .fake_clock import FakeClock as FakeClock
+    from .fixtures import cairn_epoch as cairn_epoch
+    from .fixtures import cairn_spark as cairn_spark
+    from .written import Written as Written
+
+_WHERE = {
+    "assert_exactly_once": ".dag_stages",
+    "FakeClock": ".fake_clock",
+    "LocalEpoch": ".epochs",
+    "Written": ".written",
+    "cairn_epoch": ".fixtures",
+    "cairn_spark": ".fixtures",
+    "local_epoch": ".epochs",
+    "run_application": ".application",
+}
+
+__all__ = [*_WHERE]  # noqa: PLE0604 - the table above is the list
+__getattr__ = import_when_used(__name__, _WHERE)
+
+
+def __dir__() -> list[str]:
+    """Give the names that are imported when they are used too: pytest finds fixtures so."""
+    return [*globals(), *_WHERE]

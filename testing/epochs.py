@@ -1,0 +1,185 @@
+"""`local_epoch`: one epoch of one stage on this machine, without Airflow, and what the stage left in it.
+
+What the stage is to find is made by the real protocol too: its state by an epoch before, its inputs by stages of the
+same epoch. So a test restores and reads as a run does.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from ..checkpoint import InvalidStateError, StageSpec
+from ..checkpoint.answers import Submit
+from ..checkpoint.documents.attempt import Execution, Slice
+from ..checkpoint.documents.strict_json import Json
+from ..checkpoint.store import acks
+from ..spark.bootstrap import Keyed
+from ..spark.epoch import Epoch
+from .local_job import LocalJob, Moment, window_of
+from .written import Written, written
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    Inputs = Mapping[str, DataFrame | Mapping[str, DataFrame]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The job, the stage in it, and which run comes next."""
+
+    job: LocalJob
+    stage: str
+    parallelism: int | None
+    max_parallelism: int | None
+    run: int
+
+    @property
+    def run_id(self) -> str:
+        return f"local__{self.run}"
+
+    def spec(self, upstream: Sequence[str] = ()) -> StageSpec:
+        return StageSpec(self.stage, tuple(upstream), self.parallelism, self.max_parallelism)
+
+    def after(self) -> _Place:
+        return _Place(self.job, self.stage, self.parallelism, self.max_parallelism, self.run + 1)
+
+
+class LocalEpoch(Epoch):
+    """An epoch on this machine. `local_epoch` makes it; leaving its block completes the checkpoint."""
+
+    def __init__(self, spark: SparkSession, place: _Place, submit: Submit) -> None:
+        super().__init__(spark, place.job.store, submit.handover, place.job.runtime)
+        self._place = place
+        self._execution = Execution(submit.handover.token, submit.handover.checkpoint, submit.handover.attempt)
+        self._written: Written | None = None
+
+    @property
+    def written(self) -> Written:
+        """What the stage has left; its DataFrames can be read as long as the folder of the epoch is there.
+
+        Raises:
+            InvalidStateError: the block has not ended, or it has declined.
+        """
+        if self._written is None:
+            raise InvalidStateError(
+                "the stage has not acknowledged: look at what it has written after its block, if that ends without an "
+                "exception",
+                stage=self.stage,
+            )
+        return self._written
+
+    def next(
+        self,
+        inputs: Inputs | None = None,
+        *,
+        start: Moment | None = None,
+        end: Moment | None = None,
+        detail: Mapping[str, Json] | None = None,
+        files: Sequence[str | Path] | None = None,
+    ) -> LocalEpoch:
+        """Make the epoch after this one, which restores what this one has left; arguments as of `local_epoch`.
+
+        Raises:
+            InvalidStateError: this one has not completed.
+            InvalidConfigError: the window is none, or was read before.
+        """
+        _ = self.written
+        return _opened(self.spark, self._place.after(), inputs or {}, window_of(start, end, detail), files)
+
+    def __enter__(self) -> LocalEpoch:
+        """Restore."""
+        super().__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Acknowledge and complete the checkpoint, or decline."""
+        super().__exit__(kind, error, traceback)
+        if acks.has_acknowledged(self._files, self.stage, self._execution):
+            ack = acks.read_ack(self._files, self.stage, self._execution)
+            self._place.job.complete(self._place.run_id)
+            self._written = written(self.spark, self._files, self._handover, ack)
+
+
+def local_epoch(
+    spark: SparkSession,
+    inputs: Inputs | None = None,
+    state: Mapping[str, DataFrame | Keyed] | None = None,
+    *,
+    values: Mapping[str, Json] | None = None,
+    lists: Mapping[str, Sequence[Sequence[Json]]] | None = None,
+    start: Moment | None = None,
+    end: Moment | None = None,
+    detail: Mapping[str, Json] | None = None,
+    files: Sequence[str | Path] | None = None,
+    stage: str = "stage",
+    parallelism: int | None = None,
+    max_parallelism: int | None = None,
+    folder: str | Path | None = None,
+    clock: Callable[[], int] | None = None,
+) -> LocalEpoch:
+    """Make an epoch on this machine, for a test of a stage.
+
+    Args:
+        spark: the session that reads and writes.
+        inputs: by upstream stage what it wrote in this epoch: a DataFrame, or DataFrames by name.
+        state: what the epoch restores, by name: a DataFrame, or `Keyed(df, key)`.
+        values: likewise what `epoch.get` gives.
+        lists: likewise what `epoch.list_state` gives, a list of items for each subtask (`mode="split"`).
+        start: the first moment of the epoch's slice; None: the slice has no window.
+        end: the first moment after it.
+        detail: what the DAG's author fixed besides.
+        files: what `epoch.files()` gives.
+        stage: the stage's uid.
+        parallelism: as of the operator.
+        max_parallelism: as of the operator.
+        folder: where the checkpoint is made; None: a new folder that is deleted when the process ends.
+        clock: the epoch's clock, such as a `FakeClock`; None: the system's.
+
+    Raises:
+        InvalidConfigError: a moment has no time zone, or the window ends before it starts.
+        InvalidStateError: what is given as state or input cannot be one.
+        InvalidNameError: a name is outside the grammar (semantics W1).
+    """
+    window = window_of(start, end, detail)
+    job = LocalJob(Path(folder) if folder is not None else _temporary(), clock=clock)
+    place = _Place(job, stage, parallelism, max_parallelism, 0)
+    if state or values or lists:
+        job.trigger(place.run_id, [place.spec()], Slice())
+        with LocalEpoch(spark, place, job.begin(place.run_id, stage)) as before:
+            for name, given in (state or {}).items():
+                keyed = given if isinstance(given, Keyed) else Keyed(given, ())
+                before.snapshot(name, keyed.df, keyed.key)
+            for name, value in (values or {}).items():
+                before.put(name, value)
+            for name, items in (lists or {}).items():
+                before.snapshot_list(name, items)
+    return _opened(spark, place.after(), inputs or {}, window, files)
+
+
+def _opened(
+    spark: SparkSession, place: _Place, inputs: Inputs, window: Slice, files: Sequence[str | Path] | None
+) -> LocalEpoch:
+    """Trigger an epoch, write the inputs, and begin the stage."""
+    job, run = place.job, place.run_id
+    job.trigger(run, [*map(StageSpec, inputs), place.spec(tuple(inputs))], window, files)
+    for uid, given in inputs.items():
+        with Epoch(spark, job.store, job.begin(run, uid).handover, job.runtime) as upstream:
+            for name, df in (given if isinstance(given, Mapping) else {"main": given}).items():
+                upstream.write(df, name)
+    return LocalEpoch(spark, place, job.begin(run, place.stage))
+
+
+def _temporary() -> Path:
+    folder = tempfile.mkdtemp(prefix="cairn-local-epoch-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)

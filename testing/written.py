@@ -1,0 +1,62 @@
+"""What a stage has left in an epoch, for a test to look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..checkpoint.documents.acknowledgement import AckDocument
+from ..checkpoint.documents.attempt import Handover
+from ..checkpoint.documents.strict_json import Json
+from ..checkpoint.store.job_files import JobFiles
+from ..spark.kinds import list_state, raw_files, small_state
+from ..spark.stored.outputs import Stored, frame, of_acknowledgement
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a stage has left in an epoch, by name; what it carried over from the epoch before too."""
+
+    outputs: dict[str, DataFrame] = field(default_factory=dict)
+    """By `write`, for the stages after it."""
+    states: dict[str, DataFrame] = field(default_factory=dict)
+    """By `snapshot`."""
+    tables: dict[str, DataFrame] = field(default_factory=dict)
+    """By `publish`."""
+    values: dict[str, Json] = field(default_factory=dict)
+    """By `put`."""
+    lists: dict[str, list[list[Any]]] = field(default_factory=dict)
+    """By `snapshot_list`: the items of each subtask, as the next epoch gets them."""
+    files: dict[str, list[str]] = field(default_factory=dict)
+    """By `snapshot_files`: the names of the files below the folder, sorted."""
+    committables: dict[str, Json] = field(default_factory=dict)
+    """By `commit_on_complete`."""
+
+
+def written(spark: SparkSession, files: JobFiles, handover: Handover, ack: AckDocument) -> Written:
+    """Read what an acknowledgement names.
+
+    Raises:
+        DocumentError: a part of it, or a file of a value, has been altered.
+    """
+    found = Written(values=dict(ack.values), committables=dict(ack.committables))
+    frames = {"exchange": found.outputs, "state": found.states, "table": found.tables}
+    for stored in of_acknowledgement(files, ack).outputs.values():
+        kind, name = stored.output.kind, stored.output.name
+        if kind in frames:
+            frames[kind][name] = frame(spark, files, stored)
+        elif kind == list_state.KIND:
+            found.lists[name] = list_state.given_out(files, stored, handover)
+        elif kind == raw_files.KIND:
+            found.files[name] = sorted(_below(stored))
+        else:
+            found.values[name] = small_state.read(files, stored)
+    return found
+
+
+def _below(stored: Stored) -> list[str]:
+    folder = f"{stored.output.folder.rstrip('/')}/"
+    return [file.handle.path.removeprefix(folder) for file in stored.files]

@@ -1,0 +1,217 @@
+"""`airflow_cairn.testing` on a real Spark: the examples' own applications, epoch after epoch, without Airflow."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_cairn.checkpoint import InvalidConfigError, InvalidStateError
+from airflow_cairn.spark import DataCheckError, Epoch, Keyed
+from airflow_cairn.testing import FakeClock, local_epoch, run_application
+from airflow_cairn.testing.__main__ import main
+from airflow_cairn.testing.local_job import LocalJob
+from scripts.markdown import parse
+from scripts.setup.base import ROOT
+from tests.real.spark.pipeline import rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+APPLICATIONS = ROOT / "dags" / "applications"
+
+
+def flights(spark: SparkSession, *flown: tuple[str, str, int]) -> DataFrame:
+    values = ", ".join(f"('{origin}', '{destination}', {delay})" for origin, destination, delay in flown)
+    return spark.sql(f"SELECT * FROM VALUES {values} AS t(origin, destination, delay)").coalesce(1)
+
+
+def test_an_example_counts_on_from_its_state(spark: SparkSession, tmp_path: Path) -> None:
+    before = spark.sql("SELECT 'AMS' AS airport, 5L AS departures, 1L AS arrivals")
+    written = run_application(
+        spark,
+        APPLICATIONS / "airports.py",
+        inputs={"clean": flights(spark, ("AMS", "LHR", 3), ("LHR", "AMS", 0))},
+        state={"traffic": Keyed(before, "airport")},
+        parallelism=2,
+        folder=tmp_path,
+    )
+    assert rows(written.states["traffic"]) == [("AMS", 6, 2), ("LHR", 1, 1)]
+    assert (written.tables, written.outputs) == ({}, {})
+
+
+def test_an_example_reads_its_slice(spark: SparkSession, tmp_path: Path) -> None:
+    """With its arguments, and without state: nothing of another day, and no row that cannot be counted"""
+    spark.sql(
+        "SELECT * FROM VALUES (TIMESTAMP_NTZ'2026-01-01 23:59:59', 1, 'AMS', 'LHR'),"
+        " (TIMESTAMP_NTZ'2026-01-02 00:00:00', 2, 'AMS', 'LHR'), (TIMESTAMP_NTZ'2026-01-02 09:00:00', NULL, 'A', 'B')"
+        " AS t(date, delay, origin, destination)"
+    ).write.parquet(f"file://{tmp_path}/flights")
+    written = run_application(
+        spark,
+        APPLICATIONS / "clean.py",
+        f"file://{tmp_path}/flights",
+        start="2026-01-02T00:00:00+00:00",
+        end="2026-01-03T00:00:00+00:00",
+    )
+    assert [row[1:] for row in rows(written.outputs["main"])] == [(2, "AMS", "LHR")]
+
+
+def test_an_example_reads_two_upstreams(spark: SparkSession) -> None:
+    routes = spark.sql("SELECT 'AMS' AS origin, 'LHR' AS destination, 4L AS flights, 10L AS delay_sum")
+    airports = spark.sql("SELECT 'AMS' AS airport, 4L AS departures, 1L AS arrivals")
+    written = run_application(
+        spark,
+        APPLICATIONS / "report.py",
+        inputs={"routes": {"totals": routes}, "airports": {"traffic": airports}},
+        values={"days": 6},
+    )
+    assert rows(written.tables["league"]) == [("AMS", 5, 4, 1, 2.5)]
+    assert written.values == {"days": 7}
+
+
+def test_epochs_follow_each_other(spark: SparkSession, tmp_path: Path) -> None:
+    """All kinds of state; what an epoch does not write again is in it all the same"""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "weights").write_bytes(b"1")
+    clock = FakeClock()
+    with local_epoch(spark, lists={"offsets": [[1], [2]]}, folder=tmp_path / "job", clock=clock) as first:
+        assert first.list_state("offsets") == [[1], [2]]
+        assert first.state("totals") is None
+        with pytest.raises(InvalidStateError, match="after its block"):
+            _ = first.written
+        first.snapshot("totals", flights(spark, ("AMS", "LHR", 3)))
+        first.snapshot_files("model", tmp_path / "model")
+        first.commit_on_complete("order", {"id": 7})
+        first.put("long", "x" * 30_000)
+    assert first.written.lists == {"offsets": [[1], [2]]}
+    assert first.written.files == {"model": ["weights"]}
+    assert first.written.committables == {"order": {"id": 7}}
+    assert first.written.values == {"long": "x" * 30_000}
+    clock.advance(timedelta(days=1))
+    data = tmp_path / "one.csv"
+    data.write_text("1\n")
+    with first.next(files=[data], detail={"region": "eu"}) as second:
+        assert second.files() == [f"file://{data}"]
+        assert second.slice.detail == {"region": "eu"}
+        assert rows(second.state("totals")) == [("AMS", "LHR", 3)]
+        second.drop("model")
+    assert rows(second.written.states["totals"]) == [("AMS", "LHR", 3)]
+    assert second.written.files == {}
+
+
+def test_the_clock_is_the_epochs(spark: SparkSession, tmp_path: Path) -> None:
+    """Also where all of the checkpoint's time is over when the stage acknowledges: it completes then (D2)"""
+    clock = FakeClock()
+    with local_epoch(spark, folder=tmp_path, clock=clock) as epoch:
+        epoch.put("days", 1)
+        clock.advance(timedelta(hours=7))
+    assert epoch.written.values == {"days": 1}
+    [entry] = LocalJob(tmp_path).coordinator.head().completed
+    assert (entry.triggered_at_ms, entry.completed_at_ms) == (clock() - 7 * 3_600_000, clock())
+
+
+def test_an_application_that_fails_says_why(spark: SparkSession, tmp_path: Path) -> None:
+    failing, silent, leaving = tmp_path / "failing.py", tmp_path / "silent.py", tmp_path / "leaving.py"
+    opened = "import sys\nfrom airflow_cairn.spark import Epoch\nwith Epoch.current() as epoch:\n    "
+    failing.write_text(f"{opened}raise OSError('no such host')")
+    silent.write_text("pass")
+    leaving.write_text(f"{opened}epoch.put('arguments', sys.argv[1:])\nsys.exit(int(sys.argv[1]))")
+    with pytest.raises(OSError, match="no such host"):
+        run_application(spark, failing)
+    with pytest.raises(InvalidStateError, match=r"without opening an epoch.*silent\.py"):
+        run_application(spark, silent)
+    assert run_application(spark, leaving, "0", "b").values == {"arguments": ["0", "b"]}
+    with pytest.raises(SystemExit):
+        run_application(spark, leaving, "3")
+    with pytest.raises(InvalidConfigError, match=r"no such application file.*nowhere\.py"):
+        run_application(spark, tmp_path / "nowhere.py")
+    with pytest.raises(InvalidConfigError, match="not submitted by SparkEpochOperator"):
+        Epoch.current(spark)
+
+
+def test_a_check_that_fails_declines(spark: SparkSession, tmp_path: Path) -> None:
+    flown = flights(spark, ("AMS", "LHR", 3), ("AMS", "JFK", -1), ("LHR", "AMS", -2), ("A", "B", -3), ("B", "A", -4))
+    epoch = local_epoch(spark, folder=tmp_path)
+    with pytest.raises(DataCheckError) as failed, epoch:  # noqa: PT012 - the block's end raises
+        with suppress(DataCheckError):
+            epoch.check("no negative delay", "delay >= 0", flown)
+        epoch.put("days", 1)
+    text = "the check 'no negative delay' failed: 4 rows break it, such as (origin=AMS, destination=JFK, delay=-1); "
+    assert text in str(failed.value)
+    assert str(failed.value).count("(origin=") == 3
+    with pytest.raises(InvalidStateError, match="has not acknowledged"):
+        _ = epoch.written
+    decline = next(path for path in tmp_path.rglob("*") if path.is_file() and "/declines/" in str(path))
+    assert '"incurable":true' in decline.read_text().replace(" ", "")
+
+
+def test_what_a_check_takes(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+    from pyspark.sql import functions as F
+
+    flown = flights(spark, ("AMS", "LHR", 3), ("AMS", "JFK", -1)).withColumn("api_token", F.lit("s3cret"))
+    unknown = flown.withColumn("delay", F.lit(None).cast("int")).limit(1)
+    with local_epoch(spark) as epoch:
+        assert epoch.check("a column", F.col("origin") == "AMS", flown)
+        assert epoch.check("a truth value", flown.count() > 0)
+        assert not epoch.check("only noted", "delay >= 0", flown, warn=True)
+        assert not epoch.check("null is not true", "delay >= 0", unknown, warn=True)
+        assert not epoch.check("nothing", condition=False, warn=True)
+        for wrong in ({"condition": "delay >= 0"}, {"condition": True, "df": flown}, {"condition": 1, "df": None}):
+            with pytest.raises(InvalidStateError, match=r"takes a condition and the DataFrame"):
+                epoch.check("wrong", **wrong)
+        with pytest.raises(InvalidStateError, match="a check has a name"):
+            epoch.check(" ", condition=True)
+        epoch.put("days", 1)
+    assert epoch.written.values == {"days": 1}
+    [noted, null, nothing] = [each.getMessage() for each in caplog.records if "goes on" in each.getMessage()]
+    assert (
+        "'only noted' failed, and the stage goes on: 1 row breaks it, such as (origin=AMS, destination=JFK, de" in noted
+    )
+    assert "api_token=***" in noted
+    assert "s3cret" not in noted
+    assert "delay=None" in null
+    assert nothing.endswith("its condition is false")
+
+
+def test_an_application_is_run_by_hand(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flights(spark, ("AMS", "LHR", 3)).write.parquet(f"file://{tmp_path}/flights.parquet")
+    (tmp_path / "before.csv").write_text("airport,departures,arrivals\nAMS,5,1\n")
+    words = [str(APPLICATIONS / "airports.py"), "--input", f"clean={tmp_path}/flights.parquet"]
+    words += ["--state", f"traffic={tmp_path}/before.csv", "--key", "traffic=airport", "--value", "days=2"]
+    assert main(words, spark) == 0
+    shown = capsys.readouterr().out
+    assert "state traffic: 2 rows" in shown
+    assert "|AMS    |6         |1       |" in shown
+    assert "value days: 2" in shown
+    assert main([*words, "--input", "clean=nothing.parquet"], spark) == 2
+    assert "there is no such file or folder [path=`nothing.parquet`]" in capsys.readouterr().err
+
+
+def test_the_page_about_tests_runs_as_it_is_written(tmp_path: Path) -> None:
+    """Each block is a file, whose name it begins with"""
+    page = ROOT / "docs" / "how-to" / "test-a-pipeline.md"
+    blocks = [block.text for block in parse(page.read_text()).blocks if block.language == "python"]
+    for text in blocks:
+        (tmp_path / text.partition("\n")[0].removeprefix("# ")).write_text(text)
+    assert {path.name for path in tmp_path.iterdir()} >= {"totals.py", "conftest.py", "test_totals.py"}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(tmp_path),
+        str(tmp_path),
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=500)
+    assert "4 passed" in done.stdout, done.stdout + done.stderr
