@@ -26,7 +26,8 @@ from . import adopt as adopt_of
 from . import doctor as doctor_of
 from . import listeners, resume_text, rewind_text, stop_text
 from . import savepoints as savepoints_of
-from .output import detail_lines, listings, numbers, state_rows
+from .output import detail_lines, listings, numbers, state_diff, state_rows
+from .output.suggestions import meant
 from .servers import servers as servers_of
 
 
@@ -229,12 +230,22 @@ def state(store: ObjectStore, options: argparse.Namespace) -> Outcome:
     return Outcome(*state_rows.rows(_job(store, options.job), options))
 
 
+def diff(store: ObjectStore, options: argparse.Namespace) -> Outcome:
+    """Compare a state in two checkpoints."""
+    return Outcome(*state_diff.diff(_job(store, options.job), options))
+
+
 def _job(store: ObjectStore, name: str, way_out: str = "") -> Coordinator:
     coordinator = Coordinator(store, name)
     if coordinator.head().revision == 0:
         check_root(store)
-        known = ", ".join(row.job for row in checkpoint_list.jobs(store)) or "none"
-        raise NoCheckpointError(f"the storage has no such job{way_out}", job=name, storage=store.uri, jobs=known)
+        known = [row.job for row in checkpoint_list.jobs(store)]
+        raise NoCheckpointError(
+            f"the storage has no such job{meant(name, known)}{way_out}",
+            job=name,
+            storage=store.uri,
+            jobs=", ".join(known) or "none",
+        )
     return coordinator
 
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Event
+from typing import Any
 
 from ..checkpoint import system_runtime
 from ..checkpoint.views.details import SUBTASKS
@@ -21,6 +22,7 @@ from .airflow_api import TOKEN
 from .commands import Outcome
 from .doctor import setting
 from .output import state_rows
+from .output.suggestions import meant
 from .regions import regions
 from .watch import Watch
 
@@ -97,13 +99,35 @@ def _reader_may_leave() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+class _Version(argparse.Action):
+    """Prints the version; looked up only then."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        print(f"cairn {version('airflow-cairn')}")
+        parser.exit()
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says which command a mistyped one may have been meant for."""
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(
+                action,
+                f"there is no command {value!r}{meant(value, action.choices) or '; `cairn --help` lists them'}",
+            )
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="cairn",
         description="Shows the jobs and checkpoints of a storage and the regions of a DAG, rewinds jobs, takes "
         "savepoints and starts jobs from them. Neither Airflow nor Spark need to run.",
         epilog="Credentials for s3:// come from where boto3 finds them (environment, profile, instance role).",
     )
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     verb = _command(verbs, "jobs", "list the jobs of the storage")
     verb.set_defaults(run=commands.jobs)
@@ -156,6 +180,20 @@ def _parser() -> argparse.ArgumentParser:
         help=f"how many rows to show, from 1 to 100000 ({state_rows.HEAD})",
     )
     verb.set_defaults(run=commands.state)
+    verb = _command(verbs, "diff", "show which rows of a state differ between two checkpoints; needs pyarrow")
+    verb.add_argument("job", metavar="JOB")
+    verb.add_argument("stage", metavar="STAGE", help="the stage's uid")
+    verb.add_argument("name", metavar="NAME", help="the state's name")
+    verb.add_argument("--from", dest="old", metavar="ID", type=_checkpoint_id, required=True, help="the older one")
+    verb.add_argument("--to", dest="new", metavar="ID", type=_checkpoint_id, required=True, help="the newer one")
+    verb.add_argument(
+        "--head",
+        metavar="N",
+        type=_between(1, 100_000),
+        default=state_rows.HEAD,
+        help=f"how many rows to show, from 1 to 100000 ({state_rows.HEAD})",
+    )
+    verb.set_defaults(run=commands.diff)
     verb = _command(verbs, "verify", "check that every file of retained checkpoints, or of a savepoint, is whole")
     verb.add_argument("job", metavar="JOB|PATH", help="a job, or the folder of a savepoint (then no storage is needed)")
     verb.add_argument("checkpoint", metavar="ID", type=_checkpoint_id, nargs="?")

@@ -24,6 +24,7 @@ from ...checkpoint.store import metadata_file
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.errors import DocumentError
 from . import merged_rows, text
+from .suggestions import meant
 
 HEAD = 20
 """How many rows are shown, unless asked otherwise."""
@@ -36,7 +37,9 @@ _READ_BYTES = 1024 * 1024
 
 
 @dataclass(slots=True)
-class _Found:
+class StoredState:
+    """A state of one checkpoint, with its files by subtask."""
+
     output: Output
     files: list[tuple[int, StateHandle]] = field(default_factory=list)
 
@@ -53,12 +56,13 @@ def rows(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[st
         InvalidConfigError: pyarrow is not installed.
         DocumentError: the metadata or a file is broken.
     """
-    parquet = _pyarrow()
+    parquet = pyarrow_parquet("cairn state")
 
-    def look(head: Head) -> tuple[int, _Found, list[dict[str, Any]]]:
+    def look(head: Head) -> tuple[int, StoredState, list[dict[str, Any]]]:
         entry = _entry(head, options.checkpoint)
-        found = _find(coordinator.files, entry, options.stage, options.name)
-        return entry.id, found, _first(parquet, coordinator.files, found, options.head + 1)
+        found = find_state(coordinator.files, entry, options.stage, options.name)
+        count = options.head + 1
+        return entry.id, found, list(islice(rows_of(parquet, coordinator.files, found, count), count))
 
     # A newer checkpoint may complete meanwhile, and the one that is read be cleaned: then it looks again.
     checkpoint, found, there = coordinator.observe(look)
@@ -102,12 +106,17 @@ def _cell(value: Any) -> str:
     return text.fit(value, _CELL)
 
 
-def _pyarrow() -> Any:
+def pyarrow_parquet(command: str) -> Any:
+    """Give pyarrow's reader of Parquet.
+
+    Raises:
+        InvalidConfigError: pyarrow is not installed.
+    """
     try:
         import pyarrow.parquet
     except ImportError as error:
         raise InvalidConfigError(
-            "cairn state reads Parquet by pyarrow, which is not installed. Type: pip install 'airflow-cairn[state]'"
+            f"{command} reads Parquet by pyarrow, which is not installed. Type: pip install 'airflow-cairn[state]'"
         ) from error
     return pyarrow.parquet
 
@@ -121,10 +130,14 @@ def _entry(head: Head, checkpoint: int | None) -> CompletedEntry:
     return latest
 
 
-def _find(files: JobFiles, entry: CompletedEntry, stage: str, name: str) -> _Found:
-    """Find a state and its files; reads all of the metadata, so that it is known to be whole."""
+def find_state(files: JobFiles, entry: CompletedEntry, stage: str, name: str) -> StoredState:
+    """Find a state and its files; reads all of the metadata, so that it is known to be whole.
+
+    Raises:
+        NoCheckpointError: the checkpoint holds no such stage or state.
+    """
     there: dict[str, list[str]] = {}
-    found: _Found | None = None
+    found: StoredState | None = None
     inside = False
     for line in metadata_file.read(files, entry.metadata):
         if isinstance(line, HandleLine):
@@ -136,14 +149,16 @@ def _find(files: JobFiles, entry: CompletedEntry, stage: str, name: str) -> _Fou
             states = {output.name: output for output in line.outputs if output.kind == "state"}
             there[line.stage] = list(states)
             if inside and name in states:
-                found = _Found(states[name])
+                found = StoredState(states[name])
     if found is not None:
         return found
     where = {"job": files.job, "checkpoint": entry.id}
     if stage not in there:
-        raise NoCheckpointError(f"the checkpoint has no stage {stage!r}", **where, stages=", ".join(there))
+        said = f"the checkpoint has no stage {stage!r}{meant(stage, there)}"
+        raise NoCheckpointError(said, **where, stages=", ".join(there))
     raise NoCheckpointError(
-        f"the stage {stage!r} has no state {name!r}. Lists, files and values are no tables: see cairn show",
+        f"the stage {stage!r} has no state {name!r}{meant(name, there[stage])}. Lists, files and values are no tables: "
+        "see cairn show",
         **where,
         states=", ".join(there[stage]) or "none",
     )
@@ -156,11 +171,22 @@ def _names(output: Output) -> list[str]:
     return [each["name"] for each in plain_schema(output.schema)["fields"]]
 
 
-def _first(parquet: Any, files: JobFiles, found: _Found, count: int) -> list[dict[str, Any]]:
-    """Give the first rows in the order in which the state is read."""
+def rows_of(parquet: Any, files: JobFiles, found: StoredState, at_once: int = _MANY) -> Iterator[dict[str, Any]]:
+    """Yield the rows in the order in which the state is read, as JSON has them.
+
+    Args:
+        parquet: pyarrow's reader.
+        files: the job's.
+        found: the state.
+        at_once: how many rows of a state without runs are read at once.
+
+    Raises:
+        InvalidConfigError: only Spark can merge what this state consists of.
+        DocumentError: a file is broken.
+    """
     names = _names(found.output)
     handles = [handle for _, handle in sorted(found.files, key=lambda file: (file[0], file[1].path))]
-    size = _MANY if any(handle.run for handle in handles) else count
+    size = _MANY if any(handle.run for handle in handles) else at_once
 
     if found.output.merge and any(handle.run for handle in handles):
         raise InvalidConfigError(
@@ -181,7 +207,7 @@ def _first(parquet: Any, files: JobFiles, found: _Found, count: int) -> list[dic
             raise DocumentError(f"the file cannot be read as Parquet: {error}", key=files.full(handle.path)) from error
 
     rows_ = merged_rows.merged(handles, names, found.output.key, read)
-    return [{name: _plain(row[name]) for name in names} for row in islice(rows_, count)]
+    yield from ({name: _plain(row[name]) for name in names} for row in rows_)
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,174 @@
+"""`cairn diff`: which rows of a state two checkpoints have differently. Read by pyarrow; neither Spark nor Java runs.
+
+A file that both checkpoints name holds the same rows in both, so it is not read, unless the state has runs (semantics
+K1), which replace rows of older files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from ...checkpoint import Coordinator
+from ...checkpoint.documents.head import Head
+from ...checkpoint.errors import InvalidConfigError
+from . import text
+from .state_rows import StoredState, find_state, pyarrow_parquet, rows_of
+
+Row = dict[str, Any]
+Rows = Callable[[], Iterator[Row]]
+"""Reads rows, each time it is called."""
+_SIGNS = {"added": "+", "removed": "-", "changed": "~"}
+_CELL = 40
+"""Columns of the terminal that a value may take."""
+
+
+@dataclass(slots=True)
+class _Difference:
+    counts: Counter[str] = field(default_factory=Counter)
+    shown: list[tuple[str, Row | None, Row | None]] = field(default_factory=list)
+    """What happened, the row before and the row after; as many as were asked for."""
+
+
+def diff(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[str], dict[str, Any]]:
+    """Compare a state in two checkpoints.
+
+    Args:
+        coordinator: of the job.
+        options: with `stage`, `name`, `old` and `new` (checkpoint ids) and `head`.
+
+    Raises:
+        NoCheckpointError: a checkpoint is not retained or holds no such state.
+        InvalidConfigError: pyarrow is not installed, or the two are keyed by different columns.
+        DocumentError: the metadata or a file is broken.
+    """
+    parquet = pyarrow_parquet("cairn diff")
+
+    def look(head: Head) -> tuple[StoredState, _Difference]:
+        sides = [
+            find_state(coordinator.files, head.retained(each), options.stage, options.name)
+            for each in (options.old, options.new)
+        ]
+        return sides[1], _compare(parquet, coordinator, sides[0], sides[1], options.head)
+
+    # A newer checkpoint may complete meanwhile, and one that is read be cleaned: then it looks again.
+    state, found = coordinator.observe(look)
+    counts = {what: found.counts[what] for what in _SIGNS}
+    document = {
+        "job": coordinator.job,
+        "stage": options.stage,
+        "name": options.name,
+        "from": options.old,
+        "to": options.new,
+        "key": list(state.output.key),
+        **counts,
+        "rows": [{"change": what, "before": before, "after": after} for what, before, after in found.shown],
+        "more": sum(counts.values()) > len(found.shown),
+    }
+    return list(_lines(document)), document
+
+
+def _compare(parquet: Any, coordinator: Coordinator, old: StoredState, new: StoredState, limit: int) -> _Difference:
+    if old.output.key != new.output.key:
+        raise InvalidConfigError(
+            "the two checkpoints hold the state by different keys, so no row of one is a row of the other",
+            before=", ".join(old.output.key) or "none",
+            after=", ".join(new.output.key) or "none",
+        )
+    both = {handle.path for _, handle in old.files} & {handle.path for _, handle in new.files}
+    if any(handle.run for _, handle in (*old.files, *new.files)):
+        both = set()  # a run beside a file decides which of its rows count
+
+    def rows(state: StoredState) -> Iterator[Row]:
+        files = [(subtask, handle) for subtask, handle in state.files if handle.path not in both]
+        return rows_of(parquet, coordinator.files, StoredState(state.output, files))
+
+    key = old.output.key
+    before, after = partial(rows, old), partial(rows, new)
+    return _by_key(key, before, after, limit) if key else _as_bag(before, after, limit)
+
+
+def _by_key(key: tuple[str, ...], old: Rows, new: Rows, limit: int) -> _Difference:
+    """Compare rows with the same key. Of the old ones only digests are kept; those to show are read once more."""
+    before = {_digest([row[name] for name in key]): _digest(row) for row in old()}
+    found = _Difference()
+    wanted: dict[bytes, int] = {}
+    seen: set[bytes] = set()
+    for row in new():
+        this = _digest([row[name] for name in key])
+        if this not in before:
+            _note(found, "added", None, row, limit)
+            continue
+        seen.add(this)
+        if before[this] != _digest(row) and _note(found, "changed", None, row, limit):
+            wanted[this] = len(found.shown) - 1
+    for row in old():
+        this = _digest([row[name] for name in key])
+        if this in wanted:
+            what, _, after = found.shown[wanted[this]]
+            found.shown[wanted[this]] = (what, row, after)
+        elif this not in seen:
+            _note(found, "removed", row, None, limit)
+    return found
+
+
+def _as_bag(old: Rows, new: Rows, limit: int) -> _Difference:
+    """Compare rows without a key: a row that changed is one removed and one added."""
+    left = Counter(_digest(row) for row in old())
+    found = _Difference()
+    for row in new():
+        this = _digest(row)
+        if left[this] > 0:
+            left[this] -= 1
+        else:
+            _note(found, "added", None, row, limit)
+    for row in old():
+        this = _digest(row)
+        if left[this] > 0:
+            left[this] -= 1
+            _note(found, "removed", row, None, limit)
+    return found
+
+
+def _note(found: _Difference, what: str, before: Row | None, after: Row | None, limit: int) -> bool:
+    """Count a difference; True if it is to be shown."""
+    found.counts[what] += 1
+    if len(found.shown) >= limit:
+        return False
+    found.shown.append((what, before, after))
+    return True
+
+
+def _digest(value: Any) -> bytes:
+    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).digest()
+
+
+def _lines(document: dict[str, Any]) -> Iterator[str]:
+    keyed = f", by {', '.join(document['key'])}" if document["key"] else ""
+    yield f"state {document['name']} of {document['stage']}{keyed}: checkpoint {document['from']} to {document['to']}"
+    yield ", ".join(f"{document[what]} {what}" for what in _SIGNS)
+    for each in document["rows"]:
+        row = each["after"] or each["before"]
+        values = (f"{name}={_value(each, name)}" for name in row)
+        yield from text.paragraph(f"{_SIGNS[each['change']]} {'  '.join(values)}", text.width())
+    if document["more"]:
+        yield "… and more rows; raise --head to see them"
+
+
+def _value(each: dict[str, Any], name: str) -> str:
+    before, after = each["before"], each["after"]
+    if before is None or after is None:
+        return _cell((after or before)[name])
+    if name in before and before[name] == after[name]:
+        return _cell(after[name])
+    return f"{_cell(before[name]) if name in before else ''}→{_cell(after[name])}"
+
+
+def _cell(value: Any) -> str:
+    return text.fit(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), _CELL)
