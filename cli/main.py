@@ -348,9 +348,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _command(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str
-) -> argparse.ArgumentParser:
+def _command(verbs: argparse._SubParsersAction[_Parser], name: str, text: str) -> argparse.ArgumentParser:
     verb = verbs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
     storage = os.environ.get("CAIRN_STORAGE")
     verb.add_argument(
