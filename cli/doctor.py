@@ -14,6 +14,8 @@ from ..checkpoint.health.findings import Examination, Finding, Severity
 from ..storage.port import ObjectStore
 from .output import text
 
+_UNITS_MS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
 
 def doctor(store: ObjectStore | None, options: argparse.Namespace) -> Examination:
     """Make every check that was asked for.
@@ -28,8 +30,16 @@ def doctor(store: ObjectStore | None, options: argparse.Namespace) -> Examinatio
     """
     found = Examination()
     if store is not None:
-        write = not options.read_only
-        found.add(examine_storage(store, system_runtime(), options.job, write=write, deep=options.deep))
+        found.add(
+            examine_storage(
+                store,
+                system_runtime(),
+                options.job,
+                write=not options.read_only,
+                deep=options.deep,
+                max_age_ms=options.max_age,
+            )
+        )
     elif options.job is not None or not (options.worker or options.dag):
         raise InvalidConfigError(
             "there is nothing to check: give --storage URI (or set CAIRN_STORAGE), and --worker for this machine"
@@ -63,6 +73,18 @@ def setting(word: str) -> tuple[str, str]:
     if not equals or not name:
         raise argparse.ArgumentTypeError(f"expected NAME=VALUE, found {word!r}")
     return name, value
+
+
+def age(word: str) -> int:
+    """Read a duration such as `90m`, `2h` or `3d`; gives milliseconds.
+
+    Raises:
+        argparse.ArgumentTypeError: it is of another form.
+    """
+    number, unit = word[:-1], _UNITS_MS.get(word[-1:])
+    if unit is None or not number.isascii() or not number.isdigit() or int(number) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number and m, h or d, such as 2h, found {word!r}")
+    return int(number) * unit
 
 
 def lines(found: Examination) -> Iterator[str]:

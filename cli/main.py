@@ -20,7 +20,7 @@ from ..storage.printable import printable
 from . import commands, manual_checkpoint
 from .airflow_api import TOKEN
 from .commands import Outcome
-from .doctor import setting
+from .doctor import age, setting
 from .output import state_rows
 from .output.suggestions import meant
 from .regions import regions
@@ -227,6 +227,12 @@ def _parser() -> argparse.ArgumentParser:
         "--read-only", action="store_true", help="write nothing: leaves out the rights and the conditional writes"
     )
     verb.add_argument("--deep", action="store_true", help="read every file of the retained checkpoints")
+    verb.add_argument(
+        "--max-age",
+        metavar="AGE",
+        type=age,
+        help="how old the latest completed checkpoint of each job may be, such as 90m, 2h or 3d; by default any age",
+    )
     verb.set_defaults(run=commands.doctor, on_store=False)
     verb = _command(verbs, "clean", "delete the files of a job that no checkpoint refers to")
     verb.add_argument("job", metavar="JOB")

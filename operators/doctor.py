@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator
@@ -36,6 +37,7 @@ class CairnDoctorOperator(BaseOperator):
         airflow_api_conn_id: the connection to Airflow's API; None: the API is not asked.
         spark_conf: what the stages are given beside the site's defaults, such as `spark.jars.packages`.
         dag_to_check: a DAG that should be there and not paused (templated).
+        max_age: how old the latest completed checkpoint of each job may be; None: any age.
         read_only: write nothing to the storage: leaves out the rights and the conditional writes.
         fail_on: the task fails where there is such a finding, or a worse one.
         **kwargs: what every operator takes.
@@ -57,6 +59,7 @@ class CairnDoctorOperator(BaseOperator):
         airflow_api_conn_id: str | None = AIRFLOW_API_CONN_ID,
         spark_conf: Mapping[str, str] | None = None,
         dag_to_check: str | None = None,
+        max_age: timedelta | None = None,
         read_only: bool = False,
         fail_on: FailOn = "error",
         **kwargs: Any,
@@ -64,6 +67,8 @@ class CairnDoctorOperator(BaseOperator):
         super().__init__(**kwargs)
         if fail_on not in _FAIL_ON:
             raise InvalidConfigError(f"fail_on is one of {', '.join(_FAIL_ON)}", task=self.task_id, fail_on=fail_on)
+        if max_age is not None and max_age <= timedelta(0):
+            raise InvalidConfigError("max_age is a time above 0", task=self.task_id, max_age=max_age)
         if not storage:
             raise InvalidConfigError("no storage is given: write storage='s3://bucket/prefix'", task=self.task_id)
         if "{{" not in storage:
@@ -74,6 +79,7 @@ class CairnDoctorOperator(BaseOperator):
         self.airflow_api_conn_id = airflow_api_conn_id
         self.spark_conf = dict(spark_conf or {})
         self.dag_to_check = dag_to_check
+        self.max_age = max_age
         self.read_only = read_only
         self.fail_on = fail_on
 
@@ -88,7 +94,13 @@ class CairnDoctorOperator(BaseOperator):
             NoCheckpointError: the storage has no such job.
         """
         hook = CheckpointStorageHook(self.storage, self.aws_conn_id)
-        found = examine_storage(hook.open_store(), system_runtime(), self.job, write=not self.read_only)
+        found = examine_storage(
+            hook.open_store(),
+            system_runtime(),
+            self.job,
+            write=not self.read_only,
+            max_age_ms=self.max_age // timedelta(milliseconds=1) if self.max_age else None,
+        )
         found.add(
             examine_worker(
                 s3=hook.is_s3,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from ...storage.errors import CairnError
 from ...storage.port import ObjectStore
@@ -16,7 +17,13 @@ from .findings import Examination, Finding
 
 
 def examine_storage(
-    store: ObjectStore, runtime: Runtime, job: str | None = None, *, write: bool = True, deep: bool = False
+    store: ObjectStore,
+    runtime: Runtime,
+    job: str | None = None,
+    *,
+    write: bool = True,
+    deep: bool = False,
+    max_age_ms: int | None = None,
 ) -> Examination:
     """Make every check of a storage.
 
@@ -26,6 +33,7 @@ def examine_storage(
         job: the only one to look at; None: all.
         write: also try the rights and the conditional writes, below `_cairn/`; that is deleted again.
         deep: read every file of the retained checkpoints.
+        max_age_ms: how old each job's latest completed checkpoint may be; None: any age.
 
     Raises:
         NoCheckpointError: the storage has no such job.
@@ -50,6 +58,10 @@ def examine_storage(
     for name, head in found.items():
         if job in (None, name):
             _examine_job(done, store, runtime, name, head, deep=deep)
+            if max_age_ms is not None and isinstance(head, Head):
+                coordinator = Coordinator(store, name, runtime)
+                age = partial(job_head.too_old, store.uri, coordinator, runtime, max_age_ms)
+                done.run(f"{name}: age", age)
     return done
 
 

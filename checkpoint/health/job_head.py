@@ -99,6 +99,22 @@ def _stuck(storage: str, coordinator: Coordinator, head: Head, runtime: Runtime)
         )
 
 
+def too_old(storage: str, coordinator: Coordinator, runtime: Runtime, max_age_ms: int) -> Iterator[Finding]:
+    """Find a job whose latest completed checkpoint is older than a limit, or that has none."""
+    latest = coordinator.head().latest_completed()
+    age_ms = runtime.now_ms() - latest.completed_at_ms if latest else None
+    if age_ms is None or age_ms > max_age_ms:
+        job = coordinator.job
+        had = "no checkpoint has completed" if latest is None else f"checkpoint {latest.id} completed last"
+        yield error(
+            "checkpoint-old",
+            job,
+            f"{had}, {duration(age_ms)} ago" if latest else had,
+            f"one was to complete every {duration(max_age_ms)}: what has come in since is not in any checkpoint",
+            f"`cairn checkpoints {job} --storage {storage}` says what is pending and what failed",
+        )
+
+
 def servers_record(storage: str, coordinator: Coordinator, runtime: Runtime) -> Iterator[Finding]:
     """Find a record of Spark servers that cannot be read."""
     try:

@@ -82,3 +82,16 @@ def test_a_storage_that_is_not_there_is_a_finding_and_a_job_that_is_not_there_an
     assert "ERROR storage-missing" in capsys.readouterr().out
     assert main(["doctor", "nope", "--storage", storage]) == FAILED
     assert "the storage has no such job" in capsys.readouterr().err
+
+
+def test_a_checkpoint_that_is_too_old(storage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The job's clock stood still in 2023."""
+    words = ["doctor", "--read-only", "--storage", storage]
+    assert main([*words, "--max-age", "36500d"]) == 0
+    assert main([*words, "--max-age", "2h"]) == DAMAGED
+    out = capsys.readouterr().out
+    assert f"ERROR checkpoint-old: {JOB}" in out
+    assert "one was to complete every 2h 00m" in out
+    with pytest.raises(SystemExit):
+        main([*words, "--max-age", "2 hours"])
+    assert "expected a number and m, h or d, such as 2h" in capsys.readouterr().err

@@ -299,10 +299,26 @@ def test_a_list_of_completed_epochs_that_is_gone(monkeypatch: pytest.MonkeyPatch
     assert names(examine(world)) == ["epoch-list-damaged"]
 
 
+def test_a_job_without_a_new_checkpoint(world: World) -> None:
+    """The age counts from the moment when the latest one completed; a job that never completed one is too old."""
+    runtime, hour_ms = Runtime(world.clock, world.new_token), 3_600_000
+
+    def after(**time: int) -> list[str]:
+        world.clock.advance(timedelta(**time))
+        return names(examine_storage(world.store, runtime, max_age_ms=2 * hour_ms))
+
+    assert after(hours=2) == []
+    assert after(seconds=1) == ["checkpoint-old"]
+    new = World()
+    new.trigger("a")
+    found = examine_storage(new.store, Runtime(new.clock, new.new_token), max_age_ms=hour_ms)
+    assert [each.what for each in found.findings] == ["no checkpoint has completed"]
+
+
 def test_the_reference_has_each_finding() -> None:
     page = (ROOT / "docs" / "reference" / "doctor.md").read_text()
     table = page[page.index("## What it finds") : page.index("## What it finds on a worker")]
-    planted = {name for _, name, _ in ILLNESSES.values()} | {"epoch-list-damaged", "check-failed"}
+    planted = {name for _, name, _ in ILLNESSES.values()} | {"epoch-list-damaged", "check-failed", "checkpoint-old"}
     assert set(re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE)) == planted
 
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -298,6 +299,8 @@ def test_the_operator(machine: None, api: dict[str, Answer], tmp_path: Path, sai
         return made.execute(context(Ti(run_id="r")))
 
     assert doctor(fail_on="warning")["healthy"]
+    with pytest.raises(UnhealthyError, match="checkpoint-old"):
+        doctor(max_age=timedelta(hours=2))  # the clock of this world stands still in 2023
     api["/dags/flights"] = (200, {"is_paused": True})
     assert [each["name"] for each in doctor()["findings"]] == ["dag-paused"]
     assert "WARNING dag-paused: flights: the DAG is paused. Why it matters: no epoch begins. To mend it: " in said.text
@@ -312,6 +315,8 @@ def test_the_operator(machine: None, api: dict[str, Answer], tmp_path: Path, sai
 def test_the_operator_refuses_at_parse_what_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfigError, match="fail_on is one of error, warning, never"):
         CairnDoctorOperator(task_id="doctor", storage="s3://lake", fail_on="no")  # type: ignore[arg-type]
+    with pytest.raises(InvalidConfigError, match="max_age is a time above 0"):
+        CairnDoctorOperator(task_id="doctor", storage="s3://lake", max_age=timedelta(0))
     with pytest.raises(InvalidConfigError, match="no storage is given"):
         CairnDoctorOperator(task_id="doctor", storage="")
     with pytest.raises(UnsupportedStorageError):
