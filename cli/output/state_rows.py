@@ -77,6 +77,8 @@ def rows(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[st
         "files": [coordinator.files.spark_url(handle.path) for _, handle in found.files],
         "key": list(output.key),
         "key_groups": output.key_groups,
+        "runs": len({handle.run for _, handle in found.files if handle.run}),
+        "merge": output.merge,
         "columns": names,
         "rows": shown,
         "more": more,
@@ -87,7 +89,8 @@ def rows(coordinator: Coordinator, options: argparse.Namespace) -> tuple[list[st
 def _lines(document: dict[str, Any]) -> Iterator[str]:
     keyed = f", by {', '.join(document['key'])}" if document["key"] else ""
     groups = f" in {document['key_groups']} key groups" if document["key_groups"] else ""
-    yield f"state {document['name']} of {document['stage']} in checkpoint {document['checkpoint']}{keyed}{groups}"
+    runs = f", {document['runs']} run{'s' if document['runs'] > 1 else ''}" if document["runs"] else ""
+    yield f"state {document['name']} of {document['stage']} in checkpoint {document['checkpoint']}{keyed}{groups}{runs}"
     yield f"files: {document['url']}"
     yield ""
     names = document["columns"]

@@ -50,7 +50,7 @@ def job() -> World:
     return World(MemoryStore(), CONFIG, (StageSpec(STAGE),))
 
 
-def keep(world: World, epoch: str, *parts: bytes, runs: Sequence[int] = ()) -> None:
+def keep(world: World, epoch: str, *parts: bytes, runs: Sequence[int] = (), **more: Any) -> None:
     """Run an epoch whose first stage leaves a state of these files, one a subtask; of these runs."""
     world.trigger(epoch)
     at = world.submit(epoch, STAGE).handover
@@ -62,7 +62,7 @@ def keep(world: World, epoch: str, *parts: bytes, runs: Sequence[int] = ()) -> N
         run = runs[number] if runs else 0
         handle = StateHandle("state.totals", f"{folder}part-{number}", len(data), written.etag, run=run)
         acks.append(SubtaskAck(number, (handle,)))
-    output = Output("state", "totals", folder, SCHEMA, ("k",), key_groups=128)
+    output = Output("state", "totals", folder, SCHEMA, ("k",), key_groups=128, **more)
     world.coordinator().acknowledge(ack_of(at, acks, outputs=(output,)))
     world.coordinator().complete(world.pending_id(epoch))
 
@@ -216,7 +216,18 @@ def test_of_a_state_with_runs_each_key_is_shown_as_the_newest_run_has_it(
         (-0.0, "second"),
         (1.0, "second"),
     ]
-    assert not found["more"]
+    assert (found["runs"], found["merge"], found["more"]) == (2, {}, False)
+    head = printed(storage, capsys, STAGE, "totals").splitlines()[0]
+    assert head == "state totals of clean in checkpoint 1, by k in 128 key groups, 2 runs"
+
+
+def test_a_state_of_partial_aggregates_is_left_to_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = job()
+    both = parquet({"k": ["a"], "v": ["1"]}), parquet({"k": ["a"], "v": ["2"]})
+    keep(world, "a", *both, runs=(0, 1), merge={"v": "max"})
+    said = printed(jobs.dump(world.memory, tmp_path), capsys, STAGE, "totals", status=2)
+    assert "is merged by Spark: read it with airflow_cairn.spark.state" in said
+    assert "v: max" in said
 
 
 def test_base_and_runs_are_kept_as_long_as_a_checkpoint_names_them() -> None:  # semantics K4
