@@ -14,8 +14,8 @@ from airflow.sdk import BaseOperator
 from ...checkpoint import CheckpointConfig
 from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.views.config_fields import config_json
+from ...checkpoint.views.drawn_stages import DrawnStage
 from ...storage.names import shorten
-from .drawn_stages import DrawnStage
 from .exchange import Exchange
 
 if TYPE_CHECKING:

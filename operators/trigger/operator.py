@@ -24,6 +24,7 @@ from ...checkpoint.reasons import Reason
 from ...checkpoint.savepoints.start_plan import JobShape
 from ...checkpoint.source import Source, check_sources
 from ...checkpoint.stage_graph import check_stages
+from ...checkpoint.views.drawn_stages import DrawnStage, drawn
 from ...storage.errors import CairnError, ErrorKind
 from ...storage.names import shorten
 from ...storage.probe import ensure_probed
@@ -45,7 +46,6 @@ from ...tasks.slice_detail import check_slice_detail
 from ...triggers.polling import why_failed
 from ...triggers.request import RequestTrigger
 from ..graph.declaration import Push, TriggerOperator
-from ..graph.drawn_stages import DrawnStage, drawn
 from ..graph.first_stage import first_stage_of
 from ..graph.stages import StageTask
 from ..graph.topology import stages_of

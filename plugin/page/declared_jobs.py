@@ -9,20 +9,8 @@ from typing import Any
 
 from ...checkpoint.documents.attempt import StageSpec
 from ...checkpoint.documents.strict_json import Json
+from ...checkpoint.views.drawn_stages import DrawnStage
 from ...tasks.job_settings import is_rendered_later
-
-
-@dataclass(frozen=True, slots=True)
-class DeclaredStage:
-    """One stage, or all stages of a mapped task, as the DAG draws them."""
-
-    uid: str
-    task_id: str | None
-    """None where no task is known."""
-    instances: int
-    """Of a mapped task; 0 where it is not mapped."""
-    reads: tuple[str, ...]
-    pipelined: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +23,7 @@ class DeclaredJob:
     job: str
     aws_conn_id: str | None
     config: dict[str, Json]
-    stages: tuple[DeclaredStage, ...]
+    stages: tuple[DrawnStage, ...]
 
     @property
     def is_templated(self) -> bool:
@@ -47,7 +35,7 @@ class DeclaredJob:
         """The stages as the protocol has them, a mapped task as one."""
         return tuple(StageSpec(each.uid, each.reads, pipelined=each.pipelined) for each in self.stages)
 
-    def drawn(self, stage: str) -> tuple[DeclaredStage, int | None] | None:
+    def drawn(self, stage: str) -> tuple[DrawnStage, int | None] | None:
         """Find what the DAG draws for a stage of a checkpoint; None where it no longer has that stage.
 
         Args:
@@ -78,7 +66,7 @@ def declared_jobs(serialized: Mapping[str, Any]) -> tuple[DeclaredJob, ...]:
 
 def _job(dag_id: str, task: Mapping[str, Any], further: Mapping[str, Any]) -> DeclaredJob:
     stages = tuple(
-        DeclaredStage(each["uid"], each["task_id"], each["instances"], tuple(each["reads"]), tuple(each["pipelined"]))
+        DrawnStage(each["uid"], each["task_id"], each["instances"], tuple(each["reads"]), tuple(each["pipelined"]))
         for each in further["stages"]
     )
     named = str(task["storage"]), str(task["job"])

@@ -12,7 +12,7 @@ import httpx
 from fastapi import FastAPI, Header, HTTPException
 
 from airflow_cairn.checkpoint.views.config_fields import config_json
-from airflow_cairn.operators.graph.drawn_stages import drawn
+from airflow_cairn.checkpoint.views.drawn_stages import drawn
 from airflow_cairn.plugin.page.app import create_app
 from airflow_cairn.plugin.page.server import Schedule
 from airflow_cairn.plugin.page.shared_reads import SharedReads

@@ -1,11 +1,11 @@
-"""A job's stages as the page in Airflow draws them: a mapped task is one, whatever the number of its instances."""
+"""A job's stages as a DAG draws them: a mapped task is one, whatever the number of its instances."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...checkpoint.documents.attempt import StageSpec
+from ..documents.attempt import StageSpec
 
 
 @dataclass(frozen=True, slots=True)
