@@ -1,4 +1,5 @@
 """The pages and the REST interface below `/cairn` in Airflow's API server.
 
-Imports hooks, tasks and the checkpoint's views. Loaded by no other process of Airflow; never writes to a store.
+Imports hooks, tasks and the checkpoint's views. Loaded by no other process of Airflow. Changes a
+job only by what a person has confirmed.
 """

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from ...checkpoint.documents.layout import run_id_of
+from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.views import wording
 from .declared_jobs import DeclaredJob
 from .problems import Problem, problem_of
@@ -104,6 +105,16 @@ def html(request: Request, template: str, *, status: int = 200, **values: Any) -
     base = request.scope.get("root_path", "")
     page = _TEMPLATES.get_template(template).render(base=base, airflow=base.removesuffix(PREFIX), **values)
     return HTMLResponse(page, status)
+
+
+def document(job: DeclaredJob, found: dict[str, Json]) -> JSONResponse:
+    """Answer a program with a document of a job, and say of which.
+
+    Args:
+        job: the job.
+        found: the document.
+    """
+    return JSONResponse({"dag_id": job.dag_id, "job": job.job, "storage": job.storage, **found})
 
 
 def failed(request: Request, error: Exception) -> Response:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 from starlette.requests import Request
 
-from .problems import ForeignRequestError, InterventionRefusedError
+from .problems import ForeignRequestError, InterventionRefusedError, changed
 
 VALID_S = 900
 """How long a confirmation may be sent after the page was made."""
@@ -64,4 +64,4 @@ class Confirmations:
         except BadSignature as error:  # one that is too old is one too
             raise InterventionRefusedError("This page is too old to be confirmed. Look again.") from error
         if found != facts:
-            raise InterventionRefusedError("The job has changed since you looked, so nothing was done. Look again.")
+            raise changed()

@@ -12,7 +12,7 @@ from ...checkpoint import system_runtime
 from ...checkpoint.reasons import Status
 from ...checkpoint.views.checkpoint_list import CheckpointRow
 from ...checkpoint.views.details import CheckpointDetails
-from ...checkpoint.views.overview import alarms
+from ...checkpoint.views.overview import Overview, alarms
 from ..drawings.stage_bars import bars_of
 from ..drawings.stage_graph import StageGraph, graph_of, marks_of
 from ..drawings.timeline import timeline
@@ -51,12 +51,6 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
     one = "/dags/{dag_id}/jobs/{job}"
     now_ms = system_runtime().now_ms
 
-    def declared(dag_id: str, job: str) -> DeclaredJob:
-        return jobs.find(dag_id, job)
-
-    def of_dag(dag_id: str) -> tuple[DeclaredJob, ...]:
-        return jobs.of_dag(dag_id)
-
     async def overview_page(request: Request, job: DeclaredJob) -> Response:
         found, now = await jobs.reader.overview(job), now_ms()
         said, schedule = alarms(found, job.storage, now, job.dag_id), await jobs.schedule(job.dag_id)
@@ -91,7 +85,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
 
     @made.get("/dags/{dag_id}", dependencies=may_read)
     async def dag(
-        request: Request, dag_id: str, run_id: Text = "", known: tuple[DeclaredJob, ...] = Depends(of_dag)
+        request: Request, dag_id: str, run_id: Text = "", known: tuple[DeclaredJob, ...] = Depends(jobs.of_dag)
     ) -> Response:
         if not known:
             return html(request, "no_job.html", dag_id=dag_id)
@@ -105,13 +99,13 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         return await overview_page(request, job)
 
     @made.get(one, dependencies=may_read)
-    async def overview(request: Request, job: DeclaredJob = Depends(declared)) -> Response:
+    async def overview(request: Request, job: DeclaredJob = Depends(jobs.find)) -> Response:
         return await overview_page(request, job)
 
     @made.get(f"{one}/history", dependencies=may_read)
     async def history(
         request: Request,
-        job: DeclaredJob = Depends(declared),
+        job: DeclaredJob = Depends(jobs.find),
         status: OneStatus = None,
         run: Text = "",
         page: Number = 1,
@@ -119,15 +113,16 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         return await history_page(request, job, HistoryFilter(status, run, page))
 
     @made.get(f"{one}/checkpoints/{{checkpoint}}", dependencies=may_read)
-    async def checkpoint(request: Request, checkpoint: int, job: DeclaredJob = Depends(declared)) -> Response:
-        found = await jobs.reader.checkpoint(job, checkpoint)
+    async def checkpoint(request: Request, checkpoint: int, job: DeclaredJob = Depends(jobs.find)) -> Response:
+        found, known = await jobs.reader.checkpoint(job, checkpoint), await jobs.reader.overview(job)
+        latest = known.latest_completed
         shown: dict[str, Any] = {
             "found": found,
             "bars": bars_of(found),
-            "attempts": await _attempts(jobs, job, found.row),
+            "attempts": _attempts(known, found.row),
             "most": STAGES,
             "graph": _graph(job, found),
-            "newest": await _newest(jobs, job),
+            "newest": None if latest is None else latest.id,
         }
         return html(request, "checkpoint.html", job=job, tab="history", **shown)
 
@@ -135,7 +130,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
     async def files(
         request: Request,
         checkpoint: int,
-        job: DeclaredJob = Depends(declared),
+        job: DeclaredJob = Depends(jobs.find),
         stage: Text = "",
         page: Number = 1,
     ) -> Response:
@@ -150,44 +145,38 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         return html(request, "files.html", job=job, tab="history", **shown)
 
     @made.get(f"{one}/state", dependencies=may_read)
-    async def state(request: Request, job: DeclaredJob = Depends(declared)) -> Response:
+    async def state(request: Request, job: DeclaredJob = Depends(jobs.find)) -> Response:
         latest = (await jobs.reader.overview(job)).latest_completed
         found = None if latest is None else await jobs.reader.states(job)
         return html(request, "state.html", job=job, tab="state", found=found, most=COLUMNS)
 
     @made.get(f"{one}/failovers", dependencies=may_read)
-    async def failovers(request: Request, job: DeclaredJob = Depends(declared)) -> Response:
+    async def failovers(request: Request, job: DeclaredJob = Depends(jobs.find)) -> Response:
         found = await jobs.reader.overview(job)
         rows = {row.id: row for row in found.listing.checkpoints}
         return html(request, "failovers.html", job=job, tab="failovers", found=found.stats, rows=rows)
 
     @made.get(f"{one}/summary", dependencies=may_read)
-    async def summary(request: Request, job: DeclaredJob = Depends(declared)) -> Response:
+    async def summary(request: Request, job: DeclaredJob = Depends(jobs.find)) -> Response:
         found = (await jobs.reader.overview(job)).stats
         return html(request, "summary.html", job=job, tab="summary", found=found)
 
     @made.get(f"{one}/savepoints", dependencies=may_read)
-    async def savepoints(request: Request, job: DeclaredJob = Depends(declared)) -> Response:
+    async def savepoints(request: Request, job: DeclaredJob = Depends(jobs.find)) -> Response:
         found = await jobs.reader.savepoints(job)
         return html(request, "savepoints.html", job=job, tab="savepoints", found=found)
 
     @made.get(f"{one}/configuration", dependencies=may_read)
-    async def configuration(request: Request, job: DeclaredJob = Depends(declared)) -> Response:
+    async def configuration(request: Request, job: DeclaredJob = Depends(jobs.find)) -> Response:
         owner = (await jobs.reader.overview(job)).owner
         return html(request, "configuration.html", job=job, tab="configuration", owner=owner)
 
     return made
 
 
-async def _attempts(jobs: Jobs, job: DeclaredJob, row: CheckpointRow) -> list[CheckpointRow]:
+def _attempts(known: Overview, row: CheckpointRow) -> list[CheckpointRow]:
     """Give the attempts of a checkpoint's epoch, as far as the job remembers them, oldest first."""
-    rows = (await jobs.reader.overview(job)).listing.checkpoints
-    return [each for each in reversed(rows) if each.run_id == row.run_id]
-
-
-async def _newest(jobs: Jobs, job: DeclaredJob) -> int | None:
-    latest = (await jobs.reader.overview(job)).latest_completed
-    return None if latest is None else latest.id
+    return [each for each in reversed(known.listing.checkpoints) if each.run_id == row.run_id]
 
 
 def _graph(job: DeclaredJob, found: CheckpointDetails) -> StageGraph | None:

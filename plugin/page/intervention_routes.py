@@ -13,11 +13,12 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from ...checkpoint import Coordinator
 from ...checkpoint.documents.entries import InterventionKind
-from .answers import API, address, html
+from .answers import API, address, document, html
 from .confirmations import Confirmations, check_origin
 from .declared_jobs import DeclaredJob
-from .interventions import Plan, changed, perform, plan
+from .interventions import Plan, perform, plan
 from .jobs import Jobs
+from .problems import changed
 from .server import Server
 
 MAX_FORM = 16 * 1024
@@ -48,9 +49,6 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
     one = "/dags/{dag_id}/jobs/{job}/interventions/{kind}"
     confirmations = Confirmations(server.secret)
 
-    def declared(dag_id: str, job: str) -> DeclaredJob:
-        return jobs.find(dag_id, job)
-
     def facts_of(user: Any, job: DeclaredJob, planned: Plan) -> list[str]:
         return [server.name_of(user), job.dag_id, job.storage, job.job, planned.digest]
 
@@ -74,7 +72,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
     async def question(
         request: Request,
         kind: InterventionKind,
-        job: DeclaredJob = Depends(declared),
+        job: DeclaredJob = Depends(jobs.find),
         user: Any = Depends(server.signed_in),
         checkpoint: Checkpoint = None,
     ) -> Response:
@@ -86,7 +84,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
     async def confirm(
         request: Request,
         kind: InterventionKind,
-        job: DeclaredJob = Depends(declared),
+        job: DeclaredJob = Depends(jobs.find),
         user: Any = Depends(server.signed_in),
         checkpoint: Checkpoint = None,
     ) -> Response:
@@ -99,17 +97,17 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
 
     @made.get(f"{API}{one}", summary="What an intervention would do", dependencies=may_edit)
     async def planned(
-        kind: InterventionKind, job: DeclaredJob = Depends(declared), checkpoint: Checkpoint = None
+        kind: InterventionKind, job: DeclaredJob = Depends(jobs.find), checkpoint: Checkpoint = None
     ) -> JSONResponse:
         found = await jobs.reader.do(job, partial(plan, kind=kind, checkpoint=checkpoint))
-        return JSONResponse({"dag_id": job.dag_id, "job": job.job, "storage": job.storage, **found.as_json()})
+        return document(job, found.as_json())
 
     @made.post(f"{API}{one}", summary="Do what the plan says", dependencies=may_edit)
     async def do(
         request: Request,
         kind: InterventionKind,
         wanted: Wanted,
-        job: DeclaredJob = Depends(declared),
+        job: DeclaredJob = Depends(jobs.find),
         user: Any = Depends(server.signed_in),
     ) -> JSONResponse:
         check_origin(request)
@@ -119,7 +117,7 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
                 raise changed()
 
         done = await carry_out(user, job, kind, wanted.checkpoint, agrees)
-        return JSONResponse({"dag_id": job.dag_id, "job": job.job, "storage": job.storage, **done.as_json()})
+        return document(job, done.as_json())
 
     return made
 

@@ -20,7 +20,7 @@ from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.errors import NoCheckpointError, RewindRefusedError
 from ...checkpoint.reasons import Reason
 from ...checkpoint.views.wording import how_stopped
-from .problems import InterventionRefusedError
+from .problems import InterventionRefusedError, changed
 
 RUNS = 20
 """DAG runs that a plan names."""
@@ -98,11 +98,6 @@ def perform(coordinator: Coordinator, agreed: Plan, actor: str) -> None:
         coordinator.rewind(agreed.checkpoint, abort_pending=True, agreed=agreed.rewound, actor=actor)
     except RewindRefusedError as error:
         raise changed() from error
-
-
-def changed() -> InterventionRefusedError:
-    """Give the error for a job that has changed between the look and the confirmation."""
-    return InterventionRefusedError("The job has changed since you looked, so nothing was done. Look again.")
 
 
 def _resume(head: Head) -> Plan:

@@ -44,22 +44,22 @@ class Jobs:
         """Say when the next run of a DAG begins; None where there is no such DAG."""
         return await run_in_threadpool(self._server.schedule, dag_id)
 
-    def find(self, dag_id: str, name: str) -> DeclaredJob:
+    def find(self, dag_id: str, job: str) -> DeclaredJob:
         """Give one job of a DAG.
 
         Args:
             dag_id: of the DAG.
-            name: the job's, or the id of the task that triggers its checkpoints.
+            job: its name, or the id of the task that triggers its checkpoints.
 
         Raises:
             JobNotKnownError: there is no such DAG, or it declares no such job.
             TemplatedJobError: only a run knows which job it is.
         """
         known = self.of_dag(dag_id)
-        found = next((job for job in known if name in (job.job, job.task_id)), None)
+        found = next((each for each in known if job in (each.job, each.task_id)), None)
         if found is None:
-            names = ", ".join(f"`{job.job}`" for job in known) or "none"
-            raise JobNotKnownError(f"The DAG `{dag_id}` declares no job `{name}`. Its jobs: {names}.")
+            names = ", ".join(f"`{each.job}`" for each in known) or "none"
+            raise JobNotKnownError(f"The DAG `{dag_id}` declares no job `{job}`. Its jobs: {names}.")
         if found.is_templated:
             raise TemplatedJobError(
                 f"`storage` is `{found.storage}` and `job` is `{found.job}`: no run has rendered them yet."

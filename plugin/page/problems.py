@@ -28,6 +28,11 @@ class InterventionRefusedError(Exception):
     """What a person wants done is not done; the text says why."""
 
 
+def changed() -> InterventionRefusedError:
+    """Give the error for a job that has changed between the look and the confirmation."""
+    return InterventionRefusedError("The job has changed since you looked, so nothing was done. Look again.")
+
+
 class ForeignRequestError(Exception):
     """A request that would change something was not sent by a page of ours."""
 

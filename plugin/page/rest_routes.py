@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse
 from ...checkpoint import system_runtime
 from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.views.savepoint_list import savepoint_json
+from .answers import document
 from .declared_jobs import DeclaredJob
 from .jobs import Jobs
 from .server import Server
@@ -34,9 +35,6 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
     one = "/dags/{dag_id}/jobs/{job}"
     now_ms = system_runtime().now_ms
 
-    def declared(dag_id: str, job: str) -> DeclaredJob:
-        return jobs.find(dag_id, job)
-
     @made.get("/dags", summary="The jobs of all DAGs whose runs you may read")
     def all_jobs(user: Any = Depends(server.signed_in)) -> JSONResponse:
         by_dag = groupby(jobs.of_user(user), key=lambda job: job.dag_id)
@@ -47,39 +45,39 @@ def router(server: Server, jobs: Jobs) -> APIRouter:
         return JSONResponse(_of_dag(dag_id, jobs.of_dag(dag_id)))
 
     @made.get(one, summary="A job at a glance", dependencies=may_read)
-    async def overview(job: DeclaredJob = Depends(declared)) -> JSONResponse:
+    async def overview(job: DeclaredJob = Depends(jobs.find)) -> JSONResponse:
         found, schedule = await jobs.reader.overview(job), await jobs.schedule(job.dag_id)
-        document = found.as_json(storage=job.storage, now_ms=now_ms(), dag_id=job.dag_id)
-        return _answer(job, {**document, "schedule": asdict(schedule) if schedule else None})
+        said = found.as_json(storage=job.storage, now_ms=now_ms(), dag_id=job.dag_id)
+        return document(job, {**said, "schedule": asdict(schedule) if schedule else None})
 
     @made.get(f"{one}/checkpoints", summary="Its checkpoints, newest first", dependencies=may_read)
-    async def checkpoints(job: DeclaredJob = Depends(declared), limit: Limit = 100) -> JSONResponse:
-        return _answer(job, (await jobs.reader.overview(job)).listing.as_json(limit=limit))
+    async def checkpoints(job: DeclaredJob = Depends(jobs.find), limit: Limit = 100) -> JSONResponse:
+        return document(job, (await jobs.reader.overview(job)).listing.as_json(limit=limit))
 
     @made.get(f"{one}/checkpoints/{{checkpoint}}", summary="One checkpoint by stage and subtask", dependencies=may_read)
-    async def checkpoint(checkpoint: int, job: DeclaredJob = Depends(declared), limit: Limit = 100) -> JSONResponse:
-        return _answer(job, (await jobs.reader.checkpoint(job, checkpoint)).as_json(stages=limit))
+    async def checkpoint(checkpoint: int, job: DeclaredJob = Depends(jobs.find), limit: Limit = 100) -> JSONResponse:
+        return document(job, (await jobs.reader.checkpoint(job, checkpoint)).as_json(stages=limit))
 
     @made.get(f"{one}/checkpoints/{{checkpoint}}/states", summary="What it holds", dependencies=may_read)
-    async def states(checkpoint: int, job: DeclaredJob = Depends(declared)) -> JSONResponse:
-        return _answer(job, (await jobs.reader.states(job, checkpoint)).as_json())
+    async def states(checkpoint: int, job: DeclaredJob = Depends(jobs.find)) -> JSONResponse:
+        return document(job, (await jobs.reader.states(job, checkpoint)).as_json())
 
     @made.get(f"{one}/checkpoints/{{checkpoint}}/files", summary="Its files, each checked", dependencies=may_read)
     async def files(
-        checkpoint: int, job: DeclaredJob = Depends(declared), stage: Name = None, first: First = 0, limit: Limit = 100
+        checkpoint: int, job: DeclaredJob = Depends(jobs.find), stage: Name = None, first: First = 0, limit: Limit = 100
     ) -> JSONResponse:
-        return _answer(job, (await jobs.reader.files(job, checkpoint, stage, first, limit)).as_json())
+        return document(job, (await jobs.reader.files(job, checkpoint, stage, first, limit)).as_json())
 
     @made.get(f"{one}/savepoints", summary="The savepoints that it remembers, newest first", dependencies=may_read)
-    async def savepoints(job: DeclaredJob = Depends(declared)) -> JSONResponse:
+    async def savepoints(job: DeclaredJob = Depends(jobs.find)) -> JSONResponse:
         found = await jobs.reader.savepoints(job)
-        return _answer(job, {"savepoints": [savepoint_json(entry) for entry in found]})
+        return document(job, {"savepoints": [savepoint_json(entry) for entry in found]})
 
     @made.get(f"{one}/configuration", summary="Its options, as the DAG declares them", dependencies=may_read)
-    def configuration(job: DeclaredJob = Depends(declared)) -> JSONResponse:
+    def configuration(job: DeclaredJob = Depends(jobs.find)) -> JSONResponse:
         stages = [asdict(stage) for stage in job.stages]
         declared = {"aws_conn_id": job.aws_conn_id, "task_id": job.task_id, "config": job.config, "stages": stages}
-        return _answer(job, declared)
+        return document(job, declared)
 
     @made.get("/openapi.json", summary="This description")
     def openapi(request: Request) -> JSONResponse:
@@ -93,7 +91,3 @@ def _of_dag(dag_id: str, jobs: Iterable[DeclaredJob]) -> dict[str, Json]:
         {"job": job.job, "storage": job.storage, "task_id": job.task_id, "templated": job.is_templated} for job in jobs
     ]
     return {"dag_id": dag_id, "jobs": named}
-
-
-def _answer(job: DeclaredJob, document: dict[str, Json]) -> JSONResponse:
-    return JSONResponse({"dag_id": job.dag_id, "job": job.job, "storage": job.storage, **document})
