@@ -102,6 +102,9 @@ class Coordinator(UseCase):
         self.rewind = rewinding.rewind
         savepoints = Savepoints(opened)
         self.savepoint = savepoints.take
+        self.open_savepoint = savepoints.open
+        self.go_on_with_savepoint = savepoints.go_on
+        self.savepoints_to_go_on_with = savepoints.to_go_on_with
         self.check_savepoint = savepoints.check
         self.look_for_savepoint = savepoints.look
         self.awaited_by = savepoints.awaited_by

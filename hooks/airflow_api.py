@@ -19,7 +19,7 @@ from airflow.sdk.log import mask_secret
 from ..checkpoint.errors import InvalidConfigError
 from ..storage.errors import CairnError, ErrorKind
 from .airflow_api_access import ApiAccess, access_of
-from .clear_body import TaskRef, clear_body
+from .clear_body import TaskRef, clear_body, failed_body
 
 AIRFLOW_API_CONN_ID = "cairn_airflow_api"
 """The connection by default."""
@@ -168,6 +168,34 @@ class AirflowApiHook(BaseHook):
         body = clear_body(run_id, tasks, note)
         self._json(self._send("POST", f"/dags/{_quoted(dag_id)}/clearTaskInstances", body, repeat=False))
 
+    def clear_failed(
+        self, dag_id: str, run_id: str, tasks: list[TaskRef], note: str, *, dry_run: bool
+    ) -> tuple[TaskRef, ...]:
+        """Clear what has failed of some tasks of one run, and of those behind them; see `failed_body`.
+
+        Args:
+            dag_id: of the DAG.
+            run_id: of the DAG run.
+            tasks: at least one.
+            note: what the page shows at each of them.
+            dry_run: only say what would be cleared.
+
+        Returns:
+            What was cleared, or would be, in order.
+
+        Raises:
+            AirflowApiRefusedError: the API refuses the connection's login, token or rights.
+            AirflowApiError: the API did not answer as it should; the tasks may have been cleared.
+            AirflowNotFoundException: the connection is not defined.
+            InvalidConfigError: the connection cannot be used, or the body would reach too far.
+        """
+        path = f"/dags/{_quoted(dag_id)}/clearTaskInstances"
+        answer = self._send("POST", path, failed_body(run_id, tasks, note, dry_run=dry_run), repeat=dry_run)
+        found = self._json(answer).get("task_instances")
+        if not isinstance(found, list):
+            raise self._unexpected(answer)
+        return tuple(sorted(TaskRef(each["task_id"], each.get("map_index", -1)) for each in found))
+
     def pause(self, dag_id: str) -> None:
         """Pause a DAG; one that is paused stays so.
 
@@ -267,10 +295,28 @@ class AirflowApiHook(BaseHook):
             AirflowNotFoundException: the connection is not defined.
             InvalidConfigError: the connection cannot be used.
         """
+        return self.run_state(dag_id, run_id) in ("success", "failed")
+
+    def run_state(self, dag_id: str, run_id: str) -> str | None:
+        """Give the state of a run of a DAG; None where there is no such run.
+
+        Args:
+            dag_id: of the DAG.
+            run_id: of the run.
+
+        Raises:
+            AirflowApiRefusedError: the API refuses the connection's login, token or rights.
+            AirflowApiError: the API did not answer as it should.
+            AirflowNotFoundException: the connection is not defined.
+            InvalidConfigError: the connection cannot be used.
+        """
         answer = self._send("GET", f"/dags/{_quoted(dag_id)}/dagRuns/{_quoted(run_id)}", repeat=True)
         if answer.status_code == httpx.codes.NOT_FOUND:
-            return False
-        return self._json(answer).get("state") in ("success", "failed")
+            return None
+        state = self._json(answer).get("state")
+        if not isinstance(state, str):
+            raise self._unexpected(answer)
+        return state
 
     def _send(self, method: str, path: str, body: Any = None, *, repeat: bool) -> httpx.Response:
         fresh = self._token is None

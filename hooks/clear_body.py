@@ -30,6 +30,22 @@ class TaskRef:
         return self.task_id if self.map_index < 0 else f"{self.task_id} [{self.map_index}]"
 
 
+def failed_body(run_id: str, tasks: Iterable[TaskRef], note: str, *, dry_run: bool) -> dict[str, Any]:
+    """Make the body that clears what has failed of these tasks, and of those behind them, as a user does on the page.
+
+    Args:
+        run_id: as of `clear_body`.
+        tasks: as of `clear_body`.
+        note: as of `clear_body`.
+        dry_run: only say what would be cleared.
+
+    Raises:
+        InvalidConfigError: as of `clear_body`.
+    """
+    widened = {"dry_run": dry_run, "only_failed": True, "include_downstream": True}
+    return {**clear_body(run_id, tasks, note), **widened}
+
+
 def clear_body(run_id: str, tasks: Iterable[TaskRef], note: str) -> dict[str, Any]:
     """Make the body of `POST /dags/{dag}/clearTaskInstances` that clears these tasks of this run, whatever their state.
 

@@ -21,6 +21,7 @@ from ..checkpoint.errors import CheckpointFailedError, InvalidConfigError, JobFa
 from ..checkpoint.extensions.listeners import CheckpointListener, check_listeners
 from ..hooks.airflow_api import AirflowApiError
 from ..hooks.clear_body import TaskRef
+from ..hooks.storage import CheckpointStorageHook
 from ..storage.errors import CairnError, UnavailableError
 from ..tasks.clearing import Where
 from ..tasks.dag_pause import start_unless_paused
@@ -32,7 +33,7 @@ from ..tasks.stage_states import NobodyAcknowledgesError, acknowledge_for, check
 from ..tasks.unstarted_stages import start_again
 from ..triggers.checkpoint import CheckpointTrigger, asks_for_clear, describe, goes_on, is_paused
 from ..triggers.polling import why_failed
-from . import outcome
+from . import asked_savepoints, outcome
 from .runs_again import RunsAgain
 
 if TYPE_CHECKING:
@@ -320,6 +321,7 @@ class CheckpointSensor(BaseSensorOperator):
             tell(coordinator, self.listeners)
         finally:
             outcome.clean(coordinator)
+        asked_savepoints.go_on(coordinator, lambda uri: CheckpointStorageHook(uri, settings.aws_conn_id).open_store())
         return result
 
     def _ended(

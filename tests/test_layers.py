@@ -201,6 +201,7 @@ _UPWARDS = {
     "spark/kinds/x.py": "from ..input import inputs",
     "spark/input/x.py": "from ..epoch import Epoch",
     "plugin/drawings/x.py": "from ..page.jobs import Jobs",
+    "plugin/interventions/x.py": "from ..page.jobs import Jobs",
     "tasks/clearing.py": "from .health.examine import examine_worker",
     "operators/graph/x.py": "from ..stage.drivers import DurableSubmit",
     "operators/stage/x.py": "from ..trigger.operator import TriggerCheckpointOperator",

@@ -329,6 +329,12 @@ class InterventionKind(StrEnum):
     """Go on, where it was stopped (semantics S1)."""
     GIVE_UP = "give-up"
     """End an attempt that is pending (semantics D3)."""
+    SAVEPOINT = "savepoint"
+    """Take a savepoint (semantics P1)."""
+    STOP = "stop"
+    """Stop with a savepoint (semantics P2)."""
+    DISPOSE = "dispose"
+    """Dispose of a savepoint (semantics P3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +346,7 @@ class Intervention:
     """Who it was, as where they signed in knows them."""
     at_ms: Count
     checkpoint: CheckpointId | None = None
-    """The checkpoint that was named."""
+    """The checkpoint or savepoint that was named, or that was opened."""
 
 
 class Stopped(StrEnum):
@@ -437,6 +443,9 @@ class SavepointEntry:
     what is there, or of stages that were skipped (semantics B2, P1)."""
     window: WindowText | None = field(default=None, metadata=SPARSE)
     """The window of time that `epoch` has read, once `source` is known; None as in `PendingEntry`."""
+    actor: str = field(default="", metadata=SPARSE)
+    """Who asked for it from a page. No process of theirs waits for it, so the task that ends the epoch goes on with it.
+    Empty where a task or a command asked, which goes on with it itself."""
 
     @property
     def uri(self) -> str:

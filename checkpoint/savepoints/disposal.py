@@ -14,7 +14,8 @@ from datetime import timedelta
 from ...storage.errors import CairnError, ErrorKind
 from ...storage.port import DeleteFailure, ObjectStore
 from ..decisions import savepoint_entries
-from ..documents.entries import SavepointEntry
+from ..decisions.transitions import done_by
+from ..documents.entries import InterventionKind, SavepointEntry
 from ..documents.head import Head
 from ..errors import DocumentError, InvalidConfigError, NoSavepointError, SavepointRefusedError
 from ..open_job import heads_of
@@ -83,6 +84,7 @@ def dispose(
     open_folder: OpenFolder | None = None,
     *,
     force: bool = False,
+    actor: str = "",
 ) -> Disposal:
     """Throw a savepoint away, and have its job forget it; go on where that stopped before (semantics P3).
 
@@ -93,6 +95,7 @@ def dispose(
         open_folder: opens other savepoints, to see whether they exist; None: they are not considered.
         force: also where something speaks against it. One that is being made is never thrown away, nor is one in whose
             folder a job lives, whichever that is.
+        actor: who wants it, for the record; empty where that is not known.
 
     Raises:
         NoSavepointError: there is none, and no job of the storage knows of one.
@@ -115,13 +118,15 @@ def dispose(
         )
     failures = _delete(folder, found)
     if not failures:
-        _forget(heads, found.uri)
+        _forget(heads, found.uri, actor)
     return replace(found, failures=tuple(failures))
 
 
-def _forget(heads: HeadStore, uri: str) -> None:
-    def decide(head: Head, _now_ms: int) -> Decision[None]:
-        return Decision(None, changed(head, savepoint_entries.forgotten(head, uri)))
+def _forget(heads: HeadStore, uri: str, actor: str) -> None:
+    def decide(head: Head, now_ms: int) -> Decision[None]:
+        known = next((entry.id for entry in head.savepoints if entry.uri == uri), None)
+        after = savepoint_entries.forgotten(head, uri)
+        return Decision(None, changed(head, done_by(actor, InterventionKind.DISPOSE, head, after, now_ms, known)))
 
     heads.update(decide)
 

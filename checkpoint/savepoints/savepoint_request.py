@@ -11,7 +11,7 @@ from ...storage.names import check_name
 from ...storage.port import ObjectStore
 from ...storage.uris import check_storage_uri
 from ..documents import layout
-from ..documents.entries import SavepointEntry
+from ..documents.entries import InterventionKind, SavepointEntry
 from ..errors import InvalidConfigError
 from ..reasons import Status
 from ..validation import check_whole
@@ -65,6 +65,14 @@ class SavepointRequest:
     savepoint. If it fails, the job goes on (semantics P2)."""
     drain: str | None = None
     """With `stop`: the epoch that is the job's last one, begins all the same and drains; the savepoint waits."""
+    actor: str = ""
+    """Who wants it, for the record, where nothing of theirs waits for it; then each process that comes by goes on with
+    it (`SavepointEntry.actor`)."""
+
+    @property
+    def kind(self) -> InterventionKind:
+        """What it is where a person wants it."""
+        return InterventionKind.STOP if self.stop else InterventionKind.SAVEPOINT
 
     def __post_init__(self) -> None:
         """Check what can be checked without the store.

@@ -18,11 +18,13 @@ from datetime import timedelta
 from ...storage.errors import CairnError, GoneError, InvalidRequestError
 from ..completion import settle
 from ..decisions import savepoint_entries, suspension
+from ..decisions.transitions import done_by
 from ..documents import layout
 from ..documents.attempt import RestorePointer
 from ..documents.entries import SavepointEntry, Stopped
 from ..documents.head import Head
 from ..documents.run_window import run_of_head
+from ..documents.text import one_line
 from ..errors import InvalidConfigError, NoCheckpointError, SavepointDamagedError, SavepointRefusedError
 from ..open_job import UseCase
 from ..reasons import Reason, Status
@@ -33,6 +35,9 @@ from .files import SavepointFiles
 from .savepoint_format import SavepointHeader
 from .savepoint_request import OnProgress, OpenFolder, SavepointRequest, no_progress
 from .target import among_jobs, check_target
+
+PARALLEL = 4
+"""Files that are copied at once where a process goes on with a savepoint beside its own work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +72,55 @@ class Savepoints(UseCase):
             ForbiddenError: a store refused; once it is opened, asking again goes on.
             UnavailableError: a store did not answer; asking again goes on.
         """
-        entry = self._opened(request, open_folder)
-        if entry.status is Status.PENDING and entry.source is not None and not self.held_by_listeners(entry):
-            return self._go_on(entry, entry.source, request.parallel, open_folder, on_progress)
-        return entry
+        entry = self.open(request, open_folder)
+        source = self._ready(entry)
+        return entry if source is None else self._go_on(entry, source, request.parallel, open_folder, on_progress)
+
+    def open(self, request: SavepointRequest, open_folder: OpenFolder) -> SavepointEntry:
+        """Have the head take a savepoint in, or find the one of the request, and copy nothing.
+
+        Returns:
+            The savepoint; `take` and `go_on` go on with one that is pending.
+
+        Raises:
+            CairnError: as of `take`; nothing was opened.
+        """
+        while True:
+            entry = self._known_or_opened(request, open_folder)
+            if entry is not None:
+                return entry
+
+    def go_on(self, request: str, open_folder: OpenFolder) -> SavepointEntry | None:
+        """Go on with a savepoint that was opened, where it waits for nothing; never opens one.
+
+        Args:
+            request: the request's id.
+            open_folder: opens the savepoint's folder.
+
+        Returns:
+            The savepoint; None if the head knows of none.
+
+        Raises:
+            ForbiddenError: a store refused; asking again goes on.
+            UnavailableError: a store did not answer; asking again goes on.
+            SavepointRefusedError: the head has forgotten it meanwhile.
+        """
+        entry = self.look(request)
+        if entry is None:
+            return None
+        if entry.status is Status.FAILED:
+            self._folder(entry, open_folder).empty()
+        source = self._ready(entry)
+        return entry if source is None else self._go_on(entry, source, PARALLEL, open_folder, no_progress)
+
+    def to_go_on_with(self) -> tuple[SavepointEntry, ...]:
+        """Give those that a person asked for from a page, and of which only the copying is left to do.
+
+        As of this process's last look: a job without such savepoints pays no request.
+        """
+        head = self._heads.known or self._heads.load()
+        asked = (entry for entry in head.savepoints if entry.actor)
+        return tuple(entry for entry in asked if self._ready(entry) is not None)
 
     def check(self, request: SavepointRequest) -> None:
         """See that a savepoint would be taken, or gone on with, and change nothing; for a caller that prints first.
@@ -140,11 +190,10 @@ class Savepoints(UseCase):
 
         return self._heads.update(decide)[1]
 
-    def _opened(self, request: SavepointRequest, open_folder: OpenFolder) -> SavepointEntry:
-        while True:
-            entry = self._known_or_opened(request, open_folder)
-            if entry is not None:
-                return entry
+    def _ready(self, entry: SavepointEntry) -> RestorePointer | None:
+        """Give the checkpoint whose files are to be copied now; None where it has ended or waits for something."""
+        waits = entry.ended or entry.source is None or self.held_by_listeners(entry)
+        return None if waits else entry.source
 
     def _known_or_opened(self, request: SavepointRequest, open_folder: OpenFolder) -> SavepointEntry | None:
         """Give the savepoint that there is, or open one; None if one was forgotten meanwhile: then look again."""
@@ -186,8 +235,10 @@ class Savepoints(UseCase):
                 next_whole=start.next_whole,
                 owing=start.owing,
                 window=settled.window_of(start.epoch) if start.source else None,
+                actor=one_line(request.actor),
             )
-            return Decision(opened, savepoint_entries.opened(settled, opened))
+            after = savepoint_entries.opened(settled, opened)
+            return Decision(opened, done_by(request.actor, request.kind, settled, after, now_ms, opened.id))
 
         try:
             found = self._heads.update(decide)[1]

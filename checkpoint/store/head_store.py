@@ -85,6 +85,11 @@ class HeadStore:
         """Of the version that this process knows; 0 if it knows none, or there is none."""
         return self._last.head.revision if self._last is not None else 0
 
+    @property
+    def known(self) -> Head | None:
+        """The version that this process knows, where an outdated one does no harm; None: it knows none."""
+        return self._last.head if self._last is not None else None
+
     def has_changed(self) -> bool:
         """Tell whether there is another version than the one that this process knows; one request (semantics W2).
 

@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any
 from uuid import UUID
 
-from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.app import cached_app, get_auth_manager
+from airflow.api_fastapi.auth.managers.base_auth_manager import COOKIE_NAME_JWT_TOKEN
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.auth.tokens import get_signing_key
 from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
@@ -25,9 +28,13 @@ from airflow.models.serialized_dag import SerializedDagModel
 from airflow.utils.session import create_session
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
+from starlette.requests import Request
 
+from ...hooks.airflow_api import AirflowApiHook
+from ...hooks.own_airflow_api import OwnAirflowApi
 from ...hooks.storage import CheckpointStorageHook
 from ...storage.port import ObjectStore
+from .answers import PREFIX
 from .server import Schedule, Serialized
 
 KEPT = 10_000
@@ -50,6 +57,15 @@ class AirflowServer:
         self._lock = Lock()
         self._known: OrderedDict[tuple[str, str], Serialized] = OrderedDict()
         """What was read, by the DAG's id and hash."""
+
+    def api(self, request: Request) -> AirflowApiHook:
+        """Give Airflow's own API, asked as the user of a request; to be called on the server's loop."""
+        _, _, bearer = request.headers.get("authorization", "").partition(" ")
+        token = bearer or request.cookies.get(COOKIE_NAME_JWT_TOKEN, "")
+        # As Airflow's own module for servers asks for it: the app that runs, and no second one.
+        app = cached_app(apps=os.environ.get("AIRFLOW_API_APPS", "all"))
+        root_path = request.scope.get("root_path", "").removesuffix(PREFIX)
+        return OwnAirflowApi(app, root_path, token or "none", asyncio.get_running_loop())
 
     def name_of(self, user: Any) -> str:
         """Give the name by which Airflow knows a user."""

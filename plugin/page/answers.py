@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from ...checkpoint.documents.layout import run_id_of
 from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.views import wording
+from ..interventions.of_savepoints import REQUEST
 from .declared_jobs import DeclaredJob
 from .problems import Problem, problem_of
 
@@ -74,6 +75,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     found.filters.update(segment=_segment, words=_words, run=run_id_of, run_name=_run_name)
+    found.filters.update(operation=lambda request: request.removeprefix(REQUEST))
     found.filters.update(duration=_duration, size=wording.size, moment=wording.moment)
     found.globals.update(how_stopped=wording.how_stopped, restart=wording.restart)
     return found
@@ -82,15 +84,16 @@ def _environment() -> Environment:
 _TEMPLATES = _environment()
 
 
-def address(request: Request, job: DeclaredJob) -> str:
+def address(request: Request, job: DeclaredJob, below: str = "") -> str:
     """Give the address of a job's overview.
 
     Args:
         request: whose root path says below which address the app answers.
         job: the job.
+        below: the interface, below the app; empty: the pages.
     """
     base = request.scope.get("root_path", "")
-    return f"{base}/dags/{_segment(job.dag_id)}/jobs/{_segment(job.task_id)}"
+    return f"{base}{below}/dags/{_segment(job.dag_id)}/jobs/{_segment(job.task_id)}"
 
 
 def html(request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:

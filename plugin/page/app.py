@@ -8,11 +8,12 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from ...storage.errors import CairnError
+from ..interventions.plan import InterventionRefusedError
 from . import html_routes, intervention_routes, rest_routes
 from .answers import API, failed, guarded
 from .job_reader import JobReader
 from .jobs import Jobs
-from .problems import ForeignRequestError, InterventionRefusedError, JobNotKnownError, TemplatedJobError
+from .problems import ForeignRequestError, JobNotKnownError, TemplatedJobError
 from .server import Server
 from .shared_reads import SharedReads
 

@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 from starlette.requests import Request
 
-from .problems import ForeignRequestError, InterventionRefusedError, changed
+from ..interventions.plan import InterventionRefusedError, changed
+from .problems import ForeignRequestError
 
 VALID_S = 900
 """How long a confirmation may be sent after the page was made."""

@@ -9,7 +9,9 @@ from typing import Any
 
 from ...checkpoint.documents.attempt import StageSpec
 from ...checkpoint.documents.strict_json import Json
+from ...checkpoint.failures.regions import regions_of
 from ...checkpoint.views.drawn_stages import DrawnStage
+from ...hooks.clear_body import TaskRef
 from ...tasks.job_settings import is_rendered_later
 
 
@@ -51,6 +53,18 @@ class DeclaredJob:
         found = by_uid.get(name)
         return (found, int(index)) if found and index.isdecimal() and int(index) < found.instances else None
 
+    def region(self, stage: str) -> dict[str, tuple[TaskRef, ...]]:
+        """Give the tasks of the stages that run again with one, that one too; empty where the DAG has no such stage.
+
+        Args:
+            stage: its uid; of an instance of a mapped task with its index.
+        """
+        drawn = self.drawn(stage)
+        if drawn is None:
+            return {}
+        region = next(uids for uids in regions_of(self.specs) if drawn[0].uid in uids)
+        return {each.uid: _tasks(each) for each in self.stages if each.uid in region}
+
 
 def declared_jobs(serialized: Mapping[str, Any]) -> tuple[DeclaredJob, ...]:
     """Give the jobs of a DAG, in the order of the ids of the tasks that trigger them.
@@ -62,6 +76,14 @@ def declared_jobs(serialized: Mapping[str, Any]) -> tuple[DeclaredJob, ...]:
     tasks = (task["__var"] for task in dag["tasks"])
     triggers = sorted((task for task in tasks if "cairn_job" in task), key=lambda task: str(task["task_id"]))
     return tuple(_job(dag["dag_id"], task, json.loads(task["cairn_job"])) for task in triggers)
+
+
+def _tasks(stage: DrawnStage) -> tuple[TaskRef, ...]:
+    if stage.task_id is None:
+        return ()
+    if stage.instances:
+        return tuple(TaskRef(stage.task_id, index) for index in range(stage.instances))
+    return (TaskRef(stage.task_id),)
 
 
 def _job(dag_id: str, task: Mapping[str, Any], further: Mapping[str, Any]) -> DeclaredJob:

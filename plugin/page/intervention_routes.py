@@ -1,131 +1,238 @@
-"""The pages on which a person has a job do something, and the same for programs."""
+"""The pages on which a person has a job do something, how far that is, and the same for programs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 from typing import Annotated, Any
 from urllib.parse import parse_qs
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from ...checkpoint import Coordinator
-from ...checkpoint.documents.entries import InterventionKind
+from ...checkpoint import Coordinator, system_runtime
+from ...checkpoint.errors import NoSavepointError
+from ..interventions import acts
+from ..interventions.acts import Means, Wanted
+from ..interventions.of_runs import run_of
+from ..interventions.of_savepoints import REQUEST
+from ..interventions.plan import Kind, Plan, RunKind, begins, changed
 from .answers import API, address, document, html
 from .confirmations import Confirmations, check_origin
 from .declared_jobs import DeclaredJob
-from .interventions import Plan, perform, plan
 from .jobs import Jobs
-from .problems import changed
+from .operations import Copies, Operation, RunOperation
 from .server import Server
 
 MAX_FORM = 16 * 1024
 """Bytes of a form."""
 
+OPERATION = r"^[A-Za-z0-9-]{1,64}$"
+"""An operation's id."""
+
 Checkpoint = Annotated[int | None, Query(ge=1, le=10**10)]
+Stage = Annotated[str, Query(max_length=1_000)]
+OperationId = Annotated[str, Path(pattern=OPERATION)]
 
 
-class Wanted(BaseModel):
+class Agreed(BaseModel):
     """What a program wants done."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     checkpoint: Annotated[int | None, Field(ge=1, le=10**10)] = None
+    stage: Annotated[str, Field(max_length=1_000)] = ""
     agreed: str = Field(max_length=64)
     """As the plan has it."""
+    operation: Annotated[str | None, Field(pattern=OPERATION)] = None
+    """The id of the operation that this begins: sent again, it begins no other. None: a new one."""
 
 
 def router(server: Server, jobs: Jobs) -> APIRouter:
-    """Make the routes. Each requires the right to edit the DAG's runs, those that only say what would be done too.
+    """Make the routes.
+
+    What is done requires the right to edit the DAG's runs, and so does what says what would be done. How far an
+    operation is may be seen by all who may read them.
 
     Args:
         server: the API server, which says who may do what, and keeps the audit log.
         jobs: the jobs.
     """
     made = APIRouter()
-    may_edit = [Depends(server.may_edit)]
-    one = "/dags/{dag_id}/jobs/{job}/interventions/{kind}"
-    confirmations = Confirmations(server.secret)
+    may_edit, may_read = [Depends(server.may_edit)], [Depends(server.may_read)]
+    job_path = "/dags/{dag_id}/jobs/{job}"
+    one, operations = f"{job_path}/interventions/{{kind}}", f"{job_path}/operations/{{operation}}"
+    confirmations, copies = Confirmations(server.secret), Copies(server.open_store)
+    new_operation = system_runtime().new_token
 
-    def facts_of(user: Any, job: DeclaredJob, planned: Plan) -> list[str]:
-        return [server.name_of(user), job.dag_id, job.storage, job.job, planned.digest]
+    def facts_of(user: Any, job: DeclaredJob, planned: Plan, operation: str) -> list[str]:
+        return [server.name_of(user), job.dag_id, job.storage, job.job, planned.digest, operation]
+
+    def means_of(request: Request, job: DeclaredJob) -> Means:
+        return Means(jobs.reader.folders(job), server.api(request), job.dag_id, job.region)
+
+    async def planned_now(request: Request, job: DeclaredJob, wanted: Wanted) -> Plan:
+        means = means_of(request, job)
+        return await jobs.reader.do(job, lambda coordinator: acts.plan(coordinator, wanted, means))
 
     async def carry_out(
-        user: Any, job: DeclaredJob, kind: InterventionKind, checkpoint: int | None, agrees: Callable[[Plan], None]
-    ) -> Plan:
-        """Plan again, see that it is what was agreed to, write the audit log, and do it."""
+        request: Request,
+        user: Any,
+        job: DeclaredJob,
+        wanted: Wanted,
+        operation: str,
+        agrees: Callable[[Plan], None],
+    ) -> Plan | None:
+        """Plan again, see that it is what was agreed to, write the audit log, and do it.
 
-        def act(coordinator: Coordinator) -> Plan:
-            planned = plan(coordinator, kind, checkpoint)
+        Returns:
+            What was done; None where the operation has begun already.
+        """
+        means = means_of(request, job)
+
+        def has_begun(coordinator: Coordinator) -> bool:
+            if wanted.kind is RunKind.CHECKPOINT:
+                return means.api.run_state(job.dag_id, run_of(operation)) is not None
+            return coordinator.head().savepoint_by_request(f"{REQUEST}{operation}") is not None
+
+        def act(coordinator: Coordinator) -> Plan | None:
+            # A form that is sent twice, or a request whose answer was lost.
+            if operation and has_begun(coordinator):
+                return None
+            planned = acts.plan(coordinator, wanted, means)
             agrees(planned)
-            facts = {"job": job.job, "storage": job.storage, "checkpoint": checkpoint, "effects": planned.effects}
+            about = {"job": job.job, "storage": job.storage, "checkpoint": wanted.checkpoint, "stage": wanted.stage}
             # Before it is done: what is in the log was wanted, and what is in the head was done.
-            server.log(user, job.dag_id, f"cairn.{kind}", facts)
-            perform(coordinator, planned, server.name_of(user))
+            server.log(user, job.dag_id, f"cairn.{wanted.kind}", {**about, "effects": planned.effects})
+            acts.perform(coordinator, planned, server.name_of(user), operation, means)
             return planned
 
-        return await jobs.reader.do(job, act)
+        done = await jobs.reader.do(job, act)
+        if done is not None and done.begins and wanted.kind is not RunKind.CHECKPOINT:
+            copies.go_on(job, operation, at_once=True)
+        return done
+
+    async def found(request: Request, job: DeclaredJob, operation: str) -> Operation | RunOperation:
+        try:
+            known = await jobs.reader.operation(job, operation)
+        except NoSavepointError:
+            run_id = run_of(operation)
+            rows = (await jobs.reader.overview(job)).listing.checkpoints
+            row = next((each for each in rows if each.run_id == run_id), None)
+            state = await run_in_threadpool(server.api(request).run_state, job.dag_id, run_id)
+            if row is None and state is None:
+                raise
+            return RunOperation(operation, run_id, state, row)
+        if known.ready:
+            copies.go_on(job, operation)
+        return replace(known, problem=None if known.entry.ended else copies.problem(job, operation))
 
     @made.get(one, dependencies=may_edit, include_in_schema=False)
     async def question(
         request: Request,
-        kind: InterventionKind,
+        kind: Kind,
         job: DeclaredJob = Depends(jobs.find),
         user: Any = Depends(server.signed_in),
         checkpoint: Checkpoint = None,
+        stage: Stage = "",
     ) -> Response:
-        planned = await jobs.reader.do(job, partial(plan, kind=kind, checkpoint=checkpoint))
-        shown: dict[str, Any] = {"plan": planned, "confirmed": confirmations.sign(facts_of(user, job, planned))}
+        planned = await planned_now(request, job, Wanted(kind, checkpoint, stage))
+        operation = new_operation() if planned.begins else ""
+        signed = confirmations.sign(facts_of(user, job, planned, operation))
+        shown: dict[str, Any] = {"plan": planned, "confirmed": signed, "operation": operation}
         return html(request, "intervention.html", job=job, tab="", **shown)
 
     @made.post(one, dependencies=may_edit, include_in_schema=False)
     async def confirm(
         request: Request,
-        kind: InterventionKind,
+        kind: Kind,
         job: DeclaredJob = Depends(jobs.find),
         user: Any = Depends(server.signed_in),
         checkpoint: Checkpoint = None,
+        stage: Stage = "",
     ) -> Response:
         check_origin(request)
-        confirmed = await _field(request, "confirmed")
-        await carry_out(
-            user, job, kind, checkpoint, lambda planned: confirmations.check(confirmed, facts_of(user, job, planned))
-        )
-        return RedirectResponse(address(request, job), 303)
+        sent = await _fields(request)
+        operation = sent.get("operation", "")
+
+        def agrees(planned: Plan) -> None:
+            confirmations.check(sent.get("confirmed", ""), facts_of(user, job, planned, operation))
+
+        await carry_out(request, user, job, Wanted(kind, checkpoint, stage), operation, agrees)
+        return RedirectResponse(f"{address(request, job)}{_ends(kind, checkpoint, operation)}", 303)
+
+    @made.get(operations, dependencies=may_read, include_in_schema=False)
+    async def shown(request: Request, operation: OperationId, job: DeclaredJob = Depends(jobs.find)) -> Response:
+        known = await found(request, job, operation)
+        if isinstance(known, RunOperation):
+            return RedirectResponse(f"{address(request, job)}{_ends(RunKind.CHECKPOINT, None, operation)}", 303)
+        return html(request, "operation.html", job=job, tab="savepoints", found=known)
 
     @made.get(f"{API}{one}", summary="What an intervention would do", dependencies=may_edit)
     async def planned(
-        kind: InterventionKind, job: DeclaredJob = Depends(jobs.find), checkpoint: Checkpoint = None
+        request: Request,
+        kind: Kind,
+        job: DeclaredJob = Depends(jobs.find),
+        checkpoint: Checkpoint = None,
+        stage: Stage = "",
     ) -> JSONResponse:
-        found = await jobs.reader.do(job, partial(plan, kind=kind, checkpoint=checkpoint))
-        return document(job, found.as_json())
+        planned = await planned_now(request, job, Wanted(kind, checkpoint, stage))
+        begun = {"operation": new_operation()} if planned.begins else {}
+        return document(job, {**planned.as_json(), **begun})
 
-    @made.post(f"{API}{one}", summary="Do what the plan says", dependencies=may_edit)
+    @made.post(
+        f"{API}{one}",
+        summary="Do what the plan says",
+        dependencies=may_edit,
+        responses={202: {"description": "An operation has begun; `Location` is the address to poll"}},
+    )
     async def do(
         request: Request,
-        kind: InterventionKind,
-        wanted: Wanted,
+        kind: Kind,
+        agreed: Agreed,
         job: DeclaredJob = Depends(jobs.find),
         user: Any = Depends(server.signed_in),
     ) -> JSONResponse:
         check_origin(request)
+        wanted = Wanted(kind, agreed.checkpoint, agreed.stage)
+        operation = (agreed.operation or new_operation()) if begins(kind) else ""
 
         def agrees(planned: Plan) -> None:
-            if planned.digest != wanted.agreed:
+            if planned.digest != agreed.agreed:
                 raise changed()
 
-        done = await carry_out(user, job, kind, wanted.checkpoint, agrees)
-        return document(job, done.as_json())
+        done = await carry_out(request, user, job, wanted, operation, agrees)
+        if done is not None and not done.begins:
+            return document(job, done.as_json())
+        answer = document(job, (await found(request, job, operation)).as_json())
+        answer.status_code = 202
+        answer.headers["Location"] = address(request, job, API) + f"/operations/{operation}"
+        return answer
+
+    @made.get(f"{API}{operations}", summary="How far an operation is", dependencies=may_read)
+    async def operation_of(
+        request: Request, operation: OperationId, job: DeclaredJob = Depends(jobs.find)
+    ) -> JSONResponse:
+        return document(job, (await found(request, job, operation)).as_json())
 
     return made
 
 
-async def _field(request: Request, name: str) -> str:
+def _ends(kind: Kind, checkpoint: int | None, operation: str) -> str:
+    """Give the page, below the job's, that shows what became of an intervention."""
+    if kind is RunKind.CHECKPOINT:
+        return f"/history?run={run_of(operation)}"
+    if kind is RunKind.CLEAR:
+        return f"/checkpoints/{checkpoint}"
+    return f"/operations/{operation}" if operation else ""
+
+
+async def _fields(request: Request) -> dict[str, str]:
     body = b""
     async for part in request.stream():
         body += part
         if len(body) > MAX_FORM:
-            return ""
-    return parse_qs(body.decode("ascii", "replace")).get(name, [""])[0]
+            return {}
+    return {name: values[0] for name, values in parse_qs(body.decode("ascii", "replace")).items()}

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 
 from ...checkpoint import Coordinator
 from ...checkpoint.documents.entries import SavepointEntry
+from ...checkpoint.savepoints.savepoint_request import OpenFolder
 from ...checkpoint.views import checkpoint_list
 from ...checkpoint.views.details import CheckpointDetails, details
 from ...checkpoint.views.file_list import FilePage, files
@@ -19,6 +20,7 @@ from ...checkpoint.views.overview import Overview, overview
 from ...checkpoint.views.state_list import CheckpointStates, states
 from ...storage.port import ObjectStore
 from .declared_jobs import DeclaredJob
+from .operations import Operation, look
 from .shared_reads import SharedReads
 
 V = TypeVar("V")
@@ -119,6 +121,20 @@ class JobReader:
             TimeoutError: the store has not answered in time.
         """
         return await self._look(job, "savepoints", _savepoints, _revision)
+
+    async def operation(self, job: DeclaredJob, operation: str) -> Operation:
+        """Give a savepoint that a person asked for from a page.
+
+        Raises:
+            NoSavepointError: the job does not remember it.
+            CairnError: the storage or the job's head cannot be read.
+            TimeoutError: the store has not answered in time.
+        """
+        return await self._look(job, ("operation", operation), partial(look, operation=operation), _revision)
+
+    def folders(self, job: DeclaredJob) -> OpenFolder:
+        """Give what opens the folders of a job's savepoints, by the job's connection."""
+        return lambda uri: self._open_store(uri, job.aws_conn_id)
 
     async def do(self, job: DeclaredJob, act: Callable[[Coordinator], V]) -> V:
         """Let one who asks look at a job or change it, with what the store says now.

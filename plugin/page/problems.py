@@ -10,8 +10,10 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from ...checkpoint.secrets.masking import masked
+from ...hooks.airflow_api import AirflowApiError, AirflowApiRefusedError
 from ...storage.errors import CairnError, ErrorKind
 from ...storage.printable import printable
+from ..interventions.plan import InterventionRefusedError
 
 log = logging.getLogger(__name__)
 
@@ -22,15 +24,6 @@ class JobNotKnownError(Exception):
 
 class TemplatedJobError(Exception):
     """The job's storage or name is a template, and no run has rendered it yet."""
-
-
-class InterventionRefusedError(Exception):
-    """What a person wants done is not done; the text says why."""
-
-
-def changed() -> InterventionRefusedError:
-    """Give the error for a job that has changed between the look and the confirmation."""
-    return InterventionRefusedError("The job has changed since you looked, so nothing was done. Look again.")
 
 
 class ForeignRequestError(Exception):
@@ -60,6 +53,8 @@ _FOREIGN = Problem(
     "This request does not come from a page of Cairn, so it may be forged.",
     "Open the page in Airflow and confirm there. A program sends its token: `Authorization: Bearer …`.",
 )
+_REFUSED = Problem(403, "Airflow refuses this", "", "Ask an administrator of this Airflow for the right.")
+_AWAY = Problem(502, "Airflow's own API did not do this", "", "Reload this page: it says what there is now.")
 _DEFECT = Problem(
     500, "Cairn could not make this page", "This is a defect of Cairn.", "The API server's log has the cause."
 )
@@ -102,6 +97,10 @@ def problem_of(error: Exception) -> Problem:
             return Problem(
                 409, "Only a run knows this job", str(error), "Trigger a run of the DAG; its job is shown here then."
             )
+        case AirflowApiRefusedError():
+            return _with(_REFUSED, error.message)
+        case AirflowApiError():
+            return _with(_AWAY, error.message)
         case InterventionRefusedError():
             return Problem(409, "Nothing was done", str(error))
         case ForeignRequestError():

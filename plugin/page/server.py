@@ -6,6 +6,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from starlette.requests import Request
+
+from ...hooks.airflow_api import AirflowApiHook
 from ...storage.port import ObjectStore
 
 Serialized = dict[str, Any]
@@ -33,6 +36,9 @@ class Server(Protocol):
     """A dependency that answers 403 unless the user may edit the runs of the DAG that the path names."""
     secret: str
     """Of the deployment; the same in all processes of its API server, and known to no other."""
+
+    def api(self, request: Request) -> AirflowApiHook:
+        """Give Airflow's own API, asked as the user of a request; to be called on the server's loop."""
 
     def name_of(self, user: Any) -> str:
         """Give the name by which Airflow knows a user."""

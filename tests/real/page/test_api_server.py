@@ -30,6 +30,7 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "ada:admin,vera:viewer",
         "AIRFLOW__API__SECRET_KEY": "of-this-test",
+        "AIRFLOW_API_APPS": "core",
         "AIRFLOW__API_AUTH__JWT_SECRET": "of-this-test-and-long-enough-for-a-signature-of-512-bits-by-its-rules",
         "PYTHONPATH": str(ROOT),
     }
@@ -49,6 +50,17 @@ def test_the_plugin_answers_in_airflows_own_app(answered: dict[str, Any], base: 
     assert f'href="{base}/dags/flights"' in found["page"]
     assert (found["document"]["job"], found["document"]["stats"]["completed"]) == (JOB, 2)
     assert [dag["dag_id"] for dag in found["dags"]["dags"]] == ["flights"]
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_airflows_own_api_answers_in_the_same_process_as_the_user(answered: dict[str, Any], base: str) -> None:
+    """It knows a run that the job does not, and knows none of another id."""
+    found = answered["of"][base]["of_run"]
+    for user in ("ada", "vera"):
+        made, never_made = found[user]
+        assert (made["status"], made["run_state"], made["run_id"]) == ("COMPLETED", "failed", "cairn__made")
+        assert never_made["error"]["status"] == 404
+    assert [each["error"]["status"] for each in found["nobody"]] == [401, 401]
 
 
 def test_only_who_may_edit_runs_may_rewind_and_the_audit_log_has_it(answered: dict[str, Any]) -> None:

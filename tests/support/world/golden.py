@@ -215,7 +215,7 @@ EXAMPLES: dict[type, Any] = {
         savepoints=(
             SavepointEntry(3, "nightly", "s3://bucket/savepoints", "savepoint-flights-0a", 1_700_000_000_000,
                            1_700_086_400_000, _BEFORE, Status.FAILED, RestorePointer(1, _REF), 1_700_000_900_000, 2, 9,
-                           Reason.IO_EXCEPTION, "x: it is gone", stops=True, drains=True),
+                           Reason.IO_EXCEPTION, "x: it is gone", stops=True, drains=True, actor="ada"),
         ),
         forgotten=2,
         interventions=(Intervention(InterventionKind.REWIND, "ada", 1_700_000_550_000, 1),),

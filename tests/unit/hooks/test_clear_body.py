@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_cairn.checkpoint.errors import InvalidConfigError
-from airflow_cairn.hooks.clear_body import TaskRef, clear_body
+from airflow_cairn.hooks.clear_body import TaskRef, clear_body, failed_body
 
 TASKS = st.builds(TaskRef, st.text(min_size=1), st.integers(-1, 100))
 
@@ -30,6 +30,15 @@ def test_nothing_but_these_tasks_of_this_run(run: str, tasks: list[TaskRef], not
     )
     assert (body.start_date, body.end_date, body.reset_dag_runs) == (None, None, True)
     assert body.note == note
+
+
+@given(st.text(min_size=1), st.lists(TASKS, min_size=1), st.booleans())
+def test_what_has_failed_is_cleared_with_what_is_behind_it(run: str, tasks: list[TaskRef], dry_run: bool) -> None:
+    """It differs from the other body in what a person means by it, and in nothing else."""
+    body = failed_body(run, tasks, "why", dry_run=dry_run)
+    ClearTaskInstancesBody.model_validate(body)
+    meant = {"dry_run": dry_run, "only_failed": True, "include_downstream": True}
+    assert body == {**clear_body(run, tasks, "why"), **meant}
 
 
 def test_a_note_is_cut_to_what_airflow_takes() -> None:

@@ -9,14 +9,18 @@ from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 import httpx
-from fastapi import FastAPI, Header, HTTPException
+from fastapi import Body, FastAPI, Header, HTTPException
+from starlette.requests import Request
 
 from airflow_cairn.checkpoint.views.config_fields import config_json
 from airflow_cairn.checkpoint.views.drawn_stages import drawn
+from airflow_cairn.hooks.airflow_api import AirflowApiHook
+from airflow_cairn.hooks.own_airflow_api import OwnAirflowApi
 from airflow_cairn.plugin.page.app import create_app
 from airflow_cairn.plugin.page.server import Schedule
 from airflow_cairn.plugin.page.shared_reads import SharedReads
 from airflow_cairn.storage.port import ObjectStore
+from tests.support.world.savepoints import Below
 from tests.support.world.world import CONFIG, JOB, STAGES
 
 ADMIN, NARROW, VIEWER = "admin", "narrow", "viewer"
@@ -61,6 +65,48 @@ def dag_of(dag_id: str, *jobs: tuple[str, str], suffix: str = "") -> dict[str, A
     return {"dag": {"dag_id": dag_id, "tasks": [{"__type": "operator", "__var": task} for task in [*tasks, plain]]}}
 
 
+class Airflow:
+    """What the page asks of Airflow's own API."""
+
+    def __init__(self) -> None:
+        self.paused: set[str] = set()
+        self.runs: dict[str, str] = {}
+        """The state of each run that was made, by its id."""
+        self.failed: list[str] = []
+        """Tasks of which each clear finds that they have failed, until one clears them."""
+        self.cleared: list[dict[str, Any]] = []
+        self.app = FastAPI()
+        self.app.add_api_route("/api/v2/dags/{dag_id}", self.dag, methods=["GET"])
+        self.app.add_api_route("/api/v2/dags/{dag_id}/dagRuns", self.make, methods=["POST"])
+        self.app.add_api_route("/api/v2/dags/{dag_id}/dagRuns/{run_id}", self.run, methods=["GET"])
+        self.app.add_api_route("/api/v2/dags/{dag_id}/clearTaskInstances", self.clear, methods=["POST"])
+
+    def dag(self, dag_id: str) -> dict[str, bool]:
+        return {"is_paused": dag_id in self.paused}
+
+    def make(
+        self, wanted: Annotated[dict[str, Any], Body()], authorization: Annotated[str, Header()]
+    ) -> dict[str, str]:
+        if authorization != f"Bearer {ADMIN}":
+            raise HTTPException(403, "Forbidden")
+        if wanted["dag_run_id"] in self.runs:
+            raise HTTPException(409, "there is one")
+        self.runs[wanted["dag_run_id"]] = "queued"
+        return {"state": "queued"}
+
+    def run(self, run_id: str) -> dict[str, str]:
+        if run_id not in self.runs:
+            raise HTTPException(404, "no such run")
+        return {"state": self.runs[run_id]}
+
+    def clear(self, wanted: Annotated[dict[str, Any], Body()]) -> dict[str, Any]:
+        found = [{"task_id": task, "map_index": -1} for task in self.failed]
+        self.cleared.append(wanted)
+        if not wanted["dry_run"]:
+            self.failed = []
+        return {"task_instances": found}
+
+
 class StandIn:
     """What the page asks of the API server.
 
@@ -83,6 +129,11 @@ class StandIn:
         self.logged: list[tuple[str, str, str, dict[str, Any]]] = []
         """The audit log."""
         self.opened: list[tuple[str, str | None]] = []
+        self.airflow = Airflow()
+
+    def api(self, request: Request) -> AirflowApiHook:
+        user = request.headers.get("x-user", "")
+        return OwnAirflowApi(self.airflow.app, "", user, asyncio.get_running_loop())
 
     def name_of(self, user: Any) -> str:
         return str(user)
@@ -104,7 +155,11 @@ class StandIn:
 
     def open_store(self, storage: str, aws_conn_id: str | None) -> ObjectStore:
         self.opened.append((storage, aws_conn_id))
-        found = self.stores[storage]
+        found = self.stores.get(storage)
+        if found is None:  # a savepoint's folder, in the same store
+            inner = next(iter(self.stores.values()))
+            assert not isinstance(inner, Exception)
+            return Below(inner, storage)
         if isinstance(found, Exception):
             raise found
         return found

@@ -12,9 +12,9 @@ import pytest
 
 from airflow_cairn.checkpoint import system_runtime
 from airflow_cairn.checkpoint.reasons import Reason
+from airflow_cairn.plugin.interventions.plan import InterventionRefusedError
 from airflow_cairn.plugin.page import confirmations
 from airflow_cairn.plugin.page.confirmations import Confirmations
-from airflow_cairn.plugin.page.problems import InterventionRefusedError
 from tests.support.page_world import busy_world
 from tests.support.shut_down import shut_down
 from tests.support.world.world import JOB, World

@@ -6,14 +6,23 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.routing import Mount
 
+from tests.support.world.savepoints import Below, asked
 from tests.support.world.world import World
 from tests.unit.plugin.page.stand_in import ADMIN, NARROW, STORAGE, VIEWER, Page, StandIn, dag_of, one_job
 
-WITH = {"dag_id": "flights", "job": "epoch0.trigger", "checkpoint": "1", "name": "cairn.css", "kind": "rewind"}
+WITH = {
+    "dag_id": "flights",
+    "job": "epoch0.trigger",
+    "checkpoint": "1",
+    "name": "cairn.css",
+    "kind": "rewind",
+    "operation": "of-this-test",
+}
 
 
 @pytest.fixture
 def page(busy: World) -> Page:
+    busy.coordinator().open_savepoint(asked("page-of-this-test", actor=ADMIN), lambda uri: Below(busy.memory, uri))
     return Page(
         StandIn(
             [dag_of("flights", (STORAGE, "flights")), dag_of("other", (STORAGE, "flights"))], {STORAGE: busy.memory}

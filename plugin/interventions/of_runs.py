@@ -1,0 +1,135 @@
+"""Asking Airflow for a run now, and letting a region run again that has failed (semantics T2, T3, F1).
+
+Both are done by Airflow's own API, as the person who wants it: it asks for their rights and keeps its own audit log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from ...checkpoint import Coordinator, system_runtime
+from ...checkpoint.documents.entries import Stopped
+from ...checkpoint.documents.head import Head
+from ...checkpoint.documents.layout import run_id_of
+from ...checkpoint.documents.run_window import run_of_head
+from ...checkpoint.errors import InvalidConfigError, NoCheckpointError
+from ...checkpoint.views.wording import how_stopped
+from ...hooks.airflow_api import AirflowApiHook
+from ...hooks.clear_body import TaskRef
+from .plan import InterventionRefusedError, Plan, RunKind, changed
+
+NAMED = 20
+"""Tasks that a plan names."""
+
+Region = Mapping[str, Collection[TaskRef]]
+"""The tasks of each stage that runs again with a stage, that one too; empty where the DAG has no such stage."""
+
+
+def run_of(operation: str) -> str:
+    """Give the id of the DAG run that an operation makes: it is made once, because Airflow has an id once."""
+    return f"cairn__{operation}"
+
+
+def plan_checkpoint(head: Head, api: AirflowApiHook, dag_id: str) -> Plan:
+    """Say what asking for a checkpoint now would do.
+
+    Args:
+        head: the job's.
+        api: Airflow's.
+        dag_id: the DAG whose run is made.
+
+    Raises:
+        InterventionRefusedError: the run would not begin.
+        AirflowApiError: Airflow did not answer, or refuses the person.
+    """
+    if head.stopped is Stopped.SHUTDOWN:
+        raise InterventionRefusedError(
+            f"The job is {how_stopped(head.stopped)}, so it refuses all runs. Let it go on first."
+        )
+    if head.stopping() is not None:
+        raise InterventionRefusedError("The job is being stopped with a savepoint, so no other run begins.")
+    try:
+        api.check_runs(dag_id)
+    except InvalidConfigError as error:
+        raise InterventionRefusedError(f"{error.message}.".capitalize()) from error
+    under_way = [run_of_head(head, entry.epoch) for entry in head.pending]
+    effects = [f"Airflow makes a run of {dag_id} now. The checkpoint completes when all its stages have."]
+    if under_way:
+        effects.append(f"Under way now: {', '.join(under_way)}. The new run may have to wait for a free place.")
+    if head.waiting:
+        effects.append("Its request comes before those of the schedule.")
+    return Plan(RunKind.CHECKPOINT, None, "Make a checkpoint now", tuple(effects))
+
+
+def make_run(api: AirflowApiHook, dag_id: str, operation: str) -> None:
+    """Have Airflow make the run, once for each operation."""
+    api.start_run(dag_id, run_of(operation), system_runtime().now_ms())
+
+
+def plan_clear(
+    coordinator: Coordinator,
+    checkpoint: int,
+    stage: str,
+    region_of: Callable[[str], Region],
+    api: AirflowApiHook,
+    dag_id: str,
+) -> Plan:
+    """Say what letting the region of a stage run again would do.
+
+    Args:
+        coordinator: of the job.
+        checkpoint: an attempt of the epoch.
+        stage: the stage.
+        region_of: gives its region, as the DAG declares it now.
+        api: Airflow's.
+        dag_id: the DAG that ran.
+
+    Raises:
+        InterventionRefusedError: there is no such stage, or nothing of it has failed.
+        NoCheckpointError: the job does not remember the checkpoint.
+        AirflowApiError: Airflow did not answer, or refuses the person.
+    """
+    head, region = coordinator.head(), region_of(stage)
+    entry = head.pending_by_id(checkpoint) or head.ended_by_id(checkpoint)
+    if entry is None:
+        raise NoCheckpointError("the job remembers no such checkpoint", job=head.job, checkpoint=checkpoint)
+    tasks = tuple(sorted(task for each in region.values() for task in each))
+    if not tasks:
+        raise InterventionRefusedError(f"The DAG has no task of a stage `{stage}`.")
+    run_id = run_id_of(entry.epoch)
+    cleared = api.clear_failed(dag_id, run_id, list(tasks), _note(stage), dry_run=True)
+    if not cleared:
+        raise InterventionRefusedError(
+            "None of these tasks has failed, so nothing is to run again. To have work done again that has completed, "
+            "go back to an older checkpoint."
+        )
+    named = ", ".join(map(str, cleared[:NAMED])) + (f" and {len(cleared) - NAMED} more" if len(cleared) > NAMED else "")
+    effects = [f"Cleared in {run_of_head(head, entry.epoch)}, so that they run again: {named}."]
+    if len(region) > 1:
+        effects.append(f"These stages run again together: {', '.join(sorted(region))}.")
+    effects.append("Stages that have acknowledged and are in no such region keep what they did.")
+    return Plan(
+        RunKind.CLEAR,
+        checkpoint,
+        f"Let {stage} run again",
+        tuple(effects),
+        run_id=run_id,
+        tasks=tasks,
+        stage=stage,
+    )
+
+
+def clear(api: AirflowApiHook, dag_id: str, agreed: Plan, actor: str) -> None:
+    """Let the region run again.
+
+    Raises:
+        InterventionRefusedError: somebody else has cleared it since.
+        AirflowApiError: Airflow did not answer, or refuses the person; the tasks may have been cleared.
+    """
+    note = f"{_note(agreed.stage)}, asked for by {actor}"
+    if not api.clear_failed(dag_id, agreed.run_id, list(agreed.tasks), note, dry_run=False):
+        raise changed()
+
+
+def _note(stage: str) -> str:
+    return f"Cairn: the region of `{stage}` runs again"

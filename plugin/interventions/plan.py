@@ -1,0 +1,80 @@
+"""A plan: what would be done now, in words, and what differs if something else would be done."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ...checkpoint.decisions.rewinds import Rewound
+from ...checkpoint.documents.entries import InterventionKind
+from ...checkpoint.documents.strict_json import Json
+from ...hooks.clear_body import TaskRef
+
+
+class RunKind(StrEnum):
+    """What a person may have Airflow do with a job's runs; the head does not change by it."""
+
+    CHECKPOINT = "checkpoint"
+    """Make a run now, and so a checkpoint (semantics T2, T3)."""
+    CLEAR = "clear"
+    """Let a region run again that has failed (semantics F1)."""
+
+
+class InterventionRefusedError(Exception):
+    """What a person wants done is not done; the text says why."""
+
+
+def changed() -> InterventionRefusedError:
+    """Give the error for a job that has changed between the look and the confirmation."""
+    return InterventionRefusedError("The job has changed since you looked, so nothing was done. Look again.")
+
+
+Kind = InterventionKind | RunKind
+"""What a person may want."""
+
+
+def begins(kind: Kind) -> bool:
+    """Tell whether an intervention only begins an operation that goes on for some time."""
+    return kind in (InterventionKind.SAVEPOINT, InterventionKind.STOP, RunKind.CHECKPOINT)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an intervention would do."""
+
+    kind: Kind
+    checkpoint: int | None
+    """The checkpoint or savepoint that it is about; None: it is about the job."""
+    title: str
+    """What is wanted, as an order."""
+    effects: tuple[str, ...]
+    """What it would do, one sentence each."""
+    rewound: Rewound | None = None
+    """Of a rewind: the same as a value."""
+    folder: str = ""
+    """Of a savepoint that is disposed of: its folder."""
+    run_id: str = ""
+    """Of a clear: the DAG run."""
+    tasks: tuple[TaskRef, ...] = ()
+    """Of a clear: the tasks of the region."""
+    stage: str = ""
+    """Of a clear: the stage whose region it is."""
+
+    @property
+    def begins(self) -> bool:
+        """Whether what is done only begins an operation that goes on for some time."""
+        return begins(self.kind)
+
+    @property
+    def digest(self) -> str:
+        """What differs whenever something else would be done."""
+        said = json.dumps([self.kind, self.checkpoint, self.stage, self.effects])
+        return hashlib.sha256(said.encode()).hexdigest()[:32]
+
+    def as_json(self) -> dict[str, Json]:
+        """Give it as plain JSON values."""
+        effects: list[Json] = list(self.effects)
+        about: dict[str, Json] = {"stage": self.stage} if self.stage else {}
+        return {"kind": self.kind, "checkpoint": self.checkpoint, **about, "effects": effects, "agreed": self.digest}

@@ -1,0 +1,208 @@
+"""Savepoints and runs on their way, as operations with an id to poll, which any API server process answers.
+
+Airflow knows a run that was asked for, and the head knows a savepoint, so nothing is lost with a process. What is left
+to do for a savepoint is to copy files. The process in which a person confirmed does that at once, on a thread of its
+own. If it ends half-way, or the savepoint first waits for an epoch, two others go on: the task that ends the epoch
+(`sensors`), and each process that is asked how far the operation is. They may do so at the same time, because all write
+the same bytes under the same names.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import BoundedSemaphore, Lock, Thread
+from time import monotonic
+
+from ...checkpoint import Coordinator
+from ...checkpoint.documents.entries import InterventionKind, SavepointEntry
+from ...checkpoint.documents.strict_json import Json
+from ...checkpoint.errors import NoSavepointError
+from ...checkpoint.reasons import Status
+from ...checkpoint.secrets.masking import masked
+from ...checkpoint.views.checkpoint_list import CheckpointRow
+from ...checkpoint.views.savepoint_list import savepoint_json
+from ...storage.errors import CairnError
+from ...storage.port import ObjectStore
+from ...storage.printable import printable
+from ..interventions.of_savepoints import REQUEST
+from ..interventions.plan import RunKind
+from .declared_jobs import DeclaredJob
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 2
+"""Savepoints whose files one process copies at the same time; others wait for a place."""
+
+LET_OTHERS_S = 60.0
+"""How long a process that is asked leaves the copying to the others before it copies too, or tries again."""
+
+KEPT = 256
+"""Operations that a process remembers its own part of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A savepoint that a person asked for from a page."""
+
+    id: str
+    entry: SavepointEntry
+    waits_for: str | None
+    """What it waits for; None where only the copying is left, or it has ended."""
+    problem: str | None = None
+    """Why this process could not go on with it; it tries again. None: nothing went wrong here."""
+
+    @property
+    def kind(self) -> InterventionKind:
+        """What was asked for."""
+        return InterventionKind.STOP if self.entry.stops else InterventionKind.SAVEPOINT
+
+    @property
+    def ready(self) -> bool:
+        """Whether its files are to be copied now."""
+        return not self.entry.ended and self.waits_for is None
+
+    def as_json(self) -> dict[str, Json]:
+        """Give it as plain JSON values."""
+        entry, failed = self.entry, self.entry.status is Status.FAILED
+        return {
+            "operation": self.id,
+            "kind": self.kind,
+            "actor": entry.actor,
+            "status": "COMPLETED" if entry.ended else "IN_PROGRESS",
+            "location": entry.uri if entry.status is Status.COMPLETED else None,
+            "failure": {"reason": entry.reason, "detail": entry.detail} if failed else None,
+            "waits_for": self.waits_for,
+            "problem": self.problem,
+            "savepoint": savepoint_json(entry),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RunOperation:
+    """A DAG run that a person asked for from a page, and its checkpoint."""
+
+    id: str
+    run_id: str
+    state: str | None
+    """Airflow's; None where it has no such run."""
+    row: CheckpointRow | None
+    """The newest attempt of its epoch, as far as the job remembers it."""
+
+    def as_json(self) -> dict[str, Json]:
+        """Give it as plain JSON values."""
+        completed = self.row is not None and self.row.status is Status.COMPLETED
+        over = completed or self.state in ("success", "failed")
+        reason, detail = (self.row.reason, self.row.detail) if self.row is not None else (None, None)
+        why: dict[str, Json] = {"reason": reason, "detail": detail or f"the DAG run has ended: {self.state}"}
+        return {
+            "operation": self.id,
+            "kind": RunKind.CHECKPOINT,
+            "status": "COMPLETED" if over else "IN_PROGRESS",
+            "run_id": self.run_id,
+            "run_state": self.state,
+            "checkpoint": self.row.id if self.row is not None and completed else None,
+            "failure": why if over and not completed else None,
+        }
+
+
+def look(coordinator: Coordinator, operation: str) -> Operation:
+    """Find an operation in a job's head.
+
+    Raises:
+        NoSavepointError: the job does not remember it.
+    """
+    entry = coordinator.head().savepoint_by_request(f"{REQUEST}{operation}")
+    if entry is None:
+        raise NoSavepointError(
+            "the job remembers no such operation; its savepoint may have been disposed of",
+            job=coordinator.job,
+            operation=operation,
+        )
+    held = entry.waits or coordinator.held_by_listeners(entry)
+    return Operation(operation, entry, coordinator.awaited_by(entry) if held else None)
+
+
+class _Copy:
+    """What one process has done for one savepoint."""
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        """When it was asked first, or began last."""
+        self.running = False
+        self.problem: str | None = None
+
+
+class Copies:
+    """Copies the files of savepoints, on threads that no request waits for, and that keep no process from ending.
+
+    Args:
+        open_store: opens a storage by a connection.
+        now: seconds that only grow.
+    """
+
+    def __init__(
+        self, open_store: Callable[[str, str | None], ObjectStore], now: Callable[[], float] = monotonic
+    ) -> None:
+        self._open_store = open_store
+        self._now = now
+        self._lock = Lock()
+        self._places = BoundedSemaphore(AT_ONCE)
+        self._copies: OrderedDict[tuple[DeclaredKey, str], _Copy] = OrderedDict()
+
+    def go_on(self, job: DeclaredJob, operation: str, *, at_once: bool = False) -> Thread | None:
+        """Copy what is left, unless this process does so already.
+
+        Args:
+            job: the job.
+            operation: the operation's id.
+            at_once: without waiting whether others do it.
+
+        Returns:
+            The thread that does it; None where none was started.
+        """
+        with self._lock:
+            copy = self._copies.setdefault((_key(job), operation), _Copy(self._now()))
+            self._copies.move_to_end((_key(job), operation))
+            if len(self._copies) > KEPT:
+                self._copies.popitem(last=False)
+            if copy.running or not (at_once or self._now() - copy.since >= LET_OTHERS_S):
+                return None
+            copy.running, copy.since = True, self._now()
+        thread = Thread(target=self._run, args=(job, operation, copy), name="cairn-savepoint", daemon=True)
+        thread.start()
+        return thread
+
+    def problem(self, job: DeclaredJob, operation: str) -> str | None:
+        """Say why this process could not go on with an operation; None where nothing went wrong here."""
+        with self._lock:
+            copy = self._copies.get((_key(job), operation))
+        return None if copy is None else copy.problem
+
+    def _run(self, job: DeclaredJob, operation: str, copy: _Copy) -> None:
+        storage, aws_conn_id, name = _key(job)
+        problem = None
+        try:
+            with self._places:
+                coordinator = Coordinator(self._open_store(storage, aws_conn_id), name)
+                coordinator.go_on_with_savepoint(
+                    f"{REQUEST}{operation}", lambda uri: self._open_store(uri, aws_conn_id)
+                )
+        except CairnError as error:
+            problem = printable(masked(str(error)))
+        except Exception:
+            log.exception("The savepoint %s of job %s could not be copied", operation, name)
+            problem = "This is a defect of Cairn. The API server's log has the cause."
+        finally:
+            with self._lock:
+                copy.running, copy.problem = False, problem
+
+
+DeclaredKey = tuple[str, str | None, str]
+"""Storage, connection and name of a job."""
+
+
+def _key(job: DeclaredJob) -> DeclaredKey:
+    return job.storage, job.aws_conn_id, job.job

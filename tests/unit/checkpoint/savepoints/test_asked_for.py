@@ -1,0 +1,108 @@
+"""Savepoints for which nothing of who asked waits: opened by one process, and made by whichever comes by (P1, P2)."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_cairn.checkpoint.documents.entries import Intervention, InterventionKind, SavepointEntry, Stopped
+from airflow_cairn.checkpoint.reasons import Status
+from airflow_cairn.storage.errors import UnavailableError
+from airflow_cairn.storage.port import ObjectStore
+from tests.support.world.savepoints import Below, asked, assert_whole, standing, take
+from tests.support.world.world import World
+from tests.support.wrapped_stores import Fault, FaultyStore, RecordingStore
+
+OTHER = "nightly"
+
+
+def opened(world: World, *, stop: bool = False) -> SavepointEntry:
+    return world.coordinator().open_savepoint(asked(stop=stop, actor="ada"), lambda uri: Below(world.store, uri))
+
+
+def go_on(world: World, request: str = "by hand", store: ObjectStore | None = None) -> SavepointEntry | None:
+    store = store or world.store
+    return world.coordinator(store).go_on_with_savepoint(request, lambda uri: Below(store, uri))
+
+
+def to_go_on_with(world: World) -> list[int]:
+    return [entry.id for entry in world.coordinator().savepoints_to_go_on_with()]
+
+
+def test_it_is_opened_with_who_asked_in_one_swap_and_copies_nothing(world: World) -> None:  # P1, O1
+    world.run_epoch("e1")
+    revision = world.coordinator().head().revision
+    entry = opened(world)
+    head = world.coordinator().head()
+    assert (entry.status, entry.actor, standing(world, entry)) == (Status.PENDING, "ada", ["_request"])
+    assert head.revision == revision + 1
+    assert head.interventions == (Intervention(InterventionKind.SAVEPOINT, "ada", world.clock.now_ms, entry.id),)
+    assert opened(world) == entry, "the same request is the same savepoint"
+    assert world.coordinator().head().revision == head.revision
+
+
+def test_another_process_makes_it(world: World) -> None:  # P1
+    world.run_epoch("e1")
+    entry = opened(world)
+    assert to_go_on_with(world) == [entry.id]
+    made = go_on(world)
+    assert made is not None
+    assert_whole(world, made)
+    assert to_go_on_with(world) == []
+    assert go_on(world) == made
+
+
+def test_one_that_dies_half_way_is_gone_on_with(world: World) -> None:  # P1
+    world.run_epoch("e1")
+    entry = opened(world)
+    with pytest.raises(UnavailableError):
+        go_on(world, store=FaultyStore(world.store, 3, Fault.FAILS))
+    assert to_go_on_with(world) == [entry.id]
+    made = go_on(world)
+    assert made is not None
+    assert_whole(world, made)
+
+
+def test_nothing_is_opened_by_going_on(world: World) -> None:
+    world.run_epoch("e1")
+    assert go_on(world, OTHER) is None
+    assert world.coordinator().head().savepoints == ()
+
+
+def test_what_a_task_or_a_command_takes_is_left_to_it(world: World) -> None:
+    world.run_epoch("e1")
+    world.trigger("e2")
+    take(world)
+    world.settle("e2")
+    assert world.coordinator().head().savepoints[0].source is not None
+    assert to_go_on_with(world) == []
+
+
+def test_it_waits_for_the_epoch(world: World) -> None:  # P1
+    world.run_epoch("e1")
+    world.trigger("e2")
+    entry = opened(world)
+    assert (entry.waits, to_go_on_with(world), go_on(world)) == (True, [], entry)
+    world.settle("e2")
+    assert to_go_on_with(world) == [entry.id]
+    made = go_on(world)
+    assert made is not None
+    assert (assert_whole(world, made).source.epoch, made.actor) == ("e2", "ada")
+
+
+def test_a_stop_is_recorded_and_stops_the_job_when_it_is_made(world: World) -> None:  # P2, O1
+    world.run_epoch("e1")
+    opened(world, stop=True)
+    head = world.coordinator().head()
+    assert ([each.kind for each in head.interventions], head.stopped) == (["stop"], None)
+    assert go_on(world) is not None
+    assert world.coordinator().head().stopped is Stopped.SHUTDOWN
+
+
+def test_a_job_without_them_pays_no_request(world: World) -> None:
+    world.run_epoch("e1")
+    store = RecordingStore(world.store)
+    coordinator = world.coordinator(store)
+    coordinator.head()
+    before = store.total
+    assert coordinator.savepoints_to_go_on_with() == ()
+    assert store.total == before
