@@ -64,7 +64,7 @@ def plan(coordinator: Coordinator, wanted: Wanted, means: Means) -> Plan:
         case InterventionKind.RESUME:
             return of_checkpoints.plan_resume(coordinator.head())
         case InterventionKind.SAVEPOINT | InterventionKind.STOP:
-            return of_savepoints.plan_taking(coordinator, kind)
+            return of_savepoints.plan_taking(coordinator, InterventionKind(kind))
         case RunKind.CHECKPOINT:
             return of_runs.plan_checkpoint(coordinator.head(), means.api, means.dag_id)
     if checkpoint is None:
@@ -99,7 +99,9 @@ def perform(coordinator: Coordinator, agreed: Plan, actor: str, operation: str, 
         case InterventionKind.RESUME:
             return coordinator.resume(actor=actor)
         case InterventionKind.SAVEPOINT | InterventionKind.STOP:
-            of_savepoints.open_savepoint(coordinator, agreed.kind, operation, actor, means.open_folder)
+            of_savepoints.open_savepoint(
+                coordinator, InterventionKind(agreed.kind), operation, actor, means.open_folder
+            )
             return None
         case InterventionKind.DISPOSE:
             return of_savepoints.dispose(coordinator, agreed, actor, means.open_folder)

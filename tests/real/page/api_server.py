@@ -62,8 +62,9 @@ def declare(storage: str) -> None:
             session.flush()
             session.add(row)
         began = datetime(2026, 1, 1, tzinfo=UTC)
-        made = {"run_id": "cairn__made", "run_type": "manual", "state": "failed", "run_after": began}
-        session.add(DagRun(dag_id="flights", **made))
+        made = DagRun(dag_id="flights", run_id="cairn__made", run_type="manual", run_after=began)
+        made.state = "failed"
+        session.add(made)
         session.commit()
 
 
