@@ -25,6 +25,7 @@ from tests.support import jobs
 from tests.support.browser import found_by
 from tests.support.memory_store import MemoryStore
 from tests.support.page_world import busy_world
+from tests.support.world.savepoints import Below, asked
 from tests.support.world.world import JOB, World
 from tests.unit.plugin.page.stand_in import ADMIN, PATIENCE_S, STORAGE, StandIn, dag_of
 from tests.unit.plugin.page.test_hostile import PAYLOADS
@@ -115,6 +116,8 @@ PAGES = (
 
 
 def test_every_page_fits_every_width_and_axe_finds_nothing(busy: World) -> None:
+    request = asked("page-of-this-test", actor=ADMIN)
+    busy.coordinator().open_savepoint(request, lambda uri: Below(busy.memory, uri))
     wide = jobs.wide(MemoryStore(), 12)
     jobs.run(wide, "manual__1", 40)
     dags = [
@@ -131,7 +134,12 @@ def test_every_page_fits_every_width_and_axe_finds_nothing(busy: World) -> None:
         "s3://new": MemoryStore(),
         "s3://away": UnavailableError("connect timeout"),
     }
-    paths = ["/cairn/", *(f"/cairn/dags/{dag['dag']['dag_id']}" for dag in dags), f"{ONE}/savepoints"]
+    paths = [
+        "/cairn/",
+        *(f"/cairn/dags/{dag['dag']['dag_id']}" for dag in dags),
+        f"{ONE}/savepoints",
+        f"{ONE}/operations/of-this-test",
+    ]
     paths += [*(f"{ONE}{page}" for page in PAGES), "/cairn/dags/wide/jobs/flights/checkpoints/1"]
     with served(SignedIn(dags, stores)) as base:
         found = found_by(SCRIPT, "faces", base, *paths)
