@@ -207,7 +207,8 @@ def test_what_cannot_be_done_says_why(busy: World, path: str) -> None:
 
 def test_what_is_offered_can_be_done(busy: World) -> None:
     page = Page(one_job(busy.memory))
-    for path in (ONE, f"{ONE}/checkpoints/2", f"{ONE}/checkpoints/3"):
+    for path in (f"{ONE}/checkpoints/2", f"{ONE}/checkpoints/3"):
         assert "/interventions/" not in page.get(path).text
+    assert re.findall(r"/interventions/([a-z-]+)", page.get(ONE).text) == ["checkpoint"]
     assert page.get(f"{ONE}/interventions/give-up?checkpoint=3").status_code == 404
     assert page.get(f"{ONE}/interventions/delete").status_code == 422
