@@ -1,0 +1,210 @@
+"""What it costs to append a day to a table, by how many days it has, and against Spark's own append.
+
+Run it as `.venv/bin/python -m bench.append [--json] [--rounds N] [--days N] [--rows N]`. Two jobs on local files have a
+table of 10 and of 1,000 days, a file each; a plain folder of Parquet has 10. All of their epochs were run, the long
+history's by drivers that write a small file instead of starting Spark. Then a day is appended to each in turn.
+
+The figures are medians over the rounds of the ratio within a round; beside each, as `…_spread`, the smallest and the
+largest.
+
+- `append_growth`: seconds of `epoch.append` and of leaving the block, long history by short; `cpu_growth`: its CPU
+  seconds, with those of the JVM.
+- `bytes_growth`: bytes that an epoch leaves in the store, long by short, data included; `metadata_growth` without.
+- `plain_ratio`: the seconds of a block that appends to the short history, by those of `df.write.mode("append")`;
+  `plain_cpu_ratio`: CPU seconds.
+- `epoch_growth`: seconds of the whole epoch, the trigger's verification and the cleaning included.
+- `metadata_bytes`, `metadata_bytes_long`: mean bytes an epoch of acknowledgement, metadata, manifests and list.
+- `manifests`: of the long table at the end. `rounds`, `load`, `cores`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow_cairn.checkpoint.documents import layout
+from airflow_cairn.checkpoint.documents.acknowledgement import (
+    AckDocument,
+    Appended,
+    Output,
+    StateHandle,
+    SubtaskAck,
+    TableDocument,
+)
+from airflow_cairn.checkpoint.documents.attempt import Handover
+from airflow_cairn.spark.output import manifests
+from airflow_cairn.spark.stored.outputs import of_checkpoint
+from airflow_cairn.storage import Written
+from tests.real.spark.pipeline import Pipeline, session_builder
+
+from .results import machine, tell
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_NAME = "daily"
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Spent:
+    """What one append took."""
+
+    seconds: float
+    cpu: float
+    epoch: float = 0.0
+    """Seconds of the whole epoch."""
+    size_bytes: int = 0
+    metadata_bytes: int = 0
+
+
+def _cpu(spark: SparkSession) -> float:
+    """Give the CPU seconds of this process and of the JVM."""
+    jvm = spark.sparkContext._gateway.proc.pid
+    with open(f"/proc/{jvm}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return time.process_time() + (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _measured(spark: SparkSession, work: Callable[[], object]) -> Spent:
+    began, cpu = time.perf_counter(), _cpu(spark)
+    work()
+    return Spent(time.perf_counter() - began, _cpu(spark) - cpu)
+
+
+def _history(pipeline: Pipeline, days: int, data: bytes) -> None:
+    """Run the epochs of so many days, each with a driver that writes `data` as its file."""
+    for number in range(days):
+        run_id = f"day {number}"
+        pipeline.trigger(run_id)
+        handover = pipeline.begin(run_id).handover
+        pipeline.coordinator.acknowledge(_written(pipeline, handover, data))
+        pipeline.complete(run_id)
+
+
+def _written(pipeline: Pipeline, at: Handover, data: bytes) -> AckDocument:
+    files, run = pipeline.coordinator.files, "0" * 16
+    before = None
+    if at.restore is not None:
+        [mine] = of_checkpoint(files, at.restore.metadata, lambda _: True)
+        before = mine.outputs.get(f"table.{_NAME}")
+    folder = layout.output_folder(at.checkpoint, at.stage, at.attempt, at.token, run, f"table.{_NAME}")
+    schema = before.output.schema if before else '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}},{"name":"value","type":"double","nullable":true,"metadata":{}},{"name":"text","type":"string","nullable":true,"metadata":{}}]}'  # fmt: skip  # noqa: E501
+    path = f"{folder}part-00000-x.parquet"
+    answer = files.create_bytes(path, data)
+    assert isinstance(answer, Written)
+    new = StateHandle(f"table.{_NAME}", path, len(data), answer.etag)
+    output = Output("table", _NAME, folder, schema)
+    listed, count, size = manifests.Listing(files, output).write(manifests.before(files, before), [new])
+    output = Output("table", _NAME, folder, schema, appended=Appended(count, size))
+    return AckDocument(
+        at.job, at.checkpoint, at.epoch, at.attempt, at.stage, at.token, run, 1, (output,),
+        subtasks=(SubtaskAck(0, (listed, new)),),
+    )  # fmt: skip
+
+
+def _append(pipeline: Pipeline, run_id: str, df: DataFrame) -> Spent:
+    assert pipeline.spark is not None
+    there = {found.key for found in pipeline.store.list(f"{pipeline.job}/")}
+    began = time.perf_counter()
+    pipeline.trigger(run_id)
+    epoch = pipeline.epoch(run_id)
+
+    def block() -> None:
+        with epoch:
+            epoch.append(_NAME, df)
+
+    spent = _measured(pipeline.spark, block)
+    pipeline.complete(run_id)
+    spent.epoch = time.perf_counter() - began
+    new = [found for found in pipeline.store.list(f"{pipeline.job}/") if found.key not in there]
+    spent.size_bytes = sum(found.size_bytes for found in new)
+    spent.metadata_bytes = sum(found.size_bytes for found in new if not found.key.endswith(".parquet"))
+    return spent
+
+
+def _ratio(name: str, above: Sequence[float], below: Sequence[float]) -> dict[str, object]:
+    ratios = [one / other for one, other in zip(above, below, strict=True)]
+    spread = [round(min(ratios), 3), round(max(ratios), 3)]
+    return {name: round(statistics.median(ratios), 3), f"{name}_spread": spread}
+
+
+def measure(rounds: int, days: int, rows: int) -> dict[str, object]:
+    """Append to a short history, to a long one and to a plain folder in turn; give the figures."""
+    spark = session_builder().getOrCreate()
+    try:
+        with tempfile.TemporaryDirectory(prefix="cairn-append-") as folder:
+            return _measure(spark, folder, rounds, days, rows)
+    finally:
+        spark.stop()
+
+
+def _measure(spark: SparkSession, folder: str, rounds: int, days: int, rows: int) -> dict[str, object]:
+    day = spark.range(0, rows, 1, 2).selectExpr("id", "rand(7) AS value", "md5(CAST(id AS STRING)) AS text")
+    small = f"{folder}/small"
+    day.limit(10).coalesce(1).write.parquet(f"file://{small}")
+    [data] = [each.read_bytes() for each in Path(small).glob("*.parquet")]
+    short = Pipeline(f"file://{folder}/short", spark)
+    long = Pipeline(f"file://{folder}/long", spark)
+    _history(short, min(10, days), data)
+    _history(long, days, data)
+    plain = f"file://{folder}/plain"
+    for _ in range(10):
+        day.limit(10).coalesce(1).write.mode("append").parquet(plain)
+
+    spent: dict[str, list[Spent]] = {"short": [], "long": [], "plain": []}
+    for number in range(rounds + 1):
+        turns = list(spent) if number % 2 else list(reversed(spent))
+        for which in turns:
+            if which == "plain":
+                found = _measured(spark, lambda: day.write.mode("append").parquet(plain))
+            else:
+                found = _append(short if which == "short" else long, f"round {number}", day)
+            if number:  # the first round warms up
+                spent[which].append(found)
+
+    def of(which: str, name: str) -> list[float]:
+        return [float(getattr(each, name)) for each in spent[which]]
+
+    head = long.coordinator.head().completed[-1]
+    listed, _ = long.coordinator.files.read(TableDocument, layout.table_list(head.tables[_NAME]))
+    return {
+        **_ratio("append_growth", of("long", "seconds"), of("short", "seconds")),
+        **_ratio("cpu_growth", of("long", "cpu"), of("short", "cpu")),
+        **_ratio("bytes_growth", of("long", "size_bytes"), of("short", "size_bytes")),
+        **_ratio("metadata_growth", of("long", "metadata_bytes"), of("short", "metadata_bytes")),
+        **_ratio("plain_ratio", of("short", "seconds"), of("plain", "seconds")),
+        **_ratio("plain_cpu_ratio", of("short", "cpu"), of("plain", "cpu")),
+        **_ratio("epoch_growth", of("long", "epoch"), of("short", "epoch")),
+        "metadata_bytes": round(statistics.mean(of("short", "metadata_bytes"))),
+        "metadata_bytes_long": round(statistics.mean(of("long", "metadata_bytes"))),
+        "seconds": {which: round(statistics.median(of(which, "seconds")), 3) for which in spent},
+        "days": days,
+        "rows": rows,
+        "manifests": len(listed.manifests),
+        "files": listed.files,
+        "rounds": rounds,
+        **machine(),
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--days", type=int, default=1000, help="days of the long history")
+    parser.add_argument("--rows", type=int, default=2_000_000, help="rows of a day")
+    options = parser.parse_args()
+    tell(measure(options.rounds, options.days, options.rows), as_json=options.json)
+
+
+if __name__ == "__main__":
+    main()
