@@ -33,7 +33,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "views",
         "health",
     ),
-    "spark": ("stored execution handover", "output", "kinds", "input", "*", "epoch", "remote"),
+    "spark": ("stored execution handover", "output", "kinds", "input", "event_time", "*", "epoch", "remote"),
     "tasks": ("*", "health"),
     "plugin": ("provider_info windows drawings", "timetable interventions", "page", "cairn_plugin"),
     "operators": ("graph", "stage", "failure trigger restore doctor", "savepoint", "group"),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .bootstrap import bootstrap_savepoint as bootstrap_savepoint
     from .data_checks import DataCheckError as DataCheckError
     from .epoch import Epoch as Epoch
+    from .event_time.ttl import StateTtl as StateTtl
     from .output.background import BackgroundSnapshotError as BackgroundSnapshotError
     from .tables import state as state
     from .tables import table as table
@@ -26,6 +27,7 @@ _WHERE = {
     "DataCheckError": ".data_checks",
     "Epoch": ".epoch",
     "Keyed": ".bootstrap",
+    "StateTtl": ".event_time.ttl",
     "bootstrap_savepoint": ".bootstrap",
     "state": ".tables",
     "table": ".tables",

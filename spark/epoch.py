@@ -28,7 +28,9 @@ from ..storage.names import check_name
 from ..storage.port import ObjectStore
 from . import acknowledging
 from .data_checks import DataChecks
-from .epoch_facts import EpochFacts
+from .epoch_event_time import EpochEventTime
+from .event_time.event_time import EventTime, Parts, check_free
+from .event_time.ttl import StateTtl
 from .execution.fence import Fence
 from .handover import conf
 from .input import hook_answers, keyed
@@ -54,7 +56,7 @@ if TYPE_CHECKING:
 OutputKind = Literal["exchange", "table", "state"]
 
 
-class Epoch(EpochFacts):
+class Epoch(EpochEventTime):
     """One running of one stage for one epoch; a context manager. Applications take it from `Epoch.current()`.
 
     Leaving the block normally, or by `sys.exit()` with status 0 or none, acknowledges the stage. Any other exception,
@@ -95,6 +97,9 @@ class Epoch(EpochFacts):
         self._committables = Committables(handover.stage)
         self._checks = DataChecks(handover.stage)
         self._inputs = Inputs(self._files, handover, self._backlog)
+        self._event_time = EventTime(
+            Parts(spark, self._files, handover, self._carried, self._inputs, self._outputs, local)
+        )
         self._lock = Lock()
         self._triggered_at_ms: int | None = None
         self._start_delay_ms = 0
@@ -146,7 +151,7 @@ class Epoch(EpochFacts):
     def state(self, name: str, *, subtask: int | None = None, keys: DataFrame | None = None) -> DataFrame | None:
         """Give this stage's state as the restored checkpoint holds it; None if it holds none of that name.
 
-        What this epoch writes does not change it.
+        What this epoch writes does not change it. Rows that have outlived their `ttl` are left out.
 
         Args:
             name: the state's name.
@@ -166,7 +171,7 @@ class Epoch(EpochFacts):
         if stored is None:
             return None
         touched = None if keys is None else keyed.touched(stored, keys)
-        return frame(self.spark, self._files, stored, groups, self._local, touched)
+        return self._event_time.to_read(name, frame(self.spark, self._files, stored, groups, self._local, touched))
 
     def read(
         self,
@@ -196,6 +201,7 @@ class Epoch(EpochFacts):
         """
         self._check_open("read")
         parts = self._inputs.parts(stage, name, kind)
+        self._event_time.note_read()
         if not parts and schema is None and self._inputs.skipped(stage):
             raise InvalidStateError(
                 f"the upstream stage {stage!r} was skipped in this epoch, so it wrote nothing. Give the columns of the "
@@ -218,7 +224,15 @@ class Epoch(EpochFacts):
         self._check_open("before_snapshot")
         self._before_snapshot.set(step)
 
-    def snapshot(self, name: str, df: DataFrame, key: str | Sequence[str] = (), *, background: bool = False) -> None:
+    def snapshot(
+        self,
+        name: str,
+        df: DataFrame,
+        key: str | Sequence[str] = (),
+        *,
+        background: bool = False,
+        ttl: StateTtl | None = None,
+    ) -> None:
         """Write a state of this stage; the next epoch gets it from `state(name)`. Runs the DataFrame now.
 
         Args:
@@ -226,16 +240,18 @@ class Epoch(EpochFacts):
             df: all of the state, not what changed.
             key: columns by which the state is keyed: it is stored by key group, and can be read so (semantics R4).
             background: write while the block goes on (semantics A5, B5); its end waits. What `df` reads must stay.
+            ttl: how long rows live (semantics K6); those that have outlived it are not written. None: forever.
 
         Raises:
             InvalidStateError: the name was used before in this epoch, a key column is missing or of a type that cannot
-                be hashed, or `df` is none.
+                be hashed, the column of the `ttl` holds no timestamps, or `df` is none.
             InvalidNameError: the name does not match the grammar (semantics W1).
             InvalidConfigError: Spark's output committer cannot be trusted.
             BackgroundSnapshotError: what was to be written in the background before has failed.
         """
         self._check_open("snapshot")
-        self._outputs.write("state", name, df, key, background=background)
+        living = self._event_time.to_write(check_free("state", name), df, ttl)
+        self._outputs.write("state", name, living, key, background=background)
 
     def update(
         self, name: str, changed: DataFrame | None, key: str | Sequence[str] = (), *, deletes: DataFrame | None = None
@@ -257,7 +273,7 @@ class Epoch(EpochFacts):
             BackgroundSnapshotError: what was to be written in the background before has failed.
         """
         self._check_open("update")
-        before = self._carried.restored(f"state.{check_name('state', name)}")
+        before = self._carried.restored(f"state.{check_free('state', name)}")
         self._outputs.update(updates.checked(name, changed, key, deletes, before), self._files, self._local)
 
     def aggregate(self, name: str, partials: DataFrame, key: str | Sequence[str], *, merge: Mapping[str, str]) -> None:
@@ -275,13 +291,14 @@ class Epoch(EpochFacts):
 
         Raises:
             InvalidStateError: the name was used before in this epoch; key, columns or merge differ from the state's; a
-                merge is missing, unknown or does not take its column; or the state is one of `update`.
+                merge is missing, unknown or does not take its column; or the state is one of `update`, or has a `ttl`.
             InvalidNameError: the name does not match the grammar (semantics W1).
             InvalidConfigError: Spark's output committer cannot be trusted, or this version of Spark lacks a sketch.
             BackgroundSnapshotError: what was to be written in the background before has failed.
         """
         self._check_open("aggregate")
-        before = self._carried.restored(f"state.{check_name('state', name)}")
+        before = self._carried.restored(f"state.{check_free('state', name)}")
+        self._event_time.check_lives_on(name)
         self._outputs.update(updates.partials(name, partials, key, merge, before), self._files, self._local)
 
     def list_state(self, name: str) -> list[list[Any]] | None:
@@ -438,7 +455,7 @@ class Epoch(EpochFacts):
             InvalidNameError: the name does not match the grammar (semantics W1).
         """
         self._check_open("put")
-        what = f"the value {check_name('value', name)!r}"
+        what = f"the value {check_free('value', name)!r}"
         plain = plain_json(what, value)
         small_state.check_size(what, plain)
         with self._lock:
@@ -514,6 +531,7 @@ class Epoch(EpochFacts):
         self._start_delay_ms = self._since_trigger_ms()
         try:
             self._carried.load(self._files, self._handover.restore, self._backlog)
+            self._event_time.load()
             restored = (stored.output for stored in self._carried.outputs.values())
             self._writer.key_groups = key_groups.number_of(self._handover, restored)
         except Exception as error:
@@ -542,6 +560,7 @@ class Epoch(EpochFacts):
             # The block is still open to the step, which may put values.
             self._checks.raise_if_failed()
             self._before_snapshot.run()
+            self._event_time.finish()
         except BaseException as problem:
             self._decline(problem)
             raise

@@ -32,6 +32,12 @@ class Inputs:
         """By upstream, the token of the execution that was read; empty where a stage waits for all (semantics B2)."""
         return dict(self._consumed)
 
+    @property
+    def loaded(self) -> dict[str, StageContents]:
+        """By upstream, what those that have been read so far have left."""
+        with self._lock:
+            return dict(self._now)
+
     def parts(self, stage: str, name: str | None, kind: str | None) -> list[Stored]:
         """Give what makes up one output of an upstream, oldest first; nothing where there is nothing yet (B2).
 

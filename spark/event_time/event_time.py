@@ -1,0 +1,247 @@
+"""Event time in one epoch: what is restored, what the application asks and sets, and what is kept (semantics K6)."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime
+from threading import RLock
+from typing import TYPE_CHECKING
+
+from ...checkpoint.documents.attempt import Handover
+from ...checkpoint.documents.layout import run_id_of
+from ...checkpoint.documents.strict_json import Json
+from ...checkpoint.errors import InvalidStateError
+from ...checkpoint.store.job_files import JobFiles
+from ...storage.errors import InvalidNameError
+from ...storage.names import check_name
+from ..input.inputs import Inputs
+from ..input.restored import VALUE, RestoredState
+from ..kinds import small_state
+from ..output.outputs import Outputs
+from ..stored.local_state import LocalState
+from ..stored.outputs import StageContents, frame
+from . import moments, ttl
+from .timers import PREFIX, Timers, check_same
+from .watermark import INPUTS, STAGE, StageWatermark
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
+
+RESERVED = "_cairn_"
+"""States and values that begin so are Cairn's own."""
+
+
+def check_free(kind: str, name: str) -> str:
+    """Check a name that an application gives to a state or a value.
+
+    Raises:
+        InvalidNameError: it does not match the grammar (semantics W1), or is reserved for Cairn's own state.
+    """
+    if check_name(kind, name).startswith(RESERVED):
+        raise InvalidNameError(
+            f"names of states and values that begin with {RESERVED} are reserved for Cairn's own. Choose another",
+            kind_of_name=kind,
+            value=name,
+        )
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What event time needs of the epoch that it belongs to."""
+
+    spark: SparkSession
+    files: JobFiles
+    handover: Handover
+    carried: RestoredState
+    inputs: Inputs
+    outputs: Outputs
+    local: LocalState | None
+
+
+class EventTime:
+    """The event time of one stage in one epoch; several threads may ask at once."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._at = parts
+        self._lock = RLock()
+        self._timers: dict[str, Timers] = {}
+        self._mark = StageWatermark(parts.handover.stage, ())
+        self._restored_ttls: dict[str, ttl.StateTtl] = {}
+        self._ttls: dict[str, ttl.StateTtl] = {}
+        self._written: set[str] = set()
+
+    def load(self) -> None:
+        """Take what the restored checkpoint holds.
+
+        Raises:
+            GoneError: a file of it is gone.
+            DocumentError: it has been altered.
+        """
+        at = self._at
+        stored = {name: at.carried.value(at.files, name, None, at.local) for name in (STAGE, INPUTS, ttl.VALUE)}
+        self._mark = StageWatermark(at.handover.stage, at.handover.upstream.keys(), stored[STAGE], stored[INPUTS])
+        self._restored_ttls = ttl.parse(stored[ttl.VALUE])
+        self._ttls = dict(self._restored_ttls)
+
+    def source(self, df: DataFrame, column: str | Column, delay: int, source: str, idle_after: int | None) -> None:
+        """Take the watermark of a source by what was read from it; see `Epoch.watermark`."""
+        if idle_after is not None and (type(idle_after) is not int or idle_after < 1):
+            raise InvalidStateError(
+                f"idle_after is to be a number of epochs, at least 1, and is {idle_after!r}", source=source
+            )
+        check_name("source", source)
+        time, kind = moments.column_of("the watermark", df, column)
+        with self._lock:
+            self._mark.check_not_asked()
+        newest = moments.newest(df, time, kind)
+        with self._lock:
+            self._mark.source(source, None if newest is None else newest - delay, idle_after)
+
+    def advance(self, moment: datetime, source: str) -> None:
+        """Take the watermark of a source as the application knows it; see `Epoch.advance_watermark`."""
+        with self._lock:
+            at = moments.micros_of(moment)
+            self._mark.check_forward(check_name("source", source), at)
+            self._mark.source(source, at)
+
+    def forget(self, source: str) -> None:
+        """Let a source hold nothing back any more; see `Epoch.drop_watermark`."""
+        with self._lock:
+            self._mark.forget(source)
+
+    def note_read(self) -> None:
+        """Take the watermarks of the upstreams that have been read."""
+        with self._lock:
+            self._mark.read({uid: self._of(contents) for uid, contents in self._at.inputs.loaded.items()})
+
+    def current(self) -> int | None:
+        """Give the watermark that what is due is judged by; the end of time in a drain (semantics P2)."""
+        asked = self._ask()
+        return moments.micros_of(moments.END_OF_TIME) if self._at.handover.draining else asked
+
+    def is_late(self, df: DataFrame, column: str | Column, *, inclusive: bool) -> Column:
+        """Give the condition for a row to be late: it is null only where the time is."""
+        from pyspark.sql import functions as F
+
+        time, kind = moments.column_of("what is late", df, column)
+        if self._mark.at_start is None:
+            return F.when(time.isNotNull(), F.lit(False))
+        limit = moments.literal(self._mark.at_start, kind)
+        return time <= limit if inclusive else time < limit
+
+    def timers(self, name: str, key: tuple[str, ...], time: str) -> Timers:
+        """Give the timers of a name; see `Epoch.timers`."""
+        at = self._at
+        stored_name = check_name("timers", PREFIX + check_name("timers", name))
+        if not key or time in key or len(set(key)) < len(key):
+            raise InvalidStateError(
+                f"the timers {name!r} need at least one key column, each named once, and the time is none of them",
+                key=", ".join(key),
+                time=time,
+            )
+        with self._lock:
+            made = self._timers.get(name)
+            if made is not None:
+                check_same(name, made.key, [*made.key, made.time], key, time)
+                return made
+            stored = at.carried.restored(f"state.{stored_name}")
+            restored = None
+            if stored is not None:
+                restored = frame(at.spark, at.files, stored, None, at.local)
+                check_same(name, stored.output.key, restored.columns, key, time)
+            self._timers[name] = Timers(name, key, time, restored, self.current)
+            return self._timers[name]
+
+    def to_write(self, name: str, df: DataFrame, lives: ttl.StateTtl | None) -> DataFrame:
+        """Leave out what has outlived its time of what is written as a state, and keep in mind how long it lives."""
+        if lives is not None:
+            df = ttl.alive(f"the state {name!r}", df, lives, self._ask if lives.time == "event" else self._time)
+        with self._lock:
+            self._written.add(name)
+            self._ttls.pop(name, None)
+            if lives is not None:
+                self._ttls[name] = lives
+        return df
+
+    def to_read(self, name: str, df: DataFrame) -> DataFrame:
+        """Leave out what has outlived its time of what is read as a state; by event time as of the epoch's begin."""
+        lives = self._restored_ttls.get(name)
+        if lives is None:
+            return df
+        by_event = lives.time == "event"
+        return ttl.alive(f"the state {name!r}", df, lives, (lambda: self._mark.at_start) if by_event else self._time)
+
+    def check_lives_on(self, name: str) -> None:
+        """See that no row of a state ends: partials would be merged with what has ended, and bring it back.
+
+        Raises:
+            InvalidStateError: the state has a time to live.
+        """
+        if name in self._ttls:
+            raise InvalidStateError(
+                f"the state {name!r} has a time to live, and partial aggregates would bring back what has ended. Write it "
+                "by epoch.snapshot without ttl first, or keep it by epoch.update",
+                stage=self._at.handover.stage,
+            )
+
+    def time(self) -> datetime:
+        """Give the processing time of the epoch; see `Epoch.time`."""
+        end = self._at.handover.slice.end
+        if end is None:
+            raise InvalidStateError(
+                "this epoch has no time of its own: its run has no data interval, and a clock would give a retry "
+                "another time. Start the run with a logical date, or go by event time (epoch.watermark)",
+                job=self._at.handover.job,
+                run=run_id_of(self._at.handover.epoch),
+            )
+        return moments.moment_of(moments.micros_of(datetime.fromisoformat(end)))
+
+    def finish(self) -> None:
+        """Write the timers that have changed, and put what is kept as values.
+
+        Raises:
+            InvalidStateError: timers have been dropped in this epoch too.
+            FencedError: the execution can no longer count.
+        """
+        at = self._at
+        self.note_read()
+        for name, timers in self._timers.items():
+            left = timers.to_store()
+            if left is not None:
+                at.outputs.write("state", PREFIX + name, left, timers.key)
+        values = self._mark.values()
+        if self._ttls or self._restored_ttls:
+            kept = self._written | {each.partition(".")[2] for each in at.carried.outputs if each.startswith("state.")}
+            values[ttl.VALUE] = ttl.plain_of(self._ttls, kept)
+        for name, value in values.items():
+            at.carried.put(name, value)
+        if values.get(STAGE) is not None:
+            self._log()
+
+    def _time(self) -> int:
+        return moments.micros_of(self.time())
+
+    def _ask(self) -> int | None:
+        with self._lock:
+            return self._mark.ask()
+
+    def _log(self) -> None:
+        watermark = self._mark.ask()
+        log.info(
+            "stage %s: the watermark is %s; what holds it back: %s",
+            self._at.handover.stage,
+            "not there yet" if watermark is None else moments.moment_of(watermark).isoformat(),
+            ", ".join(self._mark.held_back_by()) or "nothing",
+        )
+
+    def _of(self, contents: StageContents) -> Json:
+        """Give the watermark that an upstream has acknowledged; None: it has none."""
+        stored = contents.outputs.get(f"{VALUE}.{STAGE}")
+        if stored is not None:
+            plain: Json = small_state.read(self._at.files, stored)
+            return plain
+        return contents.values.get(STAGE)

@@ -1,0 +1,191 @@
+"""Timers: keyed state that comes back when the watermark has passed its time, once (semantics K6).
+
+A timer is a key and a time, and nothing else; the same one set twice is one. They are stored as a keyed state, so a
+restore, a savepoint and another parallelism treat them as any other. What `due` gives is left out of what the epoch
+stores: it is given again only if the attempt fails, and then everything else of the attempt is undone too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from ...checkpoint.errors import InvalidStateError
+from ..stored import key_groups
+from . import moments
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
+
+PREFIX = "_cairn_timers."
+"""Timers are stored as the state of this name and theirs."""
+
+
+class Timers:
+    """The timers of one name, in one epoch; `Epoch.timers` makes it.
+
+    Args:
+        name: their name.
+        key: the columns of their key.
+        time: the column of their time.
+        restored: as the restored checkpoint holds them; None: it holds none.
+        until: gives the watermark that they are judged by, in microseconds; None: nothing is due.
+    """
+
+    def __init__(
+        self, name: str, key: Sequence[str], time: str, restored: DataFrame | None, until: Callable[[], int | None]
+    ) -> None:
+        self._what = f"the timers {name!r}"
+        self.key = tuple(key)
+        self.time = time
+        self._columns = [*key, time]
+        self._left = None if restored is None else restored.select(*map(moments.quoted, self._columns))
+        self._until = until
+        self._lock = Lock()
+        self._changed = False
+        self._perhaps: DataFrame | None = None
+        """What was due when nothing else had changed; whether it has rows is not known."""
+
+    def set(self, df: DataFrame) -> None:
+        """Set a timer for each row; one that is set already stays one. Runs the DataFrame now.
+
+        One whose time has passed is due at once: the next call of `due` gives it.
+
+        Args:
+            df: has the columns of the key and of the time; what else it has is left out.
+
+        Raises:
+            InvalidStateError: a column is missing or of another type than before, or a time is null.
+        """
+        new = self._taken(df, self._columns)
+        from pyspark.sql import functions as F
+
+        if not new.where(F.col(moments.quoted(self.time)).isNull()).isEmpty():
+            raise InvalidStateError(
+                f"{self._what} have no time in some rows (null in {self.time!r}), so they would never be due. Leave "
+                "these rows out"
+            )
+        with self._lock:
+            self._left = (new if self._left is None else self._left.union(new)).distinct()
+            self._changed = True
+
+    def delete(self, df: DataFrame) -> None:
+        """Delete timers: those of a row's key and time, or where `df` has no column of the time, all of its key.
+
+        Runs the DataFrame now. What is not set is passed over.
+
+        Args:
+            df: has the columns of the key, and may have that of the time.
+
+        Raises:
+            InvalidStateError: a column is missing or of another type than before.
+        """
+        with_time = self.time in getattr(df, "columns", ())
+        columns = self._columns if with_time else list(self.key)
+        gone = self._taken(df, columns)
+        from pyspark.sql import functions as F
+
+        with self._lock:
+            if self._left is None:
+                return
+            # Nulls in a key are equal to each other, as they are to Spark's grouping.
+            renamed = gone.toDF(*(f"_cairn_{number}" for number in range(len(columns))))
+            same = [
+                F.col(moments.quoted(column)).eqNullSafe(F.col(f"_cairn_{number}"))
+                for number, column in enumerate(columns)
+            ]
+            condition = same[0]
+            for each in same[1:]:
+                condition = condition & each
+            self._left = self._left.join(renamed, condition, "left_anti")
+            self._changed = True
+
+    def due(self) -> DataFrame | None:
+        """Take out the timers whose time the watermark has reached; in a drain, all.
+
+        Called again it gives what has been set since and is due too. What is not taken stays for the next epoch.
+
+        Returns:
+            The columns of the key and of the time. None where no timer of this name was ever set.
+        """
+        until = self._until()
+        with self._lock:
+            left = self._left
+            if left is None:
+                return None
+            time, kind = moments.column_of(self._what, left, self.time)
+            if until is None:
+                return left.limit(0)
+            passed = time <= moments.literal(until, kind)
+            due = left.where(passed)
+            self._left = left.where(~passed)
+            if not self._changed and self._perhaps is None:
+                self._perhaps = due
+            return due
+
+    def to_store(self) -> DataFrame | None:
+        """Give what is left over; None where it is what the restored checkpoint holds. May run a Spark job."""
+        with self._lock:
+            changed = self._changed or (self._perhaps is not None and not self._perhaps.isEmpty())
+            return self._left if changed else None
+
+    def _taken(self, df: Any, columns: Sequence[str]) -> DataFrame:
+        """Check rows, and keep them as they are now: what is set must not change when Spark evaluates it again."""
+        for column in columns:
+            if column not in getattr(df, "columns", ()):
+                raise InvalidStateError(
+                    f"{self._what} need the column {column!r}, which the DataFrame does not have",
+                    columns=", ".join(getattr(df, "columns", ())) or f"none: it is a {type(df).__name__}",
+                    key=", ".join(self.key),
+                    time=self.time,
+                )
+        if self.time in columns:
+            moments.column_of(self._what, df, self.time)
+        key_groups.check_key(self._what, df, self.key)
+        chosen: DataFrame = df.select(*map(moments.quoted, columns))
+        if self._left is not None:
+            _check_types(self._what, self._left, chosen)
+        return chosen.distinct().localCheckpoint(eager=True)
+
+
+def check_same(name: str, stored_key: Sequence[str], stored: Sequence[str], key: Sequence[str], time: str) -> None:
+    """Check that timers are named with the key and the time that they were set with.
+
+    Args:
+        name: their name.
+        stored_key: the key in the restored checkpoint.
+        stored: all columns there.
+        key: the key that is named now.
+        time: the column of the time that is named now.
+
+    Raises:
+        InvalidStateError: these are others.
+    """
+    if tuple(stored_key) == tuple(key) and sorted(stored) == sorted([*key, time]):
+        return
+    raise InvalidStateError(
+        f"the timers {name!r} were set with another key or another time. Name the same, or give the new timers "
+        f"another name and let these end by epoch.drop({PREFIX + name!r}, kind='state')",
+        set_with=", ".join(stored_key),
+        set_with_time=", ".join(column for column in stored if column not in stored_key),
+        key=", ".join(key),
+        time=time,
+    )
+
+
+def _check_types(what: str, known: DataFrame, given: DataFrame) -> None:
+    for field in given.schema:
+        before = known.schema[field.name].dataType
+        if not _same(before, field.dataType):
+            raise InvalidStateError(
+                f"the column {field.name!r} of {what} has another type than the timers that are set. Cast it",
+                type=field.dataType.simpleString(),
+                set_with=before.simpleString(),
+            )
+
+
+def _same(one: DataType, other: DataType) -> bool:
+    # The text of a type does not say what may be null.
+    return one.simpleString() == other.simpleString()

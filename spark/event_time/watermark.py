@@ -1,0 +1,235 @@
+"""The watermark of a stage: how far event time has come, as the least of what the stage reads (semantics K6).
+
+A watermark W says that no row with a time before W is expected any more. Each input has its own: a source that the
+stage reads itself by the rows that have been seen, an upstream stage by what its acknowledgement says. All of them are
+state. So a retry starts from the same watermarks, and takes each of them forward only: it never goes back.
+
+Rows of one epoch are in no order. They all count as read before the watermark moves on: what is late is judged by the
+watermark with which the epoch began, what is due by the one with which it ends.
+
+Pure: neither Spark nor a store. The times are microseconds since 1970.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...checkpoint.documents.strict_json import Json
+from ...checkpoint.errors import InvalidStateError
+from ...storage.errors import DocumentError
+from .moments import moment_of
+
+STAGE = "_cairn_watermark"
+"""The value with the stage's own watermark, which its readers look up in the acknowledgement."""
+
+INPUTS = "_cairn_watermark_inputs"
+"""The value with the watermarks of its inputs, which only the stage itself reads."""
+
+_SOURCE, _UPSTREAM = "source.", "stage."
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far event time has come in an input, or in all of a stage."""
+
+    at: int | None = None
+    """None: no row with a time has come yet."""
+    idle: bool = False
+    """Whether nothing comes any more for now, so that it does not hold others back."""
+    quiet: int = 0
+    """Of a source: epochs in a row without a row."""
+
+    def __post_init__(self) -> None:
+        """Check what was read from a store."""
+        at_fits = self.at is None or type(self.at) is int
+        if not at_fits or type(self.idle) is not bool or type(self.quiet) is not int:
+            raise DocumentError("this is no watermark", at=self.at, idle=self.idle, quiet=self.quiet)
+
+    @classmethod
+    def parse(cls, plain: Json, where: str) -> Mark:
+        """Read a mark as it is stored.
+
+        Raises:
+            DocumentError: it is none.
+        """
+        if not isinstance(plain, dict) or not plain.keys() <= {"at", "idle", "quiet"}:
+            raise DocumentError("the checkpoint holds no watermark by this name", where=where, found=str(plain)[:80])
+        found: dict[str, Any] = plain
+        return cls(**found)
+
+    def plain(self) -> Json:
+        """Give it as JSON."""
+        return {"at": self.at, "idle": self.idle, **({"quiet": self.quiet} if self.quiet else {})}
+
+
+def least(marks: Iterable[Mark]) -> Mark:
+    """Give the least of the inputs, as Flink does: an idle one does not hold the others back.
+
+    If all are idle the furthest counts: none of them is waited for.
+    """
+    known = list(marks)
+    awake = [mark.at for mark in known if not mark.idle]
+    if not awake:
+        return Mark(max((mark.at for mark in known if mark.at is not None), default=None), idle=bool(known))
+    found = [at for at in awake if at is not None]
+    return Mark(min(found) if len(found) == len(awake) else None)
+
+
+class StageWatermark:
+    """The watermark of one stage in one epoch.
+
+    Args:
+        stage: the stage's uid, for error texts.
+        upstream: the stages that it reads from, as the DAG declares them now.
+        own: the value `STAGE` of the restored checkpoint; None where it has none.
+        inputs: the value `INPUTS` of the restored checkpoint; None where it has none.
+
+    Raises:
+        DocumentError: a value is no watermark.
+    """
+
+    def __init__(self, stage: str, upstream: Collection[str], own: Json = None, inputs: Json = None) -> None:
+        self._stage = stage
+        self._before = Mark() if own is None else Mark.parse(own, STAGE)
+        if not isinstance(inputs, dict | None):
+            raise DocumentError("the checkpoint holds no watermarks by this name", where=INPUTS, found=str(inputs)[:80])
+        stored = {name: Mark.parse(plain, name) for name, plain in (inputs or {}).items()}
+        # An upstream that the DAG does not name any more holds nothing back.
+        self._marks = {name: mark for name, mark in stored.items() if _is_input(name, upstream)}
+        self._declared: set[str] = set()
+        self._read: set[str] = set()
+        self._asked = False
+
+    @property
+    def at_start(self) -> int | None:
+        """The watermark with which the epoch began; None: there was none yet."""
+        return self._before.at
+
+    def ask(self) -> int | None:
+        """Give the watermark of this epoch, which stays what it is from now on; None: there is none yet."""
+        self._asked = True
+        return self._now().at
+
+    def check_not_asked(self) -> None:
+        """See that an input may still change the watermark.
+
+        Raises:
+            InvalidStateError: it was asked for before.
+        """
+        if self._asked:
+            raise InvalidStateError(
+                "the watermark was asked for before this input was read, so windows or timers may have been judged "
+                "by a wrong one. First read all upstreams and call epoch.watermark for each source, then ask",
+                stage=self._stage,
+            )
+
+    def source(self, source: str, at: int | None, idle_after: int | None = None) -> None:
+        """Take what was read from a source in this epoch.
+
+        Args:
+            source: its name.
+            at: the watermark by what was read; None: nothing was read.
+            idle_after: after so many epochs in a row without a row the source is idle; None: never.
+
+        Raises:
+            InvalidStateError: it was given before in this epoch, or the watermark was asked for.
+        """
+        name = _SOURCE + source
+        if name in self._declared:
+            raise InvalidStateError(
+                f"the watermark of the source {source!r} was given before in this epoch. Give each source a name of "
+                "its own: epoch.watermark(…, source='…'), or unite what you read from it",
+                stage=self._stage,
+            )
+        self.check_not_asked()
+        self._declared.add(name)
+        before = self._marks.get(name, Mark())
+        if at is not None:
+            self._marks[name] = Mark(_later(before.at, at))
+            return
+        quiet = before.quiet + 1
+        self._marks[name] = Mark(before.at, idle_after is not None and quiet >= idle_after, quiet)
+
+    def check_forward(self, source: str, at: int) -> None:
+        """Check a watermark that an application gives as a moment.
+
+        Raises:
+            InvalidStateError: it lies before the one that the source has.
+        """
+        before = self._marks.get(_SOURCE + source, Mark()).at
+        if before is not None and at < before:
+            raise InvalidStateError(
+                f"a watermark never goes back: that of the source {source!r} is {moment_of(before).isoformat()}, and "
+                f"{moment_of(at).isoformat()} lies before it. To read older input again, rewind the job",
+                stage=self._stage,
+            )
+
+    def forget(self, source: str) -> None:
+        """Let a source that is no longer read hold nothing back.
+
+        Raises:
+            InvalidStateError: there is no such source, or it was given in this epoch, or the watermark was asked for.
+        """
+        name = _SOURCE + source
+        if name in self._declared or name not in self._marks:
+            why = "was given in this epoch" if name in self._declared else "is not there"
+            raise InvalidStateError(
+                f"the watermark of the source {source!r} cannot be dropped: it {why}",
+                stage=self._stage,
+                sources=", ".join(sorted(_bare(each) for each in self._marks if each.startswith(_SOURCE))) or "none",
+            )
+        self.check_not_asked()
+        del self._marks[name]
+
+    def read(self, upstreams: Mapping[str, Json]) -> None:
+        """Take what the upstreams say that have been read so far in this epoch.
+
+        Args:
+            upstreams: by uid, the value `STAGE` of what was read; None: the upstream has no watermark.
+
+        Raises:
+            InvalidStateError: one has a watermark, and was read only after this stage's own was asked for.
+            DocumentError: a value is no watermark.
+        """
+        for uid in upstreams.keys() - self._read:
+            plain = upstreams[uid]
+            if plain is not None:
+                self.check_not_asked()
+                mark = Mark.parse(plain, f"{STAGE} of {uid}")
+                before = self._marks.get(_UPSTREAM + uid, Mark())
+                self._marks[_UPSTREAM + uid] = replace(mark, at=_later(before.at, mark.at), quiet=0)
+            self._read.add(uid)
+
+    def values(self) -> dict[str, Json]:
+        """Give what is to be kept, by the name of the value; nothing for a stage without event time."""
+        if not self._marks and self._before == Mark():
+            return {}
+        return {
+            STAGE: self._now().plain(),
+            INPUTS: {name: mark.plain() for name, mark in sorted(self._marks.items())},
+        }
+
+    def held_back_by(self) -> list[str]:
+        """Give the inputs that hold the watermark where it is, for the log."""
+        awake = {name: mark.at for name, mark in self._marks.items() if not mark.idle}
+        lowest = min((at for at in awake.values() if at is not None), default=None)
+        behind = [name for name, at in awake.items() if at is None] or [n for n, at in awake.items() if at == lowest]
+        return sorted(name.replace(".", " ", 1) for name in behind)
+
+    def _now(self) -> Mark:
+        now = least(self._marks.values())
+        return replace(now, at=_later(self._before.at, now.at))
+
+
+def _is_input(name: str, upstream: Collection[str]) -> bool:
+    return name.startswith(_SOURCE) or (name.startswith(_UPSTREAM) and _bare(name) in upstream)
+
+
+def _bare(name: str) -> str:
+    return name.partition(".")[2]
+
+
+def _later(one: int | None, other: int | None) -> int | None:
+    return max((at for at in (one, other) if at is not None), default=None)

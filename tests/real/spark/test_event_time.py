@@ -1,0 +1,402 @@
+"""Watermarks, late rows, timers and the time to live of state, epoch after epoch on a real Spark (semantics K6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
+from airflow_cairn.checkpoint.documents.layout import epoch_name
+from airflow_cairn.checkpoint.errors import InvalidStateError
+from airflow_cairn.spark import Epoch, StateTtl
+from airflow_cairn.storage import InvalidNameError
+from tests.real.spark.pipeline import Pipeline, rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+At = Callable[..., Pipeline]
+DELAY = timedelta(minutes=10)
+
+
+@pytest.fixture
+def at(spark: SparkSession, tmp_path: Path) -> Iterator[At]:
+    """One stage, at the parallelism of a test's choice."""
+
+    def choose(parallelism: int | None = None, *stages: StageSpec) -> Pipeline:
+        made = stages or (StageSpec("routes", (), parallelism),)
+        return Pipeline(f"file://{tmp_path}/lake", spark, made, retained=3)
+
+    yield choose
+    choose().forget()
+
+
+def events(spark: SparkSession, *pairs: tuple[str, str | None], kind: str = "TIMESTAMP") -> DataFrame:
+    """Make a frame of routes and times of 1 January 2026, without Python workers."""
+    day = f"{kind} '2026-01-01"
+    values = ", ".join(f"('{route}', " + (f"{day} {time}')" if time else "NULL)") for route, time in pairs)
+    typed = f"CAST(time AS {kind}) AS time"
+    if not pairs:
+        return spark.sql(f"SELECT 'A' AS route, CAST(NULL AS {kind}) AS time WHERE false")
+    return spark.sql(f"SELECT route, {typed} FROM VALUES {values} AS t(route, time)").coalesce(1)
+
+
+def clock(frame: DataFrame | None) -> list[tuple[str, str]]:
+    """Give routes and times, sorted."""
+    assert frame is not None
+    return rows(frame.selectExpr("route", "date_format(time, 'HH:mm')"))
+
+
+def moment(time: str) -> datetime:
+    return datetime.fromisoformat(f"2026-01-01T{time}:00+00:00")
+
+
+class Run:
+    """Runs epochs of one stage, one after the other."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+
+    def __call__(self, run_id: str, body: Callable[[Epoch], Any], stage: str = "routes") -> Any:
+        self.pipeline.trigger(run_id)
+        with self.pipeline.epoch(run_id, stage) as epoch:
+            found = body(epoch)
+        self.pipeline.complete(run_id)
+        return found
+
+
+@pytest.mark.parametrize("kind", ["TIMESTAMP", "TIMESTAMP_NTZ"])
+def test_the_watermark_moves_on_and_what_is_behind_it_is_late(spark: SparkSession, at: At, kind: str) -> None:
+    """semantics K6"""
+    run = Run(at())
+
+    def body(*pairs: tuple[str, str | None]) -> Callable[[Epoch], Any]:
+        def read(epoch: Epoch) -> Any:
+            frame = events(spark, *pairs, kind=kind)
+            epoch.watermark(frame, "time", delay=DELAY)
+            both = (epoch.on_time(frame, "time"), epoch.late(frame, "time"))
+            return epoch.current_watermark, *(rows(each.select("route")) for each in both)
+
+        return read
+
+    assert run("one", body()) == (None, [], [])
+    found = run("two", body(("A", "10:00"), ("B", "09:00"), ("C", None)))
+    assert found == (moment("09:50"), [("A",), ("B",)], [("C",)]), "no row is late before there is a watermark"
+    found = run("three", body(("A", "09:50"), ("B", "09:49"), ("C", "10:05")))
+    assert found == (moment("09:55"), [("A",), ("C",)], [("B",)]), "judged by the watermark that the epoch began with"
+    assert run("four", body(("A", "09:00"))) == (moment("09:55"), [], [("A",)]), "it never goes back"
+    assert run("five", body()) == (moment("09:55"), [], [])
+
+
+def test_the_end_of_a_window_is_late_when_the_watermark_reaches_it(spark: SparkSession, at: At) -> None:
+    """semantics K6"""
+    run = Run(at())
+    run("one", lambda epoch: epoch.advance_watermark("2026-01-01T10:00"))
+
+    def body(epoch: Epoch) -> Any:
+        ends = events(spark, ("A", "09:59"), ("B", "10:00"), ("C", "10:01"))
+        return [
+            rows(epoch.late(ends, "time", inclusive=inclusive).select("route")) for inclusive in (False, True)
+        ], rows(epoch.on_time(ends, "time", inclusive=True).select("route"))
+
+    assert run("two", body) == ([[("A",)], [("A",), ("B",)]], [("C",)])
+
+
+def test_an_upstreams_watermark_comes_with_what_it_wrote(spark: SparkSession, at: At) -> None:  # semantics K6
+    """Through a stage that does not know of event time, and held back by the slower of two."""
+    pipeline = at(
+        None,
+        StageSpec("fast"),
+        StageSpec("slow"),
+        StageSpec("between", ("fast",)),
+        StageSpec("routes", ("between", "slow")),
+    )
+
+    def epoch(run_id: str, fast: str, slow: str) -> datetime | None:
+        pipeline.trigger(run_id)
+        for stage, time in (("fast", fast), ("slow", slow)):
+            with pipeline.epoch(run_id, stage) as at_source:
+                read = events(spark, ("A", time))
+                at_source.watermark(read, "time")
+                at_source.write(read)
+        with pipeline.epoch(run_id, "between") as between:
+            between.write(between.read("fast"))
+        with pipeline.epoch(run_id, "routes") as routes:
+            routes.read("between")
+            routes.read("slow")
+            found = routes.current_watermark
+        pipeline.complete(run_id)
+        return found
+
+    assert epoch("one", "10:00", "09:00") == moment("09:00")
+    assert epoch("two", "09:30", "11:00") == moment("10:00")
+
+
+def test_a_timer_comes_back_once_in_the_first_epoch_whose_watermark_has_reached_it(
+    spark: SparkSession, at: At
+) -> None:  # semantics K6
+    run = Run(at())
+
+    def body(until: str, *set_now: tuple[str, str]) -> Callable[[Epoch], Any]:
+        def read(epoch: Epoch) -> Any:
+            epoch.advance_watermark(moment(until))
+            timers = epoch.timers("windows", "route")
+            if set_now:
+                timers.set(events(spark, *set_now, *set_now))
+            return clock(timers.due())
+
+        return read
+
+    assert run("one", body("09:00", ("A", "10:00"), ("B", "10:00"), ("A", "11:00"), ("C", "08:00"))) == [
+        ("C", "08:00")
+    ], "one whose time has passed is due at once"
+    first = at().listing()
+    assert run("two", body("09:59")) == []
+    assert [key for key in first if key.endswith(".parquet")] == [
+        key for key in at().listing() if key.endswith(".parquet")
+    ], "what did not change is not written again"
+    assert run("three", body("10:00", ("A", "10:00"), ("B", "12:00"))) == [("A", "10:00"), ("B", "10:00")]
+    assert run("four", body("10:30")) == []
+    assert run("five", body("23:00")) == [("A", "11:00"), ("B", "12:00")]
+    assert run("six", body("23:00")) == []
+
+
+def test_timers_that_are_not_asked_for_wait(spark: SparkSession, at: At) -> None:  # semantics K6
+    run = Run(at())
+
+    def set_and_leave(epoch: Epoch) -> None:
+        epoch.advance_watermark(moment("12:00"))
+        epoch.timers("windows", "route").set(events(spark, ("A", "10:00")))
+
+    run("one", set_and_leave)
+    run("two", lambda epoch: epoch.put("other", 1))
+
+    def twice(epoch: Epoch) -> Any:
+        timers = epoch.timers("windows", ["route"])
+        assert epoch.timers("windows", "route") is timers
+        found = [clock(timers.due()), clock(timers.due())]
+        timers.set(events(spark, ("A", "11:00"), ("B", "13:00")))
+        found.append(clock(timers.due()))
+        timers.set(events(spark, ("A", "11:30")))
+        return found
+
+    assert run("three", twice) == [[("A", "10:00")], [], [("A", "11:00")]]
+    assert run("four", lambda epoch: clock(epoch.timers("windows", "route").due())) == [("A", "11:30")]
+
+
+def test_a_drain_gives_all_timers_and_keeps_the_watermark(spark: SparkSession, at: At) -> None:  # semantics K6, P2
+    """What goes on from the drain's savepoint goes on with the watermark that the rows gave."""
+    Run(at())("one", lambda epoch: epoch.timers("windows", "route").set(events(spark, ("A", "10:00"), ("B", "23:00"))))
+    pipeline = at()
+    pipeline.trigger("two")
+    submit = pipeline.begin("two")
+    with Epoch(spark, pipeline.store, replace(submit.handover, draining=True)) as epoch:
+        epoch.advance_watermark(moment("10:00"))
+        assert epoch.current_watermark == datetime.max.replace(tzinfo=UTC)
+        timers = epoch.timers("windows", "route")
+        timers.set(events(spark, ("C", "22:00")))
+        assert clock(timers.due()) == [("A", "10:00"), ("B", "23:00"), ("C", "22:00")]
+        assert clock(epoch.on_time(events(spark, ("A", "01:00")), "time")) == [("A", "01:00")]
+        epoch.snapshot("seen", events(spark, ("A", "09:30")), key="route", ttl=StateTtl(timedelta(hours=1), "time"))
+    pipeline.complete("two")
+
+    def after(epoch: Epoch) -> Any:
+        return clock(epoch.state("seen")), epoch.current_watermark, clock(epoch.timers("windows", "route").due())
+
+    assert Run(pipeline)("three", after) == ([("A", "09:30")], moment("10:00"), [])
+
+
+def test_timers_are_deleted_by_key_and_time_or_by_key(spark: SparkSession, at: At) -> None:  # semantics K6
+    run = Run(at())
+    null_key = "SELECT CAST(NULL AS STRING) AS route, TIMESTAMP '2026-01-01 10:00' AS time"
+
+    def some(epoch: Epoch) -> None:
+        timers = epoch.timers("windows", "route")
+        timers.delete(events(spark, ("A", "10:00")))
+        assert timers.due() is None
+        timers.set(events(spark, ("A", "10:00"), ("A", "11:00"), ("B", "10:00"), ("B", "11:00"), ("C", "10:00")))
+        timers.set(spark.sql(null_key))
+        timers.delete(events(spark, ("A", "10:00"), ("A", "10:30")))
+
+    run("one", some)
+
+    def rest(epoch: Epoch) -> Any:
+        epoch.advance_watermark(moment("20:00"))
+        timers = epoch.timers("windows", "route")
+        timers.delete(events(spark, ("B", "00:00"), ("Z", "00:00")).select("route"))
+        timers.delete(spark.sql(null_key))
+        return clock(timers.due())
+
+    assert run("two", rest) == [("A", "11:00"), ("C", "10:00")]
+
+
+def test_what_a_killed_attempt_was_given_comes_again_and_at_another_parallelism(
+    spark: SparkSession, at: At
+) -> None:  # semantics K6, R4
+    """A driver that is killed acknowledges nothing: the next attempt is given the same timers, and sets its own."""
+
+    def body(epoch: Epoch) -> Any:
+        epoch.watermark(events(spark, ("A", "10:00")), "time")
+        timers = epoch.timers("windows", "route")
+        timers.set(events(spark, ("N", "11:00")))
+        return clock(timers.due())
+
+    many = [(f"R{number}", "09:00") for number in range(40)]
+    Run(at(4))("one", lambda epoch: epoch.timers("windows", "route").set(events(spark, *many)))
+    pipeline = at(3)
+    pipeline.trigger("two")
+    killed = pipeline.epoch("two").__enter__()
+    assert body(killed) == sorted(many)
+    with pipeline.epoch("two") as epoch:
+        assert body(epoch) == sorted(many)
+    pipeline.complete("two")
+    assert Run(at(5))("three", body) == []
+    assert Run(at(1))("four", lambda epoch: clock(epoch.state("_cairn_timers.windows"))) == [("N", "11:00")]
+
+
+def test_a_failover_gives_them_again(spark: SparkSession, at: At) -> None:  # semantics K6, F2
+    """The epoch's next attempt starts from the same checkpoint, and its watermark too."""
+    pipeline = at()
+
+    def body(epoch: Epoch, newest: str) -> Any:
+        epoch.watermark(events(spark, ("A", newest)), "time")
+        timers = epoch.timers("windows", "route")
+        timers.set(events(spark, ("A", "10:00"), ("B", "12:00")))
+        return epoch.current_watermark, clock(timers.due())
+
+    pipeline.trigger("one")
+    first = pipeline.epoch("one").__enter__()
+    assert body(first, "23:00")[1] == [("A", "10:00"), ("B", "12:00")]
+    pipeline.coordinator.fail(epoch_name("one"), "routes", "try-1", "the driver was killed")
+    with pipeline.epoch("one") as epoch:
+        assert epoch.attempt == 2
+        assert body(epoch, "10:00") == (moment("10:00"), [("A", "10:00")])
+    pipeline.complete("one")
+    assert Run(pipeline)("two", lambda epoch: body(epoch, "11:00"))[1] == [("A", "10:00")]
+
+
+def test_rows_live_as_long_as_they_are_told(spark: SparkSession, at: At) -> None:  # semantics K6
+    """By event time and by the time of the epoch: dropped when written, left out when read, and null lives on."""
+    hour = timedelta(hours=1)
+    by_event, by_epoch = StateTtl(hour, "time"), StateTtl(hour, "time", "processing")
+    some = events(spark, ("A", "09:00"), ("B", "10:00"), ("C", None))
+
+    def write(epoch: Epoch) -> None:
+        epoch.advance_watermark(moment("10:00"))
+        epoch.snapshot("event", some, key="route", ttl=by_event)
+        epoch.snapshot("processing", some, key="route", ttl=by_epoch)
+        epoch.snapshot("forever", some, key="route")
+
+    def read(epoch: Epoch) -> Any:
+        names = ("event", "processing", "forever")
+        return [[row[0] for row in rows(epoch.state(name))] for name in names]
+
+    def at_hour(hour: int) -> Slice:
+        return Slice(f"2026-01-01T{hour - 1:02d}:00:00+00:00", f"2026-01-01T{hour:02d}:00:00+00:00")
+
+    def run(run_id: str, hour: int, body: Callable[[Epoch], Any]) -> Any:
+        pipeline.trigger(run_id, at_hour(hour))
+        with pipeline.epoch(run_id) as epoch:
+            assert epoch.time == datetime(2026, 1, 1, hour, tzinfo=UTC)
+            found = body(epoch)
+        pipeline.complete(run_id)
+        return found
+
+    pipeline = at()
+    run("one", 10, write)
+
+    def carry_on(epoch: Epoch) -> Any:
+        found = read(epoch)
+        epoch.advance_watermark(moment("10:30"))
+        with pytest.raises(InvalidStateError, match="'event' has a time to live, and partial aggregates would bring"):
+            epoch.aggregate("event", some, key="route", merge={"time": "max"})
+        epoch.update("event", events(spark, ("D", "10:20"), ("A", "09:15")), key="route")
+        return found
+
+    assert run("two", 11, carry_on) == [["B", "C"], ["C"], ["A", "B", "C"]]
+    pipeline.trigger("three", at_hour(12))
+    for _ in range(2):
+        # The second one is its retry, at a later moment of the same epoch.
+        epoch = pipeline.epoch("three").__enter__()
+        assert read(epoch) == [["B", "C", "D"], ["C"], ["A", "B", "C"]]
+        epoch.advance_watermark(moment("12:00"))
+    epoch.__exit__(None, None, None)
+    pipeline.complete("three")
+
+    def without(epoch: Epoch) -> Any:
+        found = read(epoch)
+        epoch.snapshot("event", some, key="route")
+        epoch.drop("processing")
+        return found
+
+    assert run("four", 13, without) == [["C"], ["C"], ["A", "B", "C"]]
+    assert run("five", 14, lambda epoch: len(rows(epoch.state("event")))) == 3
+
+
+def test_what_cannot_be_is_refused(spark: SparkSession, at: At) -> None:  # semantics K6
+    pipeline = at()
+    pipeline.trigger("one")
+    some = events(spark, ("A", "10:00"))
+    with pipeline.epoch("one") as epoch:
+        with pytest.raises(InvalidStateError, match=r"column that the DataFrame does not have.*column=`when`"):
+            epoch.watermark(some, "when")
+        with pytest.raises(InvalidStateError, match="needs a column of timestamps, and route is of the type string"):
+            epoch.watermark(some, "route")
+        with pytest.raises(InvalidStateError, match="the delay of a watermark is to be a timedelta"):
+            epoch.watermark(some, "time", delay="10 minutes")  # type: ignore[arg-type]
+        with pytest.raises(InvalidStateError, match="the watermark needs a Spark DataFrame and got a list"):
+            epoch.watermark([], "time")  # type: ignore[arg-type]
+        with pytest.raises(InvalidStateError, match="idle_after is to be a number of epochs, at least 1, and is 0"):
+            epoch.watermark(some, "time", idle_after=0)
+        with pytest.raises(InvalidNameError):
+            epoch.watermark(some, "time", source="a/b")
+        for odd in (None, "soon"):
+            with pytest.raises(InvalidStateError, match=f"a watermark is to be a datetime.*and is {odd!r}"):
+                epoch.advance_watermark(odd)  # type: ignore[arg-type]
+        with pytest.raises(InvalidStateError, match="'clean' is no upstream"):
+            epoch.read("clean")
+        for name in ("_cairn_watermark", "_cairn_timers.windows"):
+            with pytest.raises(InvalidNameError, match="reserved for Cairn's own"):
+                epoch.put(name, 1)
+            with pytest.raises(InvalidNameError, match="reserved for Cairn's own"):
+                epoch.snapshot(name, some)
+        with pytest.raises(InvalidStateError, match="this epoch has no time of its own: its run has no data interval"):
+            epoch.snapshot("state", some, ttl=StateTtl(DELAY, "time", "processing"))
+        with pytest.raises(InvalidStateError, match="time to live of the state 'state' needs a column of timestamps"):
+            epoch.snapshot("state", some, ttl=StateTtl(DELAY, "route"))
+        with pytest.raises(InvalidStateError, match="no time 'wall' to judge"):
+            StateTtl(DELAY, "time", "wall")  # type: ignore[arg-type]
+        with pytest.raises(InvalidStateError, match="longer than nothing"):
+            StateTtl(timedelta(0), "time")
+        timers = epoch.timers("windows", "route")
+        with pytest.raises(InvalidStateError, match=r"null in 'time'"):
+            timers.set(events(spark, ("A", None)))
+        with pytest.raises(InvalidStateError, match=r"need the column 'time', which the DataFrame does not have"):
+            timers.set(some.select("route"))
+        timers.set(some)
+        with pytest.raises(InvalidStateError, match=r"'time' of the timers 'windows' has another type"):
+            timers.set(events(spark, ("A", "10:00"), kind="TIMESTAMP_NTZ"))
+        with pytest.raises(InvalidStateError, match=r"with another key.*set_with=`route`.*key=`time`"):
+            epoch.timers("windows", "time", time="route")
+        with pytest.raises(InvalidStateError, match="at least one key column"):
+            epoch.timers("other", ())
+        epoch.watermark(some, "time", delay=DELAY)
+        assert epoch.current_watermark == moment("09:50")
+        with pytest.raises(InvalidStateError, match="was given before in this epoch"):
+            epoch.watermark(some, "time", source="main")
+        with pytest.raises(InvalidStateError, match="asked for before this input was read"):
+            epoch.watermark(some, "time", source="more")
+    pipeline.complete("one")
+    pipeline.trigger("two")
+    with pipeline.epoch("two") as epoch:
+        with pytest.raises(InvalidStateError, match=r"with another key.*set_with=`route` set_with_time=`time`"):
+            epoch.timers("windows", ["route", "airline"])
+        with pytest.raises(InvalidStateError, match="a watermark never goes back"):
+            epoch.advance_watermark(moment("09:00"))
