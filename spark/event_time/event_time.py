@@ -88,7 +88,11 @@ class EventTime:
         self._ttls = dict(self._restored_ttls)
 
     def source(self, df: DataFrame, column: str | Column, delay: int, source: str, idle_after: int | None) -> None:
-        """Take the watermark of a source by what was read from it; see `Epoch.watermark`."""
+        """Take the watermark of a source by what was read from it; see `Epoch.watermark`.
+
+        Raises:
+            InvalidStateError: an argument is wrong, or the watermark was given or asked for before.
+        """
         if idle_after is not None and (type(idle_after) is not int or idle_after < 1):
             raise InvalidStateError(
                 f"idle_after is to be a number of epochs, at least 1, and is {idle_after!r}", source=source
@@ -96,7 +100,7 @@ class EventTime:
         check_name("source", source)
         time, kind = moments.column_of("the watermark", df, column)
         with self._lock:
-            self._mark.check_not_asked()
+            self._mark.check_source(source)
         newest = moments.newest(df, time, kind)
         with self._lock:
             self._mark.source(source, None if newest is None else newest - delay, idle_after)
@@ -134,7 +138,11 @@ class EventTime:
         return time <= limit if inclusive else time < limit
 
     def timers(self, name: str, key: tuple[str, ...], time: str) -> Timers:
-        """Give the timers of a name; see `Epoch.timers`."""
+        """Give the timers of a name; see `Epoch.timers`.
+
+        Raises:
+            InvalidStateError: they were set with another key or time before, or there is no key.
+        """
         at = self._at
         stored_name = check_name("timers", PREFIX + check_name("timers", name))
         if not key or time in key or len(set(key)) < len(key):
@@ -189,7 +197,11 @@ class EventTime:
             )
 
     def time(self) -> datetime:
-        """Give the processing time of the epoch; see `Epoch.time`."""
+        """Give the processing time of the epoch; see `Epoch.time`.
+
+        Raises:
+            InvalidStateError: the run has no data interval.
+        """
         end = self._at.handover.slice.end
         if end is None:
             raise InvalidStateError(

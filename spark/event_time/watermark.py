@@ -112,18 +112,19 @@ class StageWatermark:
         self._asked = True
         return self._now().at
 
-    def check_not_asked(self) -> None:
-        """See that an input may still change the watermark.
+    def check_source(self, source: str) -> None:
+        """See that the watermark of a source may still be given in this epoch.
 
         Raises:
-            InvalidStateError: it was asked for before.
+            InvalidStateError: it was given before in this epoch, or the watermark was asked for.
         """
-        if self._asked:
+        if _SOURCE + source in self._declared:
             raise InvalidStateError(
-                "the watermark was asked for before this input was read, so windows or timers may have been judged "
-                "by a wrong one. First read all upstreams and call epoch.watermark for each source, then ask",
+                f"the watermark of the source {source!r} was given before in this epoch. Give each source a name of "
+                "its own: epoch.watermark(…, source='…'), or unite what you read from it",
                 stage=self._stage,
             )
+        self._check_not_asked()
 
     def source(self, source: str, at: int | None, idle_after: int | None = None) -> None:
         """Take what was read from a source in this epoch.
@@ -137,13 +138,7 @@ class StageWatermark:
             InvalidStateError: it was given before in this epoch, or the watermark was asked for.
         """
         name = _SOURCE + source
-        if name in self._declared:
-            raise InvalidStateError(
-                f"the watermark of the source {source!r} was given before in this epoch. Give each source a name of "
-                "its own: epoch.watermark(…, source='…'), or unite what you read from it",
-                stage=self._stage,
-            )
-        self.check_not_asked()
+        self.check_source(source)
         self._declared.add(name)
         before = self._marks.get(name, Mark())
         if at is not None:
@@ -180,7 +175,7 @@ class StageWatermark:
                 stage=self._stage,
                 sources=", ".join(sorted(_bare(each) for each in self._marks if each.startswith(_SOURCE))) or "none",
             )
-        self.check_not_asked()
+        self._check_not_asked()
         del self._marks[name]
 
     def read(self, upstreams: Mapping[str, Json]) -> None:
@@ -196,7 +191,7 @@ class StageWatermark:
         for uid in upstreams.keys() - self._read:
             plain = upstreams[uid]
             if plain is not None:
-                self.check_not_asked()
+                self._check_not_asked()
                 mark = Mark.parse(plain, f"{STAGE} of {uid}")
                 before = self._marks.get(_UPSTREAM + uid, Mark())
                 self._marks[_UPSTREAM + uid] = replace(mark, at=_later(before.at, mark.at), quiet=0)
@@ -217,6 +212,19 @@ class StageWatermark:
         lowest = min((at for at in awake.values() if at is not None), default=None)
         behind = [name for name, at in awake.items() if at is None] or [n for n, at in awake.items() if at == lowest]
         return sorted(name.replace(".", " ", 1) for name in behind)
+
+    def _check_not_asked(self) -> None:
+        """See that an input may still change the watermark.
+
+        Raises:
+            InvalidStateError: it was asked for before.
+        """
+        if self._asked:
+            raise InvalidStateError(
+                "the watermark was asked for before this input was read, so windows or timers may have been judged "
+                "by a wrong one. First read all upstreams and call epoch.watermark for each source, then ask",
+                stage=self._stage,
+            )
 
     def _now(self) -> Mark:
         now = least(self._marks.values())
