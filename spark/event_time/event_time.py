@@ -191,8 +191,8 @@ class EventTime:
         """
         if name in self._ttls:
             raise InvalidStateError(
-                f"the state {name!r} has a time to live, and partial aggregates would bring back what has ended. Write it "
-                "by epoch.snapshot without ttl first, or keep it by epoch.update",
+                f"the state {name!r} has a time to live, and partial aggregates would bring back what has ended. Write "
+                "it by epoch.snapshot without ttl first, or keep it by epoch.update",
                 stage=self._at.handover.stage,
             )
 
