@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,20 +19,17 @@ from airflow.sdk.log import mask_secret
 
 from ..checkpoint.errors import CheckpointError, InvalidConfigError
 from ..spark.handover.runtime_zip import runtime_zip
-from ..spark.remote.server_task import (
-    IDENTITY_VARIABLE,
-    LOCAL_STATE,
-    SERVER_CONF,
-    TOKEN_VARIABLE,
-    VARIABLE,
-    ServerTask,
-)
+from ..spark.remote.server_on_cluster import check_login, cluster_conf, handing_over
+from ..spark.remote.server_task import IDENTITY, LOCAL_STATE, SERVER_CONF, TOKEN, ServerTask
 from ..storage.errors import ErrorKind
 from .spark_submit import EpochSubmitHook
 
-_PROGRAM = "from airflow_cairn.spark.remote.session_driver import main\n\nraise SystemExit(main())\n"
+_PROGRAM = "from airflow_cairn.spark.remote.session_driver import main\n\nraise SystemExit(main({task!r}))\n"
 _LOG = "server.log"
 _TAIL = 2000
+_END_S = 20.0
+"""For `spark-submit` to delete its temporary files."""
+_PYTHON_CONF = "spark.pyspark.python"
 _NOT_PASSED_ON = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE", "SPARK_LOCAL_REMOTE")
 """Variables that would make the driver itself a client."""
 
@@ -110,8 +110,12 @@ class ServerStart:
     """Its certificate and key, where other machines are to reach it."""
     environment: Mapping[str, str] = field(repr=False)
     """The storage's credentials."""
-    task: Callable[[str], ServerTask]
-    """Gives what the server is told; takes its folder."""
+    task: Callable[[str | None], ServerTask]
+    """Gives what the server is told; takes its folder, None where it runs on another machine."""
+
+    def secrets(self) -> dict[str, str]:
+        """Give what only the server may know, by name."""
+        return {TOKEN: self.token} | ({} if self.identity is None else {IDENTITY: self.identity})
 
 
 class StartingServer:
@@ -121,11 +125,12 @@ class StartingServer:
         start: which server.
 
     Raises:
-        InvalidConfigError: the connection has deploy mode cluster.
+        InvalidConfigError: the connection has deploy mode cluster, and the server could not run or be reached there.
     """
 
     def __init__(self, start: ServerStart) -> None:
         self._nonce = start.nonce
+        self._on_cluster = False
         self.folder = _folder(start.nonce)
         self.folder.mkdir(mode=0o700)
         try:
@@ -140,7 +145,7 @@ class StartingServer:
         return self._process.pid
 
     def check(self) -> None:
-        """See that it has not ended.
+        """See that it has not ended; in deploy mode cluster `spark-submit` ends with the driver.
 
         Raises:
             ServerStartError: it has; the text holds the end of its log.
@@ -156,39 +161,60 @@ class StartingServer:
 
     def let_go(self) -> None:
         """Have this process wait for it no longer: it lives on."""
+        if self._on_cluster:
+            # Only the one that submitted it is left here, and it has nothing more to say.
+            self._end_submission()
+            shutil.rmtree(self.folder, ignore_errors=True)
+            return
         # Popen would warn that a child still runs. Once this task has ended, init reaps it.
         self._process.returncode = 0
 
+    def _end_submission(self) -> None:
+        for each in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(ProcessLookupError):  # it has just ended
+                os.killpg(self._process.pid, each)
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_END_S)
+                return
+
     def _started(self, start: ServerStart) -> subprocess.Popen[bytes]:
         plugins = ",".join(filter(None, [SERVER_CONF["spark.plugins"], start.conf.get("spark.plugins")]))
+        plain = SparkSubmitHook(conn_id=start.conn_id, name=start.name)
+        connection = plain._connection
+        self._on_cluster = connection["deploy_mode"] == "cluster"
+        task = start.task(None if self._on_cluster else str(self.folder))
+        more = {}
+        if self._on_cluster:
+            more = cluster_conf(str(connection["master"]), task, start.conn_id)
+            check_login(connection["keytab"], start.conf, start.conn_id)
         hook = EpochSubmitHook.taking_over(
-            SparkSubmitHook(conn_id=start.conn_id, name=start.name),
-            conf={**start.conf, **SERVER_CONF, "spark.plugins": plugins},
+            plain,
+            conf={**start.conf, **SERVER_CONF, **more, "spark.plugins": plugins},
             py_files=str(runtime_zip(self.folder)),
             environment={**start.environment},
         )
-        if hook.deploys_to_cluster:
-            raise InvalidConfigError(
-                "session=ConnectSession() starts its server in deploy mode client: in mode cluster its token could not "
-                "reach the driver unseen. Set the connection's deploy mode to client, or give the group the conn_id of "
-                "a Spark Connect server",
-                conn_id=start.conn_id,
-            )
         program = self.folder / "server.py"
-        program.write_text(_PROGRAM)
-        environment = {TOKEN_VARIABLE: start.token, VARIABLE: start.task(str(self.folder)).to_json()}
-        if start.identity is not None:
-            environment[IDENTITY_VARIABLE] = start.identity
+        program.write_text(_PROGRAM.format(task=task.to_json()))
         command, inherited = hook.detached_command(str(program))
         kept = {name: value for name, value in inherited.items() if name not in _NOT_PASSED_ON}
-        with (self.folder / _LOG).open("wb") as log:
+        if start.conf.get(_PYTHON_CONF):
+            # A Connect server looks for the Python of functions there, and not in its conf (measured).
+            kept["PYSPARK_PYTHON"] = start.conf[_PYTHON_CONF]
+        with ExitStack() as stack:
+            if self._on_cluster:
+                environ, file = stack.enter_context(handing_over(start.secrets(), kept))
+                inherits: tuple[int, ...] = (file,)
+            else:
+                environ, inherits = {**kept, **start.secrets()}, ()
+            log = stack.enter_context((self.folder / _LOG).open("wb"))
             # Airflow ends the processes of a task with it. This one is to live on, so it gets a session of its own.
             return subprocess.Popen(
                 command,
-                env={**kept, **environment},
+                env=environ,
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                pass_fds=inherits,
             )

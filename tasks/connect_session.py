@@ -10,19 +10,16 @@ from typing import Literal, get_args
 
 from ..checkpoint.errors import InvalidConfigError
 from ..checkpoint.servers.lifetime import Limits
-from ..spark.remote.server_task import SERVER_CONF
+from ..spark.remote.server_on_cluster import ANY_ADDRESS
+from ..spark.remote.server_task import SERVER_CONF, TOKEN_CONF
 from ..storage.names import shorten
 
 SECRET_CONN_ID = "cairn_session"
 """The Airflow connection whose password is the secret that the servers' tokens are made from."""
 
-ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - the author asks for it
-"""All IPv4 addresses of a machine."""
-
 Per = Literal["job", "epoch"]
 
 _LONGEST = timedelta(days=7)
-_TOKEN_CONF = "spark.connect.authenticate.token"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +75,7 @@ class ConnectSession:
                     "reach the server, set bind_address",
                     key=key,
                 )
-            if key == _TOKEN_CONF:
+            if key == TOKEN_CONF:
                 raise InvalidConfigError(
                     f"conf {key} would be shown on a command line. Remove it: Cairn gives each server a token of its "
                     f"own, made from the connection {self.secret_conn_id}",

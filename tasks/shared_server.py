@@ -22,10 +22,11 @@ from ..spark.remote.channel import ServerUnreachableError
 from ..spark.remote.machine import this_machine
 from ..spark.remote.register import ServerRegister
 from ..spark.remote.server import ConnectServer, server_of
+from ..spark.remote.server_on_cluster import ANY_ADDRESS
 from ..spark.remote.server_task import ServerTask
 from ..spark.remote.server_token import server_token
 from ..storage.errors import CairnError
-from .connect_session import ANY_ADDRESS, ConnectSession
+from .connect_session import ConnectSession
 from .job_settings import JobSettings
 
 if TYPE_CHECKING:
@@ -171,16 +172,13 @@ class SharedServer:
 
     def _how(self, nonce: str, secret: str) -> ServerStart:
         storage, job, address = self.settings.hook(), self.settings.job, self.session.bind_address
-        token, certified, host = self._token(nonce, secret), None, None
+        token, certified = self._token(nonce, secret), None
         if address is not None:
             from ..spark.remote.server_certificate import identity
 
             certified = identity(token)
-            # At an address that stands for all of the machine's, it is reached by the name that Airflow knows it by.
-            host = get_hostname() if address == ANY_ADDRESS else address
-            _check_host(host)
 
-        def task(folder: str) -> ServerTask:
+        def task(folder: str | None) -> ServerTask:
             return ServerTask(
                 storage=storage.storage,
                 job=job,
@@ -190,7 +188,7 @@ class SharedServer:
                 endpoint=storage.endpoint,
                 region=storage.region,
                 bind_address=address,
-                host=host,
+                host=None if address is None or folder is None else _host(address),
                 local_state=self.session.local_state_mb > 0,
             )
 
@@ -220,8 +218,10 @@ class SharedServer:
         return token
 
 
-def _check_host(host: str) -> None:
-    """See that other machines may be told this name: once it is in the record, each stage that reads it would fail."""
+def _host(address: str) -> str:
+    """Give the name or address by which other machines reach a server here; one that is none would fail each stage."""
+    # At an address that stands for all of the machine's, it is reached by the name that Airflow knows it by.
+    host = get_hostname() if address == ANY_ADDRESS else address
     try:
         server_of(host, use_ssl=True)
     except InvalidConfigError as error:
@@ -230,6 +230,7 @@ def _check_host(host: str) -> None:
             "hostname_callable, or give ConnectSession the address of the machine as bind_address",
             host=host,
         ) from error
+    return host
 
 
 def _unreached(server: ConnectServer) -> ServerUnreachableError:

@@ -48,6 +48,8 @@ def make_local_state(task: ServerTask, master: str, hadoop: Callable[[str], str 
         for key in (f"fs.s3a.{name}", f"fs.s3a.bucket.{storage.bucket}.{name}"):
             if hadoop(key):
                 return f"{key} is set, and states would be uploaded without it"
+    if task.folder is None:
+        return "the driver runs on a machine of the cluster"
     home = Path(task.folder)
     try:
         # Locked first, and until this process ends: a folder without a lock is a dead server's.

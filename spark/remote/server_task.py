@@ -1,4 +1,4 @@
-"""What the stage that starts a server tells it; it travels in the environment of `spark-submit`, and holds no token."""
+"""What the stage that starts a server tells it; it stands in the program that is submitted, and holds no secret."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ...checkpoint.errors import InvalidConfigError
 from ...checkpoint.servers.lifetime import Limits
 
-VARIABLE = "CAIRN_SERVER"
-"""The environment variable that holds it, as JSON."""
-TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
-"""Spark's own: where a server finds its token."""
-IDENTITY_VARIABLE = "CAIRN_SERVER_IDENTITY"
-"""Where a server that other machines reach finds its certificate and key, which is encrypted with the token."""
+TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
+"""The secret that clients show; as an environment variable it is Spark's own."""
+IDENTITY = "CAIRN_SERVER_IDENTITY"
+"""The secret of a server that other machines reach: its certificate and key, which is encrypted with the token."""
+TOKEN_CONF = "spark.connect.authenticate.token"
+"""Spark's too: in a server's own process only, never on a command line."""
 
 SESSION_TIMEOUT_S = 600
 """A session that has not been used for so long is one whose client has died, with its task: Spark closes it."""
@@ -42,12 +41,12 @@ class ServerTask:
     job: str
     nonce: str
     limits: Limits
-    folder: str
-    """Its own; it deletes it when it ends."""
+    folder: str | None
+    """Its own; it deletes it when it ends. None: it runs on a machine of the cluster, and makes one there."""
     bind_address: str | None = None
     """Where it listens by TLS for other machines; None: loopback only."""
     host: str | None = None
-    """By which name or address they reach it."""
+    """By which name or address they reach it; None on a cluster, where it finds out itself."""
     endpoint: str | None = None
     """URL of an S3 server other than AWS."""
     region: str | None = None
@@ -59,16 +58,11 @@ class ServerTask:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str | None) -> ServerTask:
-        """Read it.
-
-        Raises:
-            InvalidConfigError: the process was not started by a stage.
-        """
-        if not text:
-            raise InvalidConfigError(
-                "this program is the Spark server of a job, and a stage starts it: give the CheckpointedTaskGroup "
-                "session=ConnectSession()"
-            )
+    def from_json(cls, text: str) -> ServerTask:
+        """Read it."""
         found: dict[str, Any] = json.loads(text)
         return cls(**{**found, "limits": Limits(**found["limits"])})
+
+    def secrets(self) -> tuple[str, ...]:
+        """Name the secrets that it is given."""
+        return (TOKEN,) if self.bind_address is None else (TOKEN, IDENTITY)

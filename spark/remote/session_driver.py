@@ -1,7 +1,7 @@
 """The driver of a server that a job's stages share: it says where it listens, and ends itself (semantics V1).
 
-`spark-submit` runs `main` with a `ServerTask` in the environment. It computes nothing itself: Spark's own plugin serves
-the sessions. No other process ends it, so it looks every few seconds whether it still counts.
+`spark-submit` runs a program that calls `main` with a `ServerTask`. It computes nothing itself: Spark's own plugin
+serves the sessions. No other process ends it, so it looks every few seconds whether it still counts.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 from contextlib import contextmanager
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
@@ -23,15 +24,16 @@ from ...checkpoint.servers.decisions import RENEW_MS
 from ...checkpoint.servers.lifetime import Activity, why_end
 from ...checkpoint.servers.record import ServerEntry
 from ...storage.errors import CairnError, GoneError
+from ..handover import hadoop_credentials
 from ..handover.conf import open_driver_store, s3_options
 from .local_folder import make_local_state
 from .register import ServerRegister
 from .server_activity import ServerActivity
-from .server_task import IDENTITY_VARIABLE, TOKEN_VARIABLE, VARIABLE, ServerTask
+from .server_task import IDENTITY, TOKEN, TOKEN_CONF, ServerTask
 from .tls_end import TlsEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +41,8 @@ LOOK_S = 5.0
 """Between two looks."""
 SILENCE_MS = 600_000
 """A server whose lease could not be renewed for so long ends."""
+_TOKEN_PROPERTY = "cairn.server.token"
+"""Of the JVM, while Spark starts. Where Spark shows properties, that word in the name has it hide the value."""
 
 
 class ServerLife:
@@ -112,18 +116,17 @@ class ServerLife:
         return head if head.revision else None
 
 
-def main(environ: dict[str, str] | None = None) -> int:
+def main(told_task: str) -> int:
     """Serve until there is a reason to end.
 
     Args:
-        environ: where the task is; this process's own by default.
+        told_task: a `ServerTask`, JSON.
 
     Returns:
         The exit status.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    environ = dict(os.environ) if environ is None else environ
-    task = ServerTask.from_json(environ.get(VARIABLE))
+    task = ServerTask.from_json(told_task)
     told = Event()
     signal.signal(signal.SIGTERM, lambda *_: told.set())
     store = open_driver_store(task.storage, s3_options(task.endpoint, task.region))
@@ -140,8 +143,9 @@ def main(environ: dict[str, str] | None = None) -> int:
         _serve(task, coordinator, register, told, up)
     finally:
         register.drop(task.nonce)
-    # The log of one that failed stays.
-    shutil.rmtree(task.folder, ignore_errors=True)
+    if task.folder is not None:
+        # The log of one that failed stays.
+        shutil.rmtree(task.folder, ignore_errors=True)
     return 0
 
 
@@ -155,22 +159,33 @@ def _keep_lease(register: ServerRegister, nonce: str, up: Event) -> None:
 
 
 def _serve(task: ServerTask, coordinator: Coordinator, register: ServerRegister, told: Event, up: Event) -> None:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    spark = SparkSession.builder.getOrCreate()
+    SparkContext._ensure_initialized()
+    jvm: Any = SparkContext._jvm
+    builder, secrets = SparkSession.builder, dict(os.environ)
+    if task.folder is None:
+        secrets = hadoop_credentials.from_jvm(jvm, task.secrets())
+        # Spark sends its conf to executors, unencrypted mostly. So the conf only says where this JVM has the token.
+        builder = builder.config(TOKEN_CONF, f"${{system:{_TOKEN_PROPERTY}}}")
+        jvm.java.lang.System.setProperty(_TOKEN_PROPERTY, secrets[TOKEN])
+    spark = builder.getOrCreate()
+    jvm.java.lang.System.clearProperty(_TOKEN_PROPERTY)
     context: Any = spark.sparkContext
     try:
         activity = ServerActivity(context._jvm)
         why = make_local_state(task, context.master, context._jsc.hadoopConfiguration().get)
         if why is not None:
             log.warning("no copies of state are kept here: %s", why)
-        with reachable(task, activity.port) as port:
-            entry = register.come_up(task.nonce, port, task.host)
+        with reachable(task, activity.port, secrets) as port:
+            host = task.host if task.folder is not None else _own_host(context)
+            entry = register.come_up(task.nonce, port, host)
             up.set()
             if entry is None:
                 log.warning("this server has been replaced while it started")
                 return
-            log.warning("server %s of job %s is up at port %d of %s", task.nonce, task.job, port, task.host or "here")
+            log.warning("server %s of job %s is up at port %d of %s", task.nonce, task.job, port, host or "here")
             life = ServerLife(task, coordinator, register, activity.look, system_runtime().now_ms)
             while life.goes_on() and not told.wait(LOOK_S):
                 pass
@@ -179,17 +194,26 @@ def _serve(task: ServerTask, coordinator: Coordinator, register: ServerRegister,
         spark.stop()
 
 
+def _own_host(context: Any) -> str:
+    """Give the name or address by which the cluster's machines reach this driver, as Spark knows it."""
+    # On Kubernetes Spark sets the variable to the pod's address; the name of its service takes a while to be known.
+    return os.environ.get("SPARK_DRIVER_BIND_ADDRESS") or str(context.getConf().get("spark.driver.host"))
+
+
 @contextmanager
-def reachable(task: ServerTask, port: int) -> Iterator[int]:
+def reachable(task: ServerTask, port: int, secrets: Mapping[str, str]) -> Iterator[int]:
     """Give the port that stages are to use: Spark's own on loopback, or that of a TLS end for other machines.
 
     Args:
         task: which server.
         port: Spark's.
+        secrets: by name.
     """
     if task.bind_address is None:
         yield port
         return
-    identity, token = os.environ[IDENTITY_VARIABLE], os.environ[TOKEN_VARIABLE]
-    with TlsEnd(identity, token, address=task.bind_address, target=port, folder=task.folder) as end:
+    with (
+        tempfile.TemporaryDirectory(prefix="cairn-server-", dir=task.folder) as folder,
+        TlsEnd(secrets[IDENTITY], secrets[TOKEN], address=task.bind_address, target=port, folder=folder) as end,
+    ):
         yield end.port

@@ -1,14 +1,17 @@
 """Stands in for the `spark-submit` of a job's server where no JVM is needed: a server that computes nothing.
 
-The record, its lease, the token and the look at the job are the product's. It notes how it was started.
+The record, its lease, the token and the look at the job are the product's. It notes how it was started. In deploy mode
+cluster the server is a process of its own, to which the credentials are handed on, and this one stays until it ends.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import signal
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from threading import Event
 
@@ -17,20 +20,29 @@ from airflow_cairn.checkpoint.runtime import system_runtime
 from airflow_cairn.checkpoint.servers.lifetime import Activity
 from airflow_cairn.spark.handover.conf import open_driver_store, s3_options
 from airflow_cairn.spark.remote.register import ServerRegister
-from airflow_cairn.spark.remote.server_task import TOKEN_VARIABLE, VARIABLE, ServerTask
+from airflow_cairn.spark.remote.server_task import IDENTITY, TOKEN, ServerTask
 from airflow_cairn.spark.remote.session_driver import ServerLife, reachable
 from tests.support.connect_stand_in import ConnectStandIn, connect_server
 
 
 def main() -> int:
     """Note and serve; gives the exit status."""
-    task = ServerTask.from_json(os.environ[VARIABLE])
+    program = Path(sys.argv[-1]).read_text()
+    task = ServerTask.from_json(ast.literal_eval(program[program.rindex("main(") + 5 : program.rindex("))")]))
+    secrets: dict[str, str] = dict(os.environ)
+    if "cluster" in sys.argv:
+        secrets = _credentials()
+        driver = os.fork()
+        if driver:
+            return os.waitpid(driver, 0)[1]
+        os.setsid()
     note = {
         "argv": sys.argv[1:],
         "pid": os.getpid(),
         "session": os.getsid(0),
         "folder": str(Path.cwd()),
         "environ": dict(os.environ),
+        "task": asdict(task),
     }
     notes = Path(os.environ["CAIRN_TEST_NOTE"])
     with notes.open("a") as file:
@@ -42,18 +54,31 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: told.set())
     coordinator = Coordinator(open_driver_store(task.storage, s3_options(task.endpoint, task.region)), task.job)
     register = ServerRegister(coordinator.files, system_runtime())
-    with connect_server(token=os.environ[TOKEN_VARIABLE]) as server, reachable(task, server.port) as port:
+    with connect_server(token=secrets[TOKEN]) as server, reachable(task, server.port, secrets) as port:
 
         def look() -> Activity:
             return Activity(len(server.open), len(server.open | server.closed), 0, 0, 0)
 
-        register.come_up(task.nonce, port, task.host)
+        register.come_up(task.nonce, port, task.host or ("127.0.0.1" if task.bind_address else None))
         life = ServerLife(task, coordinator, register, look, system_runtime().now_ms)
         while life.goes_on() and not told.wait(0.05):
             pass
         _tell(notes, server, life.why)
     register.drop(task.nonce)
     return 0
+
+
+def _credentials() -> dict[str, str]:
+    """Read what Spark's JVM would: the values, by the names of a server's secrets."""
+    data = Path(os.environ["SPARK_SUBMIT_OPTS"].rpartition("-Dhadoop.token.files=")[2]).read_bytes()
+    found = {}
+    for name in (TOKEN, IDENTITY):
+        at = data.index(name.encode()) + len(name)
+        # The first byte of a count says how many bytes follow; see WritableUtils.readVInt.
+        more = max(0, 144 - data[at]) if data[at] > 127 else 0
+        size = int.from_bytes(data[at + 1 : at + 1 + more]) if more else data[at]
+        found[name] = data[at + 1 + more : at + 1 + more + size].decode()
+    return found
 
 
 def _tell(notes: Path, server: ConnectStandIn, why: str | None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -164,7 +165,7 @@ def test_the_first_stage_starts_a_server_and_the_next_epoch_uses_it(
     run(job, application, "e2", session=ConnectSession(local_state_mb=0))
     assert [each.id for each in job.coordinator.head().completed] == [1, 2]
     [started] = servers.started()
-    assert json.loads(started["environ"]["CAIRN_SERVER"])["local_state"] is True
+    assert started["task"]["local_state"] is True
     assert f"COPIES e1 {started['folder']}/local-state {2**30}" in said.text  # semantics V3
     assert "COPIES e2" in said.text
     assert "COPIES e2 /" not in said.text
@@ -180,8 +181,10 @@ def test_the_first_stage_starts_a_server_and_the_next_epoch_uses_it(
 def test_the_token_is_in_the_environment_and_nowhere_else(
     job: Job, servers: Servers, application: str, said: Said
 ) -> None:  # semantics V4
-    run(job, application, "e1", session=ConnectSession(conf={"spark.driver.memory": "2g"}))
+    conf = {"spark.driver.memory": "2g", "spark.pyspark.python": "/opt/python"}
+    run(job, application, "e1", session=ConnectSession(conf=conf))
     [started] = servers.started()
+    assert started["environ"]["PYSPARK_PYTHON"] == "/opt/python", "a Connect server does not look at its conf for it"
     [nonce] = servers.nonces()
     token = server_token(SECRET, job.storage, job.name, nonce)
     assert started["environ"]["SPARK_CONNECT_AUTHENTICATE_TOKEN"] == token
@@ -298,7 +301,7 @@ def test_other_machines_are_told_the_name_by_which_airflow_knows_the_worker(
 def test_a_name_that_is_none_is_refused_before_a_server_starts(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_cairn.tasks.shared_server.get_hostname", lambda: "worker-1.")
     with pytest.raises(InvalidConfigError, match=r"\[core\] hostname_callable.*host=`worker-1\.`"):
-        shared(job)._how("n1", SECRET)
+        shared(job)._how("n1", SECRET).task("/x")
 
 
 def test_a_machine_that_does_not_answer_is_told_from_a_port_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -379,7 +382,8 @@ def test_without_a_secret_the_stage_names_the_command_that_makes_one(
 @pytest.mark.parametrize(
     ("connection", "words"),
     [
-        ({"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "cluster"}}, "in deploy mode client"),
+        ({"conn_type": "spark", "host": "spark://m:7077", "extra": {"deploy-mode": "cluster"}}, "YARN and Kubernetes"),
+        ({"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}, r'bind_address="0\.0\.0\.0"'),
         ({"conn_type": "spark_connect", "host": "localhost", "port": 15002}, "a server that runs already"),
     ],
 )
@@ -396,6 +400,33 @@ def test_a_connection_that_starts_no_server_is_refused(
         run(job, application, "e1", group_conn_id="other")
     assert servers.started() == []
     assert servers.nonces() == []
+
+
+def test_on_a_cluster_the_token_is_a_credential_and_the_submission_goes_once_the_server_is_up(
+    job: Job,
+    servers: Servers,
+    application: str,
+    connections: Callable[[str, str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    said: Said,
+) -> None:  # semantics V1, V4
+    monkeypatch.setattr("airflow_cairn.spark.remote.server_on_cluster.ANY_ADDRESS", "127.0.0.1")
+    connections("other", json.dumps({"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}))
+    for run_id in ("e1", "e2"):
+        run(job, application, run_id, session=on_all_machines(), group_conn_id="other")
+    assert [each.id for each in job.coordinator.head().completed] == [1, 2]
+    [started] = servers.started()
+    assert started["task"]["folder"] is None, "the one on this machine is none of the server's"
+    [submission] = [int(found) for found in re.findall(r"starting a Spark server .* process (\d+)", said.text)]
+    assert _has_ended(submission)
+    assert not _has_ended(started["pid"])
+    assert not Path(started["folder"]).exists()
+    token = server_token(SECRET, job.storage, job.name, servers.nonces()[0])
+    environ = {name: value for name, value in started["environ"].items() if name != "AIRFLOW_CONN_CAIRN_SESSION"}
+    for text in (json.dumps(started["argv"]), json.dumps(environ), json.dumps(started["task"]), said.text):
+        assert token not in text
+        assert SECRET not in text
+    assert "PRIVATE KEY" not in json.dumps(environ)
 
 
 def test_what_only_spark_submit_can_follow_is_refused_at_parse(job: Job, application: str) -> None:
