@@ -81,8 +81,8 @@ def test_the_same_rows_in_other_files_are_no_difference(tmp_path: Path, capsys: 
     assert (found["added"], found["removed"], found["changed"], found["rows"], found["more"]) == (0, 0, 0, [], False)
 
 
-def keep_files(world: World, epoch: str, key: tuple[str, ...], files: dict[str, bytes]) -> None:
-    """Run an epoch that keeps files under their own paths, those of an earlier epoch too."""
+def keep_files(world: World, epoch: str, key: tuple[str, ...], files: dict[str, bytes], run: str = "") -> None:
+    """Run an epoch that keeps files under their own paths, also of an earlier epoch; `run` names the run."""
     world.trigger(epoch)
     at = world.submit(epoch, STAGE).handover
     folder = layout.output_folder(at.checkpoint, at.stage, at.attempt, at.token, RUN, "state.totals")
@@ -92,7 +92,7 @@ def keep_files(world: World, epoch: str, key: tuple[str, ...], files: dict[str, 
         if "/" not in path:
             assert isinstance(world.files.create_bytes(full, data), Written)
         stat = world.files.stat(full)
-        handles.append(StateHandle("state.totals", full, stat.size_bytes, str(stat.etag)))
+        handles.append(StateHandle("state.totals", full, stat.size_bytes, str(stat.etag), run=int(path == run)))
     output = Output("state", "totals", folder, SCHEMA, key, key_groups=128 if key else None)
     world.coordinator().acknowledge(ack_of(at, [SubtaskAck(0, tuple(handles))], outputs=(output,)))
     world.coordinator().complete(world.pending_id(epoch))
@@ -167,3 +167,18 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--version"])
     assert ended.value.code == 0
     assert capsys.readouterr().out == f"cairn {version('airflow-cairn')}\n"
+
+
+def test_of_a_state_with_runs_the_newest_rows_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run that deletes and changes rows of an older file makes a difference, although the file is the same."""
+    world = job()
+    keep_files(world, "a", ("k",), {"base": parquet(BEFORE)})
+    base = next(key.removeprefix(f"{JOB}/") for key in world.memory.all_keys() if key.endswith("/base"))
+    changes = parquet({"k": ["a", "b", "d"], "v": ["11", None, "4"], "_cairn_deleted": [False, True, False]})
+    keep_files(world, "b", ("k",), {base: b"", "changes": changes}, run="changes")
+    found = compared(capsys, jobs.dump(world.memory, tmp_path))
+    assert {(row["change"], (row["after"] or row["before"])["k"]) for row in found["rows"]} == {
+        ("changed", "a"),
+        ("removed", "b"),
+        ("added", "d"),
+    }
