@@ -49,7 +49,7 @@ class Dag:
             self.runs.append(asked.body["dag_run_id"])
         elif asked.method != "GET" or path.removeprefix("/dagRuns/") not in self.runs:
             return 404, {"detail": "not found"}
-        return 200, {"dag_id": "flights"}
+        return 200, {"dag_id": "flights", "state": "running"}
 
 
 @pytest.fixture
