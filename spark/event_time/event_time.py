@@ -23,7 +23,7 @@ from ..stored.local_state import LocalState
 from ..stored.outputs import StageContents, frame
 from . import moments, ttl
 from .timers import PREFIX, Timers, check_same
-from .watermark import INPUTS, STAGE, StageWatermark
+from .watermark import INPUTS, STAGE, UNKNOWN, StageWatermark
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -120,7 +120,8 @@ class EventTime:
     def note_read(self) -> None:
         """Take the watermarks of the upstreams that have been read."""
         with self._lock:
-            self._mark.read({uid: self._of(contents) for uid, contents in self._at.inputs.loaded.items()})
+            loaded, unknown = self._at.inputs.loaded, self._at.inputs.unknown
+            self._mark.read({uid: UNKNOWN if uid in unknown else self._of(each) for uid, each in loaded.items()})
 
     def current(self) -> int | None:
         """Give the watermark that what is due is judged by; the end of time in a drain (semantics P2)."""
@@ -229,6 +230,9 @@ class EventTime:
         if self._ttls or self._restored_ttls:
             kept = self._written | {each.partition(".")[2] for each in at.carried.outputs if each.startswith("state.")}
             values[ttl.VALUE] = ttl.plain_of(self._ttls, kept)
+        for name in (STAGE, INPUTS):
+            if name not in values:
+                at.carried.forget(name)
         for name, value in values.items():
             at.carried.put(name, value)
         if values.get(STAGE) is not None:

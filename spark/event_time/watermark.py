@@ -27,6 +27,9 @@ STAGE = "_cairn_watermark"
 INPUTS = "_cairn_watermark_inputs"
 """The value with the watermarks of its inputs, which only the stage itself reads."""
 
+UNKNOWN: Json = {"at": None, "idle": False}
+"""The watermark of an upstream that has never acknowledged: what it reads now may be of any time, so it holds back."""
+
 _SOURCE, _UPSTREAM = "source.", "stage."
 
 
@@ -182,23 +185,29 @@ class StageWatermark:
         """Take what the upstreams say that have been read so far in this epoch.
 
         Args:
-            upstreams: by uid, the value `STAGE` of what was read; None: the upstream has no watermark.
+            upstreams: by uid, the value `STAGE` of what was read; None: the upstream has no watermark. `UNKNOWN`: it
+                has never acknowledged, so it may yet have one.
 
         Raises:
-            InvalidStateError: one has a watermark, and was read only after this stage's own was asked for.
+            InvalidStateError: one has a watermark, or may have one or had, and was read only after this stage's own was
+                asked for.
             DocumentError: a value is no watermark.
         """
         for uid in upstreams.keys() - self._read:
-            plain = upstreams[uid]
+            plain, name = upstreams[uid], _UPSTREAM + uid
             if plain is not None:
                 self._check_not_asked()
                 mark = Mark.parse(plain, f"{STAGE} of {uid}")
-                before = self._marks.get(_UPSTREAM + uid, Mark())
-                self._marks[_UPSTREAM + uid] = replace(mark, at=_later(before.at, mark.at), quiet=0)
+                before = self._marks.get(name, Mark())
+                self._marks[name] = replace(mark, at=_later(before.at, mark.at), quiet=0)
+            elif self._marks.get(name) == Mark():
+                # It was unknown until now, and it turns out to have none.
+                self._check_not_asked()
+                del self._marks[name]
             self._read.add(uid)
 
     def values(self) -> dict[str, Json]:
-        """Give what is to be kept, by the name of the value; nothing for a stage without event time."""
+        """Give what is to be kept, by the name of the value; for a stage without event time nothing is."""
         if not self._marks and self._before == Mark():
             return {}
         return {

@@ -26,6 +26,7 @@ class Inputs:
         self._lock = Lock()
         self._now: dict[str, StageContents] = {}
         self._consumed: dict[str, str] = {}
+        self._unknown: set[str] = set()
 
     @property
     def consumed(self) -> dict[str, str]:
@@ -37,6 +38,12 @@ class Inputs:
         """By upstream, what those that have been read so far have left."""
         with self._lock:
             return dict(self._now)
+
+    @property
+    def unknown(self) -> frozenset[str]:
+        """The upstreams of which nothing is known: they have not acknowledged, nor are they in what was restored."""
+        with self._lock:
+            return frozenset(self._unknown)
 
     def parts(self, stage: str, name: str | None, kind: str | None) -> list[Stored]:
         """Give what makes up one output of an upstream, oldest first; nothing where there is nothing yet (B2).
@@ -91,4 +98,7 @@ class Inputs:
             return found
         pointer = self._handover.restore
         before = of_checkpoint(self._files, pointer.metadata, lambda uid: uid == stage) if pointer else []
-        return before[0] if before else StageContents(stage)
+        if before:
+            return before[0]
+        self._unknown.add(stage)
+        return StageContents(stage)

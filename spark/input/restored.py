@@ -61,6 +61,11 @@ class RestoredState:
         self.outputs.pop(f"{VALUE}.{name}", None)
         self.values[name] = plain
 
+    def forget(self, name: str) -> None:
+        """Let a value end, if there is one."""
+        self.outputs.pop(f"{VALUE}.{name}", None)
+        self.values.pop(name, None)
+
     def value(self, files: JobFiles, name: str, default: Any, local: LocalState | None = None) -> Any:
         """Give a value as it goes on, `default` where there is none.
 
