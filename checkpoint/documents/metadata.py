@@ -46,6 +46,16 @@ class HookLine:
     answer: HookAnswer
 
 
+WATERMARK = "_cairn_watermark"
+"""The value with a stage's watermark (semantics K6)."""
+WATERMARK_INPUTS = "_cairn_watermark_inputs"
+"""The value with the watermarks of what the stage reads."""
+TTL = "_cairn_ttl"
+"""The value with the time to live of each of its states that has one."""
+EVENT_TIME = frozenset({WATERMARK, WATERMARK_INPUTS, TTL})
+"""Values that each stage of a job with event time has; they alone do not make it a stage with state (semantics R3)."""
+
+
 @dataclass(frozen=True, slots=True)
 class StageLine:
     """One stage of the checkpoint; its files follow as `HandleLine`s."""

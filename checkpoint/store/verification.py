@@ -12,11 +12,13 @@ from ..documents import list_reference
 from ..documents.acknowledgement import StateHandle
 from ..documents.attempt import BacklogEpoch, DocumentRef, RestorePointer, Slice
 from ..documents.entries import CompletedEntry
-from ..documents.metadata import HandleLine, HookLine, InFlightLine, MetadataHeader, StageLine
+from ..documents.metadata import EVENT_TIME, HandleLine, HookLine, InFlightLine, MetadataHeader, StageLine
 from ..documents.read_windows import NOTHING_READ, ReadWindows
 from . import metadata_file
 from .file_check import FileCheck
 from .job_files import JobFiles
+
+_OF_EVENT_TIME = frozenset(f"value.{name}" for name in EVENT_TIME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,9 @@ def verify_pointer(files: JobFiles, pointer: RestorePointer, epoch: str, *, deep
 
 def restored_stage(line: StageLine) -> RestoredStage:
     """Give what a stage's line holds, by what has to be claimed and to fit (semantics R3, R4)."""
-    state = (*(output.id for output in line.outputs), *(f"value.{name}" for name in line.values))
+    held = (*(output.id for output in line.outputs), *(f"value.{name}" for name in line.values))
+    # A watermark comes to each stage that reads one: no author has put it there, and none can drop it.
+    state = tuple(each for each in held if each not in _OF_EVENT_TIME)
     state += tuple(f"epoch.{unread.epoch}" for unread in line.owes)
     key_groups = dict.fromkeys(output.key_groups for output in line.outputs if output.key_groups is not None)
     return RestoredStage(line.stage, line.parallelism, line.max_parallelism, state, tuple(key_groups))

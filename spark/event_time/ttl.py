@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
+from ...checkpoint.documents.metadata import TTL
 from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.errors import InvalidStateError
 from ...storage.errors import DocumentError
@@ -19,7 +20,7 @@ from . import moments
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-VALUE = "_cairn_ttl"
+VALUE = TTL
 """The value with the time to live of each state that has one, by its name."""
 
 _TIMES = ("event", "processing")

@@ -16,15 +16,16 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...checkpoint.documents.metadata import WATERMARK, WATERMARK_INPUTS
 from ...checkpoint.documents.strict_json import Json
 from ...checkpoint.errors import InvalidStateError
 from ...storage.errors import DocumentError
 from .moments import moment_of
 
-STAGE = "_cairn_watermark"
+STAGE = WATERMARK
 """The value with the stage's own watermark, which its readers look up in the acknowledgement."""
 
-INPUTS = "_cairn_watermark_inputs"
+INPUTS = WATERMARK_INPUTS
 """The value with the watermarks of its inputs, which only the stage itself reads."""
 
 UNKNOWN: Json = {"at": None, "idle": False}
