@@ -78,6 +78,8 @@ def state(
 ) -> DataFrame:
     """Read a stage's state as one completed checkpoint holds it, as the epoch that restores that gets it.
 
+    Unlike `Epoch.state` it also gives rows that have outlived their `ttl`, while they are in the files.
+
     Args:
         spark: the session that reads; for S3 it must reach the bucket by `s3a://`.
         storage: storage URI.
