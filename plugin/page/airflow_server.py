@@ -60,8 +60,7 @@ class AirflowServer:
 
     def api(self, request: Request) -> AirflowApiHook:
         """Give Airflow's own API, asked as the user of a request; to be called on the server's loop."""
-        _, _, bearer = request.headers.get("authorization", "").partition(" ")
-        token = bearer or request.cookies.get(COOKIE_NAME_JWT_TOKEN, "")
+        token = _token_of(request)
         # As Airflow's own module for servers asks for it: the app that runs, and no second one.
         app = cached_app(apps=os.environ.get("AIRFLOW_API_APPS", "all"))
         root_path = request.scope.get("root_path", "").removesuffix(PREFIX)
@@ -132,6 +131,13 @@ class AirflowServer:
     def open_store(self, storage: str, aws_conn_id: str | None) -> ObjectStore:
         """Open a storage by a connection; no request is sent to it."""
         return CheckpointStorageHook(storage, aws_conn_id).open_store()
+
+
+def _token_of(request: Request) -> str:
+    """Give the user's token, from where Airflow takes it: a proxy's own login may be in the same header."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    bearer = token.strip() if scheme.lower() == "bearer" else ""
+    return bearer or request.cookies.get(COOKIE_NAME_JWT_TOKEN, "")
 
 
 def _versions(dag_ids: Sequence[str]) -> Select[UUID, str, str]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 import pytest
+from airflow.api_fastapi.auth.managers.base_auth_manager import COOKIE_NAME_JWT_TOKEN
 from airflow.api_fastapi.core_api import security
 from airflow.models import import_all_models
 from airflow.models.base import Base
@@ -20,9 +22,11 @@ from airflow.models.log import Log
 from airflow.models.renderedtifields import RenderedTaskInstanceFields
 from airflow.models.serialized_dag import SerializedDagModel
 from airflow.serialization.serialized_objects import LazyDeserializedDAG
+from fastapi import FastAPI, Header
 from sqlalchemy import create_engine, insert
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import StaticPool
+from starlette.requests import Request
 
 from airflow_cairn.plugin.page import airflow_server
 from airflow_cairn.plugin.page.airflow_server import AirflowServer
@@ -53,6 +57,36 @@ def test_the_right_is_that_to_read_or_to_edit_runs(right: Callable[..., Any], me
 )
 def test_names_of_the_database_are_there(owner: type, names: tuple[str, ...]) -> None:
     assert [name for name in names if not hasattr(owner, name)] == []
+
+
+@pytest.mark.parametrize(
+    ("authorization", "sent"),
+    [
+        ("", "of-the-cookie"),
+        ("Basic dXNlcjpwYXNz", "of-the-cookie"),
+        ("Bearer of-the-header", "of-the-header"),
+        ("bearer of-the-header", "of-the-header"),
+    ],
+)
+def test_a_proxys_login_is_no_token(authorization: str, sent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    app = FastAPI()
+
+    def dag(authorization: Annotated[str, Header()]) -> dict[str, bool]:
+        seen.append(authorization)
+        return {"is_paused": False}
+
+    app.add_api_route("/api/v2/dags/flights", dag, methods=["GET"])
+    monkeypatch.setattr(airflow_server, "cached_app", lambda apps: app)
+    headers = {"authorization": authorization, "cookie": f"{COOKIE_NAME_JWT_TOKEN}=of-the-cookie"}
+    request = Request({"type": "http", "headers": [(name.encode(), each.encode()) for name, each in headers.items()]})
+
+    async def ask() -> None:
+        api = AirflowServer().api(request)
+        await asyncio.to_thread(api.check_runs, "flights")
+
+    asyncio.run(ask())
+    assert seen == [f"Bearer {sent}"]
 
 
 def test_a_store_is_opened_by_the_hook(tmp_path: object) -> None:
