@@ -7,6 +7,7 @@ does where it is asked how far the savepoint is. Both write the same bytes under
 from __future__ import annotations
 
 import logging
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ..checkpoint.reasons import Status
@@ -15,21 +16,44 @@ from ..storage.errors import CairnError
 
 if TYPE_CHECKING:
     from ..checkpoint import Coordinator
+    from ..checkpoint.documents.entries import SavepointEntry
 
 log = logging.getLogger(__name__)
 
+SOONEST = timedelta(seconds=10)
+"""After this long at the earliest a stop is tried again."""
+LATEST = timedelta(minutes=10)
+"""After this long at the latest."""
 
-def go_on(coordinator: Coordinator, open_folder: OpenFolder) -> None:
+
+def go_on(coordinator: Coordinator, open_folder: OpenFolder) -> SavepointEntry | None:
     """Copy what has still to be copied; what goes wrong is only logged, because the epoch itself is complete.
 
     Args:
         coordinator: of the job.
         open_folder: opens a savepoint's folder.
+
+    Returns:
+        A stop whose files could not be copied now: until it has ended no other run begins, so no other task comes by.
+        None: there is none.
     """
-    try:
-        for entry in coordinator.savepoints_to_go_on_with():
+    held = None
+    for entry in coordinator.savepoints_to_go_on_with():
+        try:
             ended = coordinator.go_on_with_savepoint(entry.request, open_folder)
-            if ended is not None and ended.status is Status.COMPLETED:
-                log.info("savepoint %d, which %s asked for, is complete: %s", ended.id, ended.actor, ended.uri)
-    except CairnError:
-        log.exception("a savepoint that was asked for from the page could not be made now; the next task goes on")
+        except CairnError:
+            if entry.stops:
+                log.exception("the job could not be stopped with savepoint %d now; this task tries again", entry.id)
+                held = entry
+            else:
+                log.exception("savepoint %d, asked for from the page, could not be made now", entry.id)
+            continue
+        if ended is not None and ended.status is Status.COMPLETED:
+            log.info("savepoint %d, which %s asked for, is complete: %s", ended.id, ended.actor, ended.uri)
+    return held
+
+
+def again_after(entry: SavepointEntry, now_ms: int) -> timedelta:
+    """Say how long to wait before another try: a tenth of the stop's age, which its timeout ends."""
+    age = timedelta(milliseconds=now_ms - entry.requested_at_ms)
+    return min(max(age / 10, SOONEST), LATEST)

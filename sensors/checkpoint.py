@@ -312,7 +312,11 @@ class CheckpointSensor(BaseSensorOperator):
         completed: EpochCompleted,
         ti: RuntimeTaskInstanceProtocol,
     ) -> dict[str, Any]:
-        """Report the checkpoint, tell the listeners and clean: the process that completed it need not have."""
+        """Report the checkpoint, tell the listeners and clean: the process that completed it need not have.
+
+        Raises:
+            AirflowRescheduleException: the job is to stop with a savepoint, whose files could not be copied now.
+        """
         if ti.try_number > 1 and self._trigger_task is not None and was_skipped(ti, self._trigger_task()):
             # Not skipped, as the stages are: what follows the group needs the checkpoint, and that is there.
             self.log.info("%s", already_completed(coordinator, settings.storage, completed))
@@ -321,7 +325,12 @@ class CheckpointSensor(BaseSensorOperator):
             tell(coordinator, self.listeners)
         finally:
             outcome.clean(coordinator)
-        asked_savepoints.go_on(coordinator, lambda uri: CheckpointStorageHook(uri, settings.aws_conn_id).open_store())
+        held = asked_savepoints.go_on(
+            coordinator, lambda uri: CheckpointStorageHook(uri, settings.aws_conn_id).open_store()
+        )
+        if held is not None:
+            now = timezone.utcnow()
+            raise AirflowRescheduleException(now + asked_savepoints.again_after(held, round(now.timestamp() * 1000)))
         return result
 
     def _ended(
