@@ -107,6 +107,18 @@ def test_epochs_follow_each_other(spark: SparkSession, tmp_path: Path) -> None:
     assert second.written.files == {}
 
 
+def test_what_grows_is_given_back_whole(spark: SparkSession, tmp_path: Path) -> None:
+    """A table that is appended to, and a state that is updated: as a reader finds them, not what the epoch added"""
+    with local_epoch(spark, folder=tmp_path) as first:
+        first.append("log", flights(spark, ("AMS", "LHR", 1)))
+        first.update("last", flights(spark, ("AMS", "LHR", 1), ("LHR", "AMS", 2)), key="origin")
+    with first.next() as second:
+        second.append("log", flights(spark, ("LHR", "AMS", 2)))
+        second.update("last", flights(spark, ("AMS", "JFK", 3)), key="origin")
+    assert rows(second.written.tables["log"]) == [("AMS", "LHR", 1), ("LHR", "AMS", 2)]
+    assert rows(second.written.states["last"]) == [("AMS", "JFK", 3), ("LHR", "AMS", 2)]
+
+
 def test_the_clock_is_the_epochs(spark: SparkSession, tmp_path: Path) -> None:
     """Also where all of the checkpoint's time is over when the stage acknowledges: it completes then (D2)"""
     clock = FakeClock()

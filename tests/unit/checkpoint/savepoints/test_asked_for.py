@@ -28,7 +28,7 @@ def to_go_on_with(world: World) -> list[int]:
     return [entry.id for entry in world.coordinator().savepoints_to_go_on_with()]
 
 
-def test_it_is_opened_with_who_asked_in_one_swap_and_copies_nothing(world: World) -> None:  # P1, O1
+def test_it_is_opened_with_who_asked_in_one_swap_and_copies_nothing(world: World) -> None:  # semantics P1, O1
     world.run_epoch("e1")
     revision = world.coordinator().head().revision
     entry = opened(world)
@@ -40,7 +40,7 @@ def test_it_is_opened_with_who_asked_in_one_swap_and_copies_nothing(world: World
     assert world.coordinator().head().revision == head.revision
 
 
-def test_another_process_makes_it(world: World) -> None:  # P1
+def test_another_process_makes_it(world: World) -> None:  # semantics P1
     world.run_epoch("e1")
     entry = opened(world)
     assert to_go_on_with(world) == [entry.id]
@@ -51,7 +51,7 @@ def test_another_process_makes_it(world: World) -> None:  # P1
     assert go_on(world) == made
 
 
-def test_one_that_dies_half_way_is_gone_on_with(world: World) -> None:  # P1
+def test_one_that_dies_half_way_is_gone_on_with(world: World) -> None:  # semantics P1
     world.run_epoch("e1")
     entry = opened(world)
     with pytest.raises(UnavailableError):
@@ -77,7 +77,7 @@ def test_what_a_task_or_a_command_takes_is_left_to_it(world: World) -> None:
     assert to_go_on_with(world) == []
 
 
-def test_it_waits_for_the_epoch(world: World) -> None:  # P1
+def test_it_waits_for_the_epoch(world: World) -> None:  # semantics P1
     world.run_epoch("e1")
     world.trigger("e2")
     entry = opened(world)
@@ -89,7 +89,7 @@ def test_it_waits_for_the_epoch(world: World) -> None:  # P1
     assert (assert_whole(world, made).source.epoch, made.actor) == ("e2", "ada")
 
 
-def test_a_stop_is_recorded_and_stops_the_job_when_it_is_made(world: World) -> None:  # P2, O1
+def test_a_stop_is_recorded_and_stops_the_job_when_it_is_made(world: World) -> None:  # semantics P2, O1
     world.run_epoch("e1")
     opened(world, stop=True)
     head = world.coordinator().head()

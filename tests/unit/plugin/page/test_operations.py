@@ -64,7 +64,7 @@ def polled(server: StandIn) -> Page:
     return Page(server, SharedReads(fresh_s=0, patience_s=300))
 
 
-def test_a_savepoint_says_what_it_will_hold_and_is_made(idle: World) -> None:  # P1, O1
+def test_a_savepoint_says_what_it_will_hold_and_is_made(idle: World) -> None:  # semantics P1, O1
     server = one_job(idle.memory)
     page = polled(server)
     assert SAVEPOINT in page.get(f"{ONE}/savepoints").text
@@ -127,7 +127,7 @@ def test_a_program_gets_an_address_to_poll(idle: World) -> None:
     assert len(idle.coordinator().head().savepoints) == 2, "each request without an id begins another"
 
 
-def test_a_stop_holds_the_job_until_the_epoch_has_completed(idle: World) -> None:  # P2
+def test_a_stop_holds_the_job_until_the_epoch_has_completed(idle: World) -> None:  # semantics P2
     idle.trigger("c")
     page = polled(one_job(idle.memory))
     asked_for = page.get(STOP)
@@ -206,7 +206,7 @@ def test_a_process_remembers_so_many_of_its_own(idle: World) -> None:
     assert [copies.go_on(job, str(number)) for number in range(KEPT + 5)] == [None] * (KEPT + 5)
 
 
-def test_a_savepoint_is_disposed_of(idle: World) -> None:  # P3, O1
+def test_a_savepoint_is_disposed_of(idle: World) -> None:  # semantics P3, O1
     entry = take(idle)
     server = one_job(idle.memory)
     page = polled(server)
@@ -223,7 +223,7 @@ def test_a_savepoint_is_disposed_of(idle: World) -> None:  # P3, O1
     assert [each[2] for each in server.logged] == ["cairn.dispose"]
 
 
-def test_one_that_is_needed_or_is_being_made_is_not_disposed_of(idle: World) -> None:  # P3
+def test_one_that_is_needed_or_is_being_made_is_not_disposed_of(idle: World) -> None:  # semantics P3
     entry = take(idle)
     for checkpoint in idle.coordinator().head().completed:
         keys = [key for key in idle.memory.all_keys() if key.startswith(f"{JOB}/chk-{checkpoint.id:010}/state/")]

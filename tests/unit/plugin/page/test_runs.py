@@ -29,7 +29,7 @@ def busy() -> World:
     return busy_world(system_runtime().now_ms() - 20_000)
 
 
-def test_airflow_makes_a_run_once(busy: World) -> None:  # T2
+def test_airflow_makes_a_run_once(busy: World) -> None:  # semantics T2
     server = one_job(busy.memory)
     page = polled(server)
     assert CHECKPOINT in page.get(ONE).text
@@ -101,7 +101,7 @@ def test_airflow_has_the_last_word(busy: World) -> None:
     assert page.get(CHECKPOINT, user=VIEWER).status_code == 403
 
 
-def test_a_region_runs_again(busy: World) -> None:  # F1
+def test_a_region_runs_again(busy: World) -> None:  # semantics F1
     busy.coordinator().abort(4, Reason.CHECKPOINT_EXPIRED, "too slow")
     server = one_job(busy.memory)
     server.airflow.failed = ["epoch.report", "epoch.routes", "epoch.wait_for_checkpoint"]
