@@ -88,6 +88,9 @@ class Board:
     def completed(self) -> None:
         """Show that the checkpoint has completed, and after a kill what that took."""
         self.title, self._completed_s = f"{self.title}, completed", self.clock()
+        for stage, bar in self._bars.items():
+            if bar.state in (State.WAITS, State.RUNS):  # the last acknowledgement completes: no look comes in between
+                self.acknowledged(stage, is_carried_over=False)
         if self._killed_s is not None:
             ran = ", ".join(stage for stage, bar in self._bars.items() if bar.state is State.ACKNOWLEDGED)
             kept = ", ".join(stage for stage, bar in self._bars.items() if bar.state is State.CARRIED_OVER)

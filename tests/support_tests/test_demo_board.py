@@ -115,6 +115,21 @@ def test_the_board_follows_the_job(clock: Clock) -> None:
     assert states(board)[1] is State.ACKNOWLEDGED
 
 
+def test_the_stage_that_completes_the_checkpoint_has_acknowledged(board: Board, clock: Clock) -> None:
+    """Its acknowledgement is seen with the end, and not before"""
+    board.begun("clean")
+    board.killed("clean")
+    board.triggered("epoch 3, checkpoint 4, attempt 2")
+    for stage in STAGES:
+        board.begun(stage)
+    for stage in STAGES[:-1]:
+        board.acknowledged(stage, is_carried_over=False)
+    clock.now_s += 1
+    board.completed()
+    assert states(board) == [State.ACKNOWLEDGED] * 4
+    assert board.story[-1].endswith("the next attempt ran clean, routes, airports, report, and kept nothing")
+
+
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_only_a_terminal_gets_the_table(board: Board, is_terminal: bool) -> None:
     out = io.StringIO()
