@@ -26,9 +26,10 @@ STAGES = (StageSpec("clean"), StageSpec("routes", upstream=("clean",)))
 _RESTORES = re.compile(r"epoch\.(?:state|list_state|restore_files|get)\(")
 INPUT = """
 SELECT * FROM VALUES
-  (1, 'AMS', 'LHR', 90, DATE '2026-01-01'), (2, 'AMS', 'JFK', 5, DATE '2026-01-02'),
-  (3, 'LHR', 'AMS', 61, DATE '2026-01-03')
-AS t(id, origin, destination, delay, day)
+  (1, 'AMS', 'LHR', 90, DATE '2026-01-01', TIMESTAMP '2026-01-01 10:30:00'),
+  (2, 'AMS', 'JFK', 5, DATE '2026-01-02', TIMESTAMP '2026-01-02 12:10:00'),
+  (3, 'LHR', 'AMS', 61, DATE '2026-01-03', TIMESTAMP '2026-01-03 23:50:00')
+AS t(id, origin, destination, delay, day, departed)
 """
 
 
@@ -47,6 +48,7 @@ class Lake:
         self.published.trigger("r1")
         with self.published.epoch("r1") as epoch:
             epoch.publish("league", self.input)
+            epoch.append("daily", self.input)
             epoch.snapshot("totals", self.input, key=["origin"])
         self.published.complete("r1")
         self.published.forget()
@@ -58,7 +60,7 @@ class Lake:
             text = text.replace(address, f"file://{self.folder}")
         return compile(text, block.where, "exec", dont_inherit=True)
 
-    def names(self) -> dict[str, Any]:
+    def names(self, text: str) -> dict[str, Any]:
         """Give what the pages say stands for the reader's own: a session, a storage, a job, a table."""
         storage = f"file://{self.folder}/cairn"
         head = self.published.coordinator.head()
@@ -68,7 +70,7 @@ class Lake:
             "storage": storage,
             "folder": str(self.folder / "cairn"),
             "job": "flights",
-            "name": "league",
+            "name": "daily" if "all.json" in text else "league",
             "url": f"{storage}/flights/{league}",
         }
 
@@ -84,7 +86,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
 def test_every_application_in_the_documentation_runs(block: DocBlock, lake: Lake) -> None:
     code = lake.code_of(block)
     if "Epoch.current()" not in block.text:
-        exec(code, lake.names())
+        exec(code, lake.names(block.text))
         return
     job = f"docs-{BLOCKS.index(block)}"
     pipeline = Pipeline(f"file://{lake.folder}/epochs", lake.spark, STAGES, job=job)
@@ -97,7 +99,7 @@ def test_every_application_in_the_documentation_runs(block: DocBlock, lake: Lake
         submit = pipeline.begin(run)
         pipeline.submitted(submit)
         try:
-            exec(code, lake.names())
+            exec(code, lake.names(block.text))
         finally:
             pipeline.forget()
         assert isinstance(pipeline.coordinator.progress(epoch_name(run)), Ready), "the stage has acknowledged"
