@@ -126,7 +126,7 @@ def partials(
 
     Raises:
         InvalidStateError: as `checked`; or a column has no merge, one that is unknown or does not take it, or another
-            than the state has; or the state is one of updates.
+            than the state has; or there is no column but the key; or the state is one of updates.
         InvalidConfigError: this version of Spark lacks the function of a sketch.
     """
     output_id = f"state.{name}"
@@ -143,6 +143,11 @@ def partials(
         _check_merge(before, merge)
         rows = _in_order(output_id, rows, schema_of(before.output))
     check_merges(name, rows.schema, columns, merge)
+    if not merge:
+        raise InvalidStateError(
+            f"{output_id} has its key columns alone, so there is nothing to merge. Write such keys by "
+            f"epoch.update({name!r}, …, key=[…])"
+        )
     return Update(name, rows, None, columns, before, merge)
 
 
