@@ -84,12 +84,12 @@ def _examine_job(
         done.run(f"{job}: head", lambda: iter([job_head.broken_head(store.uri, job, head)]))
         return
     coordinator = Coordinator(store, job, runtime)
-    where = store.uri
+    where, others = store.uri, len(done.findings)
     done.run(f"{job}: head", lambda: job_head.stuck(where, coordinator, runtime))
     done.run(f"{job}: backups", lambda: job_head.head_is_outdated(where, coordinator))
     done.run(f"{job}: files", lambda: job_files.damages(where, coordinator, deep=deep))
     done.run(f"{job}: lists", lambda: job_files.lists(where, coordinator, deep=deep))
-    if any(each.name == "pending-damaged" for each in done.findings):
+    if any(each.name == "pending-damaged" for each in done.findings[others:]):
         done.skipped[f"{job}: leftovers"] = "what a pending checkpoint needs is not known"
     else:
         done.run(f"{job}: leftovers", lambda: job_files.leftovers(where, coordinator, runtime))

@@ -36,7 +36,8 @@ def endangered(rules: BucketRules) -> Iterator[Finding]:
                 "succeeds",
                 change,
             )
-    if rules.versioned and not any(rule.ends_old_versions for rule in rules.lifecycle):
+    ended = "lifecycle" in rules.unknown or any(rule.ends_old_versions for rule in rules.lifecycle)
+    if rules.versioned and not ended:
         old = '{"Rules":[{"ID":"old-versions","Status":"Enabled","Filter":{},"NoncurrentVersionExpiration":'
         yield warning(
             "versions-kept",

@@ -377,6 +377,19 @@ def test_a_check_that_cannot_be_made_is_a_finding_and_ends_no_other(world: World
     assert f"{JOB}: servers" in found.passed
 
 
+def test_what_one_job_has_does_not_keep_another_from_being_looked_at(world: World) -> None:
+    for key in world.memory.all_keys():
+        world.memory.put(f"later-{key}", world.memory.get(key).data.replace(JOB.encode(), f"later-{JOB}".encode()))
+    found = examine(world, pending_gone(world))
+    assert "pending-damaged" in names(found)
+    assert [each for each in found.skipped if each.endswith("leftovers")] == [f"{JOB}: leftovers"]
+
+
+def test_no_rule_is_missed_where_the_rules_could_not_be_asked(world: World) -> None:
+    rules = replace(BUCKET, versioned=True, unknown={"lifecycle": "AccessDenied"})
+    assert names(examine(world, Ruled(world.store, rules))) == []
+
+
 def test_rules_that_could_not_be_asked_are_said(world: World) -> None:
     found = examine(world, Ruled(world.store, replace(BUCKET, unknown={"lifecycle": "AccessDenied"})))
     assert found.healthy
