@@ -90,6 +90,9 @@ class SharedServer:
                     log.info("another stage is starting the Spark server of job %s; waiting for it", self.settings.job)
                 waits = True
             if found is None:
+                if isinstance(answer, StartIt):
+                    # It was replaced while it started, and its driver may come up yet: its nonce is not to count again.
+                    nonce = runtime.new_token()
                 Event().wait(LOOK_S)
                 continue
             server = self._server(found, secret)
@@ -143,7 +146,7 @@ class SharedServer:
         return {LOCAL_STATE: local_state_folder(nonce), LOCAL_STATE_BYTES: str(self.session.local_state_mb * 2**20)}
 
     def _start(self, register: ServerRegister, nonce: str, secret: str) -> ServerEntry | None:
-        """Start a server, and wait until it is up; None if it does not count any more."""
+        """Start a server, and wait until it is up; None if another one has replaced it."""
         try:
             if connect_server(self.conn_id) is not None:
                 raise InvalidConfigError(

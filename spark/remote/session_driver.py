@@ -133,16 +133,19 @@ def main(told_task: str) -> int:
     runtime = system_runtime()
     coordinator = Coordinator(store, task.job, runtime)
     register = ServerRegister(coordinator.files, runtime)
+    up = Event()
     try:
         if register.renew(task.nonce) is None:
             log.warning("this server has been replaced before it started")
             return 0
-        up = Event()
         keeping = (ServerRegister(coordinator.files, runtime), task.nonce, up)
         Thread(target=_keep_lease, args=keeping, name="cairn keeps the lease", daemon=True).start()
         _serve(task, coordinator, register, told, up)
     finally:
-        register.drop(task.nonce)
+        # One that fails before it is up leaves its entry to the stage that starts it, which sees `spark-submit` end
+        # and says why. A stage that found the entry gone before that would take the server for replaced.
+        if up.is_set():
+            register.drop(task.nonce)
     if task.folder is not None:
         # The log of one that failed stays.
         shutil.rmtree(task.folder, ignore_errors=True)

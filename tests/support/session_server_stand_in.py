@@ -2,6 +2,7 @@
 
 The record, its lease, the token and the look at the job are the product's. It notes how it was started. In deploy mode
 cluster the server is a process of its own, to which the credentials are handed on, and this one stays until it ends.
+The conf `spark.test.do` has it `fail` at once, or `break` where the product's driver starts Spark.
 """
 
 from __future__ import annotations
@@ -19,22 +20,27 @@ from airflow_cairn.checkpoint import Coordinator
 from airflow_cairn.checkpoint.runtime import system_runtime
 from airflow_cairn.checkpoint.servers.lifetime import Activity
 from airflow_cairn.spark.handover.conf import open_driver_store, s3_options
+from airflow_cairn.spark.remote import session_driver
 from airflow_cairn.spark.remote.register import ServerRegister
 from airflow_cairn.spark.remote.server_task import IDENTITY, TOKEN, ServerTask
 from airflow_cairn.spark.remote.session_driver import ServerLife, reachable
 from tests.support.connect_stand_in import ConnectStandIn, connect_server
 
+_AFTERWARDS_S = 2.5
+"""Some looks of the stage that has started it, as `spark-submit` needs to see its driver fail."""
+
 
 def main() -> int:
     """Note and serve; gives the exit status."""
     program = Path(sys.argv[-1]).read_text()
-    task = ServerTask.from_json(ast.literal_eval(program[program.rindex("main(") + 5 : program.rindex("))")]))
+    told_task: str = ast.literal_eval(program[program.rindex("main(") + 5 : program.rindex("))")])
+    task = ServerTask.from_json(told_task)
     secrets: dict[str, str] = dict(os.environ)
     if "cluster" in sys.argv:
         secrets = _credentials()
         driver = os.fork()
         if driver:
-            return os.waitpid(driver, 0)[1]
+            return os.waitstatus_to_exitcode(os.waitpid(driver, 0)[1])
         os.setsid()
     note = {
         "argv": sys.argv[1:],
@@ -50,6 +56,8 @@ def main() -> int:
     if "spark.test.do=fail" in sys.argv:
         print("there is no such master")
         return 3
+    if "spark.test.do=break" in sys.argv:
+        return _broken(told_task)
     told = Event()
     signal.signal(signal.SIGTERM, lambda *_: told.set())
     coordinator = Coordinator(open_driver_store(task.storage, s3_options(task.endpoint, task.region)), task.job)
@@ -66,6 +74,21 @@ def main() -> int:
         _tell(notes, server, life.why)
     register.drop(task.nonce)
     return 0
+
+
+def _broken(told_task: str) -> int:
+    """Run the product's driver until it would start Spark, and fail there; the process ends a while later."""
+
+    def breaks(*_: object) -> None:
+        raise ValueError("there is no such plugin")
+
+    vars(session_driver)["_serve"] = breaks
+    try:
+        return session_driver.main(told_task)
+    except ValueError as error:
+        print(error, flush=True)
+        Event().wait(_AFTERWARDS_S)
+        return 1
 
 
 def _credentials() -> dict[str, str]:

@@ -30,6 +30,7 @@ from airflow_cairn.hooks.session_server import ServerStartError
 from airflow_cairn.operators import CheckpointedTaskGroup, ConnectSession, SparkEpochOperator
 from airflow_cairn.operators.stage.outcome import StageFailedError
 from airflow_cairn.spark.remote.channel import ServerUnreachableError
+from airflow_cairn.spark.remote.machine import this_machine
 from airflow_cairn.spark.remote.register import ServerRegister
 from airflow_cairn.spark.remote.server import server_of
 from airflow_cairn.spark.remote.server_token import server_token
@@ -362,6 +363,46 @@ def test_a_server_that_does_not_start_says_why_and_holds_nobody_up(
         run(job, application, "e1", session=ConnectSession(conf={"spark.test.do": "fail"}))
     assert servers.nonces() == []
     assert not Path(servers.started()[0]["folder"]).exists()
+
+
+@pytest.mark.parametrize("mode", ["client", "cluster"])
+def test_a_driver_that_fails_before_spark_submit_ends_is_not_started_again(
+    job: Job,
+    servers: Servers,
+    application: str,
+    connections: Callable[[str, str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+) -> None:  # semantics V1
+    monkeypatch.setattr("airflow_cairn.spark.remote.server_on_cluster.ANY_ADDRESS", "127.0.0.1")
+    connections("other", json.dumps({"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": mode}}))
+    session = on_all_machines()
+    object.__setattr__(session, "conf", {"spark.test.do": "break"})
+    with pytest.raises(ServerStartError, match=r"(?s)ended with status 1 before .*there is no such plugin"):
+        run(job, application, "e1", session=session, group_conn_id="other")
+    [started] = servers.started()
+    assert servers.nonces() == [], "the stage has taken its entry away"
+    assert not Path(started["folder"]).exists()
+
+
+def test_a_stage_whose_server_was_replaced_while_it_started_starts_no_second_one_by_its_nonce(
+    job: Job, servers: Servers, application: str, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics V1
+    register = ServerRegister(job.coordinator.files, system_runtime())
+    replaced: list[str] = []
+
+    def meanwhile(text: str, *_: object) -> None:
+        if "starting a Spark server" in text and not replaced:
+            replaced.extend(servers.nonces())
+            register.claim(None, this_machine(), "other", gone=replaced[0])
+        elif "waiting for it" in text:
+            register.drop("other")
+
+    monkeypatch.setattr("airflow_cairn.tasks.shared_server.log.info", meanwhile)
+    run(job, application, "e1")
+    [nonce] = servers.nonces()
+    assert nonce not in [*replaced, "other"]
+    assert [each.id for each in job.coordinator.head().completed] == [1]
 
 
 def test_a_stage_with_a_connection_of_its_own_goes_there(job: Job, servers: Servers, application: str) -> None:

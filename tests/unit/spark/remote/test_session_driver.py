@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from airflow_cairn.checkpoint import Runtime
+from airflow_cairn.checkpoint import Coordinator, Runtime
+from airflow_cairn.checkpoint.runtime import system_runtime
 from airflow_cairn.checkpoint.servers.decisions import LEASE_MS, RENEW_MS, StartIt, TakeIt
 from airflow_cairn.checkpoint.servers.lifetime import Activity, Limits
 from airflow_cairn.checkpoint.servers.record import KEY, ServersDocument, ServerState
+from airflow_cairn.spark.remote import session_driver
 from airflow_cairn.spark.remote.register import ServerRegister
 from airflow_cairn.spark.remote.server_task import ServerTask
 from airflow_cairn.spark.remote.session_driver import SILENCE_MS, ServerLife
 from airflow_cairn.storage import UnavailableError
+from airflow_cairn.storage.open import open_store
 from airflow_cairn.storage.port import ObjectStore
 from tests.support.shut_down import shut_down
 from tests.support.world.world import World
@@ -152,3 +157,31 @@ def test_a_store_that_does_not_answer_ends_it_only_after_ten_minutes(server: Ser
     server.wait(SILENCE_MS)
     assert not life.goes_on()
     assert life.why == "the store has not answered for ten minutes"
+
+
+@pytest.mark.parametrize("is_up", [False, True])
+def test_one_that_fails_before_it_is_up_leaves_its_entry_to_the_stage_that_starts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_up: bool
+) -> None:
+    """Without it that stage would find its server replaced, before it sees `spark-submit` end, and start another."""
+
+    given: list[Any] = []
+
+    def breaks(*args: Any) -> None:
+        given.extend(args)
+        if is_up:
+            register.come_up("first", 15002)
+            args[-1].set()
+        raise ValueError("there is no such plugin")
+
+    monkeypatch.setattr(session_driver, "_serve", breaks)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    storage = tmp_path.as_uri()
+    register = ServerRegister(Coordinator(open_store(storage), "flights").files, system_runtime())
+    register.claim(None, "here", "first")
+    task = ServerTask(storage, "flights", "first", Limits(IDLE_MS, 10**9, 10), str(tmp_path / "server"))
+    with pytest.raises(ValueError, match="no such plugin"):
+        session_driver.main(task.to_json())
+    given[-1].set()  # ends the thread that keeps the lease
+    found = register.find("first")
+    assert (found and found.state) == (None if is_up else ServerState.STARTING)
