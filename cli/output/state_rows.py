@@ -91,7 +91,10 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     groups = f" in {document['key_groups']} key groups" if document["key_groups"] else ""
     runs = f", {document['runs']} run{'s' if document['runs'] > 1 else ''}" if document["runs"] else ""
     yield f"state {document['name']} of {document['stage']} in checkpoint {document['checkpoint']}{keyed}{groups}{runs}"
-    yield f"files: {document['url']}"
+    if document["runs"]:
+        yield "read it with airflow_cairn.spark.state, which merges the runs with the base"
+    else:
+        yield f"files: {document['url']}"
     yield ""
     names = document["columns"]
     cells = [[_cell(row[name]) for name in names] for row in document["rows"]]

@@ -217,8 +217,10 @@ def test_of_a_state_with_runs_each_key_is_shown_as_the_newest_run_has_it(
         (1.0, "second"),
     ]
     assert (found["runs"], found["merge"], found["more"]) == (2, {}, False)
-    head = printed(storage, capsys, STAGE, "totals").splitlines()[0]
-    assert head == "state totals of clean in checkpoint 1, by k in 128 key groups, 2 runs"
+    assert printed(storage, capsys, STAGE, "totals").splitlines()[:2] == [
+        "state totals of clean in checkpoint 1, by k in 128 key groups, 2 runs",
+        "read it with airflow_cairn.spark.state, which merges the runs with the base",
+    ]
 
 
 def test_a_state_of_partial_aggregates_is_left_to_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 from pyspark.sql import DataFrame
@@ -13,15 +12,26 @@ from airflow_cairn.checkpoint import InvalidStateError
 from airflow_cairn.spark.output import updates
 
 
-def frame(schema: StructType) -> Any:
-    """Give what has these columns and no rows."""
-    df = MagicMock(spec=DataFrame)
-    df.schema, df.columns = schema, schema.names
-    return df
+class Columns(DataFrame):
+    """Has columns and no rows, and needs no Spark."""
+
+    def __new__(cls, *_: Any) -> Columns:
+        return object.__new__(cls)
+
+    def __init__(self, schema: StructType) -> None:
+        self._columns = schema
+
+    @property
+    def schema(self) -> StructType:
+        return self._columns
+
+    @property
+    def columns(self) -> list[str]:
+        return self._columns.names
 
 
 def test_partials_of_a_key_alone_are_refused() -> None:  # semantics K5
     """Such a state has no merge, so a reader would take its runs for those of an update and find no row in them."""
-    rows = frame(StructType().add("route", "string"))
+    rows = Columns(StructType().add("route", "string"))
     with pytest.raises(InvalidStateError, match=r"has its key columns alone.*epoch\.update\('routes', …, key=\[…\]\)"):
         updates.partials("routes", rows, "route", {}, None)
