@@ -31,7 +31,7 @@ def columns_of(output_id: str, df: DataFrame, partition_by: str | Sequence[str])
         InvalidStateError: there is no such column, it is named twice, or its type has no exact text.
     """
     columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
-    if COLUMN in df.columns:
+    if COLUMN.lower() in {column.lower() for column in df.columns}:
         raise InvalidStateError(
             f"no column of {output_id} may be called {COLUMN!r}; Cairn uses that name. Rename it", output=output_id
         )

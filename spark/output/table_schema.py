@@ -75,7 +75,7 @@ def _wider(before: DataType, new: DataType) -> DataType | None:
 
     names = before.simpleString(), new.simpleString()
     if names[0] == names[1]:
-        return before
+        return new  # they may differ in what may be null inside: Spark reads that from files, and casts it only one way
     if isinstance(before, DecimalType) and isinstance(new, DecimalType):
         scale = max(before.scale, new.scale)
         precision = max(before.precision - before.scale, new.precision - new.scale) + scale

@@ -107,12 +107,14 @@ def merged(df: DataFrame, schema: StructType, key: Sequence[str], merge: Mapping
     from pyspark.sql import functions as F
 
     by = [F.col(quoted(column)).alias(f"_cairn_key_{index}") for index, column in enumerate(key)]
-    values = [_value(schema[column].dataType, column, merge[column]).alias(f"_cairn_{column}") for column in merge]
+    values = [
+        _value(schema[column].dataType, column, how).alias(f"_cairn_value_{index}")
+        for index, (column, how) in enumerate(merge.items())
+    ]
     found = df.groupBy(*by).agg(*values) if values else df.select(*by).distinct()
     names = {column: f"_cairn_key_{index}" for index, column in enumerate(key)}
-    return found.select(
-        *(F.col(quoted(names.get(column, f"_cairn_{column}"))).alias(column) for column in schema.names)
-    )
+    names |= {column: f"_cairn_value_{index}" for index, column in enumerate(merge)}
+    return found.select(*(F.col(names[column]).alias(column) for column in schema.names))
 
 
 def _value(kind: DataType, column: str, how: str) -> Column:

@@ -94,6 +94,18 @@ def test_partials_merge_to_what_one_aggregation_gives(
     pipeline.forget()
 
 
+def test_a_column_may_have_the_name_that_a_key_has_in_the_merge(spark: SparkSession, pipeline: Pipeline) -> None:
+    for run_id in ("r1", "r2"):
+        pipeline.trigger(run_id)
+        with pipeline.epoch(run_id) as epoch:
+            epoch.aggregate("routes", spark.sql("SELECT 'a' AS route, 2L AS key_0"), "route", merge={"key_0": "sum"})
+        pipeline.complete(run_id)
+    pipeline.trigger("r3")
+    with pipeline.epoch("r3") as epoch:
+        assert rows(epoch.state("routes")) == [("a", 4)]
+        epoch.put("days", 1)
+
+
 def test_a_sum_that_no_longer_fits_is_an_error(spark: SparkSession, pipeline: Pipeline) -> None:  # semantics K1
     most = "SELECT 'a' AS route, 9223372036854775807 AS n, CAST(99.99 AS DECIMAL(4,2)) AS d"
     merge = {"n": "sum", "d": "sum"}

@@ -172,6 +172,15 @@ def test_columns_are_added_and_types_widened(spark: SparkSession, pipeline: Pipe
     assert "appended=`struct<value:string,Share:int,price:date>`" in str(refused.value)
 
 
+def test_what_may_be_null_inside_a_column_is_no_other_type(spark: SparkSession, pipeline: Pipeline) -> None:
+    never_null, may_be_null = "SELECT array(1) AS value", "SELECT array(CAST(NULL AS INT)) AS value"
+    append(pipeline, "run 1", spark.sql(never_null))
+    append(pipeline, "run 2", spark.sql(may_be_null))
+    append(pipeline, "run 3", spark.sql(never_null))
+    found = table(spark, pipeline.storage, "flights", "daily").collect()
+    assert sorted(found, key=str) == [([1],), ([1],), ([None],)]
+
+
 def test_bad_calls_are_refused(spark: SparkSession, pipeline: Pipeline) -> None:
     append(pipeline, "run 1", day(spark, 1, 1), partition_by="day")
     pipeline.trigger("run 2")
@@ -184,6 +193,8 @@ def test_bad_calls_are_refused(spark: SparkSession, pipeline: Pipeline) -> None:
             epoch.append("daily", day(spark, 2, 2), partition_by="month")
         with pytest.raises(InvalidStateError, match="cannot be partitioned by 'share', whose type is double"):
             epoch.append("other", spark.sql("SELECT 1D AS share"), partition_by="share")
+        with pytest.raises(InvalidStateError, match="may be called 'cairn_partition'"):
+            epoch.append("other", spark.sql("SELECT 1 AS day, 1 AS Cairn_Partition"), partition_by="day")
         with pytest.raises(InvalidStateError, match="is to be a Spark DataFrame and is a list"):
             epoch.append("other", [1])  # type: ignore[arg-type]
         epoch.append("daily", day(spark, 2, 2), partition_by="day")
