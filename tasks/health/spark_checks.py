@@ -55,14 +55,13 @@ def check_spark(facts: SparkFacts) -> Iterator[Finding]:
 def check_packages(facts: SparkFacts) -> Iterator[Finding]:
     """Compare the packages that hold PySpark with each other and with the Spark that is started."""
     full, client = facts.packages.get("pyspark"), facts.packages.get("pyspark-client")
-    if full and client:
+    if full and client and full != client:
         yield error(
             "pyspark-twice",
             "pyspark-client",
-            f"pyspark {full} and pyspark-client {client} are both installed",
-            "both install the same files, and whichever came last has won, file by file: drivers fail in ways that "
-            "name neither",
-            f"pip uninstall -y pyspark-client && pip install --force-reinstall --no-deps pyspark=={full}",
+            f"pyspark {full} and pyspark-client {client} are installed over each other",
+            "both install the same files, and the last has won, file by file: drivers fail in ways that name neither",
+            f"pip install --force-reinstall --no-deps pyspark=={client} pyspark-client=={client}",
         )
     used = full or client
     if used and facts.spark and _minor(used) != _minor(facts.spark):

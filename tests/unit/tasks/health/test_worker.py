@@ -81,7 +81,7 @@ SPARK: dict[str, tuple[SparkFacts, str]] = {
         "spark-unfit",
     ),
     "two PySparks": (
-        replace(HEALTHY, packages={"pyspark": "4.1.0", "pyspark-client": "4.1.0"}),
+        replace(HEALTHY, packages={"pyspark": "4.1.0", "pyspark-client": "4.1.1"}),
         "pyspark-twice",
     ),
     "another PySpark": (replace(HEALTHY, packages={"pyspark": "4.0.1"}), "spark-versions"),
@@ -117,8 +117,15 @@ def test_an_illness_of_spark_is_named_rightly(illness: str) -> None:
         replace(HEALTHY, jars=without("hadoop-aws") - {"spark-hadoop-cloud_2.13-4.1.0.jar"}, conf=GIVEN),
         replace(HEALTHY, driver_python=None, executor_python=None),
         replace(HEALTHY, packages={"pyspark-client": "4.1.2"}),
+        replace(HEALTHY, packages={"pyspark": "4.1.0", "pyspark-client": "4.1.0"}),
     ],
-    ids=["jars beside Spark", "jars that stages are given", "Pythons elsewhere", "another bug-fix release"],
+    ids=[
+        "jars beside Spark",
+        "jars that stages are given",
+        "Pythons elsewhere",
+        "another bug-fix release",
+        "as README",
+    ],
 )
 def test_a_healthy_spark_has_none(facts: SparkFacts) -> None:
     assert of_spark(facts) == []
