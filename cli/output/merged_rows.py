@@ -42,15 +42,15 @@ def merged(
 
 
 def _key(row: dict[str, Any], key: Sequence[str]) -> Any:
-    return tuple(_same(row[column]) for column in key)
+    return tuple(same(row[column]) for column in key)
 
 
-def _same(value: Any) -> Any:
+def same(value: Any) -> Any:
     """Give what is equal for values that Spark holds equal."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else value + 0.0  # so that -0.0 is 0.0
     if isinstance(value, dict):
-        return tuple((name, _same(inner)) for name, inner in value.items())
+        return tuple((name, same(inner)) for name, inner in value.items())
     if isinstance(value, list):
-        return tuple(map(_same, value))
+        return tuple(map(same, value))
     return value

@@ -19,6 +19,7 @@ from ...checkpoint import Coordinator
 from ...checkpoint.documents.head import Head
 from ...checkpoint.errors import InvalidConfigError
 from . import text
+from .merged_rows import same
 from .state_rows import StoredState, find_state, pyarrow_parquet, rows_of
 
 Row = dict[str, Any]
@@ -96,20 +97,20 @@ def _compare(parquet: Any, coordinator: Coordinator, old: StoredState, new: Stor
 
 def _by_key(key: tuple[str, ...], old: Rows, new: Rows, limit: int) -> _Difference:
     """Compare rows with the same key. Of the old ones only digests are kept; those to show are read once more."""
-    before = {_digest([row[name] for name in key]): _digest(row) for row in old()}
+    before = {_key(row, key): _values(row, key) for row in old()}
     found = _Difference()
     wanted: dict[bytes, int] = {}
     seen: set[bytes] = set()
     for row in new():
-        this = _digest([row[name] for name in key])
+        this = _key(row, key)
         if this not in before:
             _note(found, "added", None, row, limit)
             continue
         seen.add(this)
-        if before[this] != _digest(row) and _note(found, "changed", None, row, limit):
+        if before[this] != _values(row, key) and _note(found, "changed", None, row, limit):
             wanted[this] = len(found.shown) - 1
     for row in old():
-        this = _digest([row[name] for name in key])
+        this = _key(row, key)
         if this in wanted:
             what, _, after = found.shown[wanted[this]]
             found.shown[wanted[this]] = (what, row, after)
@@ -143,6 +144,15 @@ def _note(found: _Difference, what: str, before: Row | None, after: Row | None, 
         return False
     found.shown.append((what, before, after))
     return True
+
+
+def _key(row: Row, key: tuple[str, ...]) -> bytes:
+    """Digest a key; those that Spark holds equal have one digest."""
+    return _digest([same(row[name]) for name in key])
+
+
+def _values(row: Row, key: tuple[str, ...]) -> bytes:
+    return _digest({name: value for name, value in row.items() if name not in key})
 
 
 def _digest(value: Any) -> bytes:

@@ -182,3 +182,12 @@ def test_of_a_state_with_runs_the_newest_rows_are_compared(tmp_path: Path, capsy
         ("removed", "b"),
         ("added", "d"),
     }
+
+
+def test_keys_that_spark_holds_equal_are_one_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Zero has a sign that Spark does not look at, also inside of structs and arrays."""
+    before: Rows = {"k": [{"a": [0.0], "b": 0.0}, {"a": [1.0], "b": 0.0}], "v": ["1", "2"]}
+    after: Rows = {"k": [{"a": [-0.0], "b": -0.0}, {"a": [1.0], "b": -0.0}], "v": ["1", "3"]}
+    found = compared(capsys, storage_of(tmp_path, before, after))
+    assert (found["added"], found["removed"], found["changed"]) == (0, 0, 1)
+    assert [(row["before"]["v"], row["after"]["v"]) for row in found["rows"]] == [("2", "3")]
