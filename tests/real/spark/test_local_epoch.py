@@ -207,6 +207,7 @@ def test_an_application_is_run_by_hand(spark: SparkSession, tmp_path: Path, caps
     assert "there is no such file or folder [path=`nothing.parquet`]" in capsys.readouterr().err
 
 
+@pytest.mark.timeout(1800)  # a suite within the suite, with a Spark of its own
 def test_the_page_about_tests_runs_as_it_is_written(tmp_path: Path) -> None:
     """Each block is a file, whose name it begins with"""
     page = ROOT / "docs" / "how-to" / "test-a-pipeline.md"

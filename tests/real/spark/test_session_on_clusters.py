@@ -27,7 +27,8 @@ from tests.support.airflow_fixtures import Said
 from tests.support.airflow_stage import Job, Ti, context
 from tests.support.shut_down import shut_down
 
-pytestmark = pytest.mark.spark
+# Each starts a cluster and drivers on it, which takes ten minutes where a machine is busy.
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 SECRET = "canary-of-the-secret-0123456789abcdef"  # its value is searched for below
 BARE_PYTHON = Path(sys.executable).resolve()
