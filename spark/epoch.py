@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -274,7 +275,7 @@ class Epoch(EpochEventTime):
         """
         self._check_open("update")
         before = self._carried.restored(f"state.{check_free('state', name)}")
-        self._outputs.update(updates.checked(name, changed, key, deletes, before), self._files, self._local)
+        self._update(updates.checked(name, changed, key, deletes, before))
 
     def aggregate(self, name: str, partials: DataFrame, key: str | Sequence[str], *, merge: Mapping[str, str]) -> None:
         """Write partial aggregates of a keyed state, and read nothing of it (semantics K1, K2). Runs the DataFrame now.
@@ -299,7 +300,7 @@ class Epoch(EpochEventTime):
         self._check_open("aggregate")
         before = self._carried.restored(f"state.{check_free('state', name)}")
         self._event_time.check_lives_on(name)
-        self._outputs.update(updates.partials(name, partials, key, merge, before), self._files, self._local)
+        self._update(updates.partials(name, partials, key, merge, before))
 
     def list_state(self, name: str) -> list[list[Any]] | None:
         """Give each subtask its items of a list state of the restored checkpoint (semantics R4); None if there is none.
@@ -586,6 +587,9 @@ class Epoch(EpochEventTime):
     def _decline(self, error: BaseException) -> None:
         self._outputs.abort()
         acknowledging.decline(self._reports, self._handover, self._writer, error)
+
+    def _update(self, update: updates.Update) -> None:
+        self._outputs.update(update, self._files, self._local, partial(self._event_time.to_fold, update.name))
 
     def _check_open(self, method: str) -> None:
         if self._phase == "open":

@@ -184,6 +184,16 @@ class EventTime:
         by_event = lives.time == "event"
         return ttl.alive(f"the state {name!r}", df, lives, (lambda: self._mark.at_start) if by_event else self._time)
 
+    def to_fold(self, name: str, df: DataFrame) -> DataFrame:
+        """Leave out what has outlived its time where base and runs become a new base: what a read would leave out.
+
+        An epoch without a time of its own leaves out nothing by that time: only one in many epochs writes a new base,
+        and reads go on leaving the rows out.
+        """
+        lives = self._restored_ttls.get(name)
+        timeless = lives is not None and lives.time == "processing" and self._at.handover.slice.end is None
+        return df if timeless else self.to_read(name, df)
+
     def check_lives_on(self, name: str) -> None:
         """See that no row of a state ends: partials would be merged with what has ended, and bring it back.
 

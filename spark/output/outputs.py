@@ -75,8 +75,14 @@ class Outputs:
             )
         )
 
-    def update(self, update: updates.Update, files: JobFiles, local: LocalState | None) -> None:
-        """Write what changed in a keyed state (semantics K2).
+    def update(
+        self,
+        update: updates.Update,
+        files: JobFiles,
+        local: LocalState | None,
+        lasting: Callable[[DataFrame], DataFrame],
+    ) -> None:
+        """Write what changed in a keyed state (semantics K2); see `updates.write`.
 
         Raises:
             InvalidStateError: the name was used before, or two rows have one key.
@@ -85,7 +91,7 @@ class Outputs:
             FencedError: the execution can no longer count, before the write or while it ran.
         """
         self._take_written("state", update.name)
-        self._add(updates.write(update, files, self._writer, self._write, local))
+        self._add(updates.write(update, files, self._writer, self._write, local, lasting))
 
     def append(
         self,

@@ -210,7 +210,8 @@ def write(
     files: JobFiles,
     writer: Writer,
     written: Callable[[Planned], Stored],
-    local: LocalState | None = None,
+    local: LocalState | None,
+    lasting: Callable[[DataFrame], DataFrame],
 ) -> Stored:
     """Write what changed; gives the state with it.
 
@@ -220,6 +221,7 @@ def write(
         writer: of this driver.
         written: has the writer write what is planned.
         local: copies beside the Spark server, for what is read.
+        lasting: leaves out of a new base what no read would give.
 
     Raises:
         InvalidStateError: two rows of the update have one key, or a column is of a type that no document may name.
@@ -241,7 +243,8 @@ def write(
     after = Stored(output, [*before.files, *run.files])
     if not runs.is_due([file.handle for file in after.files]):
         return after
-    merged = frame(update.spark, files, after, local=local)
+    # After the merge: a row that has ended still hides the older one of its key.
+    merged = lasting(frame(update.spark, files, after, local=local))
     whole = written(writer.plan("state", update.name, merged, update.key, update.merge))
     writer.delete_output(run.output.folder)
     return whole

@@ -14,6 +14,7 @@ from airflow_cairn.checkpoint.documents.attempt import Slice, StageSpec
 from airflow_cairn.checkpoint.documents.layout import epoch_name
 from airflow_cairn.checkpoint.errors import InvalidStateError
 from airflow_cairn.spark import Epoch, StateTtl
+from airflow_cairn.spark.stored import runs
 from airflow_cairn.storage import InvalidNameError
 from tests.real.spark.pipeline import Pipeline, rows
 
@@ -338,6 +339,64 @@ def test_rows_live_as_long_as_they_are_told(spark: SparkSession, at: At) -> None
 
     assert run("four", 13, without) == [["C"], ["C"], ["A", "B", "C"]]
     assert run("five", 14, lambda epoch: len(rows(epoch.state("event")))) == 3
+
+
+def test_a_new_base_drops_rows_that_have_ended(
+    spark: SparkSession, at: At, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics K3, K6
+    """Those that a read leaves out. No older row of their key comes back; a run without a time drops none by it."""
+    monkeypatch.setattr(runs, "MAX_RUNS", 1)
+    pipeline = at()
+    hour = timedelta(hours=1)
+
+    def run(run_id: str, body: Callable[[Epoch], Any], end: int | None) -> int:
+        day = "2026-01-01T"
+        pipeline.trigger(run_id, Slice(f"{day}{end - 1}:00:00+00:00", f"{day}{end}:00:00+00:00") if end else Slice())
+        with pipeline.epoch(run_id) as epoch:
+            body(epoch)
+        return pipeline.complete(run_id)
+
+    def stored(checkpoint: int, name: str) -> list[tuple[str, str]]:
+        """The rows in the files that the checkpoint wrote, of a base alone."""
+        found = [each for each in pipeline.listing(f"chk-{checkpoint:010}/") if each.endswith(".parquet")]
+        assert not [each for each in found if "/run." in each], "the runs have become a base"
+        files = [f"{pipeline.storage}/{pipeline.job}/{each}" for each in found if f"/state.{name}/" in each]
+        return clock(spark.read.parquet(*files).drop("_cairn_key_group"))
+
+    def first(epoch: Epoch) -> None:
+        # Of B the older row would live longest: only one that hides it has ended.
+        some = events(spark, ("A", "08:00"), ("B", "11:00"), ("C", None))
+        epoch.snapshot("event", some, key="route", ttl=StateTtl(hour, "time"))
+        epoch.snapshot("processing", some, key="route", ttl=StateTtl(hour, "time", "processing"))
+
+    def second(epoch: Epoch) -> None:
+        epoch.advance_watermark(moment("10:00"))
+        for name in ("event", "processing"):
+            epoch.update(name, events(spark, ("B", "08:30"), ("D", "10:30")), key="route")
+
+    def third(epoch: Epoch) -> None:
+        # The watermark moves on in this epoch, after the update: a read and a new base go by that of its begin.
+        for name in ("event", "processing"):
+            epoch.update(name, events(spark, ("E", "08:45"), ("F", "09:30")), key="route")
+        epoch.advance_watermark(moment("11:00"))
+
+    run("one", first, 11)
+    run("two", second, 12)
+    checkpoint = run("three", third, None)
+    there = [("B", "08:30"), ("C", None), ("D", "10:30"), ("E", "08:45"), ("F", "09:30")]
+    assert stored(checkpoint, "event") == [each for each in there if each[0] in "CDF"]
+    assert stored(checkpoint, "processing") == there, "the run has no time of its own"
+
+    def fourth(epoch: Epoch) -> None:
+        epoch.update("processing", events(spark, ("G", "13:45")), key="route")
+
+    def fifth(epoch: Epoch) -> None:
+        epoch.update("processing", events(spark, ("H", "13:50")), key="route")
+        assert clock(epoch.state("event")) == [("C", None), ("D", "10:30")]
+
+    run("four", fourth, 13)
+    checkpoint = run("five", fifth, 14)
+    assert stored(checkpoint, "processing") == [("C", None), ("G", "13:45"), ("H", "13:50")]
 
 
 def test_what_cannot_be_is_refused(spark: SparkSession, at: At) -> None:  # semantics K6
