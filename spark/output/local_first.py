@@ -37,6 +37,7 @@ def write(
     files: JobFiles,
     local: LocalState,
     output: Output,
+    name: str,
     write_to: Callable[[str], None],
     described: Callable[[str, str, str], StateHandle],
 ) -> list[File] | None:
@@ -46,6 +47,7 @@ def write(
         files: the job's files.
         local: the folder.
         output: the state; its folder in the store is this driver's own.
+        name: of its copies: `Output.id`, or of a run `run_of` it.
         write_to: has Spark write the DataFrame to a URL.
         described: describes an uploaded file, by `Output.id`, its key and its SHA-256.
 
@@ -55,7 +57,7 @@ def write(
     Raises:
         InvalidStateError: another process writes in the name of this driver.
     """
-    draft = local.draft(output.id)
+    draft = local.draft(name)
     if draft is None:
         return None
     with draft:

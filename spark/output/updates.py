@@ -230,7 +230,7 @@ def write(
     before = update.before
     if before is None:
         assert update.changed is not None, "the first update has rows"
-        return _first(update, update.changed, files, writer, written)
+        return _first(update, update.changed, files, writer, written, local)
     number = runs.next_number(file.handle for file in before.files)
     if update.merge is None:
         rows, output = runs.rows_of(update.changed, update.deletes, number), before.output
@@ -239,7 +239,7 @@ def write(
         rows, output = update.changed, replace(before.output, merge=dict(update.merge))
     run = written(writer.plan_run(output, rows, number))
     if update.merge is None:
-        _check_once(update, files, run, writer)
+        _check_once(update, files, run, writer, local)
     after = Stored(output, [*before.files, *run.files])
     if not runs.is_due([file.handle for file in after.files]):
         return after
@@ -251,19 +251,29 @@ def write(
 
 
 def _first(
-    update: Update, rows: DataFrame, files: JobFiles, writer: Writer, written: Callable[[Planned], Stored]
+    update: Update,
+    rows: DataFrame,
+    files: JobFiles,
+    writer: Writer,
+    written: Callable[[Planned], Stored],
+    local: LocalState | None,
 ) -> Stored:
     """Write the base of a new state."""
     if update.merge is not None:
         rows = merge_rows(rows, rows.schema, update.key, update.merge)
         return written(writer.plan("state", update.name, rows, update.key, update.merge))
     first = written(writer.plan("state", update.name, rows, update.key))
-    _check_once(update, files, first, writer, deleted=update.deletes)
+    _check_once(update, files, first, writer, local, deleted=update.deletes)
     return first
 
 
 def _check_once(
-    update: Update, files: JobFiles, written: Stored, writer: Writer, deleted: DataFrame | None = None
+    update: Update,
+    files: JobFiles,
+    written: Stored,
+    writer: Writer,
+    local: LocalState | None,
+    deleted: DataFrame | None = None,
 ) -> None:
     """Check that no key is twice in what was written; else delete it.
 
@@ -274,7 +284,7 @@ def _check_once(
 
     if not written.files:
         return
-    keys = runs.only_keys(rows_of_files(update.spark, files, written), update.key)
+    keys = runs.only_keys(rows_of_files(update.spark, files, written, local), update.key)
     if deleted is not None:
         keys = keys.union(runs.only_keys(deleted, update.key))
     twice = keys.groupBy(*keys.columns).count().where(F.col("count") > 1).first()

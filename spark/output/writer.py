@@ -25,7 +25,7 @@ from ...storage.errors import CairnError, UnsupportedStorageError
 from ...storage.names import order
 from ...storage.port import ConditionFailed, ObjectStat
 from ..stored import key_groups
-from ..stored.local_state import LocalState
+from ..stored.local_state import LocalState, run_of
 from ..stored.outputs import File, Stored
 from . import committer, empty_files, local_first, manifests, partitions
 from .data_files import part_of
@@ -268,9 +268,10 @@ class Writer:
 
     def _written_here(self, planned: Planned) -> list[File] | None:
         """Write a state beside the server and upload it; None where that is not done."""
-        if self._local is None or planned.output.kind != "state" or planned.run:
+        if self._local is None or planned.output.kind != "state":
             return None
-        return local_first.write(self._files, self._local, planned.output, planned.write_to, self._handle)
+        name = run_of(planned.output.id) if planned.run else planned.output.id
+        return local_first.write(self._files, self._local, planned.output, name, planned.write_to, self._handle)
 
     def _settle(self, output: Output, *, magic: bool) -> list[File]:
         folder = output.folder

@@ -35,10 +35,16 @@ log = logging.getLogger(__name__)
 
 COPIES = 2
 """Of each state: the one that was restored, and the one that was written."""
+RUN_COPIES = 128
+"""Runs of each state (semantics K1): those that it has, at most 64, and what failed tries and a new base left."""
+_HELD = 256
+"""Copies that one process holds open at most; what is beyond that is read from the store."""
 _AT_ONCE = 8
 """Files that are compared at once."""
 _DRAFT, _DROPPED, _TOO_LARGE = "draft-", "dropped-", "too-large-"
 _DATA = "data"
+_RUN = "run"
+"""How the slot of a run begins; no slot of a state does, for it is a hexadecimal number."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -79,6 +85,11 @@ class Copy:
     def size_bytes(self) -> int:
         """All its files together."""
         return sum(each.size_bytes for each in self.files)
+
+
+def run_of(output_id: str) -> str:
+    """Give the name under which the copies of a state's runs are kept; they push out no copy of its base."""
+    return f"{_RUN}.{output_id.partition('.')[2]}"
 
 
 class LocalState:
@@ -125,16 +136,19 @@ class LocalState:
         It stays there until this process ends.
 
         Args:
-            output_id: `Output.id`.
-            handles: its files, as the restored checkpoint's metadata names them.
+            output_id: `Output.id`, or `run_of` it.
+            handles: its files, as the restored checkpoint's metadata names them; of a run, that run's.
         """
         copy = Copy.of(handles)
         if copy is None:
             return None
         name = self._name(output_id, copy)
         with self._lock:
-            if name not in self._found and self._hold(name, copy, output_id):
-                self._found[name] = self.folder / name
+            if name not in self._found:
+                if len(self._found) >= _HELD:
+                    log.info("%s is read from the store: %d copies are open, which is the most", output_id, _HELD)
+                elif self._hold(name, copy, output_id):
+                    self._found[name] = self.folder / name
             return self._found.get(name)
 
     def draft(self, output_id: str) -> Draft | None:
@@ -192,13 +206,15 @@ class LocalState:
         for _, name, size_bytes in sorted(copies, reverse=True):
             slot = name.partition("-")[0]
             of_slot[slot] += 1
-            if of_slot[slot] <= COPIES:
+            too_many = of_slot[slot] > (RUN_COPIES if slot.startswith(_RUN) else COPIES)
+            if not too_many:
                 total += size_bytes
-            if of_slot[slot] > COPIES or total > self.limit_bytes:
+            if too_many or total > self.limit_bytes:
                 self._drop(name)
 
     def _slot(self, output_id: str) -> str:
-        return hashlib.sha256(f"{self._owner}\n{output_id}".encode()).hexdigest()[:32]
+        kind = _RUN if output_id.startswith(f"{_RUN}.") else ""
+        return kind + hashlib.sha256(f"{self._owner}\n{output_id}".encode()).hexdigest()[:32]
 
     def _name(self, output_id: str, copy: Copy) -> str:
         return f"{self._slot(output_id)}-{hashlib.sha256(copy.identity.encode()).hexdigest()}"
@@ -213,7 +229,9 @@ class LocalState:
             wrong = _differs(folder, copy.files)
             if wrong is None:
                 os.utime(folder)
-                log.info("%s is read from its copy beside the server: %d bytes", output_id, copy.size_bytes)
+                # A state may have many runs: a line for each would hide the others.
+                level = logging.DEBUG if output_id.startswith(f"{_RUN}.") else logging.INFO
+                log.log(level, "%s is read from its copy beside the server: %d bytes", output_id, copy.size_bytes)
                 return True
         except OSError as error:
             wrong = str(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -18,11 +19,13 @@ from ...checkpoint.store import acks, metadata_file
 from ...checkpoint.store.job_files import JobFiles
 from ...storage.errors import DocumentError
 from . import key_groups, merges, runs
-from .local_state import LocalState
+from .local_state import LocalState, run_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructField, StructType
+
+log = logging.getLogger(__name__)
 
 _READ_OPTIONS = {
     # A session may be set to read on over a missing or broken file, which would lose rows of state without a word.
@@ -142,7 +145,6 @@ def frame(
         return spark.createDataFrame([], StructType.fromJson(nullable(schema.jsonValue())))
     ordered = sorted(stored.files, key=lambda file: (file.subtask, file.handle.path))
     base, log = ([file for file in ordered if bool(file.handle.run) == later] for later in (False, True))
-    here = local.find(stored.output.id, [file.handle for file in base]) if local is not None and base else None
     part = _Part(spark, schema, groups, touched)
     if log and stored.output.merge:
         try:
@@ -150,16 +152,16 @@ def frame(
             merges.check(stored.output.name, schema, stored.output.key, stored.output.merge)
         except InvalidStateError as error:
             raise DocumentError(error.message, output=stored.output.id, folder=stored.output.folder) from error
-        everything = part.read([files.spark_url(file.handle.path) for file in ordered])
+        everything = part.read(urls(files, stored, ordered, local))
         return merges.merged(everything, schema, stored.output.key, stored.output.merge)
-    whole = part.read([_url(files, here, file.handle.path) for file in base]) if base else None
+    whole = part.read(urls(files, stored, base, local)) if base else None
     if whole is not None and not log:
         return whole
     if not stored.output.key:
         raise DocumentError("the output has runs and no key", output=stored.output.id, folder=stored.output.folder)
     return runs.newest_wins(
         whole,
-        part.read([files.spark_url(file.handle.path) for file in log], runs.own_columns()),
+        part.read(urls(files, stored, log, local), runs.own_columns()),
         schema.names,
         stored.output.key,
         runs=len({file.handle.run for file in log}),
@@ -209,10 +211,9 @@ class _Part:
         return found.drop(group.name)
 
 
-def rows_of_files(spark: SparkSession, files: JobFiles, stored: Stored) -> DataFrame:
+def rows_of_files(spark: SparkSession, files: JobFiles, stored: Stored, local: LocalState | None = None) -> DataFrame:
     """Give all rows of an output's files, those of a run as they were written: deleted keys too."""
-    urls = [files.spark_url(file.handle.path) for file in stored.files]
-    return _Part(spark, schema_of(stored.output), None, None).read(urls)
+    return _Part(spark, schema_of(stored.output), None, None).read(urls(files, stored, stored.files, local))
 
 
 def data_files(files: JobFiles, stored: Stored) -> Stored:
@@ -228,8 +229,27 @@ def data_files(files: JobFiles, stored: Stored) -> Stored:
     return Stored(stored.output, [File(0, handle) for handle in metadata_file.read_table(files, listed).handles])
 
 
-def _url(files: JobFiles, here: Path | None, path: str) -> str:
-    return files.spark_url(path) if here is None else f"file://{here / path.rpartition('/')[2]}"
+def urls(files: JobFiles, stored: Stored, wanted: Sequence[File], local: LocalState | None) -> list[str]:
+    """Give what Spark is to read: the copies of the base and of each run that have one, and the store for the rest.
+
+    Args:
+        files: the job's files.
+        stored: the output.
+        wanted: all files of its base, or of a run, or of several of these.
+        local: where copies may be.
+    """
+    if local is None:
+        return [files.spark_url(file.handle.path) for file in wanted]
+    output_id, copied = stored.output.id, dict[int, Path | None]()
+    for number in sorted({file.handle.run for file in wanted}):
+        name = run_of(output_id) if number else output_id
+        copied[number] = local.find(name, [file.handle for file in wanted if file.handle.run == number])
+    numbers = [number for number in copied if number]
+    if numbers:
+        here = sum(copied[number] is not None for number in numbers)
+        log.info("%d of %d runs of %s are read from copies beside the server", here, len(numbers), output_id)
+    places = [(copied[file.handle.run], file.handle.path) for file in wanted]
+    return [f"file://{at / path.rpartition('/')[2]}" if at else files.spark_url(path) for at, path in places]
 
 
 def nullable(kind: Any) -> Any:

@@ -34,6 +34,11 @@ with Epoch.current() as epoch:
     if before is not None:
         print("RESTORED", epoch.checkpoint, before.count(), before.groupBy().sum("n").first()[0], behind.count(),
             len(epoch.get("large")), len(epoch.list_state("offsets")[0]))
+        grown, sums = epoch.state("grown"), epoch.state("sums")
+        print("GROWN", epoch.checkpoint, grown.count(), grown.groupBy().sum("n").first()[0], sums.count(),
+            sums.groupBy().sum("n").first()[0])
+    epoch.update("grown", epoch.spark.range(3).selectExpr(f"id + {epoch.checkpoint} AS key", "100L AS n"), key="key")
+    epoch.aggregate("sums", epoch.spark.sql("SELECT 'all' AS key, 1L AS n"), "key", merge={"n": "sum"})
     epoch.snapshot("behind", epoch.spark.range(epoch.checkpoint), background=True)
     epoch.snapshot("totals", rows, key="key")
     epoch.publish("league", rows)
@@ -65,10 +70,11 @@ class Lake:
     job: OnS3
     proxy: S3Proxy
 
-    def reads_of_state(self, checkpoint: int) -> int:
+    def reads_of_state(
+        self, checkpoint: int, kinds: tuple[str, ...] = ("/state.", "/value.", "/list.", "/run.")
+    ) -> int:
         """Requests for the content of a checkpoint's states, since the last look at any."""
         folder = f"/chk-{checkpoint:010}/state/"
-        kinds = ("/state.", "/value.", "/list.")
         seen = [each for each in self.proxy.requests if each.method == "GET" and folder in each.key]
         return sum(any(kind in each.key for kind in kinds) for each in seen)
 
@@ -141,16 +147,23 @@ def test_a_warm_epoch_reads_no_state_from_the_store(lake: Lake, tmp_path: Path, 
 
     run(lake, application, "e2")
     assert "RESTORED 2 100 104950 1 30000 9000" in said.text
+    assert "GROWN 2 3 300 1 1" in said.text
     assert lake.reads_of_state(1) == 0
+    assert lake.reads_of_state(2) == 0, "a run is looked at once it is written, and its copy is read"
+    assert lake.uploads(2, "run") == 2
 
     [server] = tmp_path.glob("cairn-server-*")
-    damaged = [*(server / "local-state").rglob("part-*.parquet")]
-    for file in damaged:
-        file.write_bytes(file.read_bytes()[:-1] + b"X")
+    for file in (server / "local-state").rglob("part-*.parquet"):
+        if not file.relative_to(server / "local-state").parts[0].startswith("run"):
+            file.write_bytes(file.read_bytes()[:-1] + b"X")
     run(lake, application, "e3")
     assert "RESTORED 3 100 204950 2 30000 9000" in said.text
     assert "the local copy of state.totals is damaged, and the store is read" in said.text
     assert lake.reads_of_state(2) > 0, "what the proxy counts is what Spark reads"
+    assert "GROWN 3 4 400 1 2" in said.text
+    assert lake.reads_of_state(1, ("/state.grown/",)) > 0
+    assert lake.reads_of_state(1, ("/state.sums/",)) > 0
+    assert lake.reads_of_state(2, ("/run.",)) == 0, "base from the store, and runs from their copies"
     assert [each.id for each in lake.job.coordinator.head().completed][-1] == 3
     [verified] = lake.job.coordinator.verify(3, deep=True)
     assert verified.whole

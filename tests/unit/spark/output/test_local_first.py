@@ -50,7 +50,7 @@ class Here:
 
         handover = Handover("flights", 1, "e1", 1, "routes", "t0", "try", Slice())
         describe = Writer(self.files, handover, "r0", lambda: 0)._handle
-        return local_first.write(self.files, self.local, OUTPUT, write_to, describe)
+        return local_first.write(self.files, self.local, OUTPUT, OUTPUT.id, write_to, describe)
 
     def left(self) -> list[str]:
         return sorted(each.name for each in self.local.folder.iterdir())

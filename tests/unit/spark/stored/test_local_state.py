@@ -16,8 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_cairn.checkpoint.documents.acknowledgement import StateHandle
-from airflow_cairn.spark.stored.local_state import COPIES, Copy, LocalState
+from airflow_cairn.checkpoint.documents.acknowledgement import Output, StateHandle
+from airflow_cairn.checkpoint.store.job_files import JobFiles
+from airflow_cairn.spark.stored import local_state
+from airflow_cairn.spark.stored.local_state import COPIES, Copy, LocalState, run_of
+from airflow_cairn.spark.stored.outputs import File, Stored, urls
+from airflow_cairn.storage import open_store
 from airflow_cairn.storage.checksums import checksum_of
 
 CONTENT = {"part-00000-a.parquet": b"PAR1 one", "part-00001-a.parquet": b"PAR1 another"}
@@ -65,14 +69,18 @@ def open_state(folder: Path) -> Callable[..., LocalState]:
     return opened
 
 
-def write(state: LocalState, handles: Handles, content: dict[str, bytes] = CONTENT) -> None:
-    draft = state.draft(output_of(handles))
+def write(state: LocalState, handles: Handles, content: dict[str, bytes] = CONTENT, name: str | None = None) -> None:
+    draft = state.draft(name or output_of(handles))
     assert draft is not None
     with draft:
         draft.data.mkdir()
-        for name, data in content.items():
-            (draft.data / name).write_bytes(data)
+        for file, data in content.items():
+            (draft.data / file).write_bytes(data)
         draft.keep(handles)
+
+
+def write_run(state: LocalState, handles: Handles, content: dict[str, bytes] = CONTENT) -> None:
+    write(state, handles, content, run_of(output_of(handles)))
 
 
 def copies(folder: Path) -> list[Path]:
@@ -201,6 +209,92 @@ def test_two_copies_of_a_state_stay_the_ones_used_last(open_state: Callable[...,
     write(open_state(), handles_of(run="r2"))
     later = open_state()
     assert [find(later, handles_of(run=f"r{at}")) is not None for at in range(3)] == [True, False, True]
+
+
+def test_runs_push_out_no_copy_of_the_base_and_are_bounded_too(
+    open_state: Callable[..., LocalState], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # semantics K1, V3
+    monkeypatch.setattr(local_state, "RUN_COPIES", 4)
+    write(open_state(), handles_of())
+    for at in range(6):
+        _settle(folder)
+        write_run(open_state(), handles_of(run=f"r{at}"))
+    later = open_state()
+    assert find(later, handles_of()) is not None
+    name = run_of("state.seen")
+    assert [later.find(name, handles_of(run=f"r{at}")) is not None for at in range(6)] == [False] * 2 + [True] * 4
+    assert later.find("state.seen", handles_of(run="r5")) is None, "a run is no base"
+
+
+def test_a_process_holds_no_more_copies_than_it_may(
+    open_state: Callable[..., LocalState], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is an open file, and a process has a bounded number of them."""
+    monkeypatch.setattr(local_state, "_HELD", 2)
+    for at in range(3):
+        write_run(open_state(), handles_of(run=f"r{at}"))
+    later, name = open_state(), run_of("state.seen")
+    for _ in range(2):
+        assert [later.find(name, handles_of(run=f"r{at}")) is not None for at in range(3)] == [True, True, False]
+
+
+def with_runs() -> tuple[Stored, list[dict[str, bytes]]]:
+    """A base and three runs of two files each, and their content."""
+    stored = Stored(Output("state", "seen", "chk-0000000001/state/routes/1-t0/r0/state.seen/", "{}", ("route",)))
+    contents = []
+    for number in range(4):
+        contents.append({name: data + bytes([number]) for name, data in CONTENT.items()})
+        made = handles_of(contents[-1], run=f"r{number}")
+        stored.files += [File(at, replace(handle, run=number)) for at, handle in enumerate(made)]
+    return stored, contents
+
+
+def keep_all(state: LocalState, stored: Stored, contents: list[dict[str, bytes]]) -> list[Path]:
+    """Keep a copy of each; gives their folders, the base's first."""
+    folders = []
+    for number, content in enumerate(contents):
+        before = copies(state.folder)
+        handles = [file.handle for file in stored.files if file.handle.run == number]
+        (write_run if number else write)(state, handles, content)
+        [made] = [each for each in copies(state.folder) if each not in before]
+        folders.append(made)
+    return folders
+
+
+@pytest.mark.parametrize("damaged", range(4))
+def test_base_and_runs_are_read_from_copies_and_what_is_damaged_from_the_store(
+    open_state: Callable[..., LocalState], damaged: int, tmp_path: Path
+) -> None:  # semantics K1, V3
+    stored, contents = with_runs()
+    folders = keep_all(open_state(), stored, contents)
+    (folders[damaged] / "part-00001-a.parquet").write_bytes(b"PAR1 anotheX" + bytes([damaged]))
+    files = JobFiles(open_store(f"file://{tmp_path}/lake"), "flights")
+    wanted = [stored.files[at] for at in (7, 0, 3, 2, 5, 1, 4, 6)]
+    assert urls(files, stored, wanted, None) == [files.spark_url(file.handle.path) for file in wanted]
+    expected = [
+        files.spark_url(file.handle.path)
+        if file.handle.run == damaged
+        else f"file://{folders[file.handle.run]}/{file.handle.path.rpartition('/')[2]}"
+        for file in wanted
+    ]
+    assert urls(files, stored, wanted, open_state()) == expected
+
+
+def test_runs_that_have_changed_places_are_read_from_the_store(
+    open_state: Callable[..., LocalState], tmp_path: Path
+) -> None:  # semantics K1, V3
+    """Each is whole, under the name of another one: the newest row would be another."""
+    stored, contents = with_runs()
+    folders = keep_all(open_state(), stored, contents)
+    folders[1].rename(folders[1].parent / "aside")
+    folders[2].rename(folders[1])
+    (folders[1].parent / "aside").rename(folders[2])
+    files = JobFiles(open_store(f"file://{tmp_path}/lake"), "flights")
+    found = urls(files, stored, stored.files, open_state())
+    read_here = [
+        file.handle.run for file, url in zip(stored.files, found, strict=True) if str(open_state().folder) in url
+    ]
+    assert read_here == [0, 0, 3, 3]
 
 
 def test_what_takes_too_much_goes_the_longest_unused_first(open_state: Callable[..., LocalState], folder: Path) -> None:
