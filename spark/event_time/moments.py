@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from ...checkpoint.errors import InvalidStateError
+from ..stored.key_groups import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -99,11 +100,6 @@ def newest(df: DataFrame, time: Column, kind: DataType) -> int | None:
     without_zone = isinstance(kind, T.TimestampNTZType)
     [row] = df.agg(F.max(time) if without_zone else F.unix_micros(F.max(time))).collect()
     return micros_of(row[0]) if without_zone and row[0] is not None else row[0]
-
-
-def quoted(column: str) -> str:
-    """Give the name of a column as Spark reads it, whatever characters it has."""
-    return "`{}`".format(column.replace("`", "``"))
 
 
 def _named(column: str, columns: Sequence[str]) -> str:

@@ -41,7 +41,7 @@ class Timers:
         self.key = tuple(key)
         self.time = time
         self._columns = [*key, time]
-        self._left = None if restored is None else restored.select(*map(moments.quoted, self._columns))
+        self._left = None if restored is None else restored.select(*map(key_groups.quoted, self._columns))
         self._until = until
         self._lock = Lock()
         self._changed = False
@@ -62,7 +62,7 @@ class Timers:
         new = self._taken(df, self._columns)
         from pyspark.sql import functions as F
 
-        if not new.where(F.col(moments.quoted(self.time)).isNull()).isEmpty():
+        if not new.where(F.col(key_groups.quoted(self.time)).isNull()).isEmpty():
             raise InvalidStateError(
                 f"{self._what} have no time in some rows (null in {self.time!r}), so they would never be due. Leave "
                 "these rows out"
@@ -93,7 +93,7 @@ class Timers:
             # Nulls in a key are equal to each other, as they are to Spark's grouping.
             renamed = gone.toDF(*(f"_cairn_{number}" for number in range(len(columns))))
             same = [
-                F.col(moments.quoted(column)).eqNullSafe(F.col(f"_cairn_{number}"))
+                F.col(key_groups.quoted(column)).eqNullSafe(F.col(f"_cairn_{number}"))
                 for number, column in enumerate(columns)
             ]
             condition = same[0]
@@ -144,7 +144,7 @@ class Timers:
         if self.time in columns:
             moments.column_of(self._what, df, self.time)
         key_groups.check_key(self._what, df, self.key)
-        chosen: DataFrame = df.select(*map(moments.quoted, columns))
+        chosen: DataFrame = df.select(*map(key_groups.quoted, columns))
         if self._left is not None:
             _check_types(self._what, self._left, chosen)
         return chosen.distinct().localCheckpoint(eager=True)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...checkpoint.errors import InvalidStateError
+from ..stored.key_groups import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,7 +56,7 @@ def told_apart(df: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Give the rows with the text of their partition: readable values, and a hash that is theirs alone."""
     from pyspark.sql import functions
 
-    texts = [functions.col("`{}`".format(each.replace("`", "``"))).cast("string") for each in columns]
+    texts = [functions.col(quoted(each)).cast("string") for each in columns]
     shown = functions.concat_ws(".", *(functions.coalesce(each, functions.lit("null")) for each in texts))
     plain = functions.substring(functions.regexp_replace(shown, "[^A-Za-z0-9_.-]", "_"), 1, _READABLE)
     # The hash passes over a null, so each text is hashed with whether it is one.

@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...checkpoint.errors import InvalidStateError
+from ..stored.key_groups import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructType
 
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
@@ -45,7 +46,7 @@ def grown(output_id: str, before: StructType, df: DataFrame) -> DataFrame:
         if wider is None:
             problems.append(f"the column {field.name!r} is of the type {found.simpleString()}")
         else:
-            column = _column(df, field.name)
+            column = df[quoted(field.name)]
             columns.append(column if wider == found else column.cast(wider).alias(field.name))
     there = {name.lower() for name in before.names}
     for name in new.names:
@@ -53,7 +54,7 @@ def grown(output_id: str, before: StructType, df: DataFrame) -> DataFrame:
             continue
         if name.lower() in there:
             problems.append(f"the column {name!r} differs in case only")
-        columns.append(_column(df, name))
+        columns.append(df[quoted(name)])
     if problems:
         raise InvalidStateError(
             f"this cannot be appended to {output_id}: {'; '.join(problems)}. A table that grows takes new columns and "
@@ -62,11 +63,6 @@ def grown(output_id: str, before: StructType, df: DataFrame) -> DataFrame:
             appended=new.simpleString(),
         )
     return df.select(*columns)
-
-
-def _column(df: DataFrame, name: str) -> Column:
-    quoted = name.replace("`", "``")
-    return df[f"`{quoted}`"]
 
 
 def _wider(before: DataType, new: DataType) -> DataType | None:
